@@ -1,0 +1,89 @@
+"""The engine: batches in, a moved state out. The only loops, and the only place that compiles."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.batch import Batch, DenseBatch, SparseBatch
+from streamomd.engine.fuse import learn_loop, predict_loop
+from streamomd.engine.loops import Shape
+from streamomd.losses import Loss
+from streamomd.state import Layout, State
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Engine:
+    """The loops of one rule, loss and layout.
+
+    classes: 1 in regression, else how many. params: hyper-parameters as ``Rule.parse_params`` gives
+    them, the same for each learner.
+    """
+
+    layout: Layout
+    loss: Loss
+    classes: int
+    bias: bool
+    params: dict[str, Any]
+    compile_seconds: float = field(default=0.0, init=False)
+
+    def __post_init__(self) -> None:
+        numbers = self.layout.rule.hyper_numbers(self.params)
+        self._hyper = np.tile(np.array(numbers, dtype=np.float64), self.layout.learners)
+
+    def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
+        """Compile, or load from the disk cache, what batches like this one of no rows need."""
+        started = time.perf_counter()
+        walk = self.learn if learning else self.predict
+        walk(state, np.zeros(3), empty)
+        self.compile_seconds += time.perf_counter() - started
+
+    def learn(self, state: State, sums: Floats, batch: Batch) -> Floats:
+        """Predict each row, then learn from it; the margins, (rows, learners), of before learning.
+
+        Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
+        """
+        margins, clock = self._walk(learn_loop, state, sums, batch)
+        state.clock = int(clock)
+        return margins
+
+    def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
+        """As ``learn``, but nothing is learned."""
+        margins, _ = self._walk(predict_loop, state, sums, batch)
+        return margins
+
+    def weights(self, state: State, low: int, high: int) -> Floats:
+        """w of coordinates low … high − 1, (high − low, learners), as the next row meets it."""
+        unit = SparseBatch(  # a row for each coordinate, holding it alone with value 1
+            indptr=np.arange(high - low + 1, dtype=np.int64),
+            indices=np.arange(low, high, dtype=np.int32),
+            values=np.ones(high - low),
+            y=np.zeros(high - low),
+            weight=np.ones(high - low),
+        )
+        return replace(self, bias=False).predict(state, np.zeros(3), unit)
+
+    def _walk(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
+        margins = np.empty((len(batch), self.layout.learners))
+        rows = _flat(batch)
+        loop = self._loop(find, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        moved = (state.cells, state.totals.reshape(-1), sums, self._hyper, float(state.clock))
+        return margins, loop(*moved, *rows, batch.y, batch.weight, margins)
+
+    def _loop(self, find: Any, dense: bool, value: str) -> Any:
+        layout = self.layout
+        shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
+        return find(layout.rule, self.loss, shape, layout.dtype, value)
+
+
+def _flat(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
+    if isinstance(batch, SparseBatch):
+        return batch.indptr, batch.indices, batch.values
+    columns = np.array([batch.values.shape[1]], dtype=np.int64)
+    return columns, np.empty(0, dtype=np.int32), batch.values.reshape(-1)

@@ -1,0 +1,42 @@
+"""Ask for a cell before it is needed: LLVM's prefetch; nothing when uncompiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+insert: Any = cgutils.get_or_insert_function
+
+
+def prefetch(cells: Any, at: int) -> None:
+    """Bring cells[at]'s cache line near, for writing."""
+
+
+@intrinsic  # what it takes when compiled is what generate() takes: see the signature it returns
+def _prefetch(typingctx: Any, cells: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        address = builder.bitcast(builder.gep(array.data, [args[1]]), cgutils.voidptr_t)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        module: Any = builder.module
+        function = insert(module, kind, "llvm.prefetch.p0")
+        write, keep, data = ir.Constant(number, 1), ir.Constant(number, 3), ir.Constant(number, 1)
+        builder.call(function, [address, write, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(cells, types.intp), generate
+
+
+@overload(prefetch)
+def _compiled(cells: Any, at: Any) -> Any:
+    compiled: Any = _prefetch
+
+    def call(cells: Any, at: Any) -> Any:
+        compiled(cells, at)
+
+    return call

@@ -1,0 +1,277 @@
+"""Training in one process: shards, features, engine, metrics, checkpoint, in order and exactly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamomd.checkpoint import (
+    Loaded,
+    Writer,
+    compare,
+    explain,
+    keep_document,
+    open_store,
+    read_document,
+)
+from streamomd.errors import DataError, ResumeRefusedError, StoppedError, UsageError
+from streamomd.features import check_schema, describe, make_plan
+from streamomd.job import build, change
+from streamomd.keep import Keeper
+from streamomd.model import Model
+from streamomd.report import Log, Watcher, note, progress, watching
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.find import ShardSet, find
+from streamomd.shards.labels import distinct_labels
+from streamomd.shards.order import permutation
+from streamomd.shards.read import Piece
+from streamomd.spec import Spec
+from streamomd.stop import StopRequest, stop_on_signals
+from streamomd.stream import Rows, no_rows, rows_of
+
+
+def train(
+    job: str | Mapping[str, Any] | Spec | None = None,
+    *,
+    client: object = None,
+    storage_options: Mapping[str, Any] | None = None,
+    restart: bool = False,
+    log: str | None = None,
+    quiet: bool = False,
+    sets: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> Model:
+    """Train on shards, from their first row to their last, and keep the run in a checkpoint.
+
+    job: path of a TOML file, nested tables, a Spec, or none. flags: those of the command by name
+    (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, ``epochs``, …).
+    restart: begin anew in a checkpoint that holds a run already. log: file for JSON lines.
+
+    Raises the errors of ``streamomd.errors``: UsageError (job), DataError (shards),
+    OutputExistsError (the checkpoint holds a run), ConcurrentWriterError, StoppedError (signal).
+    """
+    if client is not None:
+        raise UsageError("this version trains in one process: leave client out")
+    spec = build(job, {**flags, "storage_options": storage_options}, sets)
+    with stop_on_signals() as stop:
+        shards = find(
+            spec.data.shards, order=spec.data.order, storage_options=spec.data.storage_options
+        )
+        model = _new(spec, shards)
+        for line in () if quiet else describe(model.plan):
+            note(line)
+        keeper = _begin(model, shards, restart=restart)
+        return _run(model, shards, keeper, stop, log=log, quiet=quiet)
+
+
+def resume(
+    url: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    checkpoint_storage_options: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+    accept_new_shards: bool = False,
+    log: str | None = None,
+    quiet: bool = False,
+) -> Model:
+    """Go on with the run that is kept at ``url``; a finished one gives its result again.
+
+    sets: what may change, by dotted key: train.epochs (upward), train.prefetch, checkpoint.*.
+
+    Raises NoCommitError, ResumeRefusedError (data or job changed), and what ``train`` raises.
+    """
+    with stop_on_signals() as stop:
+        model, loaded = Model.load(url, storage_options=checkpoint_storage_options)
+        for sequence, reason in loaded.rejected:
+            note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
+        more = _change_job(model, sets or {}, storage_options, checkpoint_storage_options)
+        if model.finished and not more:
+            return model
+        data = model.spec.data
+        shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+        keeper = _take_over(model, loaded, shards, accept_new=accept_new_shards)
+        rows = model.metrics.total_rows
+        note(f"going on from commit {loaded.commit.sequence} of {model.url}, after row {rows:,}")
+        return _run(model, shards, keeper, stop, log=log, quiet=quiet)
+
+
+def load(
+    url: str, storage_options: Mapping[str, Any] | None = None, at: int | None = None
+) -> Model:
+    """The model of the newest commit at ``url`` that is whole, or of commit ``at``.
+
+    Raises NoCommitError if there is none, StorageError if the store does not answer.
+    """
+    model, loaded = Model.load(url, storage_options=storage_options, at=at)
+    for sequence, reason in loaded.rejected:
+        note(f"commit {sequence} rejected: {reason}; this is {model.sequence}")
+    return model
+
+
+@dataclass(eq=False)
+class Run:
+    """One walk of a model over its shards, from its cursor to the end of its last epoch."""
+
+    model: Model
+    shards: ShardSet
+    keeper: Keeper | None
+    watchers: list[Watcher]
+    stop: StopRequest
+
+    def go(self) -> None:
+        """Learn every row that is left. Raises StoppedError after a signal, its commit made."""
+        model = self.model
+        while model.cursor.epoch < model.spec.train.epochs:
+            at = model.cursor
+            model.metrics.begin(at.epoch)
+            order = places(model.spec, len(self.shards), at.epoch)
+            pieces = rows_of(
+                model.plan,
+                self.shards,
+                order,
+                start=(at.place, at.row),
+                names=model.names,
+                ahead_bytes=model.spec.train.prefetch << 20,
+            )
+            for piece in pieces:
+                self._learn(piece)
+            model.cursor = Cursor(at.epoch + 1)
+
+    def _learn(self, piece: Piece[Rows]) -> None:
+        """Learn a piece, cut where a watcher wants to be told: cuts change no bit."""
+        model, low = self.model, 0
+        while low < piece.rows:
+            high = min(piece.rows, low + self._rows_to_tell())
+            model.learn(piece.value.batch.rows(low, high))
+            model.cursor = Cursor(model.cursor.epoch, piece.position, piece.row + high)
+            low = high
+            for watcher in self.watchers:
+                watcher.update(model.metrics)
+            if self.stop.signal:
+                self._leave()
+
+    def _rows_to_tell(self) -> int:
+        rows = self.model.metrics.total_rows
+        return int(min([2.0**62, *(watcher.next_row - rows for watcher in self.watchers)]))
+
+    def _leave(self) -> None:
+        kept = "nothing was kept (checkpoint none)"
+        if self.keeper:
+            sequence = self.keeper.commit().sequence
+            kept = f"commit {sequence}; go on with: streamomd resume {self.model.url}"
+        rows = self.model.metrics.total_rows
+        raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=self.stop.signal)
+
+
+def places(spec: Spec, shards: int, epoch: int) -> list[int]:
+    """The order of the shards in an epoch."""
+    if spec.data.order == "shuffled":
+        return permutation(shards, spec.data.seed, epoch)
+    return list(range(shards))
+
+
+def _run(
+    model: Model,
+    shards: ShardSet,
+    keeper: Keeper | None,
+    stop: StopRequest,
+    *,
+    log: str | None,
+    quiet: bool,
+) -> Model:
+    model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
+    rows_before, began = model.metrics.total_rows, time.perf_counter()
+    expected = shards.rows * model.spec.train.epochs
+    watchers: list[Watcher] = [] if quiet else [progress(model.metrics, expected)]
+    watchers += [keeper] if keeper else []
+    watchers += [Log(log, model.metrics)] if log else []
+    with watching(watchers, model.metrics):
+        Run(model, shards, keeper, watchers, stop).go()
+    if not model.metrics.total_rows:
+        raise DataError("no rows were read")
+    model.finished = True
+    if keeper:
+        keeper.commit()
+    model.seconds = time.perf_counter() - began
+    model.rows_per_second = (model.metrics.total_rows - rows_before) / model.seconds
+    return model
+
+
+def _new(spec: Spec, shards: ShardSet) -> Model:
+    """A model that starts at its beginning, or from another's state."""
+    if not shards.rows:
+        raise DataError(f"no rows: all {len(shards)} shards are empty")
+    schema = next(iter(shards)).schema
+    plan = make_plan(
+        spec.data, spec.model, schema, lambda: distinct_labels(shards, spec.data.label)
+    )
+    for shard in shards:
+        check_schema(plan, shard.schema, shard.url)
+    model = Model.new(spec, plan)
+    if spec.model.start:
+        options = spec.checkpoint.storage_options
+        model.start_from(Model.load(spec.model.start, storage_options=options)[0])
+    return model
+
+
+def _begin(model: Model, shards: ShardSet, *, restart: bool) -> Keeper | None:
+    """Commit 0: the job, the shards' fingerprint and the state before the first row."""
+    kept = model.spec.checkpoint
+    if kept.url == "none":
+        return None
+    store = open_store(kept.url, kept.storage_options)
+    dataset = keep_document(store, "dataset", shards.fingerprint())
+    names = keep_document(store, "names", model.names.to_json())
+    document = model.document(dataset=dataset, names=names)
+    writer = Writer.begin(store, document, model.parts(), keep=kept.keep, restart=restart)
+    model.url = store.url
+    return Keeper(model, store, writer, dataset)
+
+
+def _take_over(model: Model, loaded: Loaded, shards: ShardSet, *, accept_new: bool) -> Keeper:
+    """Compare the shards with those the run was begun on, then fence an older writer.
+
+    Raises ResumeRefusedError telling what differs, field by field.
+    """
+    kept, found = model.spec.checkpoint, shards.fingerprint()
+    store = open_store(model.url, kept.storage_options)
+    dataset = str(loaded.commit.document["dataset"])
+    saved = read_document(store, "dataset", dataset)
+    differences = compare(saved, found, accept_new=accept_new)
+    refused = [difference for difference in differences if difference.refused]
+    if refused:
+        raise ResumeRefusedError(
+            f"the shards are not those this run was begun on:\n{explain(refused)}\n"
+            "put them back, or start a new run from this state: train --start URL"
+        )
+    if differences:
+        note(explain(differences))
+    if found != saved:
+        dataset = keep_document(store, "dataset", found)
+    writer = Writer.take_over(store, loaded, keep=kept.keep)
+    return Keeper(model, store, writer, dataset)
+
+
+def _change_job(
+    model: Model,
+    sets: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+    checkpoint_storage_options: Mapping[str, Any] | None,
+) -> bool:
+    """Apply what may change on resume; whether there are more epochs than before."""
+    secrets = {
+        "data.storage_options": dict(storage_options or {}),
+        "checkpoint.storage_options": dict(checkpoint_storage_options or {}),
+        "checkpoint.url": model.url,
+    }
+    epochs = model.spec.train.epochs
+    model.spec = change(model.spec.to_json(), {**sets, **secrets})
+    if model.spec.train.epochs < epochs:
+        raise ResumeRefusedError(
+            f"train.epochs was {epochs} and may only grow; got {model.spec.train.epochs}"
+        )
+    more = model.spec.train.epochs > epochs
+    model.finished = model.finished and not more
+    return more

@@ -1,0 +1,19 @@
+"""Arrow columns to coordinates: a plan made once, and record batches encoded by it."""
+
+from streamomd.features.choose import make_plan
+from streamomd.features.encode import encode
+from streamomd.features.labels import decode_labels
+from streamomd.features.names import Names, name_of
+from streamomd.features.plan import Plan, describe
+from streamomd.features.schema import check_schema
+
+__all__ = [
+    "Names",
+    "Plan",
+    "check_schema",
+    "decode_labels",
+    "describe",
+    "encode",
+    "make_plan",
+    "name_of",
+]

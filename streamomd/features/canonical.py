@@ -1,0 +1,80 @@
+"""Rows made canonical: coordinates ascend and are distinct; equal ones are summed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Csr = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]
+
+
+def canonical(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[Any]) -> Csr:
+    """The same rows with ascending, distinct coordinates.
+
+    indptr: (n + 1,), from 0. Equal coordinates of a row are summed in float64 in order of
+    appearance and stored in the values' dtype (a sum may overflow to inf: the caller looks). The
+    arrays given are never changed; they are handed back as they are when each row is canonical.
+    """
+    rows = out_of_order(indptr, indices)
+    if not len(rows):
+        return indptr, indices, values
+    at, row = entries(indptr, rows)
+    # One key, row above coordinate: rows lie in order already, which a stable sort makes use of
+    # (20 ns a non-zero; 240 with lexsort).
+    order = np.argsort((row << 32) | indices[at], kind="stable")
+    indices, values = indices.copy(), values.copy()
+    indices[at], values[at] = indices[at[order]], values[at[order]]
+    return _merged(indptr, indices, values)
+
+
+def out_of_order(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The rows, ascending, in which some coordinate is not above the one before it."""
+    falls = indices[1:] <= indices[:-1]
+    starts = _starts(indptr, len(indices))
+    if np.count_nonzero(falls) == np.count_nonzero(falls[starts - 1]):
+        return np.empty(0, np.int64)
+    falls[starts - 1] = False
+    return np.unique(row_of(indptr, np.flatnonzero(falls)))
+
+
+def row_of(indptr: NDArray[np.int64], place: Any) -> Any:
+    """The row, or rows, that the entries at ``place`` belong to."""
+    return np.searchsorted(indptr, place, side="right") - 1
+
+
+def entries(
+    indptr: NDArray[np.int64], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places of all entries of ``rows``, and the row each belongs to."""
+    counts = indptr[rows + 1] - indptr[rows]
+    ends = np.cumsum(counts)
+    within = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
+    return np.repeat(indptr[rows], counts) + within, np.repeat(rows, counts)
+
+
+def _starts(indptr: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """The places, each once, where a row begins that has entries before it."""
+    inner = indptr[1:-1]
+    begins = (inner > 0) & (inner < size)
+    begins[1:] &= inner[1:] != inner[:-1]
+    return inner[begins]
+
+
+def _merged(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[Any]) -> Csr:
+    """Rows whose coordinates ascend, with equal neighbours summed."""
+    new = np.ones(len(indices), np.bool_)
+    new[1:] = indices[1:] != indices[:-1]
+    new[_starts(indptr, len(indices))] = True
+    again = np.flatnonzero(~new)
+    if not len(again):
+        return indptr, indices, values
+    target = np.cumsum(new) - 1
+    sums = values[new].astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # add.at adds one after the other; reduceat would add in pairs, in another order.
+        np.add.at(sums, target[again], values[again].astype(np.float64))
+        stored = sums.astype(values.dtype)
+    kept = np.concatenate(([0], np.cumsum(new)))
+    return kept[indptr], indices[new], stored

@@ -1,0 +1,191 @@
+"""make_plan: from the job and the first shard's schema to a Plan, or to the error that says why."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from streamomd.errors import SchemaError, UnsupportedError, UsageError
+from streamomd.features.classes import find_classes
+from streamomd.features.kinds import (
+    NUMBERS,
+    SCALARS,
+    TEXTS,
+    family,
+    hint,
+    is_list_of,
+    is_vector,
+    plain,
+)
+from streamomd.features.plan import Column, Pair, Plan, Vector
+from streamomd.spec import Data, Model
+
+_SIZE_KEY = b"streamomd.size"
+_LARGEST = 2**31 - 1
+
+
+def make_plan(
+    data: Data, model: Model, schema: pa.Schema, distinct_labels: Callable[[], list[Any]]
+) -> Plan:
+    """How the columns of ``schema``, the first shard's, become coordinates.
+
+    distinct_labels: the distinct label values of the first shard; called only for classes that are
+    neither given nor boolean. When no feature key of [data] is set, numbers and booleans are
+    numeric, strings and dictionaries hashed, and any other column must be ignored by name; else
+    columns that are not named are not read.
+    Raises UsageError, UnsupportedError, SchemaError, and DataError for labels that are no classes.
+    """
+    _refuse_what_is_not_built(data)
+    _check_names(data, schema)
+    numeric, hashed = _features(data, schema)
+    pair = data.sparse
+    sparse = Pair(pair.indices, pair.values, _sparse_size(data, schema)) if pair else None
+    vectors = tuple(Vector(name, schema.field(name).type.list_size) for name in data.vectors)
+    label_type = plain(schema.field(data.label).type)
+    names = [data.label, data.weight, *numeric, *data.vectors, *hashed, *(sparse or ())[:2]]
+    plan = Plan(
+        bias=model.bias,
+        label=data.label,
+        weight=data.weight,
+        numeric=numeric,
+        vectors=vectors,
+        hashed=hashed,
+        sparse=sparse,
+        nulls=data.nulls,
+        bits=data.bits,
+        hash_seed=data.hash_seed,
+        types=tuple(_column(schema, str(name)) for name in names if name),
+        label_type=str(label_type),
+        classes=find_classes(model, data.label, label_type, distinct_labels),
+    )
+    _check_size(plan)
+    return plan
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a message about an unknown column: the names that come close, or all of them."""
+    known = list(names)
+    near = difflib.get_close_matches(name, known, n=3)
+    if near:
+        return "did you mean " + " or ".join(map(repr, near)) + "?"
+    return "there are: " + (", ".join(map(repr, known[:20])) or "no columns")
+
+
+def twice(names: Iterable[str]) -> list[str]:
+    """Names that occur more than once."""
+    return [name for name, times in Counter(names).items() if times > 1]
+
+
+def _refuse_what_is_not_built(data: Data) -> None:
+    asked = {"data.text": data.text, "data.crosses": data.crosses}
+    asked['data.nulls = "indicator"'] = ("indicator",) if data.nulls == "indicator" else ()
+    for key, given in asked.items():
+        if given:
+            raise UnsupportedError(f"{key} is not available in this version; leave it out")
+
+
+def _check_names(data: Data, schema: pa.Schema) -> None:
+    if twice(schema.names):
+        raise SchemaError(
+            f"first shard: more than one column is named {twice(schema.names)[0]!r}; "
+            "rename or drop all but one"
+        )
+    if not data.label:
+        known = nearest("", schema.names)
+        raise UsageError(f"data.label is not set: name the label column; {known}")
+    named = _named(data)
+    for name in named:
+        if name not in schema.names:
+            near = nearest(name, schema.names)
+            raise SchemaError(f"no column {name!r} in the first shard; {near}")
+    if twice(named):
+        raise UsageError(f"column {twice(named)[0]!r} is named twice in [data]; give it one role")
+
+
+def _named(data: Data) -> list[str]:
+    pair = [data.sparse.indices, data.sparse.values] if data.sparse else []
+    single = [data.label, data.weight] if data.weight else [data.label]
+    return [*single, *data.numeric, *data.hashed, *data.vectors, *pair, *data.ignore]
+
+
+def _features(data: Data, schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The numeric and the hashed columns, each of a type it can have."""
+    numeric, hashed = data.numeric, data.hashed
+    if not (numeric or hashed or data.vectors or data.sparse):
+        numeric, hashed = _choose(schema, _named(data))
+    if not (numeric or hashed or data.vectors or data.sparse):
+        raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")
+    _check_types(schema, numeric, "numeric", SCALARS)
+    _check_types(schema, hashed, "hashed", (*TEXTS, *SCALARS))
+    _check_types(schema, (data.weight,) if data.weight else (), "weight", SCALARS)
+    for name in data.vectors:
+        if not is_vector(schema.field(name).type):
+            _refuse(schema, name, "vectors takes fixed-size lists of numbers")
+    if data.sparse:
+        _check_pair(schema, data.sparse.indices, data.sparse.values)
+    return numeric, hashed
+
+
+def _choose(schema: pa.Schema, taken: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    numeric, hashed = [], []
+    for field in schema:
+        if field.name in taken:
+            continue
+        if pa.types.is_dictionary(field.type) or family(field.type) == "string":
+            hashed.append(field.name)
+        elif family(field.type) in SCALARS:
+            numeric.append(field.name)
+        else:
+            _refuse(schema, field.name, "unnamed, it must be number, boolean or string")
+    return tuple(numeric), tuple(hashed)
+
+
+def _check_types(
+    schema: pa.Schema, names: tuple[str, ...], role: str, families: tuple[str, ...]
+) -> None:
+    for name in names:
+        if family(schema.field(name).type) not in families:
+            _refuse(schema, name, f"{role} takes {', '.join(families)} columns")
+
+
+def _check_pair(schema: pa.Schema, indices: str, values: str) -> None:
+    if not is_list_of(schema.field(indices).type, ("integer",)):
+        remedy = "a column of strings belongs in hashed; write indices as list<int32>"
+        _refuse(schema, indices, "sparse.indices takes lists of integers", remedy)
+    if not is_list_of(schema.field(values).type, NUMBERS):
+        remedy = "write values as list<float> or list<double>"
+        _refuse(schema, values, "sparse.values takes lists of numbers", remedy)
+
+
+def _refuse(schema: pa.Schema, name: str, expected: str, remedy: str = "") -> None:
+    kind = schema.field(name).type
+    raise SchemaError(f"first shard: column {name!r} is {kind}: {expected}; {remedy or hint(kind)}")
+
+
+def _sparse_size(data: Data, schema: pa.Schema) -> int:
+    if data.sparse is None or data.sparse.size:
+        return data.sparse.size if data.sparse else 0
+    saved = (schema.metadata or {}).get(_SIZE_KEY, b"")
+    if saved.isdigit() and len(saved) <= 10 and 0 < int(saved) < _LARGEST:
+        return int(saved)
+    raise SchemaError(
+        f"the size of the sparse pair is not known (schema metadata {_SIZE_KEY.decode()!r} is "
+        f"{saved.decode(errors='replace')!r}); set data.sparse.size to one more than the largest "
+        f"index, or write it to the schema's metadata under {_SIZE_KEY.decode()!r}"
+    )
+
+
+def _column(schema: pa.Schema, name: str) -> Column:
+    kind = schema.field(name).type
+    return Column(name, str(kind), family(kind))
+
+
+def _check_size(plan: Plan) -> None:
+    if plan.size > _LARGEST:
+        raise UsageError(
+            f"{plan.size} coordinates are more than {_LARGEST}; lower data.bits or data.sparse.size"
+        )

@@ -1,0 +1,97 @@
+"""Categories: column=value hashed to a coordinate, once per distinct value of a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamomd.features.kinds import TEXTS, family
+from streamomd.features.names import Names
+from streamomd.features.plan import Plan
+
+
+def coordinate(text: bytes, seed: int, bits: int) -> int:
+    """The lowest ``bits`` bits of murmur3 x86_32 of ``text``.
+
+    >>> coordinate(b"", 0, 18), coordinate(b"hello", 0, 32)
+    (0, 613153351)
+    """
+    return int(mmh3.hash(text, seed, signed=False)) & ((1 << bits) - 1)
+
+
+def category(column: str, value: bytes | None) -> bytes:
+    """What is hashed: column=value in UTF-8; for a null, the column and a byte 0xFF.
+
+    No UTF-8 text holds 0xFF, so no string can fall together with the null by its meaning.
+
+    >>> category("job", b"admin."), category("job", None)
+    (b'job=admin.', b'job\\xff')
+    """
+    name = column.encode()
+    return name + b"\xff" if value is None else name + b"=" + value
+
+
+def categories(array: pa.Array, column: str, plan: Plan, names: Names | None) -> NDArray[np.int32]:
+    """Each row's coordinate (n,). Every value, a null too, is a category: none is bad."""
+    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    codes = _codes(coded)
+    used = np.flatnonzero(np.bincount(codes, minlength=1))
+    table = np.empty(len(coded.dictionary) + 1, np.int32)
+    for code, value in zip(used, _values(coded.dictionary, used), strict=True):
+        place = coordinate(category(column, value), plan.hash_seed, plan.bits)
+        table[code] = place + plan.hashed_offset
+        if names is not None:
+            names.add(int(table[code]), _name(column, value))
+    return table[codes]
+
+
+def as_text(values: pa.Array) -> list[bytes | None]:
+    """Values as the bytes that are hashed; numbers and booleans are written one way only.
+
+    >>> as_text(pa.array([1.0, -0.0, None])), as_text(pa.array([True])), as_text(pa.array([7]))
+    ([b'1.0', b'0.0', None], [b'true'], [b'7'])
+    """
+    if family(values.type) in TEXTS:
+        found: list[bytes | None] = _as_bytes(values).to_pylist()
+        return found
+    return [None if value is None else _number(value) for value in values.to_pylist()]
+
+
+def _as_bytes(values: pa.Array) -> pa.Array:
+    """Strings as bytes: a shard may hold a string that is not UTF-8."""
+    if values.type == pa.string():
+        return values.cast(pa.binary())
+    return values if pa.types.is_fixed_size_binary(values.type) else values.cast(pa.large_binary())
+
+
+def _number(value: Any) -> bytes:
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    # Adding 0.0 makes one category of -0.0 and 0.0, which are equal.
+    return repr(value + 0.0 if isinstance(value, float) else value).encode()
+
+
+def _codes(coded: pa.DictionaryArray) -> NDArray[np.int64]:
+    """Each row's place in the dictionary; one past its end for a null."""
+    indices = coded.indices
+    if indices.null_count:
+        indices = indices.cast(pa.int64()).fill_null(len(coded.dictionary))
+    codes: NDArray[np.int64] = indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return codes
+
+
+def _values(dictionary: pa.Array, used: NDArray[np.int64]) -> list[bytes | None]:
+    known = used[used < len(dictionary)]
+    if family(dictionary.type) in TEXTS:
+        dictionary = _as_bytes(dictionary)
+    return as_text(dictionary.take(pa.array(known))) + [None] * (len(used) - len(known))
+
+
+def _name(column: str, value: bytes | None) -> str:
+    if value is None:
+        return f"{column} is null"
+    return f"{column}={value.decode(errors='backslashreplace')}"

@@ -1,0 +1,71 @@
+"""Families of Arrow types: what a column may be used as, and may turn into between shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+NUMBERS = ("integer", "float")
+SCALARS = ("integer", "float", "boolean")
+TEXTS = ("string", "binary")
+
+_NAMES = (
+    ("integer", pa.types.is_integer),
+    ("float", pa.types.is_floating),
+    ("boolean", pa.types.is_boolean),
+    ("string", lambda t: t in (pa.string(), pa.large_string(), pa.string_view())),
+    ("binary", lambda t: t in (pa.binary(), pa.large_binary(), pa.binary_view())),
+    ("binary", pa.types.is_fixed_size_binary),
+)
+
+
+def family(kind: pa.DataType) -> str:
+    """The family of a type: shards may differ within it, never out of it.
+
+    >>> family(pa.int8()), family(pa.dictionary(pa.int32(), pa.string()))
+    ('integer', 'string')
+    >>> family(pa.large_list(pa.float32())), family(pa.list_(pa.float32(), 3))
+    ('list<float>', 'vector<float>[3]')
+    """
+    if pa.types.is_dictionary(kind):
+        inner = family(kind.value_type)
+        return inner if inner in (*SCALARS, *TEXTS) else str(kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_element(kind)}>"
+    if pa.types.is_fixed_size_list(kind):
+        return f"vector<{_element(kind)}>[{kind.list_size}]"
+    return next((name for name, holds in _NAMES if holds(kind)), str(kind))
+
+
+def is_vector(kind: pa.DataType) -> bool:
+    """Whether a type is a fixed-size list of numbers."""
+    return bool(pa.types.is_fixed_size_list(kind)) and _element(kind) in NUMBERS
+
+
+def is_list_of(kind: pa.DataType, families: tuple[str, ...]) -> bool:
+    """Whether a type is a list (of varying length) of plain elements of these families."""
+    return family(kind) in {f"list<{name}>" for name in families}
+
+
+def plain(kind: Any) -> Any:
+    """The type of the values: a dictionary's value type, else the type itself."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def hint(kind: pa.DataType) -> str:
+    """What to do with a column whose type does not fit."""
+    if pa.types.is_decimal(kind):
+        return "cast it to double or int64 when the shard is written"
+    if str(kind).startswith(("list_view", "large_list_view")):
+        return "write it as list instead of list_view"
+    if pa.types.is_fixed_size_list(kind):
+        return "name it in vectors or add it to ignore"
+    if family(kind) in TEXTS:
+        return "name it in hashed or add it to ignore"
+    return "add it to ignore"
+
+
+def _element(kind: pa.DataType) -> str:
+    element = kind.value_type
+    return str(element) if pa.types.is_dictionary(element) else family(element)

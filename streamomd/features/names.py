@@ -1,0 +1,87 @@
+"""Names: which column=value stands behind a hashed coordinate, as far as a bounded table tells."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, Self
+
+from streamomd.features.plan import Plan
+
+_COORDINATES = 65_536
+_EACH = 4
+_MORE = "+"
+
+
+class Names:
+    """Names seen at hashed coordinates: at most 65,536 coordinates, 4 names each, then "+".
+
+    Threads may add at once. Which names are kept when the table is full depends on which came
+    first; nothing but what a person is shown depends on it.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[str, ...]] = {}
+        self.version = 0  # grows with each change, so that an unchanged table is not saved again
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def add(self, coordinate: int, name: str) -> None:
+        """Note that ``name`` was hashed to ``coordinate``."""
+        known = self._seen.get(coordinate, ())
+        if name in known or len(known) > _EACH:
+            return
+        with self._lock:
+            known = self._seen.get(coordinate, ())
+            if name in known or len(known) > _EACH:
+                return
+            if known or len(self._seen) < _COORDINATES:
+                self._seen[coordinate] = (*known, name if len(known) < _EACH else _MORE)
+                self.version += 1
+
+    def at(self, coordinate: int) -> tuple[str, ...]:
+        """The names seen there; "+" as the last one when there were more."""
+        return self._seen.get(coordinate, ())
+
+    def to_json(self) -> dict[str, list[str]]:
+        """What ``from_json`` reads back, ordered by coordinate."""
+        with self._lock:
+            return {str(place): list(names) for place, names in sorted(self._seen.items())}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Self:
+        """The table that was saved; what goes beyond the bounds is left out."""
+        names = cls()
+        for place, known in list(saved.items())[:_COORDINATES]:
+            names._seen[int(place)] = tuple(str(name) for name in known[: _EACH + 1])
+        return names
+
+
+def name_of(plan: Plan, names: Names, coordinate: int) -> str:
+    """What a person calls a coordinate: bias, age, embedding[3], job=admin. | job=nurse, i:17.
+
+    Raises IndexError outside 0 … plan.size − 1.
+    """
+    if not 0 <= coordinate < plan.size:
+        raise IndexError(f"coordinate {coordinate} is not in 0 … {plan.size - 1}")
+    if plan.sparse and coordinate >= plan.sparse_offset:
+        return f"{plan.sparse.indices}:{coordinate - plan.sparse_offset}"
+    if coordinate >= plan.hashed_offset:
+        seen = " | ".join(names.at(coordinate)).replace(f"| {_MORE}", "| …")
+        return seen or f"hashed[{coordinate - plan.hashed_offset}]"
+    return _dense_name(plan, coordinate)
+
+
+def _dense_name(plan: Plan, coordinate: int) -> str:
+    if plan.bias and coordinate == 0:
+        return "bias"
+    if coordinate < plan.vector_offset:
+        return plan.numeric[coordinate - int(plan.bias)]
+    place = coordinate - plan.vector_offset
+    for vector in plan.vectors:
+        if place < vector.width:
+            break
+        place -= vector.width
+    return f"{vector.column}[{place}]"

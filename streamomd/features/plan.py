@@ -1,0 +1,155 @@
+"""Plan: how columns become coordinates, frozen; made once, saved in every checkpoint.
+
+Coordinates, in order, no block overlapping another: the bias, numeric columns, vectors, 2^bits for
+hashed columns if there are any, the size of the sparse pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Self
+
+from streamomd.errors import DataError
+
+Label = bool | int | float | str
+
+
+class Vector(NamedTuple):
+    """A column of fixed-size lists: ``width`` coordinates."""
+
+    column: str
+    width: int
+
+
+class Pair(NamedTuple):
+    """Two list columns: coordinates 0 … size − 1 and their values."""
+
+    indices: str
+    values: str
+    size: int
+
+
+class Column(NamedTuple):
+    """A column as the first shard has it; ``family`` is what later shards must keep to."""
+
+    name: str
+    type: str
+    family: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The columns, their kinds and their blocks of coordinates. Equal plans encode alike.
+
+    weight is "" without a weight column. classes is () in regression, else [negative, positive] or
+    all K classes. label_type is the Arrow type (as text) of a label's value.
+    """
+
+    bias: bool
+    label: str
+    weight: str
+    numeric: tuple[str, ...]
+    vectors: tuple[Vector, ...]
+    hashed: tuple[str, ...]
+    sparse: Pair | None
+    nulls: str
+    bits: int
+    hash_seed: int
+    types: tuple[Column, ...]
+    label_type: str
+    classes: tuple[Label, ...]
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The feature columns, in the order of their coordinates."""
+        pair = self.sparse[:2] if self.sparse else ()
+        return (*self.numeric, *(v.column for v in self.vectors), *self.hashed, *pair)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What must be read from a shard to learn: label, weight, features."""
+        return (self.label, *([self.weight] if self.weight else []), *self.features)
+
+    @property
+    def dictionary(self) -> tuple[str, ...]:
+        """Hashed text, to be read as dictionaries: then hashing costs per distinct value."""
+        texts = {c.name for c in self.types if c.family in ("string", "binary")}
+        return tuple(name for name in self.hashed if name in texts)
+
+    @property
+    def dense(self) -> bool:
+        """Whether a batch is a matrix: there are numeric and vector columns only."""
+        return not self.hashed and self.sparse is None
+
+    @property
+    def vector_offset(self) -> int:
+        """The first vector coordinate."""
+        return int(self.bias) + len(self.numeric)
+
+    @property
+    def hashed_offset(self) -> int:
+        """The first hashed coordinate."""
+        return self.vector_offset + sum(vector.width for vector in self.vectors)
+
+    @property
+    def sparse_offset(self) -> int:
+        """The coordinate of the sparse pair's index 0."""
+        return self.hashed_offset + (2**self.bits if self.hashed else 0)
+
+    @property
+    def size(self) -> int:
+        """d: how many coordinates there are, the bias included."""
+        return self.sparse_offset + (self.sparse.size if self.sparse else 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and dicts that ``from_json`` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Self:
+        """The plan that was saved. Raises DataError when it is not a plan of this version."""
+        try:
+            fields: dict[str, Any] = {**saved}
+            for key in ("numeric", "hashed", "classes"):
+                fields[key] = tuple(saved[key])
+            fields["vectors"] = tuple(Vector(*vector) for vector in saved["vectors"])
+            fields["types"] = tuple(Column(*column) for column in saved["types"])
+            fields["sparse"] = Pair(*saved["sparse"]) if saved["sparse"] else None
+            return cls(**fields)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"expected a feature plan as this version saves it: {error}; "
+                "read it with the streamomd that wrote it"
+            ) from None
+
+
+def describe(plan: Plan) -> list[str]:
+    """Lines for a person, printed before the first row is learned."""
+    lines = [f"label {plan.label!r} ({plan.label_type}): {_task(plan)}"]
+    if plan.weight:
+        lines.append(f"weight {plan.weight!r}")
+    if plan.numeric:
+        lines.append(f"numeric, one coordinate each ({len(plan.numeric)}): {_list(plan.numeric)}")
+    lines += [f"vector {v.column!r}: {v.width} coordinates" for v in plan.vectors]
+    if plan.hashed:
+        into = f"hashed into 2^{plan.bits} coordinates ({len(plan.hashed)})"
+        lines.append(f"{into}: {_list(plan.hashed)}")
+    if plan.sparse:
+        indices, values, size = plan.sparse
+        lines.append(f"sparse pair {indices!r}, {values!r}: {size} coordinates")
+    lines.append(f"{plan.size} coordinates{' with the bias' if plan.bias else ', no bias'}")
+    return lines
+
+
+def _task(plan: Plan) -> str:
+    if not plan.classes:
+        return "regression"
+    if len(plan.classes) == 2:
+        return f"negative {plan.classes[0]!r}, positive {plan.classes[1]!r}"
+    return f"{len(plan.classes)} classes: {_list(tuple(map(repr, plan.classes)))}"
+
+
+def _list(names: tuple[str, ...], most: int = 20) -> str:
+    more = f", … {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,138 @@
+"""From a job file, flags and --set to a Spec: the one place that knows which wins."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from streamomd.errors import InputNotFoundError, ResumeRefusedError, UsageError
+from streamomd.spec import Spec, assign, read_job
+from streamomd.urls import absolute
+
+FLAGS = {
+    "shards": "data.shards",
+    "label": "data.label",
+    "weight": "data.weight",
+    "numeric": "data.numeric",
+    "hashed": "data.hashed",
+    "bits": "data.bits",
+    "order": "data.order",
+    "rule": "model.rule",
+    "loss": "model.loss",
+    "eta": "model.params.eta",
+    "dtype": "model.dtype",
+    "start": "model.start",
+    "epochs": "train.epochs",
+    "mode": "train.mode",
+    "checkpoint": "checkpoint.url",
+    "scheduler": "cluster.scheduler",
+    "storage_options": "data.storage_options",
+    "checkpoint_storage_options": "checkpoint.storage_options",
+}
+
+CHANGEABLE = ("train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options")
+
+
+def build(
+    job: str | Mapping[str, Any] | Spec | None,
+    flags: Mapping[str, Any],
+    sets: Mapping[str, Any] | None = None,
+) -> Spec:
+    """The Spec of a job (path of a TOML file, nested tables, a Spec, or none), flags and sets.
+
+    Sets win over flags, flags over the job, the job over defaults. Shard and checkpoint URLs come
+    out absolute. Raises UsageError naming what is unknown or missing.
+    """
+    tables = _tables(job)
+    for flag, value in flags.items():
+        if flag not in FLAGS:
+            raise UsageError(f"unknown flag {flag!r}; known: {', '.join(FLAGS)}")
+        if value not in (None, (), []):
+            assign(tables, FLAGS[flag], value)
+    for key, value in (sets or {}).items():
+        assign(tables, key, value)
+    spec = Spec.parse(tables)
+    if not spec.data.shards:
+        raise UsageError("no shards to read: give files, a directory, a glob or URLs")
+    if not spec.data.label:
+        raise UsageError('no label: name the column to predict (--label y, or data.label = "y")')
+    return _absolute(spec, _stem(job))
+
+
+def change(saved: Mapping[str, Any], sets: Mapping[str, Any]) -> Spec:
+    """A saved job with changes that a resumed run may make; ResumeRefusedError for any other key."""
+    tables = copy.deepcopy(dict(saved))
+    for key, value in sets.items():
+        if not any(key == free or key.startswith(free + ".") for free in CHANGEABLE):
+            raise ResumeRefusedError(
+                f"{key} may not change on resume; what may: {', '.join(CHANGEABLE)}. "
+                "For another job, start a new run from this state (--start URL)"
+            )
+        assign(tables, key, value)
+    return Spec.parse(tables)
+
+
+def parse_sets(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """``key=value`` texts; a value is TOML where it can be, else text.
+
+    >>> parse_sets(("model.rule=ng", "eta=0.5", "data.numeric=['a', 'b']"))
+    {'model.rule': 'ng', 'eta': 0.5, 'data.numeric': ['a', 'b']}
+    """
+    sets = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set {pair}: expected key=value, e.g. model.params.eta=0.5")
+        try:
+            sets[key] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            sets[key] = text
+    return sets
+
+
+def read_options(path: str | None) -> dict[str, Any] | None:
+    """Storage options from a JSON or TOML file."""
+    if path is None:
+        return None
+    try:
+        text = Path(path).read_text("utf-8")
+        options = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
+    except FileNotFoundError:
+        raise InputNotFoundError(f"no storage options file {path!r}") from None
+    except (ValueError, OSError) as error:
+        raise UsageError(f"storage options {path!r}: {error}") from None
+    if not isinstance(options, dict):
+        raise UsageError(f"storage options {path!r}: expected a table of options")
+    return options
+
+
+def _tables(job: str | Mapping[str, Any] | Spec | None) -> dict[str, Any]:
+    if job is None:
+        return {}
+    if isinstance(job, Spec):
+        return job.to_json(secrets=True)
+    if isinstance(job, Mapping):
+        return copy.deepcopy(dict(job))
+    return read_job(str(job))
+
+
+def _stem(job: object) -> str:
+    return Path(job).stem if isinstance(job, str) else "job"
+
+
+def _absolute(spec: Spec, stem: str) -> Spec:
+    url = spec.checkpoint.url or f"runs/{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    places = {
+        "data": {"shards": tuple(absolute(shard) for shard in spec.data.shards)},
+        "model": {"start": absolute(spec.model.start) if spec.model.start else ""},
+        "checkpoint": {"url": url if url == "none" else absolute(url)},
+    }
+    tables = {
+        name: getattr(spec, name).model_copy(update=changed) for name, changed in places.items()
+    }
+    return spec.model_copy(update=tables)

@@ -1,0 +1,224 @@
+"""Model: a job, how its columns become coordinates, and the state learned so far."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.batch import Batch
+from streamomd.checkpoint import Commit, Loaded, Part, load, open_store, read_document
+from streamomd.engine import Engine
+from streamomd.errors import UsageError
+from streamomd.features import Names, Plan, name_of
+from streamomd.metrics import Metrics
+from streamomd.predict import evaluate, predict
+from streamomd.shards.cursor import Cursor
+from streamomd.spec import Spec
+from streamomd.state import Layout, State
+from streamomd.urls import absolute
+
+INSPECT_ROWS = 1 << 20
+
+
+@dataclass(eq=False)
+class Model:
+    """What ``streamomd.train`` and ``streamomd.load`` return.
+
+    ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
+    ``cursor``: the next row of the training stream. ``url``, ``sequence``: the commit it was read
+    from or written to; empty and −1 if none.
+    """
+
+    spec: Spec
+    plan: Plan
+    engine: Engine
+    state: State
+    metrics: Metrics
+    names: Names = field(default_factory=Names)
+    cursor: Cursor = field(default_factory=Cursor)
+    url: str = ""
+    sequence: int = -1
+    finished: bool = False
+    seconds: float = 0.0
+    rows_per_second: float = 0.0
+
+    @classmethod
+    def new(cls, spec: Spec, plan: Plan) -> Self:
+        """A model that has seen nothing."""
+        classes = len(plan.classes) if spec.model.classifies else 1
+        learners = classes if classes > 2 else 1
+        layout = Layout(spec.rule, plan.size, learners, spec.model.dtype)
+        engine = Engine(layout, spec.loss, classes, spec.model.bias, spec.model.params)
+        return cls(spec, plan, engine, State.start(layout), Metrics(spec.model.classifies))
+
+    @classmethod
+    def load(
+        cls, url: str, *, storage_options: Mapping[str, Any] | None = None, at: int | None = None
+    ) -> tuple[Self, Loaded]:
+        """The model of the newest commit that is whole, or of commit ``at``, and that commit.
+
+        Raises NoCommitError if there is none, StorageError if the store does not answer.
+        """
+        store = open_store(absolute(url), storage_options)
+        models: list[Self] = []
+
+        def receive(commit: Commit) -> Callable[[Part], None]:
+            models.append(cls._described(commit.document))
+            return models[-1]._fill
+
+        loaded = load(store, receive, at=at)
+        model, document = models[-1], loaded.commit.document
+        model.names = Names.from_json(read_document(store, "names", document["names"]))
+        model.url, model.sequence = store.url, loaded.commit.sequence
+        return model, loaded
+
+    @classmethod
+    def _described(cls, document: Mapping[str, Any]) -> Self:
+        model = cls.new(Spec.parse(document["job"]), Plan.from_json(document["plan"]))
+        model.cursor = Cursor.from_json(document["cursor"])
+        model.finished = document["finished"]
+        return model
+
+    def _fill(self, part: Part) -> None:
+        low, high, arrays = part
+        self.state.fill(low, high, arrays)
+        if low == 0:
+            self.metrics = Metrics.from_arrays(arrays, classifies=self.metrics.classifies)
+
+    def start_from(self, other: Model) -> None:
+        """Take another model's state and names; metrics begin anew.
+
+        Raises UsageError listing what of the two descriptions does not agree.
+        """
+        ours, theirs = self._description(), other._description()
+        differ = [key for key in ours if ours[key] != theirs[key]]
+        if differ:
+            lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
+            raise UsageError(f"cannot start from {other.url}: " + "; ".join(lines))
+        self.state, self.names = other.state, other.names
+
+    def _description(self) -> dict[str, Any]:
+        model = self.spec.model
+        known = ("rule", "loss", "params", "dtype", "bias")
+        return {**{key: getattr(model, key) for key in known}, **self.plan.to_json()}
+
+    @property
+    def state_sha256(self) -> str:
+        """Hash of slots, totals, clock, counters and rows consumed."""
+        digest = hashlib.sha256()
+        self.state.digest(digest)
+        self.metrics.digest(digest)
+        return digest.hexdigest()
+
+    def document(self, **more: Any) -> dict[str, Any]:
+        """What a commit says of this model beside its parts."""
+        return {
+            "job": self.spec.to_json(),
+            "plan": self.plan.to_json(),
+            "cursor": self.cursor.to_json(),
+            "rows": self.metrics.total_rows,
+            "finished": self.finished,
+            **more,
+        }
+
+    def result(self) -> dict[str, Any]:
+        """What ``--json`` prints: figures of all rows learned, this process's speed, the commit."""
+        return {
+            **self.metrics.result(),
+            "seconds": self.seconds,
+            "rows_per_second": self.rows_per_second,
+            "compile_seconds": self.engine.compile_seconds,
+            "skipped": {},
+            "checkpoint": {"url": self.url, "sequence": self.sequence},
+            "state_sha256": self.state_sha256,
+        }
+
+    def parts(self) -> Iterator[Part]:
+        """What a commit keeps of this model; counters go with the first part."""
+        for low, high, arrays in self.state.parts():
+            yield low, high, arrays | (self.metrics.arrays() if low == 0 else {})
+
+    def summary(self) -> dict[str, Any]:
+        """What a model is, in a few words."""
+        model = self.spec.model
+        return {
+            "rule": model.rule,
+            "loss": model.loss,
+            "params": model.params,
+            "coordinates": self.plan.size,
+            "classes": list(self.plan.classes),
+            "rows": self.metrics.total_rows,
+            **self.metrics.figures(self.metrics.total),
+            "checkpoint": {"url": self.url, "sequence": self.sequence},
+            "finished": self.finished,
+        }
+
+    def learn(self, batch: Batch) -> NDArray[np.float64]:
+        """Predict each row, then learn from it; margins of before learning, (rows, learners)."""
+        margins = self.engine.learn(self.state, self.metrics.current, batch)
+        self.metrics.count(len(batch))
+        return margins
+
+    def predict(
+        self,
+        shards: str | Sequence[str],
+        to: str,
+        *,
+        keep: Sequence[str] = (),
+        overwrite: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> list[str]:
+        """Write a Parquet file of predictions for each shard; see ``streamomd.predict.predict``."""
+        return predict(
+            self.plan,
+            self.engine,
+            self.state,
+            shards,
+            to,
+            keep=keep,
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+
+    def evaluate(
+        self,
+        shards: str | Sequence[str],
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        quiet: bool = False,
+    ) -> dict[str, Any]:
+        """Loss and error on labelled shards; the keys of ``result``. Nothing is learned."""
+        found = evaluate(
+            self.plan,
+            self.engine,
+            self.state,
+            shards,
+            storage_options=storage_options,
+            quiet=quiet,
+        )
+        return {**self.result(), **found}
+
+    def inspect(self, top: int = 20) -> list[dict[str, Any]]:
+        """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
+        heaviest: list[tuple[float, int, list[float]]] = []
+        for low in range(0, self.plan.size, INSPECT_ROWS):
+            weights = self.engine.weights(self.state, low, min(low + INSPECT_ROWS, self.plan.size))
+            size = np.abs(weights).max(axis=1)
+            for at in np.argsort(-size, kind="stable")[:top]:
+                if size[at] > 0.0:
+                    heaviest.append((-float(size[at]), low + int(at), weights[at].tolist()))
+            heaviest = sorted(heaviest)[:top]
+        return [self._describe(at, weight) for _, at, weight in heaviest]
+
+    def _describe(self, at: int, weight: list[float]) -> dict[str, Any]:
+        slots = {
+            slot.name: np.atleast_1d(self.state.slot(slot.name)[at]).tolist()
+            for slot, _ in self.state.layout.columns()
+        }
+        name = name_of(self.plan, self.names, at)
+        return {"coordinate": at, "name": name, "weight": weight, "slots": slots}

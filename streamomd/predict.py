@@ -1,0 +1,115 @@
+"""Predictions and evaluation, shard by shard; nothing is learned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.engine import Engine
+from streamomd.errors import DataError
+from streamomd.features import Plan, check_schema, decode_labels
+from streamomd.metrics import Metrics
+from streamomd.report import progress, watching
+from streamomd.shards.find import find
+from streamomd.shards.predictions import PredictionWriter, check_kept, empty_rows, output_names
+from streamomd.state import State
+from streamomd.stream import no_rows, rows_of
+
+Floats = NDArray[np.float64]
+
+
+def predict(
+    plan: Plan,
+    engine: Engine,
+    state: State,
+    shards: str | Sequence[str],
+    to: str,
+    *,
+    keep: Sequence[str] = (),
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
+
+    Columns: ``row`` (int64, in its shard), ``prediction`` (a value of the label column, or the
+    mean), ``score`` (margin, or a list of margins), ``probability`` (logistic: of the second class,
+    or a list that sums to 1), and the kept columns.
+
+    Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
+    """
+    found = find(shards, storage_options=storage_options)
+    for shard in found:
+        check_schema(plan, shard.schema, shard.url, labelled=False)
+        check_kept(shard, keep)
+    engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
+    writers = [
+        PredictionWriter(to, name, storage_options=storage_options, overwrite=overwrite)
+        for name in output_names(found)
+    ]
+    none = np.empty((0, engine.layout.learners))
+    for place, (shard, writer) in enumerate(zip(found, writers, strict=True)):
+        with writer:
+            nothing = {"row": np.empty(0, np.int64), **columns(plan, engine, none)}
+            writer.write(nothing, empty_rows(shard, keep))
+            for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
+                margins = engine.predict(state, np.zeros(3), piece.value.batch)
+                rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
+                writer.write({"row": rows, **columns(plan, engine, margins)}, piece.value.kept)
+    return [writer.path for writer in writers]
+
+
+def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
+    """What is said of rows with these margins, (rows, learners)."""
+    mean = np.vectorize(engine.loss.mean, otypes=[np.float64])
+    one = margins.shape[1] == 1
+    score = margins[:, 0] if one else margins
+    if not plan.classes:
+        return {"prediction": mean(score), "score": score}
+    chosen = (score > 0.0).astype(np.int64) if one else margins.argmax(axis=1)
+    chosen[np.isnan(margins).any(axis=1)] = -1  # no class: null
+    told = {"prediction": decode_labels(plan, chosen), "score": score}
+    if engine.loss.probabilistic:
+        told["probability"] = mean(score) if one else _shares(mean(margins))
+    return told
+
+
+def evaluate(
+    plan: Plan,
+    engine: Engine,
+    state: State,
+    shards: str | Sequence[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed."""
+    found = find(shards, storage_options=storage_options)
+    for shard in found:
+        check_schema(plan, shard.schema, shard.url)
+    if not found.rows:
+        raise DataError(f"no rows: all {len(found)} shards are empty")
+    engine.warm(state, no_rows(plan, found), learning=False)
+    metrics = Metrics(bool(plan.classes))
+    metrics.begin(0)
+    began = time.perf_counter()
+    with watching([] if quiet else [progress(metrics, found.rows)], metrics) as watchers:
+        for piece in rows_of(plan, found, range(len(found))):
+            engine.predict(state, metrics.current, piece.value.batch)
+            metrics.count(piece.rows)
+            for watcher in watchers:
+                watcher.update(metrics)
+    seconds = time.perf_counter() - began
+    speed = {"seconds": seconds, "rows_per_second": metrics.total_rows / seconds}
+    return {**metrics.result(), **speed, "compile_seconds": engine.compile_seconds}
+
+
+def _shares(likely: Floats) -> Floats:
+    """Each class's part of the summed probabilities; equal parts where all are 0."""
+    total = likely.sum(axis=1, keepdims=True)
+    shares: Floats = np.full_like(likely, 1.0 / likely.shape[1])
+    np.divide(likely, total, out=shares, where=total != 0.0)
+    return shares

@@ -1,0 +1,212 @@
+"""What a person looks at while a job runs: a bar on a terminal, else lines at doubling row counts.
+
+``Progress`` is told of every batch; ``log`` keeps the same figures as JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from streamomd.metrics import Metrics
+
+LOG_SECONDS = 10.0
+
+
+class Watcher(Protocol):
+    """Someone who is told how the run goes."""
+
+    next_row: float  # told at this row exactly, if batches pass it
+
+    def update(self, metrics: Metrics) -> None:
+        """After each batch."""
+
+    def finish(self, metrics: Metrics) -> None:
+        """When the last row is learned."""
+
+    def close(self) -> None:
+        """At the end, whether it was reached or not."""
+
+
+@dataclass
+class Since:
+    """Figures of the rows since the last look."""
+
+    sums: Any = field(default_factory=lambda: np.zeros(3))
+
+    def figures(self, metrics: Metrics) -> dict[str, float | None]:
+        """loss, error and rmse since the last call."""
+        total = metrics.total
+        figures = metrics.figures(total - self.sums)
+        self.sums = total
+        return figures
+
+
+class Speed:
+    """Rows a second since the run began in this process."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._started = rows, time.monotonic()
+
+    def rate(self, rows: int) -> float:
+        """Rows a second, when ``rows`` have been learned."""
+        return (rows - self._rows) / max(time.monotonic() - self._started, 1e-9)
+
+
+class Lines:
+    """A line at 1, 2, 4, 8 … rows, and one at the end."""
+
+    def __init__(self, metrics: Metrics, total: int, out: TextIO) -> None:
+        self._total, self._out, self._told = total, out, -1
+        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._at(metrics.total_rows)
+        measure = "error" if metrics.classifies else "rmse"
+        print(
+            f"{'rows':>12} {'done':>5} {'loss':>10} {'since last':>10} {measure:>10} "
+            f"{'rows/s':>10}",
+            file=out,
+            flush=True,
+        )
+
+    def update(self, metrics: Metrics) -> None:
+        """A line, if it is time."""
+        if metrics.total_rows >= self.next_row:
+            self._print(metrics)
+
+    def finish(self, metrics: Metrics) -> None:
+        """The last line."""
+        if metrics.total_rows != self._told:
+            self._print(metrics)
+
+    def close(self) -> None:
+        """Nothing is left open."""
+        self._out.flush()
+
+    def _at(self, rows: int) -> None:
+        self.next_row: float = 1 << rows.bit_length()
+
+    def _print(self, metrics: Metrics) -> None:
+        rows, now = metrics.total_rows, metrics.figures(metrics.total)
+        since = self._since.figures(metrics)
+        measure = now["error"] if metrics.classifies else now["rmse"]
+        done = f"{rows / self._total:.0%}" if self._total else ""
+        print(
+            f"{rows:>12,} {done:>5} {show(now['loss']):>10} {show(since['loss']):>10} "
+            f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}",
+            file=self._out,
+            flush=True,
+        )
+        self._told = rows
+        self._at(rows)
+
+
+class Bar:
+    """A progress bar with the loss so far and since the last look, and the time left."""
+
+    next_row = float("inf")
+
+    def __init__(self, metrics: Metrics, total: int, out: TextIO) -> None:
+        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._looked = 0.0
+        self._bar = Progress(
+            TextColumn("{task.completed:>12,.0f} rows"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}% {task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=Console(file=out),
+        )
+        self._task = self._bar.add_task(
+            "", total=total or None, completed=metrics.total_rows, figures=""
+        )
+        self._bar.start()
+
+    def update(self, metrics: Metrics) -> None:
+        """Move the bar, five times a second."""
+        if time.monotonic() - self._looked > 0.2:
+            self._show(metrics)
+
+    def finish(self, metrics: Metrics) -> None:
+        """Move it to the end."""
+        self._show(metrics)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self._bar.stop()
+
+    def _show(self, metrics: Metrics) -> None:
+        self._looked = time.monotonic()
+        now, since = metrics.figures(metrics.total), self._since.figures(metrics)
+        rate = self._speed.rate(metrics.total_rows)
+        figures = f"loss {show(now['loss'])}, last {show(since['loss'])}, {rate:,.0f} rows/s"
+        self._bar.update(self._task, completed=metrics.total_rows, figures=figures)
+
+
+class Log:
+    """JSON lines in a file: figures at doubling row counts and every ten seconds, and events."""
+
+    def __init__(self, path: str, metrics: Metrics) -> None:
+        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  open as long as the run
+        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._written = time.monotonic()
+        self.next_row: float = 1 << metrics.total_rows.bit_length()
+
+    def update(self, metrics: Metrics) -> None:
+        """A line, if it is time."""
+        due = time.monotonic() - self._written > LOG_SECONDS
+        if due or metrics.total_rows >= self.next_row:
+            self.finish(metrics)
+
+    def finish(self, metrics: Metrics) -> None:
+        """A line of figures."""
+        rows, now = metrics.total_rows, metrics.figures(metrics.total)
+        since = self._since.figures(metrics)["loss"]
+        self.event("progress", rows=rows, since_last=since, rate=self._speed.rate(rows), **now)
+        self._written = time.monotonic()
+        self.next_row = 1 << rows.bit_length()
+
+    def event(self, kind: str, **figures: Any) -> None:
+        """One line: what happened, when, and its figures."""
+        line = {"time": time.time(), "event": kind, **figures}
+        print(json.dumps(line, allow_nan=False), file=self._file, flush=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+@contextmanager
+def watching(watchers: Sequence[Watcher], metrics: Metrics) -> Iterator[Sequence[Watcher]]:
+    """Watchers while inside: told of the end if it is reached, and closed whatever happens."""
+    try:
+        yield watchers
+        for watcher in watchers:
+            watcher.finish(metrics)
+    finally:
+        for watcher in watchers:
+            watcher.close()
+
+
+def note(text: str) -> None:
+    """Say something to the person, beside the results."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def progress(metrics: Metrics, total: int) -> Lines | Bar:
+    """The bar on a terminal, lines elsewhere; on stderr. ``total``: rows expected in all."""
+    kind = Bar if sys.stderr.isatty() else Lines
+    return kind(metrics, total, sys.stderr)
+
+
+def show(number: float | None) -> str:
+    """Six digits, or nan."""
+    return "nan" if number is None else f"{number:.6f}" if abs(number) < 1000 else f"{number:.5g}"

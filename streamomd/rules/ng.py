@@ -1,0 +1,84 @@
+r"""NG: normalized gradient descent (P1, algorithm 1).
+
+Scale s_i = max abs(x_i) so far. Before the prediction a coordinate that meets a larger value is
+squashed, w_i <- w_i (s_i / x_i)^2, and N += sum x_i^2 / s_i^2. After it, with g the loss's slope,
+
+    w_i <- w_i - eta_t (t / N) g x_i / s_i^2.
+
+Predictions do not change when any feature is multiplied by any constant. NAG, which also adapts
+the step of each coordinate, usually learns faster. No regret bound is proven for this form.
+
+>>> RULE.parse_params({"schedule": "constant"})
+{'eta': 0.5, 'schedule': 'constant'}
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamomd.rules.contract import Max, Mean, Positive, Row, Rule, Sum
+from streamomd.rules.schedule import SQRT, Schedule, rate
+
+
+class Hyper(NamedTuple):
+    eta: Positive = 0.5
+    schedule: Schedule = SQRT
+
+
+class Shared(NamedTuple):
+    s: Max = 0.0
+
+
+class Own(NamedTuple):
+    w: Mean = 0.0
+
+
+class Totals(NamedTuple):
+    N: Sum = 0.0
+
+
+class Move(NamedTuple):
+    step: float
+
+
+def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[float]]:
+    s = max(shared.s, abs(x))
+    r = x / s
+    return Shared(s), (r * r,)
+
+
+def align(own: Own, old: Shared, new: Shared, h: Hyper) -> Own:
+    ratio = old.s / new.s
+    return Own(own.w * (ratio * ratio))
+
+
+def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.w
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    N = totals.N + row.q[0]
+    pace = rate(h.eta, h.schedule, clock) * (clock / N) if N > 0.0 else 0.0
+    return Move(pace * row.importance * row.slope), Totals(N)
+
+
+def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.w - move.step * (x / shared.s) / shared.s)
+
+
+RULE = Rule(
+    name="ng",
+    title="normalized gradient: raw units, one step size for all coordinates",
+    source="Ross, Mineiro & Langford 2013, algorithm 1",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    shared=Shared,
+    totals=Totals,
+    sums=1,
+    observe=observe,
+    align=align,
+    weight=weight,
+    step=step,
+    update=update,
+)

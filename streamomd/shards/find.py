@@ -1,0 +1,121 @@
+"""Finding the shards of a job, and reading every footer once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import fsspec
+
+from streamomd.errors import UsageError
+from streamomd.shards.footer import read_shard
+from streamomd.shards.names import Given
+from streamomd.shards.order import path_key
+from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.store import connect, is_local
+from streamomd.urls import protocol, shown, userinfo
+
+__all__ = ["Shard", "ShardSet", "find"]
+
+ORDERS = ("sorted", "given", "shuffled")
+FOOTERS_AT_ONCE = 8
+Named = tuple[str, str]
+
+
+def find(
+    shards: str | Sequence[str],
+    *,
+    order: str = "sorted",
+    storage_options: Mapping[str, Any] | None = None,
+    allow_duplicates: bool = False,
+) -> ShardSet:
+    """The shards that one string or several name: files, directories, globs, fsspec URLs.
+
+    ``order`` is "sorted" (bytewise by path), "given" (sorted inside a directory or glob) or
+    "shuffled" (sorted here; `order.permutation` permutes each epoch).
+
+    Raises `InputNotFoundError` for a name that holds nothing, `DataError` for files that are
+    no shards or are damaged, `UsageError` for duplicates and mixed file systems, and
+    `StorageError` for a store that does not answer.
+    """
+    if order not in ORDERS:
+        raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
+    texts = _texts(shards)
+    fs = _common_file_system(texts, storage_options or {})
+    # Listings that were cached earlier would hide files written since.
+    fs.invalidate_cache()
+    named: list[Named] = []
+    for given in [Given(text, fs) for text in texts]:
+        _refuse_credentials(given)
+        named += [(path, given.url(path)) for path in given.files()]
+    if order != "given":
+        named.sort(key=lambda one: path_key(one[0]))
+    if not allow_duplicates:
+        _refuse_duplicates(fs, named)
+    return ShardSet(tuple(_read_all(fs, named)), fs)
+
+
+def _texts(shards: str | Sequence[str]) -> list[str]:
+    given = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
+    texts = [os.fspath(text) for text in given]
+    if not texts:
+        raise UsageError("shards is empty: name at least one file, directory, glob or URL")
+    for text in texts:
+        if not isinstance(text, str) or not text or "\0" in text:
+            raise UsageError(f"shards holds {text!r}, which names no file")
+    return texts
+
+
+def _common_file_system(texts: list[str], options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
+    systems: dict[str, fsspec.AbstractFileSystem] = {}
+    for text in texts:
+        systems.setdefault(_root(text), connect(text, options))
+    first, *others = systems.items()
+    for root, fs in others:
+        if fs != first[1]:
+            raise UsageError(
+                f"shards are in more than one file system ({first[0]} and {root}): "
+                "copy them to one, or run one after the other with `model.start`"
+            )
+    return first[1]
+
+
+def _root(text: str) -> str:
+    scheme = protocol(text)
+    host = shown(text).split("://", 1)[-1].split("/", 1)[0]
+    return f"{scheme}://{host}" if scheme else "the local disk"
+
+
+def _refuse_credentials(given: Given) -> None:
+    secret = userinfo(given.text)
+    if secret and secret in given.path and not protocol(given.path):
+        raise UsageError(
+            f"{shown(given.text)} was given with credentials, which its file system does not take "
+            "from a URL: use the environment or storage_options"
+        )
+
+
+def _refuse_duplicates(fs: fsspec.AbstractFileSystem, named: Iterable[Named]) -> None:
+    seen: dict[str, str] = {}
+    for path, url in named:
+        key = os.path.realpath(path) if is_local(fs) else path
+        if key in seen:
+            raise UsageError(
+                f"the same file is named twice, as {shown(seen[key])} and {shown(url)}: "
+                "name it once, or allow duplicates"
+            )
+        seen[key] = url
+
+
+def _read_all(fs: fsspec.AbstractFileSystem, named: Sequence[Named]) -> list[Shard]:
+    if is_local(fs) or len(named) == 1:
+        return [read_shard(fs, path, url) for path, url in named]
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE, "streamomd-footers") as pool:
+        futures = [pool.submit(read_shard, fs, path, url) for path, url in named]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

@@ -1,0 +1,58 @@
+"""What a file format is to the reader; one file a format fills this in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+ReadAt = Callable[[int, int], bytes]
+"""``read_at(offset, length)``: exactly that many bytes."""
+Groups = Callable[[int], Iterator[pa.RecordBatch]]
+"""``groups(index)``: the rows of one row group or record batch, in slices."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a reader asks of a file."""
+
+    columns: tuple[str, ...]
+    dictionary: tuple[str, ...]
+    """String columns to be left as dictionaries where the format can."""
+    unit_bytes: int
+    """Decoded bytes aimed at; no slice has over four times as many unless one row has."""
+    buffer_bytes: int
+    """Read at once from the file."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format with ``magic`` at both ends and the footer's length before the last."""
+
+    name: str
+    magic: bytes
+    suffixes: tuple[str, ...]
+    mapped: bool
+    """Whether a local file is best mapped into memory."""
+    describe: Callable[[bytes, ReadAt], tuple[pa.Schema, tuple[int, ...]]]
+    """``describe(footer, read_at)``: the schema, and the rows of each group."""
+    open_groups: Callable[[Any, bytes, ReadAt, Wanted], Groups]
+    """``open_groups(file, footer, read_at, wanted)``; the caller closes the file."""
+
+
+def decoded_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes of the rows alone: what a dictionary holds is shared, and cannot be sliced."""
+    columns = batch.columns
+    return sum(c.indices.nbytes if pa.types.is_dictionary(c.type) else c.nbytes for c in columns)
+
+
+def cut(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
+    """The batch in slices of at most ``limit`` bytes (or one row), in order."""
+    if batch.num_rows <= 1 or decoded_bytes(batch) <= limit:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from cut(batch.slice(0, half), limit)
+    yield from cut(batch.slice(half), limit)

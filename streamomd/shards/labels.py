@@ -1,0 +1,59 @@
+"""The distinct labels of a data set, as far as its first shards tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamomd.errors import DataError, SchemaError
+from streamomd.shards.columns import require_columns
+from streamomd.shards.read import read_units
+from streamomd.shards.shard import Shard, ShardSet
+from streamomd.urls import printable, shown
+
+
+def distinct_labels(shard_set: ShardSet, column: str, limit: int = 1000) -> list[Any]:
+    """Distinct values of a column in the first shard, as Python values, sorted.
+
+    Nulls and NaN are no labels. Following shards are read until there are two values.
+    Raises `SchemaError` without such a column, `DataError` for more than ``limit`` values.
+    """
+    found: set[Any] = set()
+    for place, shard in enumerate(shard_set):
+        _require_flat(shard, column)
+        for values in _values(shard_set, place, column):
+            found.update(values)
+            if len(found) > limit:
+                raise DataError(
+                    f"column {printable(column)!r} of {shown(shard.url)} has more than {limit} "
+                    "distinct values: is it a label? Learn it by regression, or give `classes`"
+                )
+        if len(found) > 1:
+            break
+    return sorted(found)
+
+
+def _require_flat(shard: Shard, column: str) -> None:
+    require_columns(shard, [column])
+    kind = shard.schema.field(column).type
+    if pa.types.is_nested(kind):
+        raise SchemaError(
+            f"column {printable(column)!r} of {shown(shard.url)} is {kind}: "
+            "a label is a number, a boolean or a string"
+        )
+
+
+def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[list[Any]]:
+    pieces = read_units(shard_set, places=[place], columns=[column], convert=_distinct, threads=1)
+    return (piece.value for piece in pieces)
+
+
+def _distinct(batch: pa.RecordBatch, shard: Shard, row: int) -> list[Any]:
+    values = batch.column(0)
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    unique = pc.unique(values).drop_null().to_pylist()
+    return [value for value in unique if value == value]  # noqa: PLR0124 (NaN is not itself)

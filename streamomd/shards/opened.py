@@ -1,0 +1,89 @@
+"""A shard opened for reading, after checking that it is still the file that was found."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+
+from streamomd.errors import DataError, StorageError, StreamomdError
+from streamomd.shards.columns import require_columns
+from streamomd.shards.footer import format_named, look_at_file, read_at, read_footer
+from streamomd.shards.format import Groups, Wanted
+from streamomd.shards.shard import Shard
+from streamomd.shards.store import is_local, open_file
+from streamomd.urls import scrub, shown
+
+
+class Opened:
+    """An open shard; ``read(group)`` gives the group's rows in slices. Close it."""
+
+    def __init__(self, fs: fsspec.AbstractFileSystem, shard: Shard, wanted: Wanted) -> None:
+        require_columns(shard, wanted.columns)
+        self.shard = shard
+        if not is_local(fs):
+            # A store's cached listing would tell the old size of a file that was replaced.
+            fs.invalidate_cache()
+        size = look_at_file(fs, shard.path, shard.url).size
+        mapped = format_named(shard.format).mapped
+        self._file: Any = open_file(fs, shard.path, shard.url, mapped=mapped)
+        try:
+            self._groups: Groups = self._open_groups(size, wanted)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _open_groups(self, size: int, wanted: Wanted) -> Groups:
+        self._refuse_other(size, self.shard.footer_sha256)
+        form, footer = read_footer(self._file, size, self.shard.url)
+        self._refuse_other(size, hashlib.sha256(footer).hexdigest())
+        at = read_at(self._file, self.shard.url)
+        try:
+            return form.open_groups(self._file, footer, at, wanted)
+        except StreamomdError:
+            raise
+        except Exception as error:
+            raise explain(error, self.shard, 0, self.shard.rows) from error
+
+    def _refuse_other(self, size: int, footer_sha256: str) -> None:
+        if (size, footer_sha256) != (self.shard.size, self.shard.footer_sha256):
+            raise DataError(
+                f"shard {shown(self.shard.url)} was replaced while it was in use: it had "
+                f"{self.shard.size} bytes and now has {size}, or another footer. Put the old file "
+                "back, or start anew"
+            )
+
+    def read(self, group: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one group, in order; `DataError` where they cannot be decoded."""
+        first = done = sum(self.shard.groups[:group])
+        last = first + self.shard.groups[group]
+        try:
+            for batch in self._groups(group):
+                done += batch.num_rows
+                yield batch
+                del batch
+        except StreamomdError:
+            raise
+        except Exception as error:
+            raise explain(error, self.shard, done, last) from error
+        if done != last:
+            raise DataError(
+                f"shard {shown(self.shard.url)}: group {group} has {done - first} rows, but its "
+                f"footer says {last - first}: write it again"
+            )
+
+    def close(self) -> None:
+        """Close the file; what was read stays valid."""
+        self._file.close()
+
+
+def explain(error: Exception, shard: Shard, first: int, last: int) -> StreamomdError:
+    """The error to raise for one of pyarrow's that came while these rows were decoded."""
+    where = f"shard {shown(shard.url)}, rows {first} to {last - 1}"
+    text = scrub(str(error).split("\n", 1)[0]) or type(error).__name__
+    if isinstance(error, OSError) and error.errno is not None:
+        return StorageError(f"{where}: {text}")
+    return DataError(f"{where} cannot be decoded ({text}): write the shard again, or leave it out")

@@ -1,0 +1,154 @@
+"""Reading shards ahead, in order, in pieces: bounded memory, exact rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from streamomd.errors import UsageError
+from streamomd.shards.ahead import Ahead, Run
+from streamomd.shards.format import Wanted
+from streamomd.shards.opened import Opened, explain
+from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.store import REMOTE_BLOCK, is_local
+from streamomd.urls import shown
+
+T = TypeVar("T")
+Convert = Callable[[pa.RecordBatch, Shard, int], T]
+"""``convert(batch, shard, row)``: ``row`` is the absolute row of the batch's first."""
+
+LOCAL_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[T]):
+    """Consecutive rows of one shard, converted."""
+
+    position: int
+    """Place of the shard in the order that was asked for."""
+    row: int
+    """Absolute row, in its shard, of the first."""
+    rows: int
+    value: T
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row group to be read: its first row in the shard, and how many rows to pass over."""
+
+    position: int
+    shard: Shard
+    group: int
+    row: int
+    skip: int
+
+
+def read_units(
+    shard_set: ShardSet,
+    *,
+    places: Sequence[int],
+    columns: Sequence[str],
+    convert: Convert[T],
+    start: tuple[int, int] = (0, 0),
+    dictionary: Sequence[str] = (),
+    threads: int = 2,
+    budget_bytes: int = 160 << 20,
+    unit_bytes: int = 16 << 20,
+) -> Generator[Piece[T], None, None]:
+    """Every row of the shards ``places`` (indexes into the set), in order, from ``start`` on.
+
+    ``start`` is (place in the order, absolute row in that shard). Only ``columns`` are read, in
+    that order; those of ``dictionary`` stay dictionaries where they are strings in Parquet.
+    ``convert`` runs in ``threads`` threads; at most ``budget_bytes`` of decoded rows wait, and
+    one piece a thread more. A piece has about ``unit_bytes``, at most four times as many unless
+    a single row has. Close the iterator to stop early: then no thread and no file is left.
+
+    Raises, in the place in the order where it happened: `DataError` for rows that cannot be
+    decoded or a shard replaced since it was found, `SchemaError` for a column it has not,
+    `StorageError`, and whatever ``convert`` raises.
+    """
+    jobs = _jobs(shard_set, tuple(places), _legal_start(shard_set, places, start))
+    block = LOCAL_BLOCK if is_local(shard_set.fs) else REMOTE_BLOCK
+    wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
+
+    @contextmanager
+    def session() -> Iterator[Run[Job, Piece[T]]]:
+        reader = _Reader(shard_set, wanted, convert)
+        try:
+            yield reader.run
+        finally:
+            reader.close()
+
+    return Ahead(jobs, session, threads=max(1, threads), budget=budget_bytes).results()
+
+
+def _legal_start(
+    shard_set: ShardSet, places: Sequence[int], start: tuple[int, int]
+) -> tuple[int, int]:
+    position, row = start
+    if position == len(places) and row == 0:
+        return start
+    if not 0 <= position < len(places):
+        raise UsageError(f"start is at place {position} of {len(places)} shards")
+    shard = shard_set.shards[places[position]]
+    if not 0 <= row <= shard.rows:
+        raise UsageError(f"start is at row {row} of {shown(shard.url)}, which has {shard.rows}")
+    return start
+
+
+def _jobs(shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]) -> Iterator[Job]:
+    for position in range(start[0], len(places)):
+        shard = shard_set.shards[places[position]]
+        begin = start[1] if position == start[0] else 0
+        row = 0
+        for group, rows in enumerate(shard.groups):
+            if rows and row + rows > begin:
+                yield Job(position, shard, group, row, max(0, begin - row))
+            row += rows
+
+
+class _Reader(Generic[T]):
+    """What one thread reads with: it keeps its shard open from one job to the next."""
+
+    def __init__(self, shard_set: ShardSet, wanted: Wanted, convert: Convert[T]) -> None:
+        self._fs = shard_set.fs
+        self._wanted = wanted
+        self._convert = convert
+        self._position = -1
+        self._opened: Opened | None = None
+
+    def run(self, job: Job) -> Iterator[tuple[Piece[T], int]]:
+        row = job.row
+        begin = job.row + job.skip
+        for batch in self._open(job).read(job.group):
+            end = row + batch.num_rows
+            if end > begin:
+                skip = max(0, begin - row)
+                yield self._piece(job, batch.slice(skip) if skip else batch, row + skip)
+            row = end
+            del batch
+
+    def _open(self, job: Job) -> Opened:
+        if self._opened is None or self._position != job.position:
+            self.close()
+            self._opened = Opened(self._fs, job.shard, self._wanted)
+            self._position = job.position
+        return self._opened
+
+    def _piece(self, job: Job, batch: pa.RecordBatch, row: int) -> tuple[Piece[T], int]:
+        try:
+            value = self._convert(batch, job.shard, row)
+        except pa.ArrowException as error:
+            raise explain(error, job.shard, row, row + batch.num_rows) from error
+        # A value may share the batch's memory: the larger of the two is what it holds.
+        size = max(batch.nbytes, int(getattr(value, "nbytes", 0)))
+        return Piece(job.position, row, batch.num_rows, value), size
+
+    def close(self) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.close()

@@ -1,0 +1,70 @@
+"""What is known of a shard before a row of it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of rows."""
+
+    url: str
+    """Absolute, without userinfo: what is shown, saved and compared."""
+    path: str
+    """Exact name inside the file system: never globbed, never unquoted."""
+    format: str
+    """``"parquet"`` or ``"arrow"``."""
+    size: int
+    rows: int
+    groups: tuple[int, ...]
+    """Rows of each row group or record batch."""
+    schema: pa.Schema
+    footer_sha256: str
+    etag: str | None
+    """ETag, generation or version where the store has one."""
+    mtime_ns: int | None
+    """Advisory."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What is compared on resume, for JSON; the schema's metadata is left out."""
+        schema = [[f.name, str(f.type), f.nullable] for f in self.schema]
+        return {
+            "url": self.url,
+            "format": self.format,
+            "size": self.size,
+            "rows": self.rows,
+            "groups": list(self.groups),
+            "schema": schema,
+            "footer_sha256": self.footer_sha256,
+            "etag": self.etag,
+            "mtime_ns": self.mtime_ns,
+        }
+
+
+@dataclass(frozen=True)
+class ShardSet:
+    """Shards of one file system, in order."""
+
+    shards: tuple[Shard, ...]
+    fs: fsspec.AbstractFileSystem
+
+    @property
+    def rows(self) -> int:
+        """Rows of all shards."""
+        return sum(shard.rows for shard in self.shards)
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+    def __iter__(self) -> Iterator[Shard]:
+        return iter(self.shards)
+
+    def fingerprint(self) -> list[dict[str, Any]]:
+        """One dict a shard, in order; see `Shard.fingerprint`."""
+        return [shard.fingerprint() for shard in self.shards]

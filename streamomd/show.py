@@ -1,0 +1,144 @@
+"""Results as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def figures(result: Mapping[str, Any]) -> str:
+    """Rows, loss and error in a line."""
+    parts = [f"{result['rows']:,} rows"]
+    known = [name for name in ("loss", "error", "rmse") if result[name] is not None]
+    parts += [f"{name} {result[name]:.6f}" for name in known]
+    if result["loss"] is None:
+        parts.append("loss is not a finite number: try a smaller eta")
+    parts.append(f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)")
+    return ", ".join(parts)
+
+
+def trained(result: Mapping[str, Any], shards: Sequence[str] = ()) -> str:
+    """The result of a run, and what to type next."""
+    url = result["checkpoint"]["url"]
+    lines = [figures(result)]
+    if not url:
+        return lines[0]
+    data = " ".join(shards) or "SHARDS"
+    lines += [
+        f"kept in {url}, commit {result['checkpoint']['sequence']}",
+        f"state {result['state_sha256']}",
+        "next:",
+        f"  streamomd inspect {url}",
+        f"  streamomd predict {url} {data} --to predictions/",
+        f"  streamomd resume {url} --set train.epochs={len(result['epochs']) + 1}",
+    ]
+    return "\n".join(lines)
+
+
+def inspected(result: Mapping[str, Any]) -> str:
+    """A model's summary and its heaviest coordinates."""
+    lines = [f"{key}: {value}" for key, value in result.items() if key != "top"]
+    rows = [
+        {
+            "coordinate": one["coordinate"],
+            "name": one["name"],
+            "weight": " ".join(f"{weight:.6g}" for weight in one["weight"]),
+            **{
+                name: " ".join(f"{number:.6g}" for number in slot)
+                for name, slot in one["slots"].items()
+                if name != "w"
+            },
+        }
+        for one in result["top"]
+    ]
+    return "\n".join([*lines, "", table(rows)])
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows in columns, one a key."""
+    if not rows:
+        return "(none)"
+    keys = list(max(rows, key=lambda row: len(row)))
+    cells = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in cells
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def converted(result: Mapping[str, Any]) -> str:
+    """What was written, and what to type next."""
+    files = result["shards"]
+    folder = files[0].rpartition("/")[0] if files else ""
+    return "\n".join(
+        [
+            f"{result['rows']:,} rows in {len(files)} shards, {result['seconds']:.1f} s",
+            f"columns: {', '.join(result['columns'])}",
+            "next:",
+            f"  streamomd train {folder} --label COLUMN",
+        ]
+    )
+
+
+def rules() -> list[dict[str, Any]]:
+    """Every rule, for a table."""
+    from streamomd.rules import all_rules
+
+    return [
+        {
+            "name": rule.name,
+            "what": rule.title,
+            "params": ", ".join(f"{key}={value}" for key, value in rule.parse_params({}).items()),
+            "losses": ", ".join(rule.losses) or "all",
+            "modes": ", ".join(rule.modes),
+            "source": rule.source,
+        }
+        for rule in all_rules().values()
+    ]
+
+
+def losses() -> list[dict[str, Any]]:
+    """Every loss, for a table."""
+    from streamomd.losses import all_losses
+
+    return [
+        {
+            "name": loss.name,
+            "what": loss.title,
+            "task": "classify" if loss.classifies else "regress",
+            "also": ", ".join(loss.aliases),
+        }
+        for loss in all_losses().values()
+    ]
+
+
+def formats() -> list[dict[str, Any]]:
+    """What can be read, for a table."""
+    return [
+        {"name": "parquet", "what": "shards; .parquet", "read by": "train, evaluate, predict"},
+        {"name": "arrow", "what": "shards; Arrow IPC files", "read by": "train, evaluate, predict"},
+        {"name": "csv", "what": "text, also .gz, .bz2, .xz", "read by": "convert"},
+        {"name": "svmlight", "what": "text: label i:v i:v", "read by": "convert"},
+        {"name": "vw", "what": "Vowpal Wabbit text: label |ns f:v", "read by": "convert"},
+    ]
+
+
+def modes() -> list[dict[str, Any]]:
+    """The ways to walk the rows, for a table."""
+    return [
+        {
+            "name": "exact",
+            "what": "one learner, every row in order; other threads decode ahead",
+            "bits": "the same however batches, shards and interruptions fall",
+        }
+    ]
+
+
+LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "rules": rules,
+    "losses": losses,
+    "formats": formats,
+    "modes": modes,
+}

@@ -1,0 +1,220 @@
+"""Spec: the whole description of a job, frozen and legal; all that travels, all that is saved.
+
+Made from a TOML file, a dict or a checkpoint's manifest by ``Spec.parse``; ``Spec.to_json`` gives it
+back. Values are made legal here and never checked again inside.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from streamomd.errors import InputNotFoundError, UnsupportedError, UsageError
+from streamomd.losses import Loss, find_loss
+from streamomd.rules import find_rule
+from streamomd.rules.contract import Rule
+
+Label = bool | int | float | str
+
+
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Sparse(_Table):
+    """A pair of list columns; ``size`` 0: it stands in the schema's metadata."""
+
+    indices: str
+    values: str
+    size: int = Field(default=0, ge=0, le=2**31 - 2)
+
+
+class Data(_Table):
+    """[data]: where the rows are and how columns become coordinates."""
+
+    shards: Names = ()
+    storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    label: str = ""
+    weight: str = ""
+    numeric: Names = ()
+    hashed: Names = ()
+    vectors: Names = ()
+    text: Names = ()
+    sparse: Sparse | None = None
+    crosses: tuple[tuple[str, ...], ...] = ()
+    ignore: Names = ()
+    nulls: Literal["error", "zero", "indicator"] = "error"
+    bits: int = Field(default=18, ge=1, le=30)
+    hash_seed: int = Field(default=0, ge=0, le=2**32 - 1)
+    order: Literal["sorted", "given", "shuffled"] = "sorted"
+    seed: int = 0
+
+
+class Model(_Table):
+    """[model]: what is learned. An empty loss is the rule's own default."""
+
+    rule: str = "nag"
+    loss: str = ""
+    task: Literal["auto", "classify", "regress"] = "auto"
+    classes: tuple[Label, ...] = ()
+    bias: bool = True
+    dtype: Literal["float64", "float32"] = "float64"
+    start: str = ""
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        rule = find_rule(str(given.get("rule", "nag")))
+        default = rule.losses[0] if rule.losses else "logistic"
+        loss = find_loss(str(given.get("loss") or default))
+        if rule.losses and loss.name not in rule.losses:
+            allowed = " or ".join(rule.losses)
+            raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
+        params = rule.parse_params(given.get("params") or {})
+        return {**given, "rule": rule.name, "loss": loss.name, "params": params}
+
+    @property
+    def classifies(self) -> bool:
+        """Whether labels are classes."""
+        if self.task == "auto":
+            return find_loss(self.loss).classifies or bool(self.classes)
+        return self.task == "classify"
+
+
+class Train(_Table):
+    """[train]: how the rows are walked."""
+
+    mode: Literal["exact", "averaged", "sharded"] = "exact"
+    epochs: int = Field(default=1, ge=1)
+    parts: int = Field(default=16, ge=1)
+    rounds_per_epoch: int = Field(default=1, ge=1)
+    merge: Literal["examples", "gradients"] = "examples"
+    batch_rows: int = Field(default=256, ge=1)
+    prefetch: int = Field(default=160, ge=1, le=65_536, description="MiB decoded ahead")
+
+
+class Checkpoint(_Table):
+    """[checkpoint]: where the run is kept. An empty url is chosen for you; "none" keeps nothing."""
+
+    url: str = ""
+    storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    every_seconds: float = Field(default=60.0, ge=0.0)
+    every_rows: int = Field(default=0, ge=0)
+    keep: int = Field(default=3, ge=1)
+
+
+class Cluster(_Table):
+    """[cluster]: for the modes that use one."""
+
+    scheduler: str = ""
+    decode: Literal["auto", "local", "remote"] = "auto"
+    learner: Literal["client", "worker"] = "client"
+
+
+class Spec(_Table):
+    """A job: see README, "The job file"."""
+
+    data: Data = Data()
+    model: Model = Field(default_factory=lambda: Model.model_validate({}))
+    train: Train = Train()
+    checkpoint: Checkpoint = Checkpoint()
+    cluster: Cluster = Cluster()
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Self:
+        """A Spec from nested tables. Raises UsageError naming the key, what came and the remedy."""
+        try:
+            spec = cls.model_validate(dict(given))
+        except ValidationError as error:
+            raise UsageError(_explain(error)) from None
+        spec._refuse_what_is_not_built()
+        return spec
+
+    def to_json(self, *, secrets: bool = False) -> dict[str, Any]:
+        """Nested tables that parse back to this Spec; without storage_options unless asked."""
+        tables: dict[str, Any] = self.model_dump(mode="json")
+        if not secrets:
+            del tables["data"]["storage_options"], tables["checkpoint"]["storage_options"]
+        return tables
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that is named."""
+        return find_rule(self.model.rule)
+
+    @property
+    def loss(self) -> Loss:
+        """The loss that is named."""
+        return find_loss(self.model.loss)
+
+    def _refuse_what_is_not_built(self) -> None:
+        if self.train.mode != "exact" or self.cluster.scheduler:
+            raise UnsupportedError(
+                f"mode {self.train.mode!r} on scheduler {self.cluster.scheduler!r}: this version "
+                'trains in one process; use train.mode = "exact" without a scheduler'
+            )
+
+
+def read_job(path: str) -> dict[str, Any]:
+    """The tables of a TOML job file. Raises InputNotFoundError, or UsageError naming the line."""
+    try:
+        text = Path(path).read_bytes()
+        return tomllib.loads(text.decode("utf-8"))
+    except FileNotFoundError:
+        raise InputNotFoundError(f"no job file {path!r}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise UsageError(f"job {path!r} is not TOML: {error}") from None
+
+
+def assign(tables: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key, e.g. ``model.params.eta``; a bare parameter name goes to model.params.
+
+    >>> tables = {}
+    >>> assign(tables, "data.bits", 20); assign(tables, "eta", 1.5); tables
+    {'data': {'bits': 20}, 'model': {'params': {'eta': 1.5}}}
+    """
+    path = key.split(".") if "." in key else ["model", "params", key]
+    for step in path[:-1]:
+        below = tables.setdefault(step, {})
+        if not isinstance(below, dict):
+            raise UsageError(f"--set {key}: {step!r} is a value, not a table")
+        tables = below
+    tables[path[-1]] = value
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    for problem in error.errors():
+        place = [str(step) for step in problem["loc"]]
+        key = ".".join(place)
+        if problem["type"] == "value_error":
+            lines.append(str(problem["ctx"]["error"]))
+        elif problem["type"] == "extra_forbidden":
+            lines.append(f"unknown key {key!r}{_nearest(place)}")
+        else:
+            lines.append(f"{key} = {problem.get('input')!r}: {problem['msg'].lower()}")
+    return "\n".join(lines)
+
+
+def _nearest(place: list[str]) -> str:
+    tables: dict[str, type[BaseModel]] = {
+        "data": Data, "model": Model, "train": Train, "checkpoint": Checkpoint, "cluster": Cluster
+    }  # fmt: skip
+    known = list(tables.get(place[0], Spec).model_fields) if len(place) > 1 else list(tables)
+    near = difflib.get_close_matches(place[-1], known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known here: {', '.join(known)}"

@@ -1,0 +1,155 @@
+"""State: every number a model is made of. Data only; the engine moves it.
+
+A coordinate's cells lie side by side, ``[shared slots | own slot 0 of each learner | slot 1 …]``,
+padded so that no coordinate straddles a cache line it could avoid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.rules.contract import Rule, Slot
+
+CACHE_LINE = 64
+CHUNK_BYTES = 32 << 20
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where numbers lie: ``size`` coordinates, ``learners`` side by side, cells of ``dtype``."""
+
+    rule: Rule
+    size: int
+    learners: int
+    dtype: str
+
+    @property
+    def used(self) -> int:
+        """Cells of a coordinate that hold a slot."""
+        return len(self.rule.shared_slots) + len(self.rule.own_slots) * self.learners
+
+    @property
+    def width(self) -> int:
+        """Cells of a coordinate, padded to a power of two, or to whole cache lines."""
+        line = CACHE_LINE // np.dtype(self.dtype).itemsize
+        if self.used > line:
+            return -(-self.used // line) * line
+        return 1 << (self.used - 1).bit_length()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all cells."""
+        return self.size * self.width * np.dtype(self.dtype).itemsize
+
+    def columns(self) -> Iterator[tuple[Slot, slice]]:
+        """Each slot with its cells of a coordinate."""
+        for at, slot in enumerate(self.rule.shared_slots):
+            yield slot, slice(at, at + 1)
+        first = len(self.rule.shared_slots)
+        for slot in self.rule.own_slots:
+            yield slot, slice(first, first + self.learners)
+            first += self.learners
+
+
+@dataclass(eq=False)
+class State:
+    """Slots, totals and clock of a model.
+
+    cells: (size * width,) of the layout's dtype, 64-byte aligned. totals: float64 (learners, n).
+    clock: rows seen.
+    """
+
+    layout: Layout
+    cells: NDArray[Any]
+    totals: NDArray[np.float64]
+    clock: int = 0
+
+    @classmethod
+    def start(cls, layout: Layout) -> State:
+        """Every slot and total at its start. Raises MemoryError naming the bytes asked for."""
+        try:
+            cells = _aligned(layout.size * layout.width, layout.dtype)
+        except MemoryError:
+            needed = layout.nbytes / 2**30
+            raise MemoryError(f"{layout.size:,} coordinates need {needed:.1f} GiB") from None
+        state = cls(layout, cells, _start_totals(layout))
+        for slot, cells_of_slot in layout.columns():
+            if slot.start:
+                state.table[:, cells_of_slot] = slot.start
+        return state
+
+    @property
+    def table(self) -> NDArray[Any]:
+        """The cells as (size, width)."""
+        return self.cells.reshape(self.layout.size, self.layout.width)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.cells.nbytes + self.totals.nbytes
+
+    def slot(self, name: str) -> NDArray[Any]:
+        """A view of one slot: (size,) if shared, (size, learners) if own. KeyError if unknown."""
+        shared = {slot.name for slot in self.layout.rule.shared_slots}
+        for slot, columns in self.layout.columns():
+            if slot.name == name:
+                return self.table[:, columns.start] if name in shared else self.table[:, columns]
+        raise KeyError(name)
+
+    def parts(self) -> Iterator[tuple[int, int, Arrays]]:
+        """(low, high, slots), in ranges of at most 32 MiB; totals and clock in the first."""
+        for low, high in self._ranges():
+            arrays = {
+                f"slot.{slot.name}": self._copy(low, high, at) for slot, at in self._columns()
+            }
+            if low == 0:
+                arrays["totals"] = self.totals
+                arrays["clock"] = np.array([self.clock], dtype=np.int64)
+            yield low, high, arrays
+
+    def fill(self, low: int, high: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what ``parts`` gave."""
+        for slot, columns in self._columns():
+            self.table[low:high, columns] = arrays[f"slot.{slot.name}"]
+        if low == 0:
+            self.totals[...] = arrays["totals"]
+            self.clock = int(arrays["clock"][0])
+
+    def digest(self, digest: hashlib._Hash) -> None:
+        """Feed every slot, total and the clock to a hash, whatever the padding."""
+        for _, _, arrays in self.parts():
+            for name, array in arrays.items():
+                digest.update(name.encode())
+                digest.update(np.ascontiguousarray(array).data)
+
+    def _columns(self) -> list[tuple[Slot, slice]]:
+        return list(self.layout.columns())
+
+    def _copy(self, low: int, high: int, columns: slice) -> NDArray[Any]:
+        return np.ascontiguousarray(self.table[low:high, columns])
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        rows = max(1, CHUNK_BYTES // (self.layout.width * self.cells.itemsize))
+        for low in range(0, self.layout.size, rows):
+            yield low, min(low + rows, self.layout.size)
+
+
+def _start_totals(layout: Layout) -> NDArray[np.float64]:
+    starts = [slot.start for slot in layout.rule.total_slots]
+    return np.tile(np.array(starts, dtype=np.float64), (layout.learners, 1))
+
+
+def _aligned(count: int, dtype: str) -> NDArray[Any]:
+    """Zeros whose first byte lies on a cache line; pages untouched stay unallocated."""
+    nbytes = count * np.dtype(dtype).itemsize
+    raw = np.zeros(nbytes + CACHE_LINE, dtype=np.uint8)
+    first = -raw.ctypes.data % CACHE_LINE
+    return raw[first : first + nbytes].view(dtype)

@@ -1,0 +1,42 @@
+"""SIGTERM and SIGINT as a request: finish the batch, commit, leave. A second one leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """``signal`` is the number of the first signal that came, or 0."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        if self.signal:
+            os._exit(128 + number)
+        self.signal = number
+        os.write(sys.stderr.fileno(), b"\nstopping after this batch; once more to leave at once\n")
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Receive signals while inside; in a thread other than the main one, none can be received."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.signal(number, request.receive) for number in SIGNALS}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,70 @@
+"""Rows for a plan: shards read ahead and encoded, in order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from streamomd.batch import Batch
+from streamomd.features import Names, Plan, encode
+from streamomd.shards.predictions import empty_rows, kept_rows
+from streamomd.shards.read import Piece, read_units
+from streamomd.shards.shard import Shard, ShardSet
+
+UNIT_BYTES = 8 << 20  # small enough that a few decoded ahead stay near the caches
+AHEAD_BYTES = 160 << 20
+
+
+class Rows(NamedTuple):
+    """Consecutive rows of a shard: a batch, and the columns kept as they were."""
+
+    batch: Batch
+    kept: Any
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, for the bound on what is read ahead."""
+        return self.batch.nbytes + (self.kept.nbytes if self.kept is not None else 0)
+
+
+def rows_of(
+    plan: Plan,
+    shards: ShardSet,
+    places: Sequence[int],
+    *,
+    start: tuple[int, int] = (0, 0),
+    labelled: bool = True,
+    keep: Sequence[str] = (),
+    names: Names | None = None,
+    ahead_bytes: int = AHEAD_BYTES,
+) -> Iterator[Piece[Rows]]:
+    """Pieces of the shards at ``places``, from place and row ``start`` on.
+
+    labelled: with labels and weights. keep: columns to hand on as they are. names: told of hashed
+    values. ahead_bytes: bound on what is decoded and waits.
+    """
+    columns = plan.columns if labelled else plan.features
+
+    def convert(table: Any, shard: Shard, row: int) -> Rows:
+        batch = encode(plan, table, shard=shard.url, row=row, labelled=labelled, names=names)
+        return Rows(batch, kept_rows(table, shard, keep) if keep else None)
+
+    return read_units(
+        shards,
+        places=places,
+        columns=[*columns, *(name for name in keep if name not in columns)],
+        dictionary=plan.dictionary,
+        start=start,
+        convert=convert,
+        threads=os.cpu_count() or 1,
+        budget_bytes=ahead_bytes,
+        unit_bytes=UNIT_BYTES,
+    )
+
+
+def no_rows(plan: Plan, shards: ShardSet, *, labelled: bool = True) -> Batch:
+    """A batch of no rows, of the kind these shards give."""
+    shard = next(iter(shards))
+    table = empty_rows(shard, plan.columns if labelled else plan.features)
+    return encode(plan, table, shard=shard.url, row=0, labelled=labelled)

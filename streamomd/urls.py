@@ -1,0 +1,75 @@
+"""Names of files and URLs: made absolute, stripped of secrets, safe to print."""
+
+from __future__ import annotations
+
+import os
+import re
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)@")
+_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
+_CONTAINER = re.compile(r"^(abfss?|adl|wasbs?)://[^/?#:@]+@[^/?#@]+")
+"""Azure writes container@account: that is an address, no secret."""
+_LOCAL = ("file", "local")
+
+
+def protocol(url: str) -> str:
+    """``"s3"`` of ``s3://bucket/key``; ``""`` of everything on the local disk."""
+    match = _SCHEME.match(url)
+    scheme = match[1].lower() if match else ""
+    return "" if scheme in _LOCAL else scheme
+
+
+def local_name(url: str) -> str:
+    """A local name without a ``file://`` before it."""
+    match = _SCHEME.match(url)
+    return url[match.end() :] if match else url
+
+
+def absolute(url: str) -> str:
+    """A local name as an absolute path (nothing unquoted); any other URL as it is."""
+    if protocol(url):
+        return url
+    path = os.path.join(os.getcwd(), local_name(url))
+    if ".." not in path.split("/"):
+        return os.path.normpath(path)
+    # After a symbolic link ".." is not the parent in the text: ask the file system.
+    parent, name = os.path.split(path.rstrip("/"))
+    if name == "..":
+        return os.path.realpath(path)
+    return os.path.join(os.path.realpath(parent), name)
+
+
+def without_userinfo(url: str) -> str:
+    """The URL without ``user:password@``; a local path is unchanged."""
+    if not protocol(url) or _CONTAINER.match(url):
+        return url
+    return _USERINFO.sub(r"\1", url)
+
+
+def userinfo(url: str) -> str:
+    """``user:password`` of a URL that has it before its host, else ``""``."""
+    match = _USERINFO.match(url)
+    return match[2] if match and without_userinfo(url) != url else ""
+
+
+def redact(url: str) -> str:
+    """The URL without userinfo, query and fragment; a local path is unchanged."""
+    if not protocol(url):
+        return url
+    return re.split(r"[?#]", without_userinfo(url), maxsplit=1)[0]
+
+
+def printable(text: str) -> str:
+    """The text with line ends, terminal codes and direction marks escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def shown(url: str) -> str:
+    """How a file or URL is named in a message: redacted and printable."""
+    return printable(redact(url))
+
+
+def scrub(text: str) -> str:
+    """Another library's message: every URL in it redacted, and printable."""
+    return printable(_URL_IN_TEXT.sub(lambda match: redact(match[0]), text))

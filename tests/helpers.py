@@ -1,0 +1,79 @@
+"""Small makers shared by tests: batches, engines and states for any rule and loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from streamomd.batch import Batch, DenseBatch, SparseBatch
+from streamomd.engine import Engine
+from streamomd.losses import Loss, all_losses, find_loss
+from streamomd.rules import all_rules, find_rule
+from streamomd.rules.contract import Rule
+from streamomd.state import Layout, State
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    """Every rule with every loss it learns with."""
+    for rule in all_rules().values():
+        for loss in rule.losses or all_losses():
+            yield rule.name, loss
+
+
+def sparse(X: Any, y: Any, weight: Any = None, *, bias: bool = False) -> SparseBatch:
+    """CSR rows of a dense matrix; explicit zeros are left out."""
+    rows = scipy.sparse.csr_array(np.asarray(X, dtype=np.float64))
+    rows.sort_indices()
+    return SparseBatch(
+        rows.indptr.astype(np.int64),
+        (rows.indices + int(bias)).astype(np.int32),
+        rows.data,
+        np.asarray(y, dtype=np.float64),
+        np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64),
+    )
+
+
+def dense(X: Any, y: Any, weight: Any = None) -> DenseBatch:
+    """The same rows as a matrix."""
+    weights = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
+    matrix = np.ascontiguousarray(X, dtype=np.float64)
+    return DenseBatch(matrix, np.asarray(y, dtype=np.float64), weights)
+
+
+class Learner:
+    """An engine with its state and sums."""
+
+    def __init__(
+        self,
+        rule: str | Rule,
+        loss: str | Loss,
+        size: int,
+        *,
+        classes: int = 2,
+        bias: bool = False,
+        dtype: str = "float64",
+        params: dict[str, Any] | None = None,
+    ) -> None:
+        rule = find_rule(rule) if isinstance(rule, str) else rule
+        loss = find_loss(loss) if isinstance(loss, str) else loss
+        layout = Layout(rule, size, classes if classes > 2 else 1, dtype)
+        self.engine = Engine(layout, loss, classes, bias, rule.parse_params(params or {}))
+        self.state = State.start(layout)
+        self.sums = np.zeros(3)
+
+    def learn(self, batch: Batch) -> np.ndarray:
+        """Margins of before learning."""
+        return self.engine.learn(self.state, self.sums, batch)
+
+    def bits(self) -> tuple[bytes, bytes, int, bytes]:
+        """Everything the run leaves, as bytes."""
+        state = self.state
+        return (
+            state.table[:, : state.layout.used].tobytes(),
+            state.totals.tobytes(),
+            state.clock,
+            (self.sums.tobytes()),
+        )

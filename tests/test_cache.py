@@ -1,0 +1,152 @@
+"""The disk cache of compiled loops: hit by a second process, missed after an edit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import streamomd
+
+SCRIPT = """
+import json, sys
+import numpy as np
+from streamomd.batch import DenseBatch
+from streamomd.engine import Engine, fuse
+from streamomd.losses import find_loss
+from streamomd.rules import find_rule
+from streamomd.state import Layout, State
+
+out = {}
+rng = np.random.default_rng(0)
+X, y = rng.normal(size=(50, 3)), np.sign(rng.normal(size=50))
+found = []
+original = fuse._dispatcher
+def recorded(loop, signature, *, cache):
+    found.append(original(loop, signature, cache=cache))
+    return found[-1]
+fuse._dispatcher = recorded
+for name in sys.argv[1:]:
+    rule = find_rule(name)
+    layout = Layout(rule, 4, 1, "float64")
+    state = State.start(layout)
+    loss = find_loss(rule.losses[0] if rule.losses else "logistic")
+    engine = Engine(layout, loss, 2, True, rule.parse_params({}))
+    margins = engine.learn(state, np.zeros(3), DenseBatch(X, y, np.ones(50)))
+    hits = sum(found[-1].stats.cache_hits.values())
+    out[name] = [hits, margins.tobytes().hex()[-64:]]
+print(json.dumps(out))
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package whose sources may be edited."""
+    home = tmp_path / "copy"
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(streamomd.__file__).parent, home / "streamomd", ignore=ignore)
+    return home
+
+
+def run(home: Path, *rules: str, **env: str) -> subprocess.Popen:
+    """A fresh process that learns with each rule and prints cache hits and margins."""
+    environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONDONTWRITEBYTECODE": "1", **env}
+    environment.setdefault("NUMBA_CACHE_DIR", str(home / "cache"))
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *rules],
+        env=environment,
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def result(process: subprocess.Popen) -> dict[str, list]:
+    """What the process printed."""
+    import json
+
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+def test_a_second_process_compiles_nothing(package: Path) -> None:
+    """The first process misses, the second hits for every rule, with the same margins."""
+    first = result(run(package, "nag", "ogd"))
+    second = result(run(package, "nag", "ogd"))
+
+    assert [hits for hits, _ in first.values()] == [0, 0]
+    assert [hits for hits, _ in second.values()] == [1, 1]
+    assert [bits for _, bits in first.values()] == [bits for _, bits in second.values()]
+
+
+@pytest.mark.parametrize(
+    "file, old, new",
+    [
+        ("rules/ogd.py", "own.w - move.step * x", "own.w - 2.0 * move.step * x"),
+        ("rules/schedule.py", "return eta / math.sqrt(t)", "return 2.0 * eta / math.sqrt(t)"),
+        ("losses.py", "return -y / (1.0 + math.exp(z))", "return -y / (2.0 + math.exp(z))"),
+    ],
+    ids=["rule", "helper", "loss"],
+)
+def test_an_edit_is_compiled_anew(package: Path, file: str, old: str, new: str) -> None:
+    """An edited rule, helper or loss is never run as it was before."""
+    before = result(run(package, "ogd"))
+    source = package / "streamomd" / file
+    text = source.read_text("utf-8")
+    assert text.count(old) == 1
+    source.write_text(text.replace(old, new), "utf-8")
+    after = result(run(package, "ogd"))
+
+    assert after["ogd"][0] == 0
+    assert after["ogd"][1] != before["ogd"][1]
+
+
+def test_no_place_for_a_cache_is_no_obstacle(package: Path) -> None:
+    """Where no cache can be written, loops are compiled for the process alone."""
+    nowhere = package / "file"
+    nowhere.write_text("")
+    for place in (package / "streamomd" / "engine").iterdir():
+        assert place.name != "__pycache__"
+    (package / "streamomd" / "engine" / "__pycache__").write_text("a file where a folder would be")
+    blocked = {
+        "NUMBA_CACHE_DIR": str(nowhere / "in"),
+        "HOME": str(nowhere),
+        "XDG_CACHE_HOME": str(nowhere),
+    }
+    here = result(run(package, "nag", **blocked))
+    (package / "streamomd" / "engine" / "__pycache__").unlink()
+
+    assert here["nag"][0] == 0
+    assert here["nag"][1] == result(run(package, "nag"))["nag"][1]
+
+
+def test_a_full_cache_that_cannot_be_written_is_still_read(package: Path) -> None:
+    """A cache made before and then read-only is hit, or passed over; never an error."""
+    first = result(run(package, "nag"))
+    cache = package / "cache"
+    for path in sorted(cache.rglob("*"), reverse=True):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    cache.chmod(0o555)
+    try:
+        again = result(run(package, "nag", "pa1", HOME=str(package / "none")))
+    finally:
+        for path in (cache, *cache.rglob("*")):
+            path.chmod(0o755)
+    assert again["nag"][1] == first["nag"][1]
+
+
+def test_six_cold_processes_at_once_agree(package: Path) -> None:
+    """Six processes that compile the same loops at once have the same margins; a seventh hits."""
+    rules = ("nag", "ng", "ogd")
+    results = [result(process) for process in [run(package, *rules) for _ in range(6)]]
+    seventh = result(run(package, *rules))
+
+    margins = [[bits for _, bits in one.values()] for one in [*results, seventh]]
+    assert margins == [margins[0]] * 7
+    assert [hits for hits, _ in seventh.values()] == [1, 1, 1]

@@ -1,0 +1,157 @@
+"""Canonical rows, murmur3 and the bounded table of names."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamomd.features import Names
+from streamomd.features.canonical import canonical, out_of_order
+from streamomd.features.hashed import as_text, category, coordinate
+
+ENTRY = st.tuples(st.integers(0, 6), st.floats(-1e3, 1e3))
+ROWS = st.lists(st.lists(ENTRY, max_size=9), max_size=9)
+
+
+def csr(rows, dtype=np.float64):
+    indptr = np.cumsum([0, *map(len, rows)]).astype(np.int64)
+    flat = [entry for row in rows for entry in row]
+    indices = np.array([index for index, _ in flat], np.int32)
+    return indptr, indices, np.array([value for _, value in flat], dtype)
+
+
+def slow(row):
+    """A row's sums, one addition after the other."""
+    sums: dict[int, float] = {}
+    for index, value in row:
+        sums[index] = sums[index] + value if index in sums else value
+    return sorted(sums.items())
+
+
+@given(ROWS)
+def test_canonical_is_the_slow_sum(rows):
+    """Any rows become ascending, distinct, and summed in order of appearance, to the bit."""
+    indptr, indices, values = canonical(*csr(rows))
+    made = [
+        list(zip(indices[a:b].tolist(), values[a:b].tolist(), strict=True))
+        for a, b in pairwise(indptr.tolist())
+    ]
+    assert repr(made) == repr([slow(row) for row in rows])
+    assert (indptr.dtype, indices.dtype) == (np.int64, np.int32)
+
+
+@given(ROWS)
+def test_canonical_again_changes_nothing(rows):
+    """Canonical rows are handed back as the same arrays, and the input is never written."""
+    given_rows = csr(rows)
+    before = [array.copy() for array in given_rows]
+    once = canonical(*given_rows)
+    assert all(a is b for a, b in zip(canonical(*once), once, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(given_rows, before, strict=True))
+
+
+@given(ROWS)
+def test_rows_out_of_order_are_found(rows):
+    """Exactly the rows that do not ascend strictly are found, in order."""
+    keys = [[index for index, _ in row] for row in rows]
+    wrong = [r for r, row in enumerate(keys) if row != sorted(set(row))]
+    assert out_of_order(*csr(rows)[:2]).tolist() == wrong
+
+
+def test_float32_sums_in_float64():
+    """float32 duplicates are summed in float64 and rounded once."""
+    row = [(0, 1.0), (0, 2.0**-24), (0, 2.0**-24)]
+    _, _, values = canonical(*csr([row], np.float32))
+    assert values.dtype == np.float32
+    assert values.tolist() == [1.0 + 2.0**-23]
+
+
+@pytest.mark.parametrize(
+    "text, seed, expected",
+    [
+        (b"", 0, 0),
+        (b"", 1, 0x514E28B7),
+        (b"", 0xFFFFFFFF, 0x81F16F39),
+        (b"\xff\xff\xff\xff", 0, 0x76293B50),
+        (b"!Ce\x87", 0, 0xF55B516B),
+        (b"!Ce\x87", 0x5082EDEE, 0x2362F9DE),
+        (b"!", 0, 0x72661CF4),
+        (b"\0\0\0\0", 0, 0x2362F9DE),
+        (b"Hello, world!", 0x9747B28C, 0x24884CBA),
+        ("ππππππππ".encode(), 0x9747B28C, 0xD58063C1),
+    ],
+)
+def test_murmur3_vectors(text, seed, expected):
+    """The hash is murmur3 x86_32: published vectors agree, and bits are the lowest ones."""
+    assert coordinate(text, seed, 32) == expected
+    assert coordinate(text, seed, 18) == expected % 2**18
+
+
+def test_null_is_no_text():
+    """No UTF-8 value of a column hashes the bytes of its null category."""
+    with pytest.raises(UnicodeDecodeError):
+        category("job", None).decode()
+    assert category("job", b"") == b"job="
+
+
+@pytest.mark.parametrize(
+    "values, texts",
+    [
+        (pa.array([True, False, None]), [b"true", b"false", None]),
+        (pa.array([1, -2], pa.int8()), [b"1", b"-2"]),
+        (pa.array([2**64 - 1], pa.uint64()), [b"18446744073709551615"]),
+        (pa.array([1.0, 0.1, 1e300, -0.0]), [b"1.0", b"0.1", b"1e+300", b"0.0"]),
+        (pa.array(["é", ""]), ["é".encode(), b""]),
+        (pa.array([b"\xff"]), [b"\xff"]),
+        (pa.array([b"ab"], pa.binary(2)), [b"ab"]),
+    ],
+)
+def test_values_have_one_text(values, texts):
+    """Each kind of value is written as one text to hash."""
+    assert as_text(values) == texts
+
+
+def test_names_are_bounded():
+    """At most 65,536 coordinates and 4 names each are kept; a fifth is told as "+"."""
+    names = Names()
+    for place in range(70_000):
+        names.add(place, "a=1")
+    for k in range(9):
+        names.add(5, f"b={k}")
+    assert len(names) == 65_536
+    assert names.at(5) == ("a=1", "b=0", "b=1", "b=2", "+")
+    assert names.at(69_999) == ()
+
+
+def test_names_survive_json():
+    """A table read back from JSON text names the same, and goes on counting."""
+    names = Names()
+    for k in range(6):
+        names.add(3, f"b={k}")
+    names.add(9, "c=x")
+    again = Names.from_json(json.loads(json.dumps(names.to_json())))
+    assert again.to_json() == names.to_json()
+    again.add(3, "new")
+    again.add(9, "c=x")
+    assert (again.at(3), again.at(9)) == (names.at(3), ("c=x",))
+
+
+def test_threads_add_names_at_once():
+    """Names added by several threads are all there, once each."""
+    names = Names()
+
+    def add(_):
+        for place in range(3000):
+            names.add(place, f"a={place % 3}")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, range(4)))
+    assert len(names) == 3000
+    assert all(names.at(place) == (f"a={place % 3}",) for place in range(3000))
