@@ -65,7 +65,7 @@ def build(
 
 
 def change(saved: Mapping[str, Any], sets: Mapping[str, Any]) -> Spec:
-    """A saved job with changes that a resumed run may make; ResumeRefusedError for any other key."""
+    """A saved job with what a resumed run may change. Raises ResumeRefusedError for other keys."""
     tables = copy.deepcopy(dict(saved))
     for key, value in sets.items():
         if not any(key == free or key.startswith(free + ".") for free in CHANGEABLE):

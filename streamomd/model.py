@@ -209,9 +209,8 @@ class Model:
         for low in range(0, self.plan.size, INSPECT_ROWS):
             weights = self.engine.weights(self.state, low, min(low + INSPECT_ROWS, self.plan.size))
             size = np.abs(weights).max(axis=1)
-            for at in np.argsort(-size, kind="stable")[:top]:
-                if size[at] > 0.0:
-                    heaviest.append((-float(size[at]), low + int(at), weights[at].tolist()))
+            some = [int(at) for at in np.argsort(-size, kind="stable")[:top] if size[at] > 0.0]
+            heaviest += [(-float(size[at]), low + at, weights[at].tolist()) for at in some]
             heaviest = sorted(heaviest)[:top]
         return [self._describe(at, weight) for _, at, weight in heaviest]
 

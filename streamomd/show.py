@@ -58,14 +58,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows in columns, one a key."""
     if not rows:
         return "(none)"
-    keys = list(max(rows, key=lambda row: len(row)))
+    keys = list(max((list(row) for row in rows), key=len))
     cells = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
-    lines = (
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        for row in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    widths = [max(len(row[at]) for row in cells) for at in range(len(keys))]
+    form = "  ".join(f"{{:<{width}}}" for width in widths)
+    return "\n".join(form.format(*row).rstrip() for row in cells)
 
 
 def converted(result: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Spec: the whole description of a job, frozen and legal; all that travels, all that is saved.
 
-Made from a TOML file, a dict or a checkpoint's manifest by ``Spec.parse``; ``Spec.to_json`` gives it
-back. Values are made legal here and never checked again inside.
+Made from a TOML file, a dict or a checkpoint's manifest by ``Spec.parse``; ``Spec.to_json`` gives
+it back. Values are made legal here and never checked again inside.
 """
 
 from __future__ import annotations
