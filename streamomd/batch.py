@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.errors import DataError
+
 Floats = NDArray[np.float64]
 
 
@@ -74,3 +76,45 @@ class DenseBatch:
 
 
 Batch = SparseBatch | DenseBatch
+
+
+def check(batch: Batch, size: int, *, bias: bool) -> None:
+    """Raise DataError unless a batch made by hand is one the engine may walk: it checks nothing.
+
+    size: coordinates of the model, the bias included.
+    """
+    first = int(bias)
+    problem = _problem(batch, size, first)
+    if not problem and not all(np.isfinite(part).all() for part in (batch.values, batch.weight)):
+        problem = "a value or weight that is not finite"
+    if problem:
+        raise DataError(f"expected canonical rows of coordinates {first} … {size - 1}: {problem}")
+
+
+def _problem(batch: Batch, size: int, first: int) -> str:
+    if batch.values.dtype not in (np.float32, np.float64):
+        return f"values are {batch.values.dtype}"
+    if batch.y.dtype != np.float64 or batch.weight.dtype != np.float64:
+        return "y and weight are float64"
+    if batch.y.shape != batch.weight.shape or batch.y.ndim != 1:
+        return f"y has shape {batch.y.shape}, weight {batch.weight.shape}"
+    if isinstance(batch, DenseBatch):
+        wanted = (len(batch), size - first)
+        return "" if batch.values.shape == wanted else f"values have shape {batch.values.shape}"
+    return _sparse_problem(batch, size, first)
+
+
+def _sparse_problem(batch: SparseBatch, size: int, first: int) -> str:
+    indptr, indices = batch.indptr, batch.indices
+    if indptr.dtype != np.int64 or indices.dtype != np.int32:
+        return f"indptr is {indptr.dtype}, indices are {indices.dtype}"
+    if len(indptr) != len(batch) + 1 or indptr[0] != 0 or np.any(np.diff(indptr) < 0):
+        return "indptr does not ascend from 0 over the rows"
+    if indptr[-1] != len(indices) or len(indices) != len(batch.values):
+        return f"indptr ends at {indptr[-1]} of {len(indices)} indices, {len(batch.values)} values"
+    if len(indices) and not (indices.min() >= first and indices.max() < size):
+        return f"coordinates go from {indices.min()} to {indices.max()}"
+    descends = np.diff(indices.astype(np.int64)) <= 0
+    inner = indptr[1:-1]
+    descends[inner[(inner > 0) & (inner < len(indices))] - 1] = False
+    return "coordinates of a row do not ascend" if descends.any() else ""

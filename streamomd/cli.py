@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from streamomd import show
-from streamomd.errors import StreamomdError
+from streamomd.errors import StreamomdError, UsageError
 
 CODES = """\b
 Exit codes: 0 done, 1 unexpected or storage out of reach, 2 bad usage or bad input,
@@ -61,7 +61,7 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
     def run(*, as_json: bool, **given: Any) -> None:
         try:
             result, text = function(**given)
-            _print(json.dumps(result, allow_nan=False) if as_json else text)
+            _print(json.dumps(show.as_json(result), allow_nan=False) if as_json else text)
         except StreamomdError as error:
             click.echo(f"streamomd: {error}", err=True)
             sys.exit(error.exit_code)
@@ -120,29 +120,34 @@ def train(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
         given[columns] = _columns(given[columns])
     import streamomd
 
-    result = streamomd.train(job, **_read_options(given)).result()
-    return result, show.trained(result, given["shards"])
+    model = streamomd.train(job, **_read_options(given))
+    result = model.result()
+    return result, show.trained(result, model.spec.data.shards)
 
 
 @main.command(epilog=CODES)
 @url
+@click.option("--epochs", type=int, help="Read the rows more often than was planned.")
 @click.option("--accept-new-shards", is_flag=True, help="Shards were added after the last one.")
 @data_options
 @checkpoint_options
 @set_option
 @log_option
 @guarded
-def resume(url: str, **given: Any) -> tuple[Any, str]:
+def resume(url: str, epochs: int | None, **given: Any) -> tuple[Any, str]:
     """Go on with a run from its last commit; a finished one prints its result again.
 
     \b
       streamomd resume runs/bank
-      streamomd resume runs/bank --set train.epochs=5
+      streamomd resume runs/bank --epochs 5
     """
     import streamomd
 
-    result = streamomd.resume(url, **_read_options(given)).result()
-    return result, show.trained(result)
+    given = _read_options(given)
+    given["sets"] |= {"train.epochs": epochs} if epochs else {}
+    model = streamomd.resume(url, **given)
+    result = model.result()
+    return result, show.trained(result, model.spec.data.shards)
 
 
 @main.command(epilog=CODES)
@@ -214,19 +219,42 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
 @click.option("--rows-per-shard", type=int, help="Rows of a shard.  [1,000,000]")
 @click.option("--shuffle", type=int, metavar="SEED", help="Permute all rows, by this seed.")
 @click.option("--overwrite", is_flag=True, help="Replace shards that are there.")
+@click.option("--no-header", is_flag=True, help="csv: the first line holds values.")
+@click.option("--delimiter", help="csv: what stands between values.  [found in the first line]")
+@click.option("--no-quotes", is_flag=True, help="csv: quotes are part of the values.")
+@click.option("--type", "types", multiple=True, metavar="COL=TYPE", help="csv: e.g. zip=string.")
+@click.option("--null", "null_values", multiple=True, help="csv: a text that means missing.")
+@click.option("--one-based/--zero-based", default=None, help="svmlight: the first index is 1 or 0.")
+@click.option("--size", type=int, help="svmlight: coordinates in all.  [largest index + 1]")
+@click.option("--bits", type=int, help="vw: 2^BITS coordinates.  [18]")
+@click.option("--hash-seed", type=int, help="vw: seed of the hash.  [0]")
 @data_options
 @guarded
-def convert(sources: tuple[str, ...], **given: Any) -> tuple[Any, str]:
+def convert(
+    sources: tuple[str, ...],
+    no_header: bool,
+    no_quotes: bool,
+    types: tuple[str, ...],
+    one_based: bool | None,
+    **given: Any,
+) -> tuple[Any, str]:
     """Text to Parquet shards, streaming: a file larger than memory converts.
 
     \b
       streamomd convert covtype.csv.gz --from csv --to covertype/ --rows-per-shard 36314
       streamomd convert rows.svm --from svmlight --to rows/ --shuffle 1
     """
+    from streamomd.report import copying
     from streamomd.shards.convert import convert
 
-    result = convert(sources, **_read_options(given))
-    return asdict(result), show.converted(result)
+    given = _read_options(given)
+    given |= {"header": False} if no_header else {}
+    given |= {"quotes": False} if no_quotes else {}
+    given |= {"types": _pairs(types)} if types else {}
+    given |= {"zero_based": not one_based} if one_based is not None else {}
+    wanted = {key: value for key, value in given.items() if value not in (None, ())}
+    done = convert(sources, progress=copying(), **wanted)
+    return asdict(done), show.converted(asdict(done))
 
 
 @main.group()
@@ -259,6 +287,13 @@ def list_command(kind: str) -> tuple[Any, str]:
     """What there is to choose from."""
     table = show.LISTS[kind]()
     return {kind: table}, show.table(table)
+
+
+def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+    for text in texts:
+        if "=" not in text:
+            raise UsageError(f"--type {text}: expected COLUMN=TYPE, e.g. zip=string")
+    return dict(text.rsplit("=", 1) for text in texts)
 
 
 def _columns(text: str | None) -> list[str] | None:

@@ -23,6 +23,12 @@ class UnsupportedError(UsageError, NotImplementedError):
     """A combination that is known by name but not offered."""
 
 
+class TooLargeError(StreamomdError, MemoryError):
+    """A model that does not fit in memory."""
+
+    exit_code = 2
+
+
 class InputNotFoundError(StreamomdError, FileNotFoundError):
     """A file, directory, glob or URL that holds nothing to read."""
 

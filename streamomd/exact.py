@@ -21,7 +21,7 @@ from streamomd.features import check_schema, describe, make_plan
 from streamomd.job import build, change
 from streamomd.keep import Keeper
 from streamomd.model import Model
-from streamomd.report import Log, Watcher, note, progress, watching
+from streamomd.report import Log, Watcher, check_log, hushed, note, progress, watching
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.find import ShardSet, find
 from streamomd.shards.labels import distinct_labels
@@ -55,12 +55,13 @@ def train(
     if client is not None:
         raise UsageError("this version trains in one process: leave client out")
     spec = build(job, {**flags, "storage_options": storage_options}, sets)
-    with stop_on_signals() as stop:
+    check_log(log)
+    with stop_on_signals() as stop, hushed(quiet):
         shards = find(
             spec.data.shards, order=spec.data.order, storage_options=spec.data.storage_options
         )
         model = _new(spec, shards)
-        for line in () if quiet else describe(model.plan):
+        for line in describe(model.plan):
             note(line)
         keeper = _begin(model, shards, restart=restart)
         return _run(model, shards, keeper, stop, log=log, quiet=quiet)
@@ -82,12 +83,15 @@ def resume(
 
     Raises NoCommitError, ResumeRefusedError (data or job changed), and what ``train`` raises.
     """
-    with stop_on_signals() as stop:
+    check_log(log)
+    with stop_on_signals() as stop, hushed(quiet):
         model, loaded = Model.load(url, storage_options=checkpoint_storage_options)
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
         more = _change_job(model, sets or {}, storage_options, checkpoint_storage_options)
         if model.finished and not more:
+            if accept_new_shards:
+                note(f"this run is finished; new shards go on from it with train --start {url}")
             return model
         data = model.spec.data
         shards = find(data.shards, order=data.order, storage_options=data.storage_options)
@@ -144,7 +148,7 @@ class Run:
         model, low = self.model, 0
         while low < piece.rows:
             high = min(piece.rows, low + self._rows_to_tell())
-            model.learn(piece.value.batch.rows(low, high))
+            model.consume(piece.value.batch.rows(low, high))
             model.cursor = Cursor(model.cursor.epoch, piece.position, piece.row + high)
             low = high
             for watcher in self.watchers:
@@ -184,9 +188,9 @@ def _run(
     model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     rows_before, began = model.metrics.total_rows, time.perf_counter()
     expected = shards.rows * model.spec.train.epochs
-    watchers: list[Watcher] = [] if quiet else [progress(model.metrics, expected)]
+    watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
+    watchers += [] if quiet else [progress(model.metrics, expected)]
     watchers += [keeper] if keeper else []
-    watchers += [Log(log, model.metrics)] if log else []
     with watching(watchers, model.metrics):
         Run(model, shards, keeper, watchers, stop).go()
     if not model.metrics.total_rows:
@@ -244,7 +248,14 @@ def _take_over(model: Model, loaded: Loaded, shards: ShardSet, *, accept_new: bo
     if refused:
         raise ResumeRefusedError(
             f"the shards are not those this run was begun on:\n{explain(refused)}\n"
-            "put them back, or start a new run from this state: train --start URL"
+            "put them back; a shard that was mended is another shard: train --restart begins anew, "
+            "train --start URL goes on from this state with other rows"
+        )
+    if len(found) > len(saved) and model.spec.data.order == "shuffled":
+        raise ResumeRefusedError(
+            'new shards change the order of those already read, with data.order = "shuffled":\n'
+            f"{explain(differences)}\n"
+            "take them away, or go on from this state with other rows: train --start URL"
         )
     if differences:
         note(explain(differences))
@@ -266,6 +277,11 @@ def _change_job(
         "checkpoint.storage_options": dict(checkpoint_storage_options or {}),
         "checkpoint.url": model.url,
     }
+    if "checkpoint.url" in sets:
+        raise ResumeRefusedError(
+            f"checkpoint.url is {model.url} and stays so: to go on elsewhere, copy the whole "
+            "checkpoint there and resume the copy"
+        )
     epochs = model.spec.train.epochs
     model.spec = change(model.spec.to_json(), {**sets, **secrets})
     if model.spec.train.epochs < epochs:

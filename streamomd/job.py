@@ -12,7 +12,7 @@ from typing import Any
 
 from streamomd.errors import InputNotFoundError, ResumeRefusedError, UsageError
 from streamomd.spec import Spec, assign, read_job
-from streamomd.urls import absolute
+from streamomd.urls import absolute, is_inside, shown
 
 FLAGS = {
     "shards": "data.shards",
@@ -39,15 +39,18 @@ CHANGEABLE = ("train.epochs", "train.prefetch", "checkpoint", "cluster", "data.s
 
 
 def build(
-    job: str | Mapping[str, Any] | Spec | None,
+    job: str | Path | Mapping[str, Any] | Spec | None,
     flags: Mapping[str, Any],
     sets: Mapping[str, Any] | None = None,
 ) -> Spec:
     """The Spec of a job (path of a TOML file, nested tables, a Spec, or none), flags and sets.
 
     Sets win over flags, flags over the job, the job over defaults. Shard and checkpoint URLs come
-    out absolute. Raises UsageError naming what is unknown or missing.
+    out absolute. A job that is a text without ".toml" at its end names shards. Raises UsageError
+    naming what is unknown or missing.
     """
+    if isinstance(job, str | Path) and not str(job).endswith(".toml"):
+        job, flags = None, _with_shards(str(job), flags)
     tables = _tables(job)
     for flag, value in flags.items():
         if flag not in FLAGS:
@@ -61,7 +64,9 @@ def build(
         raise UsageError("no shards to read: give files, a directory, a glob or URLs")
     if not spec.data.label:
         raise UsageError('no label: name the column to predict (--label y, or data.label = "y")')
-    return _absolute(spec, _stem(job))
+    spec = _absolute(spec, _stem(job))
+    _refuse_checkpoint_among_shards(spec)
+    return spec
 
 
 def change(saved: Mapping[str, Any], sets: Mapping[str, Any]) -> Spec:
@@ -111,7 +116,13 @@ def read_options(path: str | None) -> dict[str, Any] | None:
     return options
 
 
-def _tables(job: str | Mapping[str, Any] | Spec | None) -> dict[str, Any]:
+def _with_shards(shards: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    if flags.get("shards"):
+        raise UsageError(f"shards are given twice: {shards!r} and {flags['shards']!r}")
+    return {**flags, "shards": shards}
+
+
+def _tables(job: str | Path | Mapping[str, Any] | Spec | None) -> dict[str, Any]:
     if job is None:
         return {}
     if isinstance(job, Spec):
@@ -122,7 +133,16 @@ def _tables(job: str | Mapping[str, Any] | Spec | None) -> dict[str, Any]:
 
 
 def _stem(job: object) -> str:
-    return Path(job).stem if isinstance(job, str) else "job"
+    return Path(job).stem if isinstance(job, str | Path) else "job"
+
+
+def _refuse_checkpoint_among_shards(spec: Spec) -> None:
+    for shard in spec.data.shards:
+        if spec.checkpoint.url != "none" and is_inside(spec.checkpoint.url, shard):
+            raise UsageError(
+                f"checkpoint {shown(spec.checkpoint.url)} is inside the data, {shown(shard)}: its "
+                "files would be taken for shards; keep it elsewhere"
+            )
 
 
 def _absolute(spec: Spec, stem: str) -> Spec:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.batch import Batch
+from streamomd.batch import Batch, check
 from streamomd.checkpoint import Commit, Loaded, Part, load, open_store, read_document
 from streamomd.engine import Engine
-from streamomd.errors import UsageError
+from streamomd.errors import CorruptionError, StreamomdError, UsageError
 from streamomd.features import Names, Plan, name_of
 from streamomd.metrics import Metrics
 from streamomd.predict import evaluate, predict
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
 from streamomd.state import Layout, State
-from streamomd.urls import absolute
+from streamomd.urls import absolute, printable
 
 INSPECT_ROWS = 1 << 20
 
@@ -68,27 +70,36 @@ class Model:
         models: list[Self] = []
 
         def receive(commit: Commit) -> Callable[[Part], None]:
-            models.append(cls._described(commit.document))
+            with _legible():
+                models.append(cls._described(commit))
             return models[-1]._fill
 
         loaded = load(store, receive, at=at)
         model, document = models[-1], loaded.commit.document
-        model.names = Names.from_json(read_document(store, "names", document["names"]))
+        with _legible():
+            model.names = Names.from_json(read_document(store, "names", document["names"]))
         model.url, model.sequence = store.url, loaded.commit.sequence
         return model, loaded
 
     @classmethod
-    def _described(cls, document: Mapping[str, Any]) -> Self:
-        model = cls.new(Spec.parse(document["job"]), Plan.from_json(document["plan"]))
+    def _described(cls, commit: Commit) -> Self:
+        document = commit.document
+        spec, plan = Spec.parse(document["job"]), Plan.from_json(document["plan"])
+        ranges = [(0, 0), *((part.lo, part.hi) for part in commit.parts)]
+        whole = all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
+        if plan.bits != spec.data.bits or not whole or plan.size != ranges[-1][1]:
+            raise CorruptionError("its job, plan and parts do not tell of the same coordinates")
+        model = cls.new(spec, plan)
         model.cursor = Cursor.from_json(document["cursor"])
         model.finished = document["finished"]
         return model
 
     def _fill(self, part: Part) -> None:
         low, high, arrays = part
-        self.state.fill(low, high, arrays)
-        if low == 0:
-            self.metrics = Metrics.from_arrays(arrays, classifies=self.metrics.classifies)
+        with _legible():
+            self.state.fill(low, high, arrays)
+            if low == 0:
+                self.metrics = Metrics.from_arrays(arrays, classifies=self.metrics.classifies)
 
     def start_from(self, other: Model) -> None:
         """Take another model's state and names; metrics begin anew.
@@ -105,7 +116,11 @@ class Model:
     def _description(self) -> dict[str, Any]:
         model = self.spec.model
         known = ("rule", "loss", "params", "dtype", "bias")
-        return {**{key: getattr(model, key) for key in known}, **self.plan.to_json()}
+        plan = self.plan.to_json()
+        # Types may differ as they may between shards.
+        plan["types"] = [(column.name, column.family) for column in self.plan.types]
+        del plan["label_type"]
+        return {**{key: getattr(model, key) for key in known}, **plan}
 
     @property
     def state_sha256(self) -> str:
@@ -159,7 +174,17 @@ class Model:
         }
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
-        """Predict each row, then learn from it; margins of before learning, (rows, learners)."""
+        """Learn a batch made by hand; margins of before learning, (rows, learners).
+
+        y: ±1 with two classes, the class's number with more, the value in regression.
+        Raises DataError if the rows are not canonical or not of this model's coordinates.
+        """
+        check(batch, self.plan.size, bias=self.plan.bias)
+        self.metrics.begin(self.cursor.epoch)
+        return self.consume(batch)
+
+    def consume(self, batch: Batch) -> NDArray[np.float64]:
+        """Learn a batch that the features made."""
         margins = self.engine.learn(self.state, self.metrics.current, batch)
         self.metrics.count(len(batch))
         return margins
@@ -208,7 +233,7 @@ class Model:
         heaviest: list[tuple[float, int, list[float]]] = []
         for low in range(0, self.plan.size, INSPECT_ROWS):
             weights = self.engine.weights(self.state, low, min(low + INSPECT_ROWS, self.plan.size))
-            size = np.abs(weights).max(axis=1)
+            size = np.nan_to_num(np.abs(weights).max(axis=1), nan=np.inf, posinf=np.inf)
             some = [int(at) for at in np.argsort(-size, kind="stable")[:top] if size[at] > 0.0]
             heaviest += [(-float(size[at]), low + at, weights[at].tolist()) for at in some]
             heaviest = sorted(heaviest)[:top]
@@ -221,3 +246,15 @@ class Model:
         }
         name = name_of(self.plan, self.names, at)
         return {"coordinate": at, "name": name, "weight": weight, "slots": slots}
+
+
+@contextmanager
+def _legible() -> Iterator[None]:
+    """A hash proves that a document is as it was written, not that it makes sense."""
+    try:
+        yield
+    except StreamomdError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        text = printable(f"{type(error).__name__}: {error}")
+        raise CorruptionError(f"it tells of no model that is known here: {text}") from None

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.engine import Engine
-from streamomd.errors import DataError
+from streamomd.errors import DataError, UsageError
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.metrics import Metrics
 from streamomd.report import progress, watching
@@ -18,6 +18,7 @@ from streamomd.shards.find import find
 from streamomd.shards.predictions import PredictionWriter, check_kept, empty_rows, output_names
 from streamomd.state import State
 from streamomd.stream import no_rows, rows_of
+from streamomd.urls import is_inside, shown
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +43,7 @@ def predict(
     Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
     """
     found = find(shards, storage_options=storage_options)
+    _refuse_among_shards(to, shards)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, labelled=False)
         check_kept(shard, keep)
@@ -62,9 +64,19 @@ def predict(
     return [writer.path for writer in writers]
 
 
+def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
+    """Predictions beside their shards would be taken for shards, or replace them."""
+    for given in [shards] if isinstance(shards, str) else shards:
+        if is_inside(to, given) or is_inside(given, to):
+            raise UsageError(
+                f"predictions of {shown(given)} would go beside their shards, to {shown(to)}: "
+                "choose a directory of their own"
+            )
+
+
 def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
     """What is said of rows with these margins, (rows, learners)."""
-    mean = np.vectorize(engine.loss.mean, otypes=[np.float64])
+    mean = _quiet(np.vectorize(engine.loss.mean, otypes=[np.float64]))
     one = margins.shape[1] == 1
     score = margins[:, 0] if one else margins
     if not plan.classes:
@@ -75,6 +87,16 @@ def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
     if engine.loss.probabilistic:
         told["probability"] = mean(score) if one else _shares(mean(margins))
     return told
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Without numpy's warnings: what comes of NaN and infinite margins is told by nulls."""
+
+    def quiet(*given: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*given)
+
+    return quiet
 
 
 def evaluate(

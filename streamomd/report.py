@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -18,9 +19,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from streamomd.errors import UsageError
 from streamomd.metrics import Metrics
 
 LOG_SECONDS = 10.0
+COPY_SECONDS = 2.0
+_HUSHED = ContextVar("hushed", default=False)
 
 
 class Watcher(Protocol):
@@ -66,16 +70,15 @@ class Speed:
 class Lines:
     """A line at 1, 2, 4, 8 … rows, and one at the end."""
 
-    def __init__(self, metrics: Metrics, total: int, out: TextIO) -> None:
+    def __init__(self, metrics: Metrics, total: int, out: TextIO | None) -> None:
         self._total, self._out, self._told = total, out, -1
         self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
         self._at(metrics.total_rows)
         measure = "error" if metrics.classifies else "rmse"
-        print(
+        _say(
             f"{'rows':>12} {'done':>5} {'loss':>10} {'since last':>10} {measure:>10} "
             f"{'rows/s':>10}",
-            file=out,
-            flush=True,
+            out,
         )
 
     def update(self, metrics: Metrics) -> None:
@@ -90,7 +93,6 @@ class Lines:
 
     def close(self) -> None:
         """Nothing is left open."""
-        self._out.flush()
 
     def _at(self, rows: int) -> None:
         self.next_row: float = 1 << rows.bit_length()
@@ -100,11 +102,10 @@ class Lines:
         since = self._since.figures(metrics)
         measure = now["error"] if metrics.classifies else now["rmse"]
         done = f"{rows / self._total:.0%}" if self._total else ""
-        print(
+        _say(
             f"{rows:>12,} {done:>5} {show(now['loss']):>10} {show(since['loss']):>10} "
             f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}",
-            file=self._out,
-            flush=True,
+            self._out,
         )
         self._told = rows
         self._at(rows)
@@ -184,6 +185,15 @@ class Log:
         self._file.close()
 
 
+def check_log(path: str | None) -> None:
+    """Raises UsageError for a log that cannot be written, before anything is done."""
+    try:
+        if path:
+            Path(path).open("a").close()
+    except OSError as error:
+        raise UsageError(f"log {path!r} cannot be written: {error.strerror}") from None
+
+
 @contextmanager
 def watching(watchers: Sequence[Watcher], metrics: Metrics) -> Iterator[Sequence[Watcher]]:
     """Watchers while inside: told of the end if it is reached, and closed whatever happens."""
@@ -198,13 +208,46 @@ def watching(watchers: Sequence[Watcher], metrics: Metrics) -> Iterator[Sequence
 
 def note(text: str) -> None:
     """Say something to the person, beside the results."""
-    print(text, file=sys.stderr, flush=True)
+    if not _HUSHED.get():
+        _say(text, sys.stderr)
+
+
+@contextmanager
+def hushed(quiet: bool) -> Iterator[None]:
+    """Notes are kept back while inside, if ``quiet``."""
+    token = _HUSHED.set(quiet)
+    try:
+        yield
+    finally:
+        _HUSHED.reset(token)
+
+
+def copying() -> Callable[[int, int, int], None]:
+    """Told of rows, bytes done and bytes in all; says so every two seconds."""
+    told = time.monotonic()
+
+    def tell(rows: int, done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > COPY_SECONDS:
+            told = time.monotonic()
+            share = f", {done / total:.0%} of the source" if total > 0 else ""
+            note(f"{rows:>12,} rows{share}")
+
+    return tell
 
 
 def progress(metrics: Metrics, total: int) -> Lines | Bar:
     """The bar on a terminal, lines elsewhere; on stderr. ``total``: rows expected in all."""
-    kind = Bar if sys.stderr.isatty() else Lines
-    return kind(metrics, total, sys.stderr)
+    if sys.stderr and sys.stderr.isatty():
+        return Bar(metrics, total, sys.stderr)
+    return Lines(metrics, total, sys.stderr)
+
+
+def _say(text: str, out: TextIO | None) -> None:
+    """A line. Where nobody reads any more, or stderr was closed, the run goes on unheard."""
+    with suppress(BrokenPipeError):
+        if out:
+            print(text, file=out, flush=True)
 
 
 def show(number: float | None) -> str:

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from streamomd.urls import typed
+
+MOST = 12  # columns named on a line
+SHARDS_SHOWN = 8
+
+
+def as_json(result: Any) -> Any:
+    """A result as JSON can say it: a number that is not finite is null."""
+    if isinstance(result, dict):
+        return {key: as_json(value) for key, value in result.items()}
+    if isinstance(result, list | tuple):
+        return [as_json(value) for value in result]
+    return None if isinstance(result, float) and not math.isfinite(result) else result
 
 
 def figures(result: Mapping[str, Any]) -> str:
@@ -12,25 +27,26 @@ def figures(result: Mapping[str, Any]) -> str:
     known = [name for name in ("loss", "error", "rmse") if result[name] is not None]
     parts += [f"{name} {result[name]:.6f}" for name in known]
     if result["loss"] is None:
-        parts.append("loss is not a finite number: try a smaller eta")
+        parts.append("loss is not a finite number: try a smaller eta, or is every weight 0?")
     parts.append(f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)")
     return ", ".join(parts)
 
 
-def trained(result: Mapping[str, Any], shards: Sequence[str] = ()) -> str:
+def trained(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     """The result of a run, and what to type next."""
     url = result["checkpoint"]["url"]
     lines = [figures(result)]
     if not url:
         return lines[0]
-    data = " ".join(shards) or "SHARDS"
+    url = typed(url)
+    data = " ".join(map(typed, shards)) if len(shards) <= SHARDS_SHOWN else "SHARDS"
     lines += [
         f"kept in {url}, commit {result['checkpoint']['sequence']}",
         f"state {result['state_sha256']}",
         "next:",
         f"  streamomd inspect {url}",
         f"  streamomd predict {url} {data} --to predictions/",
-        f"  streamomd resume {url} --set train.epochs={len(result['epochs']) + 1}",
+        f"  streamomd resume {url} --epochs {len(result['epochs']) + 1}",
     ]
     return "\n".join(lines)
 
@@ -58,7 +74,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows in columns, one a key."""
     if not rows:
         return "(none)"
-    keys = list(max((list(row) for row in rows), key=len))
+    keys: list[str] = max(([*row] for row in rows), key=len)
     cells = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(keys))]
     form = "  ".join(f"{{:<{width}}}" for width in widths)
@@ -67,16 +83,25 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def converted(result: Mapping[str, Any]) -> str:
     """What was written, and what to type next."""
-    files = result["shards"]
+    files, names = result["shards"], result["columns"]
     folder = files[0].rpartition("/")[0] if files else ""
     return "\n".join(
         [
             f"{result['rows']:,} rows in {len(files)} shards, {result['seconds']:.1f} s",
-            f"columns: {', '.join(result['columns'])}",
+            f"columns: {', '.join(names[:MOST])}{', …' if len(names) > MOST else ''}",
             "next:",
-            f"  streamomd train {folder} --label COLUMN",
+            f"  streamomd train {folder} {_flags(names, result['size'])}",
         ]
     )
+
+
+def _flags(columns: Sequence[str], size: int | None) -> str:
+    """How to learn what ``convert`` wrote: its sparse pair comes last, and needs to be named."""
+    if size is None:
+        return "--label COLUMN"
+    weight = "--weight weight " if "weight" in columns else ""
+    indices, values = columns[-2:]
+    return f'--label label {weight}--set \'data.sparse={{indices="{indices}", values="{values}"}}\''
 
 
 def rules() -> list[dict[str, Any]]:

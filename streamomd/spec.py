@@ -18,6 +18,7 @@ from streamomd.errors import InputNotFoundError, UnsupportedError, UsageError
 from streamomd.losses import Loss, find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Rule
+from streamomd.urls import without_secrets
 
 Label = bool | int | float | str
 
@@ -105,7 +106,7 @@ class Train(_Table):
     rounds_per_epoch: int = Field(default=1, ge=1)
     merge: Literal["examples", "gradients"] = "examples"
     batch_rows: int = Field(default=256, ge=1)
-    prefetch: int = Field(default=160, ge=1, le=65_536, description="MiB decoded ahead")
+    prefetch: int = Field(default=32, ge=1, le=65_536, description="MiB decoded ahead")
 
 
 class Checkpoint(_Table):
@@ -146,11 +147,19 @@ class Spec(_Table):
         return spec
 
     def to_json(self, *, secrets: bool = False) -> dict[str, Any]:
-        """Nested tables that parse back to this Spec; without storage_options unless asked."""
+        """Nested tables that parse back to this Spec; without secrets unless asked."""
         tables: dict[str, Any] = self.model_dump(mode="json")
         if not secrets:
-            del tables["data"]["storage_options"], tables["checkpoint"]["storage_options"]
+            data, model, kept = tables["data"], tables["model"], tables["checkpoint"]
+            del data["storage_options"], kept["storage_options"]
+            data["shards"] = [without_secrets(shard) for shard in data["shards"]]
+            model["start"], kept["url"] = map(without_secrets, (model["start"], kept["url"]))
         return tables
+
+    def __repr__(self) -> str:
+        return f"Spec({self.to_json()!r})"
+
+    __str__ = __repr__
 
     @property
     def rule(self) -> Rule:
@@ -207,7 +216,9 @@ def _explain(error: ValidationError) -> str:
         elif problem["type"] == "extra_forbidden":
             lines.append(f"unknown key {key!r}{_nearest(place)}")
         else:
-            lines.append(f"{key} = {problem.get('input')!r}: {problem['msg'].lower()}")
+            # What was given as options may be a secret.
+            given = "…" if "storage_options" in place else repr(problem.get("input"))
+            lines.append(f"{key} = {given}: {problem['msg'].lower()}")
     return "\n".join(lines)
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.errors import TooLargeError
 from streamomd.rules.contract import Rule, Slot
 
 CACHE_LINE = 64
-CHUNK_BYTES = 32 << 20
+CHUNK_BYTES = 16 << 20  # a commit holds four times as much: the slots taken out, then the bytes
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -74,12 +75,15 @@ class State:
 
     @classmethod
     def start(cls, layout: Layout) -> State:
-        """Every slot and total at its start. Raises MemoryError naming the bytes asked for."""
+        """Every slot and total at its start. Raises TooLargeError naming the GiB asked for."""
         try:
             cells = _aligned(layout.size * layout.width, layout.dtype)
         except MemoryError:
-            needed = layout.nbytes / 2**30
-            raise MemoryError(f"{layout.size:,} coordinates need {needed:.1f} GiB") from None
+            raise TooLargeError(
+                f"{layout.size:,} coordinates of {layout.rule.name} need "
+                f"{layout.nbytes / 2**30:.1f} GiB, more than can be had: lower data.bits, or take "
+                'model.dtype = "float32"'
+            ) from None
         state = cls(layout, cells, _start_totals(layout))
         for slot, cells_of_slot in layout.columns():
             if slot.start:
@@ -105,7 +109,7 @@ class State:
         raise KeyError(name)
 
     def parts(self) -> Iterator[tuple[int, int, Arrays]]:
-        """(low, high, slots), in ranges of at most 32 MiB; totals and clock in the first."""
+        """(low, high, slots), in ranges of at most 16 MiB; totals and clock in the first."""
         for low, high in self._ranges():
             arrays = {
                 f"slot.{slot.name}": self._copy(low, high, at) for slot, at in self._columns()

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -24,7 +24,10 @@ class StopRequest:
         if self.signal:
             os._exit(128 + number)
         self.signal = number
-        os.write(sys.stderr.fileno(), b"\nstopping after this batch; once more to leave at once\n")
+        with suppress(OSError, AttributeError):  # stderr may be closed
+            os.write(
+                sys.stderr.fileno(), b"\nstopping after this batch; once more to leave at once\n"
+            )
 
 
 @contextmanager

@@ -12,8 +12,11 @@ from streamomd.shards.predictions import empty_rows, kept_rows
 from streamomd.shards.read import Piece, read_units
 from streamomd.shards.shard import Shard, ShardSet
 
-UNIT_BYTES = 8 << 20  # small enough that a few decoded ahead stay near the caches
-AHEAD_BYTES = 160 << 20
+# A thread that decodes a unit holds about four times as much: larger ones cost memory and win no
+# time, smaller ones cost time (2 MiB: 10 % of a whole training).
+UNIT_BYTES = 4 << 20
+# Five times as much wins no time that could be measured (docs/performance.md).
+AHEAD_BYTES = 32 << 20
 
 
 class Rows(NamedTuple):

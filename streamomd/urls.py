@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)@")
@@ -40,11 +41,35 @@ def absolute(url: str) -> str:
     return os.path.join(os.path.realpath(parent), name)
 
 
+def is_inside(url: str, folder: str) -> bool:
+    """Whether a place is a folder, or below it; links of the local disk are followed."""
+    place, outer = (
+        without_secrets(one) if protocol(one) else os.path.realpath(local_name(one))
+        for one in (url, folder)
+    )
+    return f"{place.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")
+
+
+def typed(url: str) -> str:
+    """What to type for a file or URL: relative to the current directory where it is below it."""
+    here = os.path.join(os.getcwd(), "")
+    name = url.removeprefix(here) if not protocol(url) else without_secrets(url)
+    return shlex.quote(name)
+
+
 def without_userinfo(url: str) -> str:
     """The URL without ``user:password@``; a local path is unchanged."""
     if not protocol(url) or _CONTAINER.match(url):
         return url
     return _USERINFO.sub(r"\1", url)
+
+
+def without_secrets(url: str) -> str:
+    """What may be saved of a URL: without userinfo, and of http(s) without query and fragment.
+
+    Elsewhere ``?`` and ``#`` may stand in a name.
+    """
+    return redact(url) if protocol(url) in ("http", "https") else without_userinfo(url)
 
 
 def userinfo(url: str) -> str:

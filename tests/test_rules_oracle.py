@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import oracles
@@ -14,6 +15,7 @@ from streamomd.rules import all_rules
 
 SEEDS = range(2)
 KINK = 1e-9
+DRAWN: Counter[str] = Counter()
 
 
 def suited(rule: str, X: np.ndarray, params: dict) -> dict:
@@ -75,14 +77,20 @@ def close(rule: str, loss: str, batch, stream, trace, params: dict) -> None:
 @pytest.mark.parametrize("rule, loss", list(pairs()))
 def test_engine_is_the_oracle(rule: str, loss: str, kind: str) -> None:
     """On each kind of stream, predictions agree to 1e-12 of their terms and slots to 1e-10."""
-    drawn = kept = 0
     targets = ("binary", "classes") if all_losses()[loss].classifies else oracles.TARGETS
     for target, seed, params in itertools.product(targets, SEEDS, variants(rule)):
         stream, trace, used, again = redrawn(rule, loss, kind, target, seed, params)
-        drawn, kept = drawn + again + 1, kept + 1
+        DRAWN["redrawn"] += again
+        DRAWN["kept"] += 1
         close(rule, loss, sparse(stream.X, stream.y, stream.h), stream, trace, used)
         close(rule, loss, dense(stream.X, stream.y, stream.h), stream, trace, used)
-    assert drawn - kept <= max(1, 0.01 * drawn)
+
+
+def test_few_streams_are_redrawn() -> None:
+    """Of all streams drawn above, less than 1 % stood within 1e-9 of a kink."""
+    if DRAWN["kept"] < 1000:
+        pytest.skip(f"{DRAWN['kept']} streams were drawn: run the whole file to count them")
+    assert DRAWN["redrawn"] < 0.01 * DRAWN.total()
 
 
 def test_no_rule_lacks_an_oracle() -> None:

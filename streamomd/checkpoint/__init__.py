@@ -1,18 +1,28 @@
-"""Checkpoints: immutable parts, then one manifest; committed by put-if-absent and read back.
+"""Checkpoints: JSON documents with numbered parts of arrays, committed one after the other.
 
-This layer knows nothing of models: a commit is a JSON document and arrays by range of coordinates.
+Nothing here knows a model. The layout of a checkpoint (all names are made here, none is reused):
+
+    FORMAT.json                                        which format this is
+    data/<sequence>-<writer>-<attempt>/p<lo>-<hi>.safetensors    a commit's parts, written first
+    dataset/<sha256>.json, names/<sha256>.json         documents that several commits share
+    restarts/<sequence>                                a run was begun anew with this commit
+    commits/<sequence>.json                            a commit: written last, once, or not at all
 """
 
+from __future__ import annotations
+
 from streamomd.checkpoint.documents import keep_document, read_document
-from streamomd.checkpoint.fingerprint import compare, explain
+from streamomd.checkpoint.fingerprint import Difference, compare, explain
+from streamomd.checkpoint.listing import commits
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.parts import Part
-from streamomd.checkpoint.reader import Loaded, commits, load
+from streamomd.checkpoint.reader import Loaded, load
 from streamomd.checkpoint.store import Store, open_store
 from streamomd.checkpoint.writer import Writer
 
 __all__ = [
     "Commit",
+    "Difference",
     "Loaded",
     "Part",
     "Store",

@@ -1,38 +1,51 @@
-"""Documents shared by commits: named by their own hash, so they are never written over."""
+"""Shared documents: JSON named by its SHA-256, written once and named by many commits."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
-from streamomd.checkpoint.store import Store
-from streamomd.errors import CorruptionError
+from streamomd.checkpoint.manifest import KINDS
+from streamomd.checkpoint.sealed import canonical, parse
+from streamomd.checkpoint.store import Store, confirmed, read_within
+from streamomd.errors import CorruptionError, UsageError
 
-KINDS = ("dataset", "names")
+LIMIT = 1 << 30
 
 
-def keep_document(store: Store, kind: str, content: Any) -> str:
-    """Put a JSON document if it is not there yet; its SHA-256."""
-    assert kind in KINDS
-    data = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
+def keep_document(store: Store, kind: str, document: Any) -> str:
+    """Keep JSON under ``kind`` ("dataset" or "names"); its SHA-256, for a commit's document.
+
+    A commit whose document has this hash under the key ``kind`` keeps the shared document alive.
+    """
+    data = canonical(document)
+    if len(data) > LIMIT:
+        raise UsageError(f"a {kind} document may have {LIMIT:,} bytes; this has {len(data):,}")
     sha256 = hashlib.sha256(data).hexdigest()
-    name = f"{kind}/{sha256}.json"
-    if store.size(name) != len(data):
-        try:
-            store.create(name, data)
-        except FileExistsError:
-            read_document(store, kind, sha256)
+    name = document_name(kind, sha256)
+    try:
+        verified(store, kind, sha256)
+    except CorruptionError:
+        store.put(name, data)
     return sha256
 
 
 def read_document(store: Store, kind: str, sha256: str) -> Any:
-    """A document, proven to be the one that was put. Raises CorruptionError."""
-    name = f"{kind}/{int(sha256, 16):064x}.json"
-    try:
-        data = store.read(name)
-    except FileNotFoundError:
-        raise CorruptionError(f"{store.url}/{name} is missing") from None
+    """The document of that hash. Raises CorruptionError if it is missing or not what it was."""
+    return parse(confirmed(lambda: verified(store, kind, sha256)))
+
+
+def verified(store: Store, kind: str, sha256: str) -> bytes:
+    """A shared document's bytes, if they have its hash; else CorruptionError."""
+    name = document_name(kind, sha256)
+    data = read_within(store, name, LIMIT)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise CorruptionError(f"{store.url}/{name} does not have the sha256 in its name")
-    return json.loads(data)
+        raise CorruptionError(f"{name} does not have the SHA-256 it is named by")
+    return data
+
+
+def document_name(kind: str, sha256: str) -> str:
+    """The object that holds a shared document."""
+    if kind not in KINDS:
+        raise UsageError(f"a shared document is one of {', '.join(KINDS)}, not {kind!r}")
+    return f"{kind}/{sha256}.json"

@@ -1,23 +1,23 @@
-"""Comparing the shards a run was begun on with those found on resume, field by field."""
+"""Comparing the shards of a run with those it was begun on, field by field."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from streamomd.urls import shown
 
-Fingerprint = Sequence[Mapping[str, Any]]
-
-PROOF = ("url", "format", "size", "rows", "groups", "schema", "footer_sha256")
-ADVICE = ("etag", "mtime_ns")
-MOST = 10
+CONTENT = ("format", "size", "rows", "groups", "schema", "footer_sha256")
+ADVISORY = ("etag", "mtime_ns")
+"""Change when a file is copied; alone they say nothing of its rows."""
+TOLD = 10
+Fingerprint = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One field that differs, and whether that is a reason to refuse."""
+    """One shard that is not as it was. place: in the order of the run, or in the new one if new."""
 
     place: int
     url: str
@@ -25,43 +25,94 @@ class Difference:
     refused: bool
 
 
-def compare(saved: Fingerprint, found: Fingerprint, *, accept_new: bool) -> list[Difference]:
-    """What differs between two data sets in read order.
+def compare(
+    saved: Sequence[Fingerprint], found: Sequence[Fingerprint], *, accept_new: bool = False
+) -> list[Difference]:
+    """Every difference between two lists of fingerprints, in read order.
 
-    A changed time or tag with the same size and footer is a note. New shards after the last are
-    accepted where they are asked for; anything else is refused.
+    A copied file (another time or ETag, the same footer and size) is told but not refused; so are
+    new shards after the last, with ``accept_new``. All else is refused.
     """
-    differences: list[Difference] = []
-    for place, (old, new) in enumerate(zip(saved, found, strict=False)):
-        differences += _compare_one(place, old, new)
-    for place in range(len(found), len(saved)):
-        differences.append(Difference(place, saved[place]["url"], "is not there any more", True))
-    for place in range(len(saved), len(found)):
-        text = "is new" if accept_new else "is new; --accept-new-shards reads it after the others"
-        differences.append(Difference(place, found[place]["url"], text, not accept_new))
-    return differences
+    differences = [
+        difference
+        for place, (before, after) in enumerate(zip(saved, found, strict=False))
+        if before["url"] == after["url"]
+        for difference in _changes(place, before, after)
+    ]
+    if [one["url"] for one in saved] == [one["url"] for one in found[: len(saved)]]:
+        return differences + list(_added(len(saved), found, refused=not accept_new))
+    return differences + list(_moves(saved, found))
 
 
 def explain(differences: Sequence[Difference]) -> str:
-    """A line each, the first ten."""
-    lines = [f"  shard {one.place}, {shown(one.url)}: {one.text}" for one in differences[:MOST]]
-    if len(differences) > MOST:
-        lines.append(f"  … and {len(differences) - MOST} more")
+    """At most ten differences, a line each."""
+    lines = [f"shard {one.place} {shown(one.url)}: {one.text}" for one in differences[:TOLD]]
+    if len(differences) > TOLD:
+        lines.append(f"and {len(differences) - TOLD} more")
     return "\n".join(lines)
 
 
-def _compare_one(place: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    if old["url"] != new["url"]:
-        text = f"stands where {shown(old['url'])} was"
-        return [Difference(place, new["url"], text, True)]
-    found = []
-    for key in (*PROOF, *ADVICE):
-        if old[key] != new[key]:
-            text = f"{key} was {_short(old[key])}, is {_short(new[key])}"
-            found.append(Difference(place, new["url"], text, key in PROOF))
-    return found
+def _changes(place: int, before: Fingerprint, after: Fingerprint) -> Iterator[Difference]:
+    changed = [key for key in CONTENT if before[key] != after[key]]
+    noted = [key for key in ADVISORY if before[key] != after[key]]
+    if changed:
+        text = "; ".join(_change(key, before[key], after[key]) for key in changed)
+        yield Difference(place, after["url"], text, refused=True)
+    elif noted:
+        text = f"copied or touched ({', '.join(noted)} changed), with the same footer and size"
+        yield Difference(place, after["url"], text, refused=False)
 
 
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+def _added(start: int, found: Sequence[Fingerprint], *, refused: bool) -> Iterator[Difference]:
+    hint = "; give --accept-new-shards to go on with it" if refused else ""
+    for place in range(start, len(found)):
+        text = f"new, after the last{hint}"
+        yield Difference(place, found[place]["url"], text, refused=refused)
+
+
+def _moves(saved: Sequence[Fingerprint], found: Sequence[Fingerprint]) -> Iterator[Difference]:
+    """The URLs or their order differ: what was removed, what came in between, what moved."""
+    before, after = [one["url"] for one in saved], [one["url"] for one in found]
+    stayed, there = set(before) & set(after), set(after)
+    for place, url in enumerate(before):
+        if url not in there:
+            yield Difference(place, url, "removed", refused=True)
+    for place, url in enumerate(after):
+        if url not in stayed:
+            yield Difference(
+                place, url, "new, not after the last of an unchanged list", refused=True
+            )
+    still, now = [url for url in before if url in stayed], [url for url in after if url in stayed]
+    for place, url in enumerate(still):
+        if place >= len(now) or now[place] != url:
+            yield Difference(before.index(url), url, "not in its place in the order", refused=True)
+
+
+def _change(key: str, before: Any, after: Any) -> str:
+    if key == "schema":
+        return _schema_change(before, after)
+    if key == "groups":
+        return f"row groups {_groups(before)} -> {_groups(after)}"
+    if key == "footer_sha256":
+        return f"footer {str(before)[:12]} -> {str(after)[:12]}"
+    return f"{key} {before} -> {after}"
+
+
+def _groups(rows: Sequence[int]) -> str:
+    some = ", ".join(str(one) for one in rows[:5])
+    return f"[{some}{', …' if len(rows) > 5 else ''}] ({len(rows)})"
+
+
+def _schema_change(before: Sequence[Any], after: Sequence[Any]) -> str:
+    """The first column that differs, by place; columns are [name, type, nullable]."""
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            return f"column {_column(old)} -> {_column(new)}"
+    longer, sign = (before, "-") if len(before) > len(after) else (after, "+")
+    place = min(len(before), len(after))
+    return f"column {sign}{_column(longer[place])}"
+
+
+def _column(column: Sequence[Any]) -> str:
+    name, kind, nullable = column
+    return f"{name} {kind}{'' if nullable else ' not null'}"

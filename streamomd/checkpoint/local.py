@@ -1,112 +1,142 @@
-"""A folder on the local disk as a store: own system calls, because only they can promise durability.
-
-An object is written aside, flushed, and linked to its name: the link fails if the name is taken,
-so a reader sees whole objects only and two writers exclude each other.
-"""
+"""The local disk: own os calls, since what was committed must outlive a power failure."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from streamomd.errors import StorageError
-from streamomd.urls import printable
+from streamomd.errors import StorageError, StreamomdError
+from streamomd.urls import shown
 
-ASIDE = ".tmp-"
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class LocalStore:
-    """Objects as files below ``root``."""
+    """A directory. Below it no symbolic link is followed."""
+
+    exclusive = True
 
     def __init__(self, root: str) -> None:
-        self.url = root.rstrip("/") or "/"
-
-    def prepare(self) -> None:
-        """Make the folder."""
-        with self._explained(""):
-            self._make_folder(self.url)
+        self.url = root
+        self._durable: set[str] = set()
 
     def read(self, name: str) -> bytes:
-        """All bytes. Raises FileNotFoundError."""
-        with self._explained(name):
-            handle = os.open(self._path(name), os.O_RDONLY | os.O_NOFOLLOW)
-            with os.fdopen(handle, "rb") as file:
-                return file.read()
+        """See ``Store``."""
+        with (
+            self._inside(name) as (folder, leaf),
+            open(leaf, "rb", opener=lambda path, _: os.open(path, READ, dir_fd=folder)) as file,
+        ):
+            _require_file(os.fstat(file.fileno()))
+            return file.read()
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object, None if it is not there."""
-        with self._explained(name):
-            try:
-                return os.lstat(self._path(name)).st_size
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        """See ``Store``."""
+        try:
+            with self._inside(name) as (folder, leaf):
+                found = os.stat(leaf, dir_fd=folder, follow_symlinks=False)
+                _require_file(found)
+                return found.st_size
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        """See ``Store``."""
+        with self._temporary(name, data) as (folder, temporary, leaf):
+            os.replace(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
 
     def create(self, name: str, data: bytes) -> None:
-        """Put if absent; durable on return. Raises FileExistsError."""
-        with self._explained(name):
-            path = self._path(name)
-            folder = os.path.dirname(path)
-            self._make_folder(folder)
-            aside = os.path.join(folder, ASIDE + uuid.uuid4().hex)
+        """See ``Store``. Hard links: of two writers exactly one wins, and never half a file."""
+        with self._temporary(name, data) as (folder, temporary, leaf):
             try:
-                _write_through(aside, data)
-                os.link(aside, path)
-                _flush_folder(folder)
-            finally:
-                if os.path.lexists(aside):
-                    os.unlink(aside)
+                os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                raise StorageError(
+                    f"{shown(self.url)} is on a file system without hard links, which a commit "
+                    "needs: put the checkpoint on another disk"
+                ) from None
 
     def names(self, folder: str) -> list[str]:
-        """Names directly inside a folder."""
-        with self._explained(folder):
-            try:
-                return [name for name in os.listdir(self._path(folder)) if ASIDE not in name]
-            except FileNotFoundError:
-                return []
+        """See ``Store``."""
+        try:
+            with self._inside(folder) as (handle, _):
+                return [folder + name for name in os.listdir(handle)]
+        except FileNotFoundError:
+            return []
 
     def delete(self, name: str) -> None:
-        """Remove a file, and its folder if that was the last one."""
-        path = self._path(name)
-        with self._explained(name):
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                return
-        try:
-            os.rmdir(os.path.dirname(path))
-        except OSError:
-            return  # other files are left in it
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self.url, name) if name else self.url
-
-    def _make_folder(self, folder: str) -> None:
-        if os.path.isdir(folder):
-            return
-        parent = os.path.dirname(folder)
-        self._make_folder(parent)
-        try:
-            os.mkdir(folder)
-        except FileExistsError:
-            if not os.path.isdir(folder):
-                raise NotADirectoryError(f"{folder} is a file") from None
-        _flush_folder(parent)
+        """See ``Store``. An emptied ``data/*`` folder goes too."""
+        with suppress(FileNotFoundError), self._inside(name) as (folder, leaf):
+            os.unlink(leaf, dir_fd=folder)
+            os.fsync(folder)
+        if name.startswith("data/"):
+            with suppress(OSError), self._inside(os.path.dirname(name)) as (data, emptied):
+                os.rmdir(emptied, dir_fd=data)
 
     @contextmanager
-    def _explained(self, name: str) -> Iterator[None]:
+    def _temporary(self, name: str, data: bytes) -> Iterator[tuple[int, str, str]]:
+        """A synced file beside the one to be; the body publishes it."""
+        temporary = f".tmp-{uuid.uuid4().hex}"
+        with self._inside(name, make=True) as (folder, leaf):
+            try:
+                _write(temporary, folder, data)
+                yield folder, temporary, leaf
+                os.fsync(folder)
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+
+    @contextmanager
+    def _inside(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """A handle of the folder a name is in, and its last piece."""
+        *folders, leaf = name.split("/")
+        with self._telling(name, writing=make):
+            if make and not self._durable:
+                _make_root(self.url)
+            handle = os.open(self.url, FOLDER)
+            try:
+                for depth, folder in enumerate(folders, 1):
+                    if make:
+                        self._make("/".join(folders[:depth]), folder, handle)
+                    outer, handle = handle, os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+                    os.close(outer)
+                yield handle, leaf
+            finally:
+                os.close(handle)
+
+    def _make(self, path: str, folder: str, parent: int) -> None:
+        if path not in self._durable:
+            with suppress(FileExistsError):
+                os.mkdir(folder, dir_fd=parent)
+            # Also if it was there: whoever made it may have died before syncing.
+            os.fsync(parent)
+            self._durable.add(path)
+
+    @contextmanager
+    def _telling(self, name: str, *, writing: bool) -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, FileExistsError):
+        except StreamomdError:
             raise
         except OSError as error:
-            place = printable(self._path(name))
-            raise StorageError(f"{place}: {error.strerror or error}") from error
+            if isinstance(error, FileExistsError if writing else FileNotFoundError):
+                raise
+            deed = "written" if writing else "used"
+            where = f"{shown(self.url)}/{name}"
+            raise StorageError(f"{where} cannot be {deed}: {error.strerror or error}") from None
 
 
-def _write_through(path: str, data: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+def _write(name: str, folder: int, data: bytes) -> None:
+    """Never retried on an error: after a failed fsync the same handle would lie."""
+    handle = os.open(name, CREATE, 0o666, dir_fd=folder)
     try:
         rest = memoryview(data)
         while rest:
@@ -116,10 +146,21 @@ def _write_through(path: str, data: bytes) -> None:
         os.close(handle)
 
 
-def _flush_folder(folder: str) -> None:
-    """A name is durable when its folder is."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _make_root(root: str) -> None:
+    parent = os.path.dirname(root)
+    if not os.path.isdir(parent):
+        _make_root(parent)
+    with suppress(FileExistsError):
+        os.mkdir(root)
+    # A parent that may be passed through but not read cannot be synced.
+    with suppress(PermissionError):
+        handle = os.open(parent, FOLDER)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _require_file(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")

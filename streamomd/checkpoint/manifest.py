@@ -1,134 +1,200 @@
-"""Manifests: a commit is one small object, canonical JSON and its own hash on a second line."""
+"""Commit: what a manifest says; and the only place that reads and writes manifests."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from streamomd.checkpoint.parts import PartEntry
+from streamomd.checkpoint.fields import Fields
+from streamomd.checkpoint.parts import PartEntry, parse_entry
+from streamomd.checkpoint.sealed import seal, unseal
 from streamomd.errors import CorruptionError, NoCommitError
+from streamomd.urls import printable
 
-MAJOR, MINOR = 1, 0
-FEATURES: frozenset[str] = frozenset()  # what a newer minor version may demand of its reader
-MAX_BYTES = 4 << 20
-MAX_DEPTH = 16
-NAME = re.compile(r"(\d{12})\.json")
+FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 0
+FEATURES: frozenset[str] = frozenset()
+"""What a manifest may require that this version can do."""
+KINDS = ("dataset", "names")
+"""Keys of a commit's document whose value is the SHA-256 of a shared document."""
+
+COMMITS = "commits/"
+SHA256 = r"[0-9a-f]{64}"
+_ID = r"[0-9a-f]{32}"
+_DIRECTORY = r"[0-9]{12}-[0-9a-f]{8}-[0-9a-f]{8}"
+_NAME = re.compile(r"commits/([0-9]{12})\.json")
+LAST = 10**12 - 1
+
+
+@dataclass(frozen=True)
+class WriterId:
+    """Who writes: ``uuid`` of this writer alone, where it runs, since when (ISO)."""
+
+    uuid: str
+    host: str
+    pid: int
+    started: str
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit as read or written: its place in the sequence, who wrote it, and what it names.
+    """A commit, read and found legal.
 
-    run: the same for all commits that go on from one beginning. document: the model's own words.
+    ``kind``: "commit", or "open" for one that repeats its parent's parts to fence other writers.
+    ``run``: id of the training run; a restart begins another. ``nonce``: of this attempt alone.
+    ``parent``: sequence of the commit it follows, −1 if none; ``parent_sha256``: of its first line.
+    ``directory``: below ``data/``, where ``parts`` are. ``document``: the caller's.
     """
 
     sequence: int
+    kind: str
     run: str
-    writer: Mapping[str, Any]
+    writer: WriterId
     nonce: str
+    parent: int
     parent_sha256: str
-    written: str
-    versions: Mapping[str, str]
+    versions: Mapping[str, Any]
+    directory: str
     document: Mapping[str, Any]
     parts: tuple[PartEntry, ...]
+    written: str
+    sha256: str
 
     @property
-    def name(self) -> str:
-        """Its name in the store."""
-        return manifest_name(self.sequence)
+    def documents(self) -> dict[str, str]:
+        """SHA-256 of the shared documents this commit needs, by kind."""
+        return {kind: self.document[kind] for kind in KINDS if kind in self.document}
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all parts."""
-        return sum(part.size for part in self.parts)
-
-    def encode(self) -> bytes:
-        """The manifest."""
-        fields = {**asdict(self), "format": [MAJOR, MINOR], "required_features": sorted(FEATURES)}
-        line = json.dumps(fields, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
-        return line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
-
-    @property
-    def sha256(self) -> str:
-        """Hash of the manifest, by which the next one names its parent."""
-        return hashlib.sha256(self.encode()).hexdigest()
+    def part_name(self, entry: PartEntry) -> str:
+        """The object that holds a part."""
+        return f"data/{self.directory}/{entry.name}"
 
 
 def manifest_name(sequence: int) -> str:
-    """The name of a commit's manifest in its store."""
-    return f"commits/{sequence:012d}.json"
+    """The object that holds a manifest."""
+    return f"{COMMITS}{sequence:012d}.json"
+
+
+def sequence_of(name: str) -> int | None:
+    """The sequence of a manifest's name, None for any other name."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def encode(
+    *,
+    sequence: int,
+    kind: str,
+    run: str,
+    writer: WriterId,
+    nonce: str,
+    parent: Commit | None,
+    versions: Mapping[str, str],
+    directory: str,
+    document: Mapping[str, Any],
+    parts: Sequence[PartEntry],
+    written: str,
+) -> bytes:
+    """A manifest's bytes. Raises UsageError for a document that JSON cannot hold or is too big."""
+    fields = {
+        "format": {"name": FORMAT, "major": MAJOR, "minor": MINOR},
+        "required_features": [],
+        "sequence": sequence,
+        "kind": kind,
+        "run": run,
+        "writer": asdict(writer),
+        "nonce": nonce,
+        "parent": None
+        if parent is None
+        else {"sequence": parent.sequence, "sha256": parent.sha256},
+        "versions": dict(versions),
+        "directory": directory,
+        "document": dict(document),
+        "parts": [entry.to_json() for entry in parts],
+        "written": written,
+    }
+    return seal(fields)
 
 
 def decode(data: bytes, sequence: int) -> Commit:
-    """The commit of these bytes. Raises CorruptionError, NoCommitError if a newer version wrote it."""
-    line, _, rest = data.partition(b"\n")
-    if hashlib.sha256(line).hexdigest().encode() + b"\n" != rest:
-        raise CorruptionError("the manifest does not have its own sha256")
-    fields = parse(line)
-    _check_version(fields)
-    try:
-        fields["parts"] = tuple(PartEntry(**part) for part in fields["parts"])
-        commit = Commit(**fields)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise CorruptionError(f"the manifest lacks what it should hold: {error}") from None
-    if commit.sequence != sequence:
-        raise CorruptionError(f"this is the manifest of commit {commit.sequence}")
-    return commit
+    """The commit a manifest of this name tells.
+
+    Raises CorruptionError for anything else than a legal manifest, and NoCommitError for one that
+    only a newer streamomd can read.
+    """
+    value, sha256 = unseal(data)
+    fields = Fields(value, "the manifest")
+    refuse_newer(fields)
+    if fields.number("sequence", LAST) != sequence:
+        raise CorruptionError(f"the manifest is that of commit {fields.values['sequence']}")
+    parent, parent_sha256 = _parent(fields)
+    return Commit(
+        sequence=sequence,
+        kind=fields.text("kind", "commit|open"),
+        run=fields.text("run", _ID),
+        writer=_writer(fields),
+        nonce=fields.text("nonce", _ID),
+        parent=parent,
+        parent_sha256=parent_sha256,
+        versions=fields.mapping("versions"),
+        directory=fields.text("directory", _DIRECTORY),
+        document=_document(fields),
+        parts=_parts(fields),
+        written=fields.text("written"),
+        sha256=sha256,
+    )
 
 
-def parse(data: bytes) -> dict[str, Any]:
-    """Strict JSON: an object, bounded in size and depth, no key twice, no NaN."""
-    if len(data) > MAX_BYTES:
-        raise CorruptionError(f"{len(data)} bytes of JSON, more than {MAX_BYTES}")
-    if _depth(data) > MAX_DEPTH:
-        raise CorruptionError(f"JSON nested deeper than {MAX_DEPTH}")
-    try:
-        fields = json.loads(data, object_pairs_hook=_no_key_twice, parse_constant=_no_constant)
-    except ValueError as error:
-        raise CorruptionError(f"not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise CorruptionError("not a JSON object")
-    return fields
+def refuse_newer(fields: Fields) -> None:
+    """Raises NoCommitError if the format or a feature is of a later version."""
+    written = Fields(fields.mapping("format"), "the format")
+    if written.text("name") != FORMAT:
+        raise CorruptionError(f"the format is not {FORMAT}")
+    major = written.number("major", LAST)
+    required = fields.items("required_features") if "required_features" in fields.values else []
+    needs = {str(one) for one in required} - FEATURES
+    if major == MAJOR and not needs:
+        return
+    versions = fields.values.get("versions")
+    version = versions.get("streamomd", "") if isinstance(versions, dict) else ""
+    what = f"format {major}, needs {', '.join(sorted(needs)) or 'nothing more'}"
+    raise NoCommitError(
+        f"written by a newer streamomd {printable(str(version)[:40])} ({printable(what[:200])}); "
+        f"this one reads format {MAJOR}: upgrade streamomd"
+    )
 
 
-def _check_version(fields: dict[str, Any]) -> None:
-    written = fields.pop("format", None)
-    needed = fields.pop("required_features", None)
-    if not isinstance(written, list) or not isinstance(needed, list) or len(written) != 2:
-        raise CorruptionError("the manifest names no format")
-    if written[0] != MAJOR or not FEATURES.issuperset(needed):
-        versions = fields.get("versions")
-        raise NoCommitError(
-            f"written as format {written} by {versions}, needing {needed}; this streamomd reads "
-            f"format {MAJOR}: use the version that wrote it, or a newer one"
-        )
-    known = Commit.__dataclass_fields__
-    for unknown in [key for key in fields if key not in known]:
-        del fields[unknown]  # optional words of a newer minor version
+def _parent(fields: Fields) -> tuple[int, str]:
+    if fields.values.get("parent") is None:
+        return -1, ""
+    parent = Fields(fields.mapping("parent"), "the parent")
+    return parent.number("sequence", LAST), parent.text("sha256", SHA256)
 
 
-def _depth(data: bytes) -> int:
-    """How deep brackets nest, those inside strings counted too: a bound is all that is asked."""
-    depth = deepest = 0
-    for byte in data:
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
+def _writer(fields: Fields) -> WriterId:
+    writer = Fields(fields.mapping("writer"), "the writer")
+    return WriterId(
+        writer.text("uuid", _ID),
+        writer.text("host"),
+        writer.number("pid", 1 << 32),
+        writer.text("started"),
+    )
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
+def _document(fields: Fields) -> dict[str, Any]:
+    document = Fields(fields.mapping("document"), "the document")
+    for kind in KINDS:
+        if kind in document.values:
+            # It becomes part of a name.
+            document.text(kind, SHA256)
+    return document.values
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+def _parts(fields: Fields) -> tuple[PartEntry, ...]:
+    parts = tuple(parse_entry(one) for one in fields.items("parts"))
+    for before, after in itertools.pairwise(parts):
+        if before.hi > after.lo:
+            raise CorruptionError(f"parts {before.name} and {after.name} are not in order")
+    return parts

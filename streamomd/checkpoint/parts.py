@@ -1,86 +1,123 @@
-"""Parts: named arrays of a range of coordinates, as safetensors bytes."""
+"""Parts: named arrays of a range [lo, hi), packed as safetensors, proven by size and SHA-256.
+
+F32, F64, I64 and U64 only, little-endian, C order; every bit is kept (NaN payloads, −0.0).
+"""
 
 from __future__ import annotations
 
 import hashlib
-import re
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import safetensors
+import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
 
-from streamomd.checkpoint.store import Store
-from streamomd.errors import CorruptionError
+from streamomd.checkpoint.fields import Fields
+from streamomd.errors import CorruptionError, UsageError
+from streamomd.urls import printable
 
-Arrays = dict[str, NDArray[Any]]
-Part = tuple[int, int, Arrays]
+Part = tuple[int, int, dict[str, NDArray[Any]]]
+"""lo, hi, and the arrays of that range; a caller keeps a part to some 64 MiB."""
 
-DTYPES = {"float32", "float64", "int64", "uint64"}
-FOLDER = re.compile(r"data/\d{12}-[0-9a-f]{8}-[0-9a-f]{8}")
-NAME = re.compile(r"p\d{12}-\d{12}\.safetensors")
+DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "U64": "<u8"}
+_CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
+PART_LIMIT = 1 << 30
+HEADER_LIMIT = 1 << 20
+LAST = 10**12 - 1
 
 
 @dataclass(frozen=True)
 class PartEntry:
-    """What a manifest says of a part."""
+    """What a manifest says of a part. arrays: name to (code of the dtype, shape)."""
 
-    folder: str
     name: str
     size: int
     sha256: str
-    low: int
-    high: int
+    lo: int
+    hi: int
+    arrays: Mapping[str, tuple[str, tuple[int, ...]]]
 
-    def __post_init__(self) -> None:
-        expected = f"p{self.low:012d}-{self.high:012d}.safetensors"
-        if not FOLDER.fullmatch(self.folder) or not NAME.fullmatch(self.name):
-            raise CorruptionError(f"{self.folder!r}/{self.name!r} is no name of a part")
-        if self.name != expected or not 0 <= self.low < self.high or self.size < 0:
-            raise CorruptionError(f"{self.name!r} is not the part of {self.low} to {self.high}")
-
-    @property
-    def path(self) -> str:
-        """Its name in the store."""
-        return f"{self.folder}/{self.name}"
+    def to_json(self) -> dict[str, Any]:
+        """For a manifest."""
+        arrays = {name: [code, list(shape)] for name, (code, shape) in self.arrays.items()}
+        return {**vars(self), "arrays": arrays}
 
 
-def write_part(store: Store, folder: str, part: Part) -> PartEntry:
-    """Put a part; it has a name of its own, so an earlier try of ours is no obstacle."""
-    low, high, arrays = part
-    data = save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    name = f"p{low:012d}-{high:012d}.safetensors"
-    entry = PartEntry(folder, name, len(data), hashlib.sha256(data).hexdigest(), low, high)
-    try:
-        store.create(entry.path, data)
-    except FileExistsError:
-        if store.read(entry.path) != data:
-            raise
-    return entry
+def pack(part: Part) -> tuple[PartEntry, bytes]:
+    """A part's entry and bytes. Raises UsageError for other dtypes, a wrong range, or > 1 GiB."""
+    lo, hi, given = part
+    if not 0 <= lo < hi <= LAST:
+        raise UsageError(f"a part's range is 0 <= lo < hi <= {LAST}, not {lo} to {hi}")
+    arrays = {name: _little_endian(name, array) for name, array in given.items()}
+    if sum(array.nbytes for array in arrays.values()) > PART_LIMIT - HEADER_LIMIT:
+        raise UsageError(f"part {lo} to {hi} has more than 1 GiB: yield smaller parts")
+    data = safetensors.numpy.save(arrays)
+    described = {name: (_CODES[array.dtype], array.shape) for name, array in arrays.items()}
+    sha256 = hashlib.sha256(data).hexdigest()
+    return PartEntry(_name(lo, hi), len(data), sha256, lo, hi, described), data
 
 
-def read_part(store: Store, entry: PartEntry) -> Part:
-    """A part, proven to be the one that was committed. Raises CorruptionError."""
-    data = check_part(store, entry)
-    try:
-        arrays = load(data)
-    except safetensors.SafetensorError as error:
-        raise CorruptionError(f"{entry.path} is no safetensors file: {error}") from None
-    if not {array.dtype.name for array in arrays.values()} <= DTYPES:
-        raise CorruptionError(f"{entry.path} holds arrays of other types than {sorted(DTYPES)}")
-    return entry.low, entry.high, arrays
-
-
-def check_part(store: Store, entry: PartEntry) -> bytes:
-    """A part's bytes, their size checked before they are read and their hash after."""
-    size = store.size(entry.path)
-    if size is None:
-        raise CorruptionError(f"{entry.path} is missing")
-    if size != entry.size:
-        raise CorruptionError(f"{entry.path} has {size} bytes, not the {entry.size} committed")
-    data = store.read(entry.path)
+def unpack(entry: PartEntry, data: bytes) -> Part:
+    """The part, if these are its bytes to the bit; else CorruptionError."""
+    if len(data) != entry.size:
+        raise CorruptionError(f"{entry.name} has {len(data):,} bytes, not {entry.size:,}")
     if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise CorruptionError(f"{entry.path} does not have the sha256 that was committed")
-    return data
+        raise CorruptionError(f"the SHA-256 of {entry.name} is not that of what was committed")
+    if int.from_bytes(data[:8], "little") > HEADER_LIMIT:
+        raise CorruptionError(f"{entry.name} has too long a header")
+    try:
+        arrays = safetensors.numpy.load(data)
+    except (safetensors.SafetensorError, ValueError, LookupError, TypeError) as error:
+        raise CorruptionError(f"{entry.name} is no safetensors: {printable(str(error))}") from None
+    found = {name: (_CODES.get(array.dtype), array.shape) for name, array in arrays.items()}
+    if found != entry.arrays:
+        raise CorruptionError(f"{entry.name} holds other arrays than its manifest says")
+    return entry.lo, entry.hi, arrays
+
+
+def parse_entry(value: Any) -> PartEntry:
+    """An entry of a manifest; CorruptionError if its numbers do not agree with each other."""
+    fields = Fields(value, "a part")
+    lo, hi = fields.number("lo", LAST), fields.number("hi", LAST)
+    name = fields.text("name", r"p[0-9]{12}-[0-9]{12}\.safetensors")
+    size, sha256 = fields.number("size", PART_LIMIT), fields.text("sha256", r"[0-9a-f]{64}")
+    if lo >= hi or name != _name(lo, hi):
+        raise fields.wrong("name")
+    arrays = {key: _parse_array(fields, one) for key, one in fields.mapping("arrays").items()}
+    declared = sum(
+        math.prod(shape) * np.dtype(DTYPES[code]).itemsize for code, shape in arrays.values()
+    )
+    if not 0 <= size - declared - 8 <= HEADER_LIMIT:
+        raise fields.wrong("arrays")
+    return PartEntry(name, size, sha256, lo, hi, arrays)
+
+
+def _parse_array(fields: Fields, value: Any) -> tuple[str, tuple[int, ...]]:
+    legal = (
+        isinstance(value, list)
+        and len(value) == 2
+        and value[0] in tuple(DTYPES)
+        and isinstance(value[1], list)
+        and len(value[1]) <= 8
+        and all(type(one) is int and 0 <= one <= PART_LIMIT for one in value[1])
+    )
+    if not legal:
+        raise fields.wrong("arrays")
+    return value[0], tuple(value[1])
+
+
+def _name(lo: int, hi: int) -> str:
+    return f"p{lo:012d}-{hi:012d}.safetensors"
+
+
+def _little_endian(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    dtype = array.dtype.newbyteorder("<")
+    if name == "__metadata__":
+        raise UsageError("safetensors keeps the name '__metadata__' for itself")
+    if dtype not in _CODES:
+        raise UsageError(f"array {name!r} is {array.dtype}; a part keeps float32/64, int64, uint64")
+    return np.asarray(array, dtype=dtype, order="C")

@@ -1,115 +1,103 @@
-"""Reading commits: newest first, an older one only where a newer one is proven corrupt."""
+"""Loading: the newest commit that is whole, and why newer ones were not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
-from streamomd.checkpoint.manifest import NAME, Commit, decode, manifest_name
-from streamomd.checkpoint.parts import Part, check_part, read_part
-from streamomd.checkpoint.store import Store
+from streamomd.checkpoint.chain import (
+    begun_at,
+    check_format,
+    check_parent,
+    read_commit,
+    read_part,
+    sequences,
+)
+from streamomd.checkpoint.documents import verified
+from streamomd.checkpoint.manifest import Commit
+from streamomd.checkpoint.parts import Part
+from streamomd.checkpoint.store import Store, confirmed
 from streamomd.errors import CorruptionError, NoCommitError
+from streamomd.urls import shown
 
 Receive = Callable[[Commit], Callable[[Part], None]]
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The commit that was read, and the newer ones that were rejected, with the reason of each."""
+    """commit: the one that was read. rejected: (sequence, reason) of newer ones, newest first.
+    newest: the highest sequence there was."""
 
     commit: Commit
     rejected: tuple[tuple[int, str], ...]
-
-
-def sequences(store: Store) -> list[int]:
-    """Numbers of all commits, ascending; one more than a stale listing shows is looked for."""
-    matches = (NAME.fullmatch(name) for name in store.names("commits"))
-    found = sorted(int(match[1]) for match in matches if match)
-    while found and store.size(manifest_name(found[-1] + 1)) is not None:
-        found.append(found[-1] + 1)
-    return found
-
-
-def read_commit(store: Store, sequence: int) -> Commit:
-    """A commit's manifest. Raises CorruptionError, NoCommitError if it is not there."""
-    try:
-        data = store.read(manifest_name(sequence))
-    except FileNotFoundError:
-        raise NoCommitError(f"{store.url} has no commit {sequence}") from None
-    return decode(data, sequence)
+    newest: int
 
 
 def load(store: Store, receive: Receive, *, at: int | None = None) -> Loaded:
-    """Read the newest commit that is whole, or exactly commit ``at``.
+    """Hand the newest commit that is whole, or commit ``at``, to a receiver, part by part.
 
-    ``receive(commit)`` gives what each of its parts is handed to; it is called again, afresh, when
-    a commit turns out to be corrupt and the one before it is tried, within the same run. Storage
-    that does not answer is an error and never a reason to go back.
+    ``receive(commit)`` gives what takes its parts, each proven by size and SHA-256. Where a later
+    part proves corrupt, ``receive`` is called again with an older commit: it must begin afresh.
+    Only proven corruption leads to an older commit, and only to one of the same run.
 
-    Raises NoCommitError when there is no commit, or none that can be used.
+    Raises NoCommitError (none there, or none whole, or of a newer streamomd), StorageError.
     """
-    found = [at] if at is not None else sequences(store)
-    if not found:
-        raise NoCommitError(f"{store.url} holds no commit: nothing was kept there yet")
-    rejected: list[tuple[int, str]] = []
-    run = None
-    for sequence in reversed(found):
+    check_format(store)
+    found = sequences(store)
+    refuse_none(store, found)
+    while True:
         try:
+            return _load(store, receive, found, at)
+        except NoCommitError:
+            before, found = found[-1], sequences(store)
+            # A run that goes on retires what is being read here: then there is newer to read.
+            if at is not None or not found or found[-1] <= before:
+                raise
+
+
+def _load(store: Store, receive: Receive, found: list[int], at: int | None) -> Loaded:
+    rejected: list[tuple[int, str]] = []
+    begun = 0 if at is not None else begun_at(store, found[-1])
+    for sequence in _candidates(store, found, at):
+        try:
+            if sequence < begun:
+                raise CorruptionError("it is of an earlier run, before a restart")
             commit = read_commit(store, sequence)
-            if run not in (None, commit.run):
-                break
-            run = commit.run
-            take = receive(commit)
-            for entry in commit.parts:
-                take(read_part(store, entry))
-            return Loaded(commit, tuple(rejected))
+            _receive(store, commit, receive(commit))
         except CorruptionError as error:
             rejected.append((sequence, str(error)))
-    reasons = "; ".join(f"commit {sequence}: {reason}" for sequence, reason in rejected)
-    raise NoCommitError(f"{store.url} holds no commit that can be used: {reasons}")
+        else:
+            return Loaded(commit, tuple(rejected), found[-1])
+    reasons = "; ".join(f"commit {sequence}: {reason}" for sequence, reason in rejected[:10])
+    raise NoCommitError(f"no usable commit in {shown(store.url)}: {reasons}")
 
 
-def commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
-    """Every commit, oldest first; ``deep`` reads every byte of every part.
+def _candidates(store: Store, found: list[int], at: int | None) -> Iterator[int]:
+    """Newest to oldest; one missing between two others is tried too, so that it is told."""
+    if at is not None:
+        if at not in found:
+            there = f"{found[0]} to {found[-1]}"
+            raise NoCommitError(f"no commit {at} in {shown(store.url)}: there are {there}")
+        yield at
+        return
+    for place in range(len(found) - 1, -1, -1):
+        yield found[place]
+        if place and found[place - 1] != found[place] - 1:
+            yield found[place] - 1
 
-    Keys: sequence, ok, problem, rows, epoch, finished, parts, bytes, written, writer.
-    Raises NoCommitError when there is none.
-    """
-    found = [_look(store, sequence, deep) for sequence in sequences(store)]
+
+def refuse_none(store: Store, found: list[int]) -> None:
+    """Raises NoCommitError if nothing was ever committed."""
     if not found:
-        raise NoCommitError(f"{store.url} holds no commit: nothing was kept there yet")
-    return found
+        raise NoCommitError(
+            f"no commit in {shown(store.url)}: nothing was kept there (is the URL right?)"
+        )
 
 
-def _look(store: Store, sequence: int, deep: bool) -> dict[str, Any]:
-    try:
-        commit = read_commit(store, sequence)
-        problem = _problem(store, commit, deep)
-    except CorruptionError as error:
-        return {"sequence": sequence, "ok": False, "problem": str(error)}
-    document = commit.document
-    return {
-        "sequence": sequence,
-        "ok": not problem,
-        "problem": problem,
-        "rows": document.get("rows"),
-        "epoch": document.get("cursor", {}).get("epoch"),
-        "finished": document.get("finished"),
-        "parts": len(commit.parts),
-        "bytes": commit.nbytes,
-        "written": commit.written,
-        "writer": f"{commit.writer.get('host')}:{commit.writer.get('pid')}",
-    }
-
-
-def _problem(store: Store, commit: Commit, deep: bool) -> str:
-    try:
-        for entry in commit.parts:
-            if deep:
-                check_part(store, entry)
-            elif store.size(entry.path) != entry.size:
-                return f"{entry.path} is missing or cut short"
-    except CorruptionError as error:
-        return str(error)
-    return ""
+def _receive(store: Store, commit: Commit, take: Callable[[Part], None]) -> None:
+    check_parent(store, commit)
+    for kind, sha256 in commit.documents.items():
+        confirmed(partial(verified, store, kind, sha256))
+    for entry in commit.parts:
+        take(read_part(store, commit, entry))

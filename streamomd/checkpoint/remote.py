@@ -1,120 +1,156 @@
-"""Any fsspec file system as a store.
+"""Any other store, through fsspec: whole objects only, and no cache believed.
 
-Objects are put whole with ``pipe_file``: a file opened for writing would be published cut short if
-something fails halfway.
+``fs.open(…, "wb")`` is never used: an error inside it publishes what was written so far.
 """
 
 from __future__ import annotations
 
 import logging
-import random
-import threading
 import uuid
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Self
 
 import fsspec
 
+from streamomd.checkpoint.retry import retried
 from streamomd.errors import StorageError, UsageError
-from streamomd.urls import redact, scrub
+from streamomd.urls import protocol, redact, scrub, shown
 
-log = logging.getLogger(__name__)
-
-ATTEMPTS = 4
-FIRST_PAUSE = 0.2  # seconds, doubled each time
-
-T = TypeVar("T")
-ANSWERS = (FileNotFoundError, FileExistsError)
+_log = logging.getLogger(__name__)
 
 
 class RemoteStore:
-    """Objects below a URL of any fsspec file system."""
+    """Objects below a root path of an fsspec file system."""
 
-    def __init__(self, url: str, storage_options: dict[str, Any]) -> None:
-        self.url = redact(url).rstrip("/")
-        self._exclusive = True
+    def __init__(self, fs: fsspec.AbstractFileSystem, root: str, url: str) -> None:
+        self._fs, self._root, self.url = fs, root.rstrip("/"), redact(url).rstrip("/")
+
+    @classmethod
+    def open(cls, url: str, options: Mapping[str, Any]) -> Self:
+        """Connect. Raises UsageError if no file system can be made of the URL and options."""
         try:
-            self._fs, root = fsspec.core.url_to_fs(url, **storage_options)
+            kind = fsspec.get_filesystem_class(protocol(url))
+            options = {**kind._get_kwargs_from_urls(url), **options}
+            return cls(fsspec.filesystem(protocol(url), **options), kind._strip_protocol(url), url)
         except (ImportError, ValueError, TypeError) as error:
-            raise UsageError(f"{self.url}: {scrub(str(error))}") from None
-        self._root = root.rstrip("/")
+            text = scrub(str(error))
+            raise UsageError(f"{shown(url)}: no file system can be made of it: {text}") from None
+        except Exception as error:
+            text = f"{type(error).__name__}: {scrub(str(error))}"
+            raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
 
-    def prepare(self) -> None:
-        """Put one object twice: a store that takes the second does not exclude two writers."""
-        name = f"probe/{uuid.uuid4().hex}"
-        self.create(name, b"streamomd")
-        try:
-            self.create(name, b"streamomd")
-        except FileExistsError:
-            return
-        finally:
-            self.delete(name)
-        self._exclusive = False
-        log.warning("%s: two runs that write here at once are noticed, not prevented", self.url)
+    @cached_property
+    def exclusive(self) -> bool:
+        """See ``Store``. fsspec's own fallback looks first and writes then: no exclusion at all."""
+        kind = type(self._fs)
+        honest = kind.async_impl or kind.pipe_file is not fsspec.AbstractFileSystem.pipe_file
+        proven = bool(honest) and self._probe()
+        if not proven:
+            _log.warning(
+                "%s cannot refuse to overwrite: two runs at once on this checkpoint are noticed, "
+                "but not prevented; start only one",
+                shown(self.url),
+            )
+        return proven
 
     def read(self, name: str) -> bytes:
-        """All bytes. Raises FileNotFoundError."""
-        data: bytes = self._ask(name, lambda: self._fs.cat_file(self._path(name)))
-        return data
+        """See ``Store``."""
+        return retried(lambda: bytes(self._fs.cat_file(self._path(name))), self._told(name, "read"))
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object, None if it is not there."""
-
-        def look() -> int:
-            self._fs.invalidate_cache()
-            return int(self._fs.info(self._path(name))["size"])
-
+        """See ``Store``."""
         try:
-            return self._ask(name, look)
+            info = retried(lambda: self._info(name), self._told(name, "looked at"))
         except FileNotFoundError:
             return None
+        if info["type"] != "file":
+            return None
+        if info.get("size") is None:
+            raise StorageError(f"{self._told(name, 'used')}: the store does not tell its size")
+        return int(info["size"])
+
+    def put(self, name: str, data: bytes) -> None:
+        """See ``Store``."""
+        self._write(name, data, "overwrite")
 
     def create(self, name: str, data: bytes) -> None:
-        """Put if absent. Raises FileExistsError, also where an earlier try of ours has landed."""
-        path = self._path(name)
-
-        def put() -> None:
-            if self._exclusive:
-                self._fs.pipe_file(path, data, mode="create")
-            elif self._fs.exists(path):
-                raise FileExistsError(path)
-            else:
-                self._fs.pipe_file(path, data)
-
-        self._ask(name, put)
+        """See ``Store``."""
+        if self.exclusive:
+            self._write(name, data, "create")
+        elif self.size(name) is None:
+            self._write(name, data, "overwrite")
+        else:
+            raise FileExistsError(name)
 
     def names(self, folder: str) -> list[str]:
-        """Names directly inside a folder."""
-
-        def look() -> list[str]:
-            self._fs.invalidate_cache()
-            found = self._fs.ls(self._path(folder), detail=False)
-            return [str(path).rstrip("/").rpartition("/")[2] for path in found]
-
+        """See ``Store``."""
+        path = self._path(folder.rstrip("/"))
         try:
-            return self._ask(folder, look)
+            found = retried(lambda: self._list(path), self._told(folder, "listed"))
         except FileNotFoundError:
             return []
+        return [folder + name.rsplit("/", 1)[-1] for name in found]
 
     def delete(self, name: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """See ``Store``."""
         try:
-            self._ask(name, lambda: self._fs.rm_file(self._path(name)))
+            retried(lambda: self._fs.rm_file(self._path(name)), self._told(name, "deleted"))
         except FileNotFoundError:
             return
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _ask(self, name: str, action: Callable[[], T]) -> T:
-        """Try a few times; what is not an answer becomes a StorageError without secrets."""
-        for attempt in range(ATTEMPTS):
-            try:
-                return action()
-            except ANSWERS:
-                raise
-            except Exception as error:
-                reason = f"{type(error).__name__}: {scrub(str(error))}"
-                if attempt + 1 < ATTEMPTS:
-                    threading.Event().wait(FIRST_PAUSE * 2**attempt * random.uniform(0.5, 1.5))
-        raise StorageError(f"{self.url}/{name}: no answer after {ATTEMPTS} tries; {reason}")
+    def _told(self, name: str, deed: str) -> str:
+        return f"{shown(self.url)}/{name} cannot be {deed}"
+
+    def _write(self, name: str, data: bytes, mode: str) -> None:
+        told = self._told(name, "written")
+        try:
+            retried(lambda: self._fs.pipe_file(self._path(name), data, mode=mode), told)
+        except FileNotFoundError as error:
+            raise StorageError(f"{told}: no such place: {scrub(str(error))}") from None
+
+    def _info(self, name: str) -> Mapping[str, Any]:
+        self._fs.invalidate_cache()
+        try:
+            found: Mapping[str, Any] = self._fs.info(self._path(name))
+        except FileNotFoundError as error:
+            _refuse_unreachable(error)
+            raise
+        return found
+
+    def _list(self, path: str) -> list[str]:
+        self._fs.invalidate_cache()
+        return [str(one["name"]) for one in self._fs.ls(path, detail=True) if one["type"] == "file"]
+
+    def _probe(self) -> bool:
+        """Whether making the same object twice fails the second time."""
+        path = self._path(f"probe/{uuid.uuid4().hex}")
+        told = self._told("probe", "written")
+        try:
+            retried(lambda: self._fs.pipe_file(path, b"probe", mode="create"), told)
+            retried(lambda: self._fs.pipe_file(path, b"probe", mode="create"), told)
+        except FileExistsError:
+            return True
+        except FileNotFoundError as error:
+            raise StorageError(f"{told}: no such place: {scrub(str(error))}") from None
+        finally:
+            self._forget(path)
+        return False
+
+    def _forget(self, path: str) -> None:
+        try:
+            self._fs.rm_file(path)
+        except Exception as error:
+            _log.debug("a probe was left behind: %s", type(error).__name__)
+
+
+def _refuse_unreachable(error: FileNotFoundError) -> None:
+    """http:// says "not found" of a refused connection or a forbidden page, too."""
+    cause = error.__cause__
+    if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+        raise cause
+    if getattr(cause, "status", 404) not in (404, 410):
+        raise OSError(f"status {getattr(cause, 'status', None)}") from None

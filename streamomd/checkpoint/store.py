@@ -1,46 +1,77 @@
-"""A store: the few things the commit protocol asks of a disk or a bucket."""
+"""Store: the six things a checkpoint asks of where it is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from streamomd.checkpoint.local import LocalStore
 from streamomd.checkpoint.remote import RemoteStore
-from streamomd.urls import absolute, local_name, protocol
+from streamomd.errors import CorruptionError
+from streamomd.urls import absolute, protocol
+
+T = TypeVar("T")
 
 
 class Store(Protocol):
-    """Named objects under one URL. Names are relative, with ``/`` between their parts.
+    """Objects by name ("commits/000000000007.json").
 
-    Anything transient is tried again and then raised as StorageError; only FileNotFoundError says
-    that an object is not there.
+    Every method raises StorageError if the store does not answer or does not do it, after retries.
     """
 
-    url: str
+    @property
+    def url(self) -> str:
+        """Absolute, without secrets: what ``open_store`` opens again."""
 
-    def prepare(self) -> None:
-        """Be ready to write; find out whether two writers exclude each other here."""
+    @property
+    def exclusive(self) -> bool:
+        """Whether ``create`` has one winner. Asking may write a probe: only writers ask."""
 
     def read(self, name: str) -> bytes:
-        """All bytes. Raises FileNotFoundError."""
+        """The whole object. FileNotFoundError if it is absent."""
 
     def size(self, name: str) -> int | None:
-        """Bytes of an object, None if it is not there."""
+        """Bytes of an object, None if it is absent."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write an object of a name that nothing else has; durable on return."""
 
     def create(self, name: str, data: bytes) -> None:
-        """Put if absent; durable on return. Raises FileExistsError."""
+        """Write an object unless it is there: FileExistsError. After an error it may be there."""
 
     def names(self, folder: str) -> list[str]:
-        """Names directly inside a folder, in no order; none if it is not there."""
+        """Names of the objects directly in a folder ("commits/"), in no order; [] if none."""
 
     def delete(self, name: str) -> None:
-        """Remove an object; one that is not there is no error."""
+        """Remove an object; nothing happens if it is absent."""
 
 
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store at a URL or local path; nothing is asked of it yet."""
-    url = absolute(url)
+    """The store at a local path, ``file://`` or any fsspec URL. Nothing is written yet.
+
+    Raises UsageError for a URL no file system can be made of.
+    """
     if protocol(url):
-        return RemoteStore(url, dict(storage_options or {}))
-    return LocalStore(local_name(url))
+        return RemoteStore.open(url, storage_options or {})
+    return LocalStore(absolute(url))
+
+
+def read_within(store: Store, name: str, limit: int) -> bytes:
+    """An object of at most ``limit`` bytes. Raises CorruptionError if it is absent or larger."""
+    size = store.size(name)
+    if size is None:
+        raise CorruptionError(f"{name} is missing")
+    if size > limit:
+        raise CorruptionError(f"{name} has {size:,} bytes, more than the {limit:,} it may have")
+    try:
+        return store.read(name)
+    except FileNotFoundError:
+        raise CorruptionError(f"{name} is missing") from None
+
+
+def confirmed(read: Callable[[], T]) -> T:
+    """What ``read`` gives; corruption must be seen twice: a bad reading is not yet a bad object."""
+    try:
+        return read()
+    except CorruptionError:
+        return read()

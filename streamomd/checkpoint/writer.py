@@ -1,52 +1,60 @@
-"""Writing commits: parts first, then one manifest, put if absent and read back.
+"""Writer: makes commits, one after the other, alone.
 
-The manifest carries a nonce. Whatever putting it reports, what is found under its name decides:
-our nonce, and it is committed, even if the reply was lost; another's, and another writer has taken
-over; nothing, and it is tried again.
+A commit's parts come first, each durable; its manifest last, by a put that fails if one is there.
+Whatever the store then answers, the manifest is read back: with our nonce the commit is made, with
+another's nonce another writer has taken over.
 """
 
 from __future__ import annotations
 
-import json
+import datetime
+import logging
 import os
 import platform
-import socket
 import uuid
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
-from importlib.metadata import version
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
-from streamomd.checkpoint.manifest import MAJOR, Commit, manifest_name, parse
-from streamomd.checkpoint.parts import Part, PartEntry, write_part
-from streamomd.checkpoint.reader import Loaded, read_commit, sequences
+from streamomd.checkpoint.chain import mark_format, mark_restart, read_commit, sequences
+from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
+from streamomd.checkpoint.parts import Part, PartEntry, pack
+from streamomd.checkpoint.reader import Loaded
+from streamomd.checkpoint.retention import Retention
 from streamomd.checkpoint.store import Store
+from streamomd.checkpoint.versions import versions
 from streamomd.errors import (
     ConcurrentWriterError,
     CorruptionError,
-    NoCommitError,
     OutputExistsError,
     StorageError,
 )
+from streamomd.urls import printable, shown
 
-FORMAT = "FORMAT.json"
-ATTEMPTS = 4
+TRIES = 3
+_log = logging.getLogger(__name__)
 
 
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _this_process() -> WriterId:
+    return WriterId(uuid.uuid4().hex, platform.node()[:200], os.getpid(), _now())
+
+
+@dataclass(eq=False)
 class Writer:
-    """The one writer of a run in this process; made by ``begin`` or ``take_over``."""
+    """The one writer of a run; made by ``begin`` or ``take_over``."""
 
-    def __init__(self, store: Store, *, run: str, parent: str, sequence: int, keep: int) -> None:
-        self._store, self._run, self._parent, self._keep = store, run, parent, keep
-        self._next = sequence
-        self._commits: list[Commit] = []
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._identity: dict[str, Any] = {
-            "uuid": uuid.uuid4().hex,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "started": started,
-        }
+    store: Store
+    run: str
+    retention: Retention
+    _next: int
+    _last: Commit | None
+    _self: WriterId = field(default_factory=_this_process)
+    _abandoned: dict[str, list[str]] = field(default_factory=dict)
+    """Objects of attempts that failed, by directory."""
 
     @classmethod
     def begin(
@@ -58,124 +66,180 @@ class Writer:
         keep: int = 3,
         restart: bool = False,
     ) -> Self:
-        """Make the first commit of a new run; nothing that is there is deleted.
+        """Begin a run with its first commit. A first commit that was only half made is no obstacle.
 
-        Raises OutputExistsError if the store holds commits, unless ``restart``.
+        restart: begin another run after the commits that are there; they stay.
+
+        Raises OutputExistsError if there are commits, ConcurrentWriterError, StorageError.
         """
-        store.prepare()
-        _check_format(store)
         found = sequences(store)
         if found and not restart:
             raise OutputExistsError(
-                f"{store.url} holds a run already; go on with: streamomd resume {store.url}, "
-                "begin anew with --restart, or choose another --checkpoint"
+                f"{shown(store.url)} holds a run already: go on with `streamomd resume "
+                f"{shown(store.url)}`, or begin anew with --restart"
             )
-        sequence = found[-1] + 1 if found else 0
-        writer = cls(store, run=uuid.uuid4().hex, parent="", sequence=sequence, keep=keep)
+        mark_format(store)
+        last = _readable(store, found[-1]) if found else None
+        following = found[-1] + 1 if found else 0
+        if found:
+            mark_restart(store, following)
+        writer = cls(store, uuid.uuid4().hex, Retention(store, keep), following, last)
         writer.commit(document, parts)
         return writer
 
     @classmethod
     def take_over(cls, store: Store, loaded: Loaded, *, keep: int = 3) -> Self:
-        """Go on from a commit: name its parts again under a new number, which fences older writers."""
-        store.prepare()
+        """Go on after a commit: one more, which repeats it, stops every older writer.
+
+        Raises ConcurrentWriterError if somebody committed since it was loaded, StorageError.
+        """
         commit = loaded.commit
-        found = sequences(store)
-        writer = cls(store, run=commit.run, parent=commit.sha256, sequence=found[-1] + 1, keep=keep)
-        for sequence in found:
-            try:
-                earlier = read_commit(store, sequence)
-            except (CorruptionError, NoCommitError):
-                continue  # unreadable: nothing it names may be touched
-            writer._commits += [earlier] if earlier.run == commit.run else []
-        writer._publish(commit.document, commit.parts)
+        writer = cls(store, commit.run, Retention(store, keep), loaded.newest + 1, commit)
+        writer._claim("open", uuid.uuid4().hex, commit.document, commit.directory, commit.parts)
         return writer
 
     def commit(self, document: Mapping[str, Any], parts: Iterable[Part]) -> Commit:
-        """Commit a document and parts, durable on return.
+        """Commit a document and parts, given lazily; older commits beyond ``keep`` are deleted.
 
-        Raises ConcurrentWriterError if another writer took over, StorageError if the store fails;
-        in both cases the commits before stand.
+        After StorageError the last commit stands, and ``commit`` may be called again.
+
+        Raises ConcurrentWriterError once another writer has taken over.
         """
-        folder = f"data/{self._next:012d}-{self._identity['uuid'][:8]}-{uuid.uuid4().hex[:8]}"
-        entries = tuple(write_part(self._store, folder, part) for part in parts)
-        return self._publish(document, entries)
-
-    def _publish(self, document: Mapping[str, Any], parts: tuple[PartEntry, ...]) -> Commit:
-        commit = Commit(
-            sequence=self._next,
-            run=self._run,
-            writer=self._identity,
-            nonce=uuid.uuid4().hex,
-            parent_sha256=self._parent,
-            written=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            versions=_versions(),
-            document=document,
-            parts=parts,
-        )
-        self._put(commit)
-        self._next += 1
-        self._parent = commit.sha256
-        self._commits.append(commit)
-        self._retire()
+        nonce = uuid.uuid4().hex
+        directory = f"{self._next:012d}-{self._self.uuid[:8]}-{nonce[:8]}"
+        written = self._abandoned.setdefault(directory, [])
+        entries = [self._put(f"data/{directory}/", part, written) for part in parts]
+        commit, sure = self._claim("commit", nonce, document, directory, entries)
+        if sure:
+            self._clean(commit)
         return commit
 
-    def _put(self, commit: Commit) -> None:
-        data = commit.encode()
-        reason = "it was taken and is not there"
-        for _ in range(ATTEMPTS):
+    def _put(self, folder: str, part: Part, written: list[str]) -> PartEntry:
+        entry, data = pack(part)
+        written.append(folder + entry.name)
+        self.store.put(written[-1], data)
+        if self.store.size(written[-1]) != entry.size:
+            raise StorageError(f"{shown(self.store.url)}/{written[-1]} was not written whole")
+        return entry
+
+    def _claim(
+        self,
+        kind: str,
+        nonce: str,
+        document: Mapping[str, Any],
+        directory: str,
+        parts: Sequence[PartEntry],
+    ) -> tuple[Commit, bool]:
+        """Make the next commit; False if that is known by reading it back alone."""
+        self._refuse_overwritten()
+        while True:
+            data = encode(
+                sequence=self._next,
+                kind=kind,
+                run=self.run,
+                writer=self._self,
+                nonce=nonce,
+                parent=self._last,
+                versions=versions(),
+                directory=directory,
+                document=document,
+                parts=parts,
+                written=_now(),
+            )
+            # What could not be read again must not be written.
+            decode(data, self._next)
+            commit, sure = self._publish(data)
+            self._accept(commit)
+            if commit.nonce == nonce:
+                self._refuse_late(commit)
+                return commit, sure
+            # An earlier attempt, believed to have failed, was made after all: commit after it.
+
+    def _publish(self, data: bytes) -> tuple[Commit, bool]:
+        """The commit that is there in the end, ours or not."""
+        problem: Exception | None = None
+        for _ in range(TRIES):
             try:
-                self._store.create(commit.name, data)
+                self.store.create(manifest_name(self._next), data)
             except (FileExistsError, StorageError) as error:
-                reason = str(error)
-            found = self._found(commit.name)
-            if found == data:
-                return
-            if found is not None:
-                raise ConcurrentWriterError(_taken_over(self._store, found, commit.sequence))
-        raise StorageError(f"commit {commit.sequence} could not be made: {reason}")
+                problem = error
+            if self.store.size(manifest_name(self._next)) is not None:
+                return self._read_back(), problem is None
+        raise StorageError(f"commit {self._next} of {shown(self.store.url)} failed: {problem}")
 
-    def _found(self, name: str) -> bytes | None:
+    def _read_back(self) -> Commit:
         try:
-            return self._store.read(name)
-        except FileNotFoundError:
-            return None
+            return read_commit(self.store, self._next)
+        except CorruptionError:
+            # Seen a moment ago: who took over may have deleted it since.
+            later = [sequence for sequence in sequences(self.store) if sequence > self._next]
+            if later:
+                raise self._overtaken(read_commit(self.store, later[-1])) from None
+            raise
 
-    def _retire(self) -> None:
-        """Delete this run's commits before the last few, manifest first, then parts no other names."""
-        retired, self._commits = self._commits[: -self._keep], self._commits[-self._keep :]
-        named = {part.path for commit in self._commits for part in commit.parts}
-        for commit in retired:
-            self._store.delete(manifest_name(commit.sequence))
-            for part in commit.parts:
-                if part.path not in named:
-                    self._store.delete(part.path)
+    def _accept(self, commit: Commit) -> None:
+        if commit.writer.uuid != self._self.uuid:
+            raise self._overtaken(commit)
+        self._last, self._next = commit, commit.sequence + 1
+        self._abandoned.pop(commit.directory, None)
+
+    def _overtaken(self, by: Commit) -> ConcurrentWriterError:
+        who = by.writer
+        other = printable(f"{who.host}, pid {who.pid}, started {who.started}")
+        return ConcurrentWriterError(
+            f"another streamomd ({other}) took over {shown(self.store.url)} at commit "
+            f"{by.sequence}: this run stops here, and what it learned since its last commit is lost"
+        )
+
+    def _refuse_overwritten(self) -> None:
+        """Where the store cannot exclude others, see that our last commit is still ours."""
+        if self.store.exclusive or self._last is None:
+            return
+        there = read_commit(self.store, self._last.sequence)
+        if there.nonce != self._last.nonce:
+            raise self._overtaken(there)
+
+    def _refuse_late(self, commit: Commit) -> None:
+        """Who took over may have made this number and deleted it again, so that it was free.
+
+        Then what follows does not descend from our commit, and nobody will ever clear it away.
+        """
+        later = [sequence for sequence in sequences(self.store) if sequence > commit.sequence]
+        if not later:
+            return
+        after = [_readable(self.store, sequence) for sequence in later]
+        if after[0] is None or after[0].parent_sha256 != commit.sha256:
+            self._withdraw(commit, after)
+            raise self._overtaken(read_commit(self.store, later[-1]))
+
+    def _withdraw(self, commit: Commit, after: Sequence[Commit | None]) -> None:
+        """Delete our commit; its parts stay where one after it may have been resumed from it."""
+        self.store.delete(manifest_name(commit.sequence))
+        if commit.kind == "commit" and all(
+            one and one.directory != commit.directory for one in after
+        ):
+            for entry in commit.parts:
+                self.store.delete(commit.part_name(entry))
+
+    def _clean(self, commit: Commit) -> None:
+        try:
+            self.retention.apply(commit)
+            # A store that overwrites may still let a failed attempt land late.
+            if self.store.exclusive:
+                self._delete_abandoned()
+        except StorageError as error:
+            _log.warning("older commits could not be deleted: %s", error)
+
+    def _delete_abandoned(self) -> None:
+        while self._abandoned:
+            directory, names = next(iter(self._abandoned.items()))
+            for name in names:
+                self.store.delete(name)
+            del self._abandoned[directory]
 
 
-def _versions() -> dict[str, str]:
-    packages = ("streamomd", "numpy", "pyarrow", "numba")
-    found = {name: version(name) for name in packages}
-    return {**found, "python": platform.python_version(), "machine": platform.machine()}
-
-
-def _check_format(store: Store) -> None:
-    """Mark the store as ours. Raises NoCommitError if a newer version marked it."""
-    mark = {"format": "streamomd-checkpoint", "major": MAJOR}
+def _readable(store: Store, sequence: int) -> Commit | None:
     try:
-        store.create(FORMAT, json.dumps(mark).encode())
-    except FileExistsError:
-        found = parse(store.read(FORMAT))
-        if found.get("major") != MAJOR:
-            raise NoCommitError(
-                f"{store.url} is of checkpoint format {found.get('major')}; this streamomd writes "
-                f"format {MAJOR}: use the version that made it, or a newer one"
-            ) from None
-
-
-def _taken_over(store: Store, manifest: bytes, sequence: int) -> str:
-    try:
-        writer = parse(manifest.partition(b"\n")[0])["writer"]
-        who = f"host {writer['host']}, pid {writer['pid']}, started {writer['started']}"
-    except (CorruptionError, KeyError, TypeError):
-        who = "its manifest cannot be read"
-    return f"another streamomd ({who}) took over {store.url} at commit {sequence}"
+        return read_commit(store, sequence)
+    except CorruptionError:
+        return None

@@ -61,6 +61,7 @@ def make_plan(
         types=tuple(_column(schema, str(name)) for name in names if name),
         label_type=str(label_type),
         classes=find_classes(model, data.label, label_type, distinct_labels),
+        dtype=model.dtype,
     )
     _check_size(plan)
     return plan

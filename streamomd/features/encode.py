@@ -63,7 +63,7 @@ def _encode(plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | No
         blocks.append(_hashed(plan, batch, dtype, names))
     if plan.sparse:
         lists = (batch.column(plan.sparse.indices), batch.column(plan.sparse.values))
-        blocks.append(sparse(*lists, plan.sparse, plan.sparse_offset, dtype))
+        blocks.append(sparse(*lists, plan.sparse, plan.sparse_offset, dtype, plan.largest))
     return SparseBatch(*_joined(blocks), y, weight)
 
 
@@ -86,8 +86,9 @@ def _dtype(plan: Plan, batch: pa.RecordBatch) -> Any:
 
 
 def _dense(plan: Plan, batch: pa.RecordBatch, dtype: Any) -> NDArray[Any]:
-    parts = [numbers(batch.column(name), name, plan.nulls) for name in plan.numeric]
-    parts += [vectors(batch.column(v.column), v.column, plan.nulls) for v in plan.vectors]
+    rule = (plan.nulls, plan.largest)
+    parts = [numbers(batch.column(name), name, *rule) for name in plan.numeric]
+    parts += [vectors(batch.column(v.column), v.column, *rule) for v in plan.vectors]
     return matrix(parts, batch.num_rows, dtype)
 
 

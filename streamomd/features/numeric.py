@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,22 +21,25 @@ _EXACT = 2**53
 _BLOCK = 2048
 
 
-def numbers(array: pa.Array, column: str, nulls: str) -> Numbers:
+def numbers(array: pa.Array, column: str, nulls: str, largest: float = math.inf) -> Numbers:
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
-    Raises Bad at a null (unless nulls is "zero"), NaN, ±inf, or an integer float64 cannot hold.
+    Raises Bad at a null (unless nulls is "zero"), NaN, ±inf, an integer float64 cannot hold, or
+    a number beyond ``largest``.
     """
     array = _plain(array)
     if array.null_count:
         array = _without_nulls(array, column, nulls)
     values: Numbers = array.to_numpy(zero_copy_only=False)
-    found = first_unfit(values)
+    found = first_unfit(values, largest)
     if found is not None:
         raise _unfit(column, values, *found)
     return values
 
 
-def vectors(array: pa.FixedSizeListArray, column: str, nulls: str) -> Numbers:
+def vectors(
+    array: pa.FixedSizeListArray, column: str, nulls: str, largest: float = math.inf
+) -> Numbers:
     """The values of a column of fixed-size lists, (n, width). Raises Bad as ``numbers`` does."""
     width = array.type.list_size
     child = _plain(array.values.slice(array.offset * width, len(array) * width))
@@ -44,16 +48,16 @@ def vectors(array: pa.FixedSizeListArray, column: str, nulls: str) -> Numbers:
         valid = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), width)
         child = pc.if_else(pa.array(valid), child, pa.scalar(0).cast(child.type))
     try:
-        return numbers(child, column, nulls).reshape(len(array), width)
+        return numbers(child, column, nulls, largest).reshape(len(array), width)
     except Bad as bad:
         bad.column, bad.row = f"{column}[{bad.row % width}]", bad.row // width
         raise
 
 
-def first_unfit(values: Numbers) -> tuple[int, str] | None:
-    """The first value that is not finite, or not exact in float64, and the reason: else None."""
+def first_unfit(values: Numbers, largest: float = math.inf) -> tuple[int, str] | None:
+    """The first value not finite, not exact in float64 or too large, and the reason: else None."""
     if values.dtype.kind == "f":
-        return _first_not_finite(values)
+        return _first_not_finite(values) or _first_too_large(values, largest)
     if values.dtype.itemsize == 8 and len(values):
         return _first_inexact(values)
     return None
@@ -76,6 +80,8 @@ def _unfit(column: str, values: Numbers, row: int, reason: str) -> Bad:
     expected, remedy = "a finite number", "mend or drop the row"
     if reason == "overflow":
         expected, remedy = "an integer float64 can hold", "write it as double, or hash the column"
+        if values.dtype.kind == "f":
+            expected, remedy = "a number float32 can hold", 'set model.dtype = "float64"'
     found = shown(values[row].item())
     return Bad(row, reason, column, found=found, expected=expected, remedy=remedy)
 
@@ -115,6 +121,13 @@ def _first_not_finite(values: Numbers) -> tuple[int, str] | None:
         return None
     row = first(unfit)
     return row, "nan" if np.isnan(values[row]) else "inf"
+
+
+def _first_too_large(values: Numbers, largest: float) -> tuple[int, str] | None:
+    if largest == math.inf or values.dtype.itemsize < 8:
+        return None
+    large = np.abs(values) > largest
+    return (first(large), "overflow") if large.any() else None
 
 
 def _first_inexact(values: Numbers) -> tuple[int, str] | None:

@@ -6,6 +6,7 @@ hashed columns if there are any, the size of the sparse pair.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from streamomd.errors import DataError
 
 Label = bool | int | float | str
+FLOAT32_MAX = 3.4028234663852886e38
 
 
 class Vector(NamedTuple):
@@ -43,7 +45,7 @@ class Plan:
     """The columns, their kinds and their blocks of coordinates. Equal plans encode alike.
 
     weight is "" without a weight column. classes is () in regression, else [negative, positive] or
-    all K classes. label_type is the Arrow type (as text) of a label's value.
+    all K classes. label_type is the Arrow type (as text) of a label's value. dtype is the slots'.
     """
 
     bias: bool
@@ -59,6 +61,7 @@ class Plan:
     types: tuple[Column, ...]
     label_type: str
     classes: tuple[Label, ...]
+    dtype: str = "float64"
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -81,6 +84,11 @@ class Plan:
     def dense(self) -> bool:
         """Whether a batch is a matrix: there are numeric and vector columns only."""
         return not self.hashed and self.sparse is None
+
+    @property
+    def largest(self) -> float:
+        """The largest value the slots can hold."""
+        return FLOAT32_MAX if self.dtype == "float32" else math.inf
 
     @property
     def vector_offset(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,27 @@ from streamomd.features.plan import Pair
 Indptr = NDArray[np.int64]
 
 
-def sparse(indices: pa.Array, values: pa.Array, pair: Pair, offset: int, dtype: Any) -> Csr:
+def sparse(
+    indices: pa.Array,
+    values: pa.Array,
+    pair: Pair,
+    offset: int,
+    dtype: Any,
+    largest: float = math.inf,
+) -> Csr:
     """Canonical rows: indptr from 0, indices + offset, values as ``dtype``. A null list is empty.
 
     Raises Bad at lists of different length, a null element, an index outside 0 … size − 1, a value
-    that is not finite, and equal indices whose sum is not.
+    not finite or beyond ``largest``, and equal indices whose sum is so.
     """
     indptr, keys = _lists(indices)
     ends, numeric = _lists(values)
     _check_lengths(indptr, ends, pair)
     coordinates = _indices(keys, indptr, pair)
-    stored = _values(numeric, indptr, pair).astype(dtype, copy=False)
+    stored = _values(numeric, indptr, pair, largest).astype(dtype, copy=False)
     rows, places, summed = canonical(indptr, coordinates, stored)
     if summed is not stored:
-        _check_sums(rows, summed, pair)
+        _check_sums(rows, summed, pair, largest)
     return rows, places + np.int32(offset) if offset else places, summed
 
 
@@ -80,10 +88,10 @@ def _indices(keys: pa.Array, indptr: Indptr, pair: Pair) -> NDArray[np.int32]:
     return coordinates
 
 
-def _values(numeric: pa.Array, indptr: Indptr, pair: Pair) -> NDArray[Any]:
+def _values(numeric: pa.Array, indptr: Indptr, pair: Pair, largest: float) -> NDArray[Any]:
     _check_nulls(numeric, indptr, pair.values)
     try:
-        return numbers(numeric, pair.values, "error")
+        return numbers(numeric, pair.values, "error", largest)
     except Bad as bad:
         bad.row = int(row_of(indptr, bad.row))
         raise
@@ -104,15 +112,15 @@ def _check_nulls(elements: pa.Array, indptr: Indptr, column: str) -> None:
     )
 
 
-def _check_sums(indptr: Indptr, summed: NDArray[Any], pair: Pair) -> None:
-    unfit = first_unfit(summed)
+def _check_sums(indptr: Indptr, summed: NDArray[Any], pair: Pair, largest: float) -> None:
+    unfit = first_unfit(summed, largest)
     if unfit is None:
         return
     raise Bad(
         row_of(indptr, unfit[0]),
         "overflow",
         pair.values,
-        found="equal indices whose values sum to infinity",
+        found="equal indices whose values sum to infinity or beyond float32",
         expected="a finite sum",
         remedy="mend or drop the row",
     )

@@ -44,10 +44,10 @@ class Given:
             return redact(path)
         root = f"{protocol(self.text)}://"
         # Some file systems keep the host out of their paths.
-        text = self.text.rstrip("/")
+        text = without_userinfo(self.text).rstrip("/")
         if self.path and text.endswith(self.path):
             root = text[: -len(self.path)]
-        return without_userinfo(root + path)
+        return root + path
 
     def files(self) -> list[str]:
         """Exact paths, sorted bytewise. An existing name wins over its meaning as a glob."""

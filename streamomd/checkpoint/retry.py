@@ -1,0 +1,36 @@
+"""Asking a store again after an error that may pass."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from streamomd.errors import StorageError
+from streamomd.urls import scrub
+
+T = TypeVar("T")
+
+TRIES = 4
+PAUSE = 0.2
+"""Seconds before the second try; twice as long before each further one."""
+
+
+def retried(action: Callable[[], T], told: str) -> T:
+    """What ``action`` gives in at most four tries; ``told`` begins the message if it never does.
+
+    FileNotFoundError and FileExistsError are answers and passed on; all else becomes StorageError.
+    """
+    for tried in range(1, TRIES + 1):
+        try:
+            return action()
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except Exception as error:
+            if tried == TRIES:
+                # Not chained: the requests of the original may hold credentials.
+                text = f"{type(error).__name__}: {scrub(str(error))}"
+                raise StorageError(f"{told} after {TRIES} tries: {text}") from None
+        time.sleep(PAUSE * 2 ** (tried - 1) * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
+    raise AssertionError("unreachable")

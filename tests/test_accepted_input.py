@@ -1,0 +1,173 @@
+"""Input that is unusual and accepted: names, empty shards, equal indices, states that overflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running import everything, rows, run, shards, train, with_column, write
+
+import streamomd
+
+TIMES = pa.array([0] * 20, pa.timestamp("us"))
+EVERY = ["--set", "checkpoint.every_rows=16"]
+NAMES = [
+    "a[1].parquet",
+    "with space.parquet",
+    "per%20cent.parquet",
+    "hash#tag.parquet",
+    "star*.parquet",
+    "what?.parquet",
+    "é ☃.parquet",
+    "k=v,w.parquet",
+    "'quoted'.parquet",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_awkward_names(name: str, tmp_path: Path) -> None:
+    """A file of any name is that file, given alone or in its folder, and after a resume."""
+    plain, data, kept = tmp_path / "p", tmp_path / "data", tmp_path / "run"
+    table = rows(30)
+    write(plain / "a.parquet", table)
+    write(data / name, table)
+    write(plain / "a1.parquet", rows(9))
+    expected = train(plain / "a.parquet", *everything(), "--checkpoint", "none")["state_sha256"]
+    done = train(data / name, *everything(), "--checkpoint", kept)
+    assert done["state_sha256"] == expected
+    assert train(data, *everything(), "--checkpoint", "none")["state_sha256"] == expected
+    more = run("resume", kept, "--set", "train.epochs=2", "--json").result
+    assert more["rows"] == 60
+    out = run("predict", kept, data / name, "--to", tmp_path / "out", "--json").result["files"]
+    assert [Path(file).name for file in out] == [name]
+    assert pq.ParquetFile(out[0]).metadata.num_rows == 30
+
+
+def accepted(tmp_path: Path, tables: dict[str, pa.Table], **options: Any) -> dict[str, Any]:
+    for name, table in tables.items():
+        write(tmp_path / f"{name}.parquet", table, **options)
+    return train(tmp_path, *everything(), "--checkpoint", "none")
+
+
+def test_empty_shards_are_passed_over(tmp_path: Path) -> None:
+    """Shards of 0 rows, 0 row groups or an empty group, first, between and last, change nothing."""
+    table = rows(50)
+    alone = accepted(tmp_path / "alone", {"b": table})
+    none = {name: rows(0) for name in "acz"}
+    among = accepted(tmp_path / "among", {"b": table, **none})
+    assert among["state_sha256"] == alone["state_sha256"]
+    with pq.ParquetWriter(tmp_path / "alone" / "c.parquet", table.schema):
+        pass
+    with pq.ParquetWriter(tmp_path / "alone" / "d.parquet", table.schema) as writer:
+        writer.write_table(rows(0))
+        writer.write_table(rows(0))
+    again = train(tmp_path / "alone", *everything(), "--checkpoint", "none")
+    assert again["state_sha256"] == alone["state_sha256"]
+
+
+def test_hidden_files_are_passed_over(tmp_path: Path) -> None:
+    """``_SUCCESS``, ``.crc`` files and ``_metadata`` beside shards change nothing."""
+    table = rows(50)
+    alone = accepted(tmp_path / "data", {"b": table})
+    for name in ("_SUCCESS", ".b.parquet.crc", "_metadata", "._b.parquet"):
+        (tmp_path / "data" / name).write_bytes(b"")
+    again = train(tmp_path / "data", *everything(), "--checkpoint", "none")
+    assert again["state_sha256"] == alone["state_sha256"]
+
+
+def test_other_columns_order_and_width_are_accepted(tmp_path: Path) -> None:
+    """Further columns, another order, and narrower types of a later shard change no bit."""
+    first, second = rows(20, first=1), rows(20, first=2)
+    alike = accepted(tmp_path / "alike", {"a": first, "b": second})
+    other = second.select(second.schema.names[::-1]).append_column("more", TIMES)
+    other = other.set_column(
+        other.schema.get_field_index("k"), "k", other.column("k").cast(pa.int8())
+    )
+    other = other.set_column(
+        other.schema.get_field_index("h"), "h", other.column("h").dictionary_encode()
+    )
+    mixed = accepted(tmp_path / "mixed", {"a": first, "b": other})
+    assert mixed["state_sha256"] == alike["state_sha256"]
+
+
+def pairs(indices: list[list[int]], values: list[list[float]]) -> pa.Table:
+    table = rows(len(indices))
+    table = with_column(table, "i", pa.array(indices, pa.list_(pa.int64())))
+    return with_column(table, "v", pa.array(values, pa.list_(pa.float64())))
+
+
+def test_equal_and_unsorted_indices(tmp_path: Path) -> None:
+    """Unsorted indices give the bits of sorted ones, equal ones those of their sum in order."""
+    draw = np.random.default_rng(5)
+    keys = [draw.integers(0, 20, 12).tolist() for _ in range(60)]
+    numbers = [draw.normal(size=12).tolist() for _ in keys]
+    told, sums = [], []
+    for row, values in zip(keys, numbers, strict=True):
+        total: dict[int, float] = {}
+        for key, value in zip(row, values, strict=True):
+            total[key] = total[key] + value if key in total else value
+        told.append(sorted(total))
+        sums.append([total[key] for key in sorted(total)])
+    given = accepted(tmp_path / "given", {"a": pairs(keys, numbers)})
+    summed = accepted(tmp_path / "summed", {"a": pairs(told, sums)})
+    assert given["state_sha256"] == summed["state_sha256"]
+    backward = pairs([row[::-1] for row in told], [row[::-1] for row in sums])
+    turned = accepted(tmp_path / "turned", {"a": backward})
+    assert turned["state_sha256"] == summed["state_sha256"]
+
+
+def test_weight_zero_counts_as_a_row(tmp_path: Path) -> None:
+    """Rows of weight 0 are counted as rows, and neither in the loss nor in the mistakes."""
+    table = with_column(rows(30), "w", pa.array([0.0] * 30))
+    done = accepted(tmp_path, {"a": table})
+    assert (done["rows"], done["loss"], done["error"]) == (30, None, None)
+    model = streamomd.train(
+        str(tmp_path), label="y", weight="w", numeric=["n"], checkpoint="none", quiet=True
+    )
+    assert not model.state.slot("w").any()
+
+
+def test_one_class_only(tmp_path: Path) -> None:
+    """Labels that are all 1 are classes 0 and 1 of which one has not come yet: accepted."""
+    table = with_column(rows(30), "y", pa.array([1] * 30))
+    done = accepted(tmp_path, {"a": table})
+    assert done["rows"] == 30
+    assert 0 < done["loss"] < 0.7
+
+
+@pytest.mark.parametrize("rule", ["nag", "adagrad", "ogd"])
+@pytest.mark.parametrize("loss", ["logistic", "square"])
+def test_a_state_that_overflows(rule: str, loss: str, tmp_path: Path) -> None:
+    """Where eta makes numbers overflow: exit 0, loss null and said so, NaN is a mistake."""
+    data, kept, log = tmp_path / "data", tmp_path / "run", tmp_path / "log.jsonl"
+    shards(data)
+    flags = [*everything(), "--rule", rule, "--loss", loss, "--eta", "1e308"]
+    done = run("train", data, *flags, "--checkpoint", kept, *EVERY, "--log", log)
+    assert done.code == 0, done.err
+    result = run("resume", kept, "--json").result
+    assert result["loss"] is None
+    assert "loss is not a finite number" in done.out
+    assert '"loss": null' in log.read_text()
+    assert "NaN" not in log.read_text()
+    assert "Infinity" not in log.read_text()
+    top = run("inspect", kept, "--json").result["top"]
+    assert None in [weight for one in top for weight in one["weight"]]
+    assert run("inspect", kept).code == 0
+    told = run("evaluate", kept, data, "--json").result
+    files = run("predict", kept, data, "--to", tmp_path / "out", "--json").result["files"]
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    score = table.column("score").to_numpy()
+    unknown = np.isnan(score)
+    assert not np.isfinite(score).all()
+    assert unknown.any() or rule == "nag"
+    if loss == "logistic":
+        given = pa.concat_tables([pq.read_table(data / f"{name}.parquet") for name in "abc"])
+        y, weight = given.column("y").to_numpy(), given.column("w").to_numpy()
+        predicted = table.column("prediction").to_pylist()
+        assert [value is None for value in predicted] == unknown.tolist()
+        wrong = np.array([value != label for value, label in zip(predicted, y, strict=True)])
+        assert told["error"] == pytest.approx((weight * wrong).sum() / weight.sum())

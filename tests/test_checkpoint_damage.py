@@ -1,0 +1,227 @@
+"""Damaged checkpoints: whatever bit is wrong, an older commit is loaded and told, or nothing is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from checkpoint_helpers import KINDS, a_run, load_all, make_store, numbers, plain
+
+from streamomd.checkpoint import Store, Writer, commits, keep_document, load, read_document
+from streamomd.checkpoint.local import LocalStore
+from streamomd.checkpoint.manifest import manifest_name
+from streamomd.errors import CorruptionError, NoCommitError, OutputExistsError
+
+SHARED = {"k": [1, 2.5, None, "é"]}
+
+
+def overwrite(store: Store, name: str, data: bytes) -> None:
+    """Change an object behind the store's back."""
+    if isinstance(store, LocalStore):
+        Path(store.url, name).write_bytes(data)
+    else:
+        store._fs.pipe_file(store._path(name), data)
+
+
+def a_damaged_run(kind: str, folder: Path, ranges: int = 1) -> tuple[Store, Writer]:
+    """Commits 0 and 1, each with a document of its own."""
+    store = make_store(kind, folder)
+    documents = [keep_document(store, "names", {**SHARED, "at": at}) for at in (0, 1)]
+    parts = [numbers(at, ranges=ranges) for at in (0, 1)]
+    writer = Writer.begin(store, {"rows": 0, "names": documents[0]}, parts[0])
+    writer.commit({"rows": 10, "names": documents[1]}, parts[1])
+    return store, writer
+
+
+def objects(store: Store) -> dict[str, str]:
+    """What commit 1 needs, by kind."""
+    commit = load(store, lambda commit: lambda part: None).commit
+    return {
+        "manifest": manifest_name(1),
+        "part": commit.part_name(commit.parts[0]),
+        "document": f"names/{commit.document['names']}.json",
+    }
+
+
+def bit_flips(data: bytes) -> Iterator[bytes]:
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << (bit % 8)
+        yield bytes(flipped)
+
+
+def falls_back(store: Store, seed: int, rejected: int, *, ranges: int = 1) -> str:
+    """The older commit is loaded to the bit; why the newer one was not."""
+    loaded, parts = load_all(store)
+    assert parts == plain(numbers(seed, ranges=ranges))
+    assert loaded.commit.document["rows"] == 10 * seed
+    [(sequence, reason)] = loaded.rejected
+    assert sequence == rejected
+    return reason
+
+
+REASONS = {
+    "manifest": "SHA-256|JSON|manifest",
+    "part": "SHA-256|bytes, not",
+    "document": "SHA-256|bytes|missing",
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("what", REASONS)
+def test_every_flipped_bit_is_seen(kind: str, what: str, tmp_path: Path) -> None:
+    """Each bit of a manifest, part and document: the commit before is loaded, the reason told."""
+    store, _ = a_damaged_run(kind, tmp_path)
+    name = objects(store)[what]
+    good = store.read(name)
+    flips = 0
+    for bad in bit_flips(good):
+        overwrite(store, name, bad)
+        assert re.search(REASONS[what], falls_back(store, 0, 1))
+        flips += 1
+    assert flips == 8 * len(good) > 200
+    overwrite(store, name, good)
+    assert load_all(store)[0].rejected == ()
+
+
+@pytest.mark.parametrize("what", REASONS)
+def test_every_truncation_is_seen(kind: str, what: str, tmp_path: Path) -> None:
+    """Each shorter length of a manifest, part and document, also filled up with zeros."""
+    store, _ = a_damaged_run(kind, tmp_path)
+    name = objects(store)[what]
+    good = store.read(name)
+    for length in range(len(good)):
+        overwrite(store, name, good[:length])
+        falls_back(store, 0, 1)
+        if good[length:].strip(b"\0"):
+            overwrite(store, name, good[:length].ljust(len(good), b"\0"))
+            falls_back(store, 0, 1)
+    overwrite(store, name, good + b"\n")
+    falls_back(store, 0, 1)
+
+
+@pytest.mark.parametrize("what", REASONS)
+def test_a_missing_object_is_told(kind: str, what: str, tmp_path: Path) -> None:
+    """A commit of which an object is gone is not used, and it is told what is missing."""
+    store, writer = a_damaged_run(kind, tmp_path)
+    name = objects(store)[what]
+    writer.commit({"rows": 20}, numbers(2, ranges=1))
+    store.delete(name)
+    with pytest.raises(NoCommitError, match=r"no commit 1 |missing"):
+        load_all(store, at=1)
+    assert load_all(store)[0].commit.sequence == 2
+    two = load_all(store)[0].commit
+    store.delete(two.part_name(two.parts[0]))
+    loaded, parts = load_all(store)
+    assert parts == plain(numbers(0, ranges=1))
+    assert [sequence for sequence, _ in loaded.rejected] == [2, 1]
+    assert all("missing" in reason for _, reason in loaded.rejected)
+
+
+def test_swapped_parts_are_seen(kind: str, tmp_path: Path) -> None:
+    """Two parts of a commit, or a part of two commits, exchanged: equal sizes deceive nobody."""
+    store, _ = a_damaged_run(kind, tmp_path, ranges=3)
+    commit, before = (load_all(store, at=at)[0].commit for at in (1, 0))
+    second, third = (commit.part_name(commit.parts[at]) for at in (1, 2))
+    older = before.part_name(before.parts[1])
+    for one, other in ((second, third), (second, older)):
+        mine, theirs = store.read(one), store.read(other)
+        assert len(mine) == len(theirs)
+        overwrite(store, one, theirs)
+        falls_back(store, 0, 1, ranges=3)
+        overwrite(store, one, mine)
+    assert not load_all(store)[0].rejected
+
+
+def test_manifests_in_each_others_place_are_seen(kind: str, tmp_path: Path) -> None:
+    """An old manifest copied over a new one, two exchanged, or one of another run: none is used."""
+    store = make_store(kind, tmp_path / "a")
+    a_run(store, 2, keep=9)
+    other = make_store(kind, tmp_path / "b")
+    a_run(other, 2, keep=9)
+    names = [manifest_name(at) for at in (0, 1, 2)]
+    good = [store.read(name) for name in names]
+    overwrite(store, names[2], good[1])
+    assert "that of commit 1" in falls_back(store, 1, 2, ranges=2)
+    overwrite(store, names[1], good[2])
+    loaded, parts = load_all(store)
+    assert parts == plain(numbers(0))
+    assert [sequence for sequence, _ in loaded.rejected] == [2, 1]
+    overwrite(store, names[1], good[1])
+    overwrite(store, names[2], other.read(names[2]))
+    assert "does not follow the commit 1" in falls_back(store, 1, 2, ranges=2)
+    assert load_all(store, at=1)[1] == plain(numbers(1))
+
+
+def test_a_damaged_mark_of_the_format_stops_no_load(kind: str, tmp_path: Path) -> None:
+    """Each bit of FORMAT.json: what is loaded stays the same; a new run refuses to begin there."""
+    store, _ = a_damaged_run(kind, tmp_path)
+    good = store.read("FORMAT.json")
+    for at, bad in enumerate(bit_flips(good)):
+        overwrite(store, "FORMAT.json", bad)
+        assert load_all(store)[0].commit.sequence == 1
+        if at % 64 == 0:
+            with pytest.raises(OutputExistsError):
+                Writer.begin(store, {}, numbers(0), restart=True)
+
+
+def test_one_bad_reading_is_not_corruption(kind: str, tmp_path: Path) -> None:
+    """A read that gives other bytes once, and the right ones then, loses no commit."""
+    store, _ = a_damaged_run(kind, tmp_path)
+    for name in objects(store).values():
+        honest, lies = store.read, [name]
+
+        def once(asked: str, honest=honest, lies=lies) -> bytes:
+            data = honest(asked)
+            return data[:-2] + b"??" if asked in lies and not lies.remove(asked) else data
+
+        store.read = once
+        assert load_all(store)[0].commit.sequence == 1
+        assert not lies
+        store.read = honest
+
+
+def test_a_list_shows_what_verify_proves(kind: str, tmp_path: Path) -> None:
+    """A flipped bit is found by ``deep`` only, a wrong size by both; each names the object."""
+    store, _ = a_damaged_run(kind, tmp_path)
+    for what, name in objects(store).items():
+        good = store.read(name)
+        overwrite(store, name, good[:-1] + bytes([good[-1] ^ 1]))
+        [zero, one] = commits(store, deep=True)
+        assert zero["ok"]
+        assert not one["ok"]
+        assert what == "manifest" or name.rpartition("/")[2] in one["problem"]
+        assert commits(store)[1]["ok"] == (what != "manifest")
+        overwrite(store, name, good[:-1])
+        assert not commits(store, deep=True)[1]["ok"]
+        assert commits(store)[1]["ok"] == (what == "document")
+        overwrite(store, name, good)
+        assert all(one["ok"] for one in commits(store, deep=True))
+
+
+def test_damage_to_all_commits_is_an_error_that_tells_each(kind: str, tmp_path: Path) -> None:
+    """Where no commit is whole nothing is loaded, and every reason is in the message."""
+    store, _ = a_damaged_run(kind, tmp_path)
+    for at in (0, 1):
+        overwrite(store, manifest_name(at), b"{}\n")
+    with pytest.raises(NoCommitError, match=r"(?s)commit 1: .*commit 0: ") as error:
+        load_all(store)
+    assert error.value.exit_code == 4
+
+
+def test_a_damaged_document_is_mended_by_keeping_it_again(kind: str, tmp_path: Path) -> None:
+    """Its name is its hash: what it must be is known, so it is put anew."""
+    store = make_store(kind, tmp_path)
+    sha256 = keep_document(store, "dataset", SHARED)
+    for bad in (b"", b"[]", store.read(f"dataset/{sha256}.json")[:-1]):
+        overwrite(store, f"dataset/{sha256}.json", bad)
+        with pytest.raises(CorruptionError):
+            read_document(store, "dataset", sha256)
+        assert keep_document(store, "dataset", SHARED) == sha256
+        assert read_document(store, "dataset", sha256) == SHARED

@@ -1,0 +1,145 @@
+"""Old commits are deleted; nothing else ever is."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from checkpoint_helpers import KINDS, DictStore, a_run, begin, holds, load_all, make_store, numbers
+
+from streamomd.checkpoint import Writer, commits, keep_document
+from streamomd.checkpoint.manifest import manifest_name
+from streamomd.errors import StorageError, UsageError
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("keep", [1, 2, 3])
+def test_the_last_commits_are_kept(kind: str, keep: int, tmp_path: Path) -> None:
+    """Of seven commits the last ``keep`` stay, whole."""
+    store = make_store(kind, tmp_path)
+    a_run(store, 6, keep=keep)
+    told = commits(store, deep=True)
+    assert [one["sequence"] for one in told] == list(range(7 - keep, 7))
+    assert all(one["ok"] for one in told)
+
+
+def test_nothing_is_left_of_deleted_commits(tmp_path: Path) -> None:
+    """Parts, their folders and shared documents of deleted commits go too."""
+    store = make_store("local", tmp_path)
+    writer = begin(store, keep=2)
+    for at in range(1, 5):
+        names = keep_document(store, "names", {"1": [f"name {at // 2}"]})
+        writer.commit({"rows": at, "names": names}, numbers(at))
+    run = tmp_path / "run"
+    assert len(list(run.glob("data/*"))) == 2
+    assert len(list(run.glob("names/*"))) == 2
+    writer.commit({"rows": 5, "names": names}, numbers(5))
+    assert len(list(run.glob("names/*"))) == 1
+    assert all(one["ok"] for one in commits(store, deep=True))
+
+
+def test_repeated_parts_live_as_long_as_a_commit_names_them() -> None:
+    """However often a run is resumed, ``keep`` different states stay, and their parts."""
+    store = DictStore()
+    a_run(store, 2, keep=2)
+    for _ in range(5):
+        writer = Writer.take_over(store, load_all(store)[0], keep=2)
+    assert len(commits(store)) == 2 + 5
+    writer.commit({"rows": 30}, numbers(3))
+    told = commits(store, deep=True)
+    assert [one["ok"] for one in told] == [True] * 7
+    writer.commit({"rows": 40}, numbers(4))
+    assert [one["rows"] for one in commits(store, deep=True)] == [30, 40]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_foreign_files_stay(seed: int, tmp_path: Path) -> None:
+    """Files and commits that this run did not make stay as they are, whatever their names."""
+    store, rng = make_store("local", tmp_path), random.Random(seed)
+    a_run(store, 1)
+    run = tmp_path / "run"
+    (run / "dataset").mkdir()
+    folders = [run, run / "commits", run / "data", *(run / "data").iterdir(), run / "dataset"]
+    for at in range(20):
+        folder = rng.choice(folders)
+        if rng.random() < 0.3:
+            folder /= f"{rng.randrange(9):012d}-{rng.getrandbits(32):08x}-00000000"
+        folder.mkdir(exist_ok=True)
+        name = rng.choice([".tmp-1", "p000000000008-000000000009.safetensors", "x.json", "README"])
+        (folder / f"{name}").write_bytes(bytes([at]))
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    writer = begin(store, restart=True, keep=1)
+    for at in range(1, 5):
+        writer.commit({"rows": 10 * at}, numbers(at))
+    assert {file: file.read_bytes() for file in before} == before
+    assert [one["sequence"] for one in commits(store)] == [0, 1, 6]
+
+
+def test_a_manifest_that_cannot_be_read_stays() -> None:
+    """What a damaged manifest names is not known, so neither it nor its parts are deleted."""
+    store = DictStore()
+    writer = a_run(store, 1, keep=1)
+    store.objects[manifest_name(1)] = b"damaged"
+    parts = [name for name in store.objects if name.startswith("data/")]
+    fresh = Writer.begin(store, {"rows": 0}, numbers(0), keep=1, restart=True)
+    fresh.commit({"rows": 10}, numbers(1))
+    assert set(parts) <= set(store.objects)
+    assert store.objects[manifest_name(1)] == b"damaged"
+    assert writer.run != fresh.run
+
+
+def test_manifests_go_before_their_parts_and_oldest_first() -> None:
+    """At any moment every manifest that is there has its parts."""
+    store = DictStore()
+    writer = a_run(store, 6, keep=6)
+    deleted: list[str] = []
+
+    def check(deed: str, name: str) -> None:
+        if deed == "delete":
+            deleted.append(name)
+            store.before = lambda deed, name: None
+            assert all(one["ok"] for one in commits(store, deep=True))
+            store.before = check
+
+    store.before = check
+    writer.retention.keep = 1
+    writer.commit({"rows": 70}, numbers(7))
+    assert [name for name in deleted if "commits" in name] == [
+        manifest_name(at) for at in range(1, 7)
+    ]
+    assert len(deleted) == 6 * 3
+    holds(store, 7)
+
+
+def test_nothing_is_deleted_that_another_writer_may_use() -> None:
+    """Once a later commit is there, an older writer deletes nothing."""
+    store = DictStore()
+    old = a_run(store, 3, keep=9)
+    last = load_all(store)[0]
+    Writer.take_over(store, last)
+    before = dict(store.objects)
+    old.retention.keep = 1
+    old.retention.apply(last.commit)
+    assert store.objects == before
+
+
+def test_a_commit_stands_though_deleting_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """A store that does not delete costs room, said in a warning, and no commit."""
+    store = DictStore()
+    writer = begin(store, keep=1)
+
+    def refuse(deed: str, name: str) -> None:
+        if deed == "delete":
+            raise StorageError("403")
+
+    store.before = refuse
+    writer.commit({"rows": 10}, numbers(1))
+    assert "could not be deleted: 403" in caplog.text
+    holds(store, 1)
+
+
+def test_keeping_none_is_refused() -> None:
+    """``keep`` is at least one."""
+    with pytest.raises(UsageError, match="at least 1, not 0"):
+        begin(DictStore(), keep=0)

@@ -1,0 +1,90 @@
+"""Checkpoints in S3, as far as a server in this process behaves like it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from checkpoint_helpers import a_run, begin, holds, load_all, numbers
+
+from streamomd.checkpoint import Store, Writer, commits, keep_document, open_store, read_document
+from streamomd.errors import ConcurrentWriterError, NoCommitError, StorageError
+
+moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
+s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
+BUCKET = "bucket"
+
+
+@pytest.fixture(scope="module")
+def options() -> Iterator[dict[str, object]]:
+    """Storage options of a server with one bucket."""
+    server = moto_server.ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    host, port = server.get_host_and_port()
+    made: dict[str, object] = {
+        "key": "id",
+        "secret": "canary",
+        "client_kwargs": {"region_name": "eu-west-1"},
+    }
+    made["endpoint_url"] = f"http://{host}:{port}"
+    s3fs.S3FileSystem(**made).mkdir(BUCKET)
+    yield made
+    server.stop()
+
+
+@pytest.fixture
+def store(options: dict[str, object]) -> Store:
+    return open_store(f"s3://{BUCKET}/{uuid.uuid4().hex}/run/", options)
+
+
+def test_a_run_in_a_bucket(store: Store) -> None:
+    """Commits, shared documents, retention, loading and verifying work as on disk."""
+    assert store.exclusive
+    writer = begin(store, keep=2)
+    dataset = keep_document(store, "dataset", [1, 2])
+    for at in range(1, 4):
+        writer.commit({"rows": 10 * at, "dataset": dataset}, numbers(at))
+    holds(store, 3)
+    assert [one["sequence"] for one in commits(store, deep=True) if one["ok"]] == [2, 3]
+    assert read_document(store, "dataset", dataset) == [1, 2]
+    assert store.size("data") is None
+    assert store.names("probe/") == []
+
+
+def test_the_later_writer_wins_in_a_bucket(store: Store) -> None:
+    """An older writer is stopped by put-if-absent."""
+    old = a_run(store, 1)
+    Writer.take_over(store, load_all(store)[0])
+    with pytest.raises(ConcurrentWriterError):
+        old.commit({"rows": 20}, numbers(2))
+    holds(store, 1)
+
+
+def test_a_large_part_is_whole(store: Store) -> None:
+    """A part that is uploaded in pieces is the same part."""
+    array = np.arange(14 << 20, dtype=np.float64)
+    Writer.begin(store, {"rows": 0}, [(0, 1, {"w": array})])
+    [(_, _, found)] = load_all(store)[1]
+    assert found["w"] == ("<f8", array.shape, array.tobytes())
+
+
+def test_other_processes_listings_are_seen(store: Store, options: dict[str, object]) -> None:
+    """What another store object commits is seen at once: no cached listing is believed."""
+    other = open_store(store.url, options)
+    with pytest.raises(NoCommitError):
+        load_all(other)
+    writer = begin(store)
+    holds(other, 0)
+    writer.commit({"rows": 10}, numbers(1))
+    holds(other, 1)
+
+
+def test_a_bucket_that_is_not_there_is_told(options: dict[str, object]) -> None:
+    """Writing to a bucket that does not exist is StorageError without the secret."""
+    with pytest.raises(StorageError, match="s3://nobucket/run") as told:
+        begin(open_store("s3://nobucket/run", options))
+    assert "canary" not in str(told.value)

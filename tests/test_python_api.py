@@ -1,0 +1,211 @@
+"""streamomd from Python: train, resume, load and what a Model can do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running import rows, run, write
+
+import streamomd
+from streamomd.batch import SparseBatch
+from streamomd.errors import (
+    NoCommitError,
+    OutputExistsError,
+    ResumeRefusedError,
+    StreamomdError,
+    UsageError,
+)
+
+FLAGS: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "hashed": ["h"], "bits": 10}
+README = Path(__file__).parents[1] / "README.md"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, with two shards of 40 rows in ``data``."""
+    monkeypatch.chdir(tmp_path)
+    for place, name in enumerate("ab"):
+        write(tmp_path / "data" / f"{name}.parquet", rows(40, first=place))
+    return tmp_path
+
+
+def learn(*job: Any, **flags: Any) -> streamomd.Model:
+    return streamomd.train(*job, **{"checkpoint": "none", "quiet": True, **flags})
+
+
+def test_ways_to_give_a_job(here: Path) -> None:
+    """Shards as text or list, a path, a dict, a Spec, flags alone: one job, the same bits."""
+    tables = {"data": {"shards": "data", **FLAGS}, "checkpoint": {"url": "none"}}
+    lines = ["[data]", 'shards = "data"', *(f"{k} = {json.dumps(v)}" for k, v in FLAGS.items())]
+    (here / "job.toml").write_text("\n".join(lines))
+    models = [
+        learn("data", **FLAGS),
+        learn("data/*.parquet", **FLAGS),
+        learn(here / "data", **FLAGS),
+        learn(shards="data", **FLAGS),
+        learn(shards=["data/a.parquet", "data/b.parquet"], **FLAGS),
+        learn(tables),
+        learn(streamomd.Spec.parse(tables)),
+        learn("job.toml"),
+        learn(here / "job.toml"),
+        learn("job.toml", eta=0.5, rule="nag"),
+    ]
+    assert {model.metrics.total_rows for model in models} == {80}
+    assert len({model.state_sha256 for model in models}) == 1
+
+
+def test_flags_and_sets(here: Path) -> None:
+    """Flags are the command's names; sets win over them; what is unknown is refused by name."""
+    model = learn("data", **FLAGS, eta=0.25, epochs=2, sets={"model.params.eta": 0.125})
+    assert model.spec.model.params == {"eta": 0.125}
+    assert model.result()["rows"] == 160
+    with pytest.raises(UsageError, match="unknown flag 'etaa'; known: shards, label"):
+        learn("data", **FLAGS, etaa=1)
+    with pytest.raises(UsageError, match="shards are given twice"):
+        learn("data", shards="data", **FLAGS)
+    with pytest.raises(UsageError, match="one process"):
+        learn("data", client=object(), **FLAGS)
+
+
+def test_result_is_what_the_command_prints(here: Path) -> None:
+    """``result()`` has the keys and figures of ``train --json``."""
+    model = learn("data", **FLAGS, checkpoint="kept")
+    said = run("resume", "kept", "--json").result
+    result = model.result()
+    assert set(result) == set(said)
+    for key in ("rows", "loss", "error", "rmse", "epochs", "state_sha256", "checkpoint"):
+        assert result[key] == said[key]
+    assert model.finished
+    assert model.url == str(here / "kept")
+
+
+def test_load(here: Path) -> None:
+    """``load`` gives the newest commit's model, or an earlier one's; nothing there is NoCommit."""
+    model = learn("data", **FLAGS, checkpoint="kept", sets={"checkpoint.every_rows": 40})
+    loaded = streamomd.load("kept")
+    assert loaded.state_sha256 == model.state_sha256
+    assert loaded.result()["loss"] == model.result()["loss"]
+    assert loaded.sequence == model.sequence
+    earlier = streamomd.load("kept", at=1)
+    assert earlier.metrics.total_rows == 40
+    assert earlier.state_sha256 == learn("data/a.parquet", **FLAGS).state_sha256
+    for url, at in (("nowhere", None), ("kept", 99)):
+        with pytest.raises(NoCommitError):
+            streamomd.load(url, at=at)
+
+
+def test_resume(here: Path) -> None:
+    """``resume`` of a finished run gives its model; with more epochs it goes on, same bits."""
+    first = learn("data", **FLAGS, checkpoint="kept")
+    assert streamomd.resume("kept", quiet=True).state_sha256 == first.state_sha256
+    more = streamomd.resume("kept", sets={"train.epochs": 3}, quiet=True)
+    assert more.state_sha256 == learn("data", **FLAGS, epochs=3).state_sha256
+    with pytest.raises(ResumeRefusedError):
+        streamomd.resume("kept", sets={"train.epochs": 2}, quiet=True)
+    with pytest.raises(OutputExistsError):
+        learn("data", **FLAGS, checkpoint="kept")
+    assert learn("data", **FLAGS, checkpoint="kept", restart=True).finished
+
+
+def test_predict_evaluate_inspect(here: Path) -> None:
+    """A Model predicts, evaluates and inspects as the commands do."""
+    model = learn("data", **FLAGS, checkpoint="kept")
+    files = model.predict("data", "out", keep=["h"])
+    assert files == [str(here / "out" / "a.parquet"), str(here / "out" / "b.parquet")]
+    with pytest.raises(OutputExistsError):
+        model.predict("data", "out")
+    assert model.predict(["data/a.parquet"], "out", overwrite=True) == files[:1]
+    assert pq.read_table(files[1]).schema.names[-1] == "h"
+    told = model.evaluate("data", quiet=True)
+    said = run("evaluate", "kept", "data", "--json").result
+    assert (told["rows"], told["loss"], told["error"]) == (80, said["loss"], said["error"])
+    top = model.inspect(3)
+    assert top == run("inspect", "kept", "--top", "3", "--json").result["top"]
+    sha = model.state_sha256
+    assert model.state_sha256 == sha == streamomd.load("kept").state_sha256
+
+
+def test_learn_goes_on_with_batches(here: Path) -> None:
+    """``learn`` predicts a batch and learns it: the state and margins of a stream of these rows."""
+    pair = {"indices": "i", "values": "v", "size": 100}
+    flags = {"label": "y", "sets": {"data.sparse": pair}}
+    model = learn("data/a.parquet", **flags)
+    table = pq.read_table("data/b.parquet")
+    indptr = np.concatenate(([0], np.cumsum([len(one) for one in table["i"].to_pylist()])))
+    batch = SparseBatch(
+        indptr.astype(np.int64),
+        (table["i"].combine_chunks().flatten().to_numpy() + 1).astype(np.int32),
+        table["v"].combine_chunks().flatten().to_numpy(),
+        np.where(table["y"].to_numpy() > 0, 1.0, -1.0),
+        np.ones(40),
+    )
+    margins = model.learn(batch)
+    assert margins.shape == (40, 1)
+    assert model.metrics.total_rows == 80
+    straight = learn("data", **flags)
+    assert model.state.cells.tobytes() == straight.state.cells.tobytes()
+    assert model.state.totals.tobytes() == straight.state.totals.tobytes()
+    assert model.result()["loss"] == pytest.approx(straight.result()["loss"])
+
+
+def test_a_loaded_beginning_learns(here: Path) -> None:
+    """The model of commit 0, which has seen nothing, learns batches too."""
+    pair = {"indices": "i", "values": "v", "size": 100}
+    flags = {"label": "y", "sets": {"data.sparse": pair, "checkpoint.keep": 9}}
+    learn("data/a.parquet", checkpoint="kept", **flags)
+    model = streamomd.load("kept", at=0)
+    assert model.metrics.total_rows == 0
+    batch = SparseBatch(
+        np.array([0, 1]), np.array([5], np.int32), np.array([2.0]), np.array([1.0]), np.array([1.0])
+    )
+    assert model.learn(batch).tolist() == [[0.0]]
+    assert model.result()["rows"] == 1
+
+
+def test_quiet_prints_nothing(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """With quiet=True nothing is written to stdout or stderr; else only to stderr."""
+    model = learn("data", **FLAGS, checkpoint="kept")
+    write(here / "more" / "a.parquet", rows(9))
+    streamomd.resume("kept", sets={"train.epochs": 2}, quiet=True)
+    model.evaluate("data", quiet=True)
+    model.predict("data", "out")
+    model.inspect()
+    with pytest.raises(StreamomdError):
+        learn("nothing", **FLAGS)
+    assert capfd.readouterr() == ("", "")
+    learn("data", **FLAGS, quiet=False)
+    streamomd.resume("kept", sets={"train.epochs": 3})
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "coordinates with the bias" in told.err
+    assert "going on from commit" in told.err
+
+
+def test_the_block_in_the_readme(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """README's Python block runs as it stands, on shards with the columns of the bank data."""
+    block = re.search(r"## From Python\n\n```python\n(.*?)```", README.read_text(), re.S)
+    assert block
+    folder = here / "pipelines"
+    data = folder / "data" / "bank"
+    job = (README.parent / "pipelines" / "quickstart.toml").read_text()
+    numeric, hashed = (
+        json.loads(re.search(rf"^{key} = (\[.*\])", job, re.M)[1]) for key in ("numeric", "hashed")
+    )
+    draw = np.random.default_rng(1)
+    columns: dict[str, Any] = {name: draw.integers(1, 90, 50) for name in numeric}
+    columns |= {name: [f"{name} {code}" for code in draw.integers(0, 3, 50)] for name in hashed}
+    write(data / "part-0.parquet", {**columns, "y": ["no", "yes"] * 25})
+    (folder / "quickstart.toml").write_text(job)
+    known: dict[str, Any] = {}
+    exec(block[1], known)
+    assert known["model"].result()["rows"] == 50
+    written = pq.read_table(here / "out" / "part-0.parquet")
+    assert written.schema.field("age").type == pa.int64()
+    assert (here / "runs" / "quickstart" / "commits").is_dir()

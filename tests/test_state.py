@@ -1,0 +1,92 @@
+"""States: what parts give, fill takes back; the hash sees every number and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+from helpers import Learner, pairs, sparse
+
+from streamomd import state as state_module
+from streamomd.errors import TooLargeError
+from streamomd.rules import all_rules, find_rule
+from streamomd.state import CACHE_LINE, Layout, State
+
+
+def learned(rule: str, loss: str, dtype: str, classes: int) -> State:
+    """A state with something in every slot that the rule moves."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, classes, 40).astype(float) if classes > 2 else np.sign(rng.normal(size=40))
+    learner = Learner(rule, loss, 9, classes=classes, dtype=dtype)
+    learner.learn(sparse(rng.normal(size=(40, 9)), y))
+    return learner.state
+
+
+def sha(state: State) -> str:
+    """The state's hash."""
+    digest = hashlib.sha256()
+    state.digest(digest)
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("classes, dtype", [(2, "float32"), (3, "float64")])
+@pytest.mark.parametrize("rule, loss", list(pairs()))
+def test_parts_are_the_state(rule, loss, classes, dtype, monkeypatch) -> None:
+    """A state filled from another's parts, however many, has its bits."""
+    one = learned(rule, loss, dtype, classes)
+    monkeypatch.setattr(state_module, "CHUNK_BYTES", 4 * one.layout.width * one.cells.itemsize)
+    other = State.start(one.layout)
+    parts = list(one.parts())
+    for part in parts:
+        other.fill(*part)
+
+    assert len(parts) == 3
+    assert sha(other) == sha(one)
+    assert other.table[:, : one.layout.used].tobytes() == one.table[:, : one.layout.used].tobytes()
+    assert (other.clock, other.totals.tobytes()) == (one.clock, one.totals.tobytes())
+
+
+@pytest.mark.parametrize("rule, loss", list(pairs()))
+def test_the_hash_sees_every_number(rule, loss) -> None:
+    """One bit more in any slot, total or the clock is another hash; padding is not seen."""
+    state = learned(rule, loss, "float64", 2)
+    seen = {sha(state)}
+    for column in range(state.layout.used):
+        state.table[5, column] = np.nextafter(state.table[5, column], np.inf)
+        seen.add(sha(state))
+    for at in range(state.totals.size):
+        state.totals.reshape(-1)[at] += 1.0
+        seen.add(sha(state))
+    state.clock += 1
+    seen.add(sha(state))
+    state.table[:, state.layout.used :] = 7.0
+    seen.add(sha(state))
+
+    assert len(seen) == 1 + state.layout.used + state.totals.size + 1
+
+
+@pytest.mark.parametrize("learners", [1, 2, 3, 7, 16])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("rule", list(all_rules()))
+def test_a_coordinate_straddles_no_line_it_could_avoid(rule, dtype, learners) -> None:
+    """Cells begin on a cache line, and a coordinate's row divides a line or fills whole ones."""
+    layout = Layout(find_rule(rule), 5, learners, dtype)
+    row = layout.width * np.dtype(dtype).itemsize
+    assert State.start(layout).cells.ctypes.data % CACHE_LINE == 0
+    assert layout.used <= layout.width
+    assert CACHE_LINE % row == 0 or row % CACHE_LINE == 0
+
+
+def test_slots_start_where_they_say() -> None:
+    """Every slot of a new state is at its declared start."""
+    for rule in all_rules().values():
+        state = State.start(Layout(rule, 4, 3, "float64"))
+        for slot, columns in state.layout.columns():
+            assert np.all(state.table[:, columns] == slot.start)
+
+
+def test_too_large_a_state_says_how_large() -> None:
+    """Memory that is not there is asked for once, and named in GiB."""
+    with pytest.raises(TooLargeError, match="GiB"):
+        State.start(Layout(find_rule("nag"), 2**31 - 1, 10_000, "float64"))
