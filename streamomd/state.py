@@ -18,7 +18,7 @@ from streamomd.errors import TooLargeError
 from streamomd.rules.contract import Rule, Slot
 
 CACHE_LINE = 64
-CHUNK_BYTES = 16 << 20  # a commit holds four times as much: the slots taken out, then the bytes
+CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out, then the bytes
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -109,7 +109,7 @@ class State:
         raise KeyError(name)
 
     def parts(self) -> Iterator[tuple[int, int, Arrays]]:
-        """(low, high, slots), in ranges of at most 16 MiB; totals and clock in the first."""
+        """(low, high, slots), in ranges of at most 4 MiB; totals and clock in the first."""
         for low, high in self._ranges():
             arrays = {
                 f"slot.{slot.name}": self._copy(low, high, at) for slot, at in self._columns()

@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamomd.errors import UsageError
 from streamomd.shards.ahead import Ahead, Run
 from streamomd.shards.format import Wanted
+from streamomd.shards.memory import Release, steady
 from streamomd.shards.opened import Opened, explain
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.store import REMOTE_BLOCK, is_local
@@ -71,6 +72,7 @@ def read_units(
     decoded or a shard replaced since it was found, `SchemaError` for a column it has not,
     `StorageError`, and whatever ``convert`` raises.
     """
+    steady()
     jobs = _jobs(shard_set, tuple(places), _legal_start(shard_set, places, start))
     block = LOCAL_BLOCK if is_local(shard_set.fs) else REMOTE_BLOCK
     wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
@@ -120,6 +122,7 @@ class _Reader(Generic[T]):
         self._convert = convert
         self._position = -1
         self._opened: Opened | None = None
+        self._release = Release()
 
     def run(self, job: Job) -> Iterator[tuple[Piece[T], int]]:
         row = job.row
@@ -146,6 +149,7 @@ class _Reader(Generic[T]):
             raise explain(error, job.shard, row, row + batch.num_rows) from error
         # A value may share the batch's memory: the larger of the two is what it holds.
         size = max(batch.nbytes, int(getattr(value, "nbytes", 0)))
+        self._release.passed(size)
         return Piece(job.position, row, batch.num_rows, value), size
 
     def close(self) -> None:
