@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from streamomd.batch import Batch, check
 from streamomd.checkpoint import Commit, Loaded, Part, load, open_store, read_document
 from streamomd.engine import Engine
-from streamomd.errors import CorruptionError, StreamomdError, UsageError
+from streamomd.errors import CorruptionError, StreamomdError, TooLargeError, UsageError
 from streamomd.features import Names, Plan, name_of
+from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.metrics import Metrics
 from streamomd.predict import evaluate, predict
 from streamomd.shards.cursor import Cursor
@@ -53,10 +54,15 @@ class Model:
     def new(cls, spec: Spec, plan: Plan) -> Self:
         """A model that has seen nothing."""
         classes = len(plan.classes) if spec.model.classifies else 1
-        learners = classes if classes > 2 else 1
-        layout = Layout(spec.rule, plan.size, learners, spec.model.dtype)
-        engine = Engine(layout, spec.loss, classes, spec.model.bias, spec.model.params)
-        return cls(spec, plan, engine, State.start(layout), Metrics(spec.model.classifies))
+        told, loss = spec.model, spec.loss
+        learners = classes if classes > 2 or loss.coupled else 1
+        layout = Layout(spec.rule, plan.size, learners, told.dtype)
+        _refuse_too_many(layout, told.params)
+        params = with_lipschitz(spec.rule, loss, told.params, told.loss_params)
+        engine = Engine(layout, loss, classes, told.bias, params, told.loss_params)
+        state = State.start(layout)
+        engine.begin(state)
+        return cls(spec, plan, engine, state, Metrics(told.classifies))
 
     @classmethod
     def load(
@@ -115,7 +121,7 @@ class Model:
 
     def _description(self) -> dict[str, Any]:
         model = self.spec.model
-        known = ("rule", "loss", "params", "dtype", "bias")
+        known = ("rule", "loss", "params", "loss_params", "certificate", "dtype", "bias")
         plan = self.plan.to_json()
         # Types may differ as they may between shards.
         plan["types"] = [(column.name, column.family) for column in self.plan.types]
@@ -246,6 +252,17 @@ class Model:
         }
         name = name_of(self.plan, self.names, at)
         return {"coordinate": at, "name": name, "weight": weight, "slots": slots}
+
+
+def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:
+    rule = layout.rule
+    most = rule.largest(params) if rule.largest else None
+    if most is not None and layout.size > most:
+        raise TooLargeError(
+            f"rule {rule.name!r} works on at most {most:,} coordinates with these parameters, and "
+            f"there are {layout.size:,}: lower data.bits, or choose a rule whose cost is a row's "
+            "non-zeros (streamomd list rules)"
+        )
 
 
 @contextmanager

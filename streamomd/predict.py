@@ -85,7 +85,7 @@ def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
     chosen[np.isnan(margins).any(axis=1)] = -1  # no class: null
     told = {"prediction": decode_labels(plan, chosen), "score": score}
     if engine.loss.probabilistic:
-        told["probability"] = mean(score) if one else _shares(mean(margins))
+        told["probability"] = mean(score) if one else _shares(engine, margins, mean)
     return told
 
 
@@ -129,8 +129,14 @@ def evaluate(
     return {**metrics.result(), **speed, "compile_seconds": engine.compile_seconds}
 
 
-def _shares(likely: Floats) -> Floats:
-    """Each class's part of the summed probabilities; equal parts where all are 0."""
+def _shares(engine: Engine, margins: Floats, mean: Callable[[Floats], Floats]) -> Floats:
+    """Each class's probability: softmax, or each one's part of the summed probabilities."""
+    if engine.loss.coupled:
+        with np.errstate(all="ignore"):
+            odds: Floats = np.exp(margins - margins.max(axis=1, keepdims=True))
+            softmax: Floats = odds / odds.sum(axis=1, keepdims=True)
+            return softmax
+    likely = mean(margins)
     total = likely.sum(axis=1, keepdims=True)
     shares: Floats = np.full_like(likely, 1.0 / likely.shape[1])
     np.divide(likely, total, out=shares, where=total != 0.0)

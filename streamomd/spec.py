@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from streamomd.errors import InputNotFoundError, UnsupportedError, UsageError
-from streamomd.losses import Loss, find_loss
+from streamomd.losses import Loss, all_losses, find_loss
+from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Rule
 from streamomd.urls import without_secrets
@@ -64,15 +65,20 @@ class Data(_Table):
 
 
 class Model(_Table):
-    """[model]: what is learned. An empty loss is the rule's own default."""
+    """[model]: what is learned. An empty loss is the rule's own default.
+
+    ``certificate``: also keep the slots that the rule's certificate needs.
+    """
 
     rule: str = "nag"
     loss: str = ""
+    loss_params: dict[str, Any] = Field(default_factory=dict)
     task: Literal["auto", "classify", "regress"] = "auto"
     classes: tuple[Label, ...] = ()
     bias: bool = True
     dtype: Literal["float64", "float32"] = "float64"
     start: str = ""
+    certificate: bool = False
     params: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -87,7 +93,15 @@ class Model(_Table):
             allowed = " or ".join(rule.losses)
             raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
         params = rule.parse_params(given.get("params") or {})
-        return {**given, "rule": rule.name, "loss": loss.name, "params": params}
+        goal = loss.parse_params(given.get("loss_params") or {})
+        with_lipschitz(rule, loss, params, goal)
+        if params.get("implicit") and loss.along is None:
+            exact = ", ".join(known.name for known in all_losses().values() if known.along)
+            raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
+        if given.get("certificate") and rule.certificate is None:
+            raise UsageError(f"rule {rule.name!r} has no certificate: {rule.uncertified}")
+        named = {"rule": rule.name, "loss": loss.name}
+        return {**given, **named, "params": params, "loss_params": goal}
 
     @property
     def classifies(self) -> bool:
@@ -163,8 +177,9 @@ class Spec(_Table):
 
     @property
     def rule(self) -> Rule:
-        """The rule that is named."""
-        return find_rule(self.model.rule)
+        """The rule that is named, with its accounts if a certificate is wanted."""
+        rule = find_rule(self.model.rule)
+        return (rule.accounted or rule) if self.model.certificate else rule
 
     @property
     def loss(self) -> Loss:

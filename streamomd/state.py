@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,7 @@ class State:
     cells: NDArray[Any]
     totals: NDArray[np.float64]
     clock: int = 0
+    extra: dict[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @classmethod
     def start(cls, layout: Layout) -> State:

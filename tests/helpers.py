@@ -9,8 +9,10 @@ import numpy as np
 import scipy.sparse
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.engine import Engine
+from streamomd.engine import Engine, fuse, whole
+from streamomd.engine.loops import Shape
 from streamomd.losses import Loss, all_losses, find_loss
+from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule
 from streamomd.state import Layout, State
@@ -43,6 +45,19 @@ def dense(X: Any, y: Any, weight: Any = None) -> DenseBatch:
     return DenseBatch(matrix, np.asarray(y, dtype=np.float64), weights)
 
 
+class Uncompiled(Engine):
+    """An engine whose loops are plain Python: slow, and nothing to wait for."""
+
+    def _loop(self, find: Any, dense: bool, value: str) -> Any:
+        layout = self.layout
+        shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
+        if find is fuse.renew_loop:
+            return whole.make_renew(layout.rule, shape)
+        made = fuse.LOOPS[layout.rule.keeps]
+        make = made.make_learn if find is fuse.learn_loop else made.make_predict
+        return make(layout.rule, self.loss, shape)
+
+
 class Learner:
     """An engine with its state and sums."""
 
@@ -56,12 +71,18 @@ class Learner:
         bias: bool = False,
         dtype: str = "float64",
         params: dict[str, Any] | None = None,
+        loss_params: dict[str, Any] | None = None,
+        compiled: bool = True,
     ) -> None:
         rule = find_rule(rule) if isinstance(rule, str) else rule
         loss = find_loss(loss) if isinstance(loss, str) else loss
-        layout = Layout(rule, size, classes if classes > 2 else 1, dtype)
-        self.engine = Engine(layout, loss, classes, bias, rule.parse_params(params or {}))
+        learners = classes if classes > 2 or loss.coupled else 1
+        layout = Layout(rule, size, learners, dtype)
+        legal = with_lipschitz(rule, loss, rule.parse_params(params or {}), loss_params or {})
+        kind = Engine if compiled else Uncompiled
+        self.engine = kind(layout, loss, classes, bias, legal, loss_params or {})
         self.state = State.start(layout)
+        self.engine.begin(self.state)
         self.sums = np.zeros(3)
 
     def learn(self, batch: Batch) -> np.ndarray:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamomd.batch import SparseBatch
-from streamomd.engine import _flat, fuse, loops
+from streamomd.engine import fuse, loops
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 
@@ -31,24 +31,6 @@ def stream(kind: str, classes: int, seed: int) -> oracles.Stream:
     return oracles.streams(np.random.default_rng(seed), kind, target)
 
 
-def uncompiled(learner: Learner, batch, *, bias: bool) -> np.ndarray:
-    """Learn with the plain Python loop."""
-    engine = learner.engine
-    is_dense = not isinstance(batch, SparseBatch)
-    flat = _flat(batch)
-    layout = engine.layout
-    shape = loops.Shape(layout.learners, engine.classes, layout.width, int(bias), is_dense)
-    learn = loops.make_learn(layout.rule, engine.loss, shape)
-    margins = np.empty((len(batch), layout.learners))
-    state = learner.state
-    clock = learn(
-        state.cells, state.totals.reshape(-1), learner.sums, engine._hyper, float(state.clock),
-        *flat, batch.y, batch.weight, margins,
-    )  # fmt: skip
-    state.clock = int(clock)
-    return margins
-
-
 @pytest.mark.parametrize("classes, bias, is_dense, dtype", LAYOUTS)
 @pytest.mark.parametrize("rule, loss", list(pairs()))
 def test_compiled_is_uncompiled(rule, loss, classes, bias, is_dense, dtype) -> None:
@@ -57,10 +39,11 @@ def test_compiled_is_uncompiled(rule, loss, classes, bias, is_dense, dtype) -> N
     size = rows.X.shape[1] + int(bias)
     make = dense(rows.X, rows.y, rows.h) if is_dense else sparse(rows.X, rows.y, rows.h, bias=bias)
     count = rows.classes if classes > 2 else 2
-    one = Learner(rule, loss, size, classes=count, bias=bias, dtype=dtype)
-    other = Learner(rule, loss, size, classes=count, bias=bias, dtype=dtype)
+    told = {"classes": count, "bias": bias, "dtype": dtype}
+    one = Learner(rule, loss, size, **told)
+    other = Learner(rule, loss, size, **told, compiled=False)
 
-    assert one.learn(make).tobytes() == uncompiled(other, make, bias=bias).tobytes()
+    assert one.learn(make).tobytes() == other.learn(make).tobytes()
     assert one.bits() == other.bits()
     assert one.sums[0] > 0.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -12,52 +13,115 @@ from streamomd.errors import UsageError
 from streamomd.losses import all_losses, find_loss
 
 numbers = st.floats(-50.0, 50.0)
+PLAIN = [name for name, loss in all_losses().items() if not loss.coupled]
+KINKS = {
+    "hinge": lambda m, y: abs(1.0 - y * m),
+    "squared_hinge": lambda m, y: abs(1.0 - y * m),
+    "gamma_hinge": lambda m, y: abs(1.0 - y * m),
+    "absolute": lambda m, y: abs(y - m),
+    "pinball": lambda m, y: abs(y - m),
+    "epsilon_insensitive": lambda m, y: abs(abs(y - m) - 0.1),
+    "huber": lambda m, y: abs(abs(y - m) - 1.0),
+}
 
 
-@pytest.mark.parametrize("name", list(all_losses()))
+def drawn(name: str, y: float, positive: bool):
+    """A loss, its parameters, and a target that it knows."""
+    loss = find_loss(name)
+    target = (1.0 if positive else -1.0) if loss.classifies else max(y, loss.least)
+    return loss, loss.numbers(loss.parse_params({})), target
+
+
+@pytest.mark.parametrize("name", PLAIN)
 @given(margin=numbers, y=numbers, positive=st.booleans())
 def test_slope_is_the_derivative(name, margin, y, positive) -> None:
     """Off kinks, slope is the central difference of value."""
-    loss = find_loss(name)
-    if loss.classifies:
-        y = 1.0 if positive else -1.0
-    assume(name != "hinge" or abs(1.0 - y * margin) > 1e-3)
-    assume(name != "absolute" or abs(y - margin) > 1e-3)
+    loss, p, y = drawn(name, y, positive)
+    assume(name not in KINKS or KINKS[name](margin, y) > 1e-3)
     step = 1e-5
-    difference = (loss.value(margin + step, y) - loss.value(margin - step, y)) / (2.0 * step)
-    assert loss.slope(margin, y) == pytest.approx(difference, rel=1e-5, abs=1e-6)
+    difference = (loss.value(margin + step, y, p) - loss.value(margin - step, y, p)) / (2.0 * step)
+    assert loss.slope(margin, y, p) == pytest.approx(difference, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", list(all_losses()))
+@pytest.mark.parametrize("name", PLAIN)
 @given(margin=st.floats(-700.0, 700.0), positive=st.booleans())
 def test_finite_and_bounded(name, margin, positive) -> None:
-    """Value and slope are finite, value is not negative, slope keeps to its Lipschitz constant."""
-    loss = find_loss(name)
-    y = 1.0 if positive else -1.0
-    assert 0.0 <= loss.value(margin, y) < math.inf
-    assert abs(loss.slope(margin, y)) <= (loss.lipschitz or math.inf)
+    """Value and slope are finite, slope keeps to its Lipschitz constant."""
+    loss, p, y = drawn(name, 1.0, positive)
+    assert (0.0 if name != "poisson" else -math.inf) <= loss.value(margin, y, p) < math.inf
+    most = loss.lipschitz(p) if loss.lipschitz else math.inf
+    assert abs(loss.slope(margin, y, p)) <= most
 
 
 @pytest.mark.parametrize("margin", [-1e308, -800.0, -745.2, 0.0, 745.2, 800.0, 1e308])
 def test_logistic_has_no_overflow(margin) -> None:
     """Both tails of the logistic loss are exact: 0 on one side, the margin on the other."""
     loss = find_loss("logistic")
-    assert loss.value(margin, 1.0) == pytest.approx(max(0.0, -margin), rel=1e-12, abs=1.0)
-    assert loss.slope(margin, 1.0) == pytest.approx(-1.0 if margin < 0 else -0.0, abs=0.51)
+    assert loss.value(margin, 1.0, ()) == pytest.approx(max(0.0, -margin), rel=1e-12, abs=1.0)
+    assert loss.slope(margin, 1.0, ()) == pytest.approx(-1.0 if margin < 0 else -0.0, abs=0.51)
     assert 0.0 <= loss.mean(margin) <= 1.0
 
 
-@pytest.mark.parametrize("name", list(all_losses()))
+@pytest.mark.parametrize("name", PLAIN)
 def test_nan_stays_nan(name) -> None:
-    """No loss hides a NaN margin behind a number."""
-    loss = find_loss(name)
-    assert math.isnan(loss.value(math.nan, 1.0))
+    """No loss hides a NaN margin behind a number, nor its slope."""
+    loss, p, y = drawn(name, 1.0, True)
+    assert math.isnan(loss.value(math.nan, y, p))
 
 
-def test_slopes_at_kinks_are_zero() -> None:
+@pytest.mark.parametrize("name", PLAIN)
+def test_slopes_at_kinks_are_zero(name) -> None:
     """At its kink a loss's slope is the subgradient nearest 0."""
-    assert find_loss("hinge").slope(1.0, 1.0) == 0.0
-    assert find_loss("absolute").slope(2.5, 2.5) == 0.0
+    kinks = {"hinge": 1.0, "gamma_hinge": 1.0, "absolute": 2.5, "pinball": 2.5}
+    if name in kinks:
+        loss, p, _ = drawn(name, 1.0, True)
+        y = 1.0 if loss.classifies else 2.5
+        assert loss.slope(kinks[name], y, p) == 0.0
+
+
+@given(margins=st.lists(st.floats(-800, 800), min_size=2, max_size=7), data=st.data())
+def test_softmax_is_stable_and_its_slopes_are_its_gradient(margins, data) -> None:
+    """Softmax: ln Σ exp − margin of the class, without overflow; slopes sum to 0."""
+    y = data.draw(st.integers(0, len(margins) - 1))
+    given_, slopes = np.array([margins]), np.zeros(len(margins))
+    loss = find_loss("softmax").couple(given_, 0, y, slopes)
+    exact = np.logaddexp.reduce(margins) - margins[y]
+    assert loss == pytest.approx(exact, rel=1e-12, abs=1e-12)
+    expected = np.exp(np.array(margins) - np.logaddexp.reduce(margins)) - np.eye(len(margins))[y]
+    np.testing.assert_allclose(slopes, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in PLAIN if find_loss(name).along])
+@given(margin=st.floats(-20, 20), y=st.floats(-5, 5), positive=st.booleans(),
+       rate=st.floats(1e-6, 1e4))  # fmt: skip
+def test_along_is_the_flow(name, margin, y, positive, rate) -> None:
+    """A shortened step ends where many tiny steps of the loss's flow end, and not beyond."""
+    loss, p, y = drawn(name, y, positive)
+    slope = loss.slope(margin, y, p)
+    assume(abs(slope) > 1e-9)
+    factor = loss.along(margin, y, -rate * slope, p)
+    assert 0.0 <= factor <= 1.0
+    halves = margin
+    for _ in range(2):  # two implicit half steps are one: the flow knows no step size
+        g = loss.slope(halves, y, p)
+        if g != 0.0:
+            halves += loss.along(halves, y, -0.5 * rate * g, p) * (-0.5 * rate * g)
+    once = margin - factor * rate * slope
+    assert once == pytest.approx(halves, rel=1e-6, abs=1e-6)
+    exact = margin
+    if rate < 10.0:
+        for _ in range(4000):
+            exact -= rate / 4000 * loss.slope(exact, y, p)
+        assert once == pytest.approx(exact, rel=2e-2, abs=2e-2)
+
+
+def test_parameters_are_made_legal() -> None:
+    """A loss's parameters are named in errors, with what is expected."""
+    assert find_loss("huber").parse_params({}) == {"threshold": 1.0}
+    with pytest.raises(UsageError, match=r"model.loss_params.tau = 1: .* between 0 and 1"):
+        find_loss("pinball").parse_params({"tau": 1})
+    with pytest.raises(UsageError, match="has no parameter 'gamma'; it has: threshold"):
+        find_loss("huber").parse_params({"gamma": 1})
 
 
 def test_a_name_nearly_right_is_suggested() -> None:

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.engine.fuse import learn_loop, predict_loop
+from streamomd.engine.fuse import learn_loop, predict_loop, renew_loop
 from streamomd.engine.loops import Shape
 from streamomd.losses import Loss
+from streamomd.rules.contract import fields
 from streamomd.state import Layout, State
 
 Floats = NDArray[np.float64]
@@ -31,11 +32,29 @@ class Engine:
     classes: int
     bias: bool
     params: dict[str, Any]
+    loss_params: dict[str, Any] = field(default_factory=dict)
     compile_seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        numbers = self.layout.rule.hyper_numbers(self.params)
+        numbers = [
+            *self.layout.rule.hyper_numbers(self.params), *self.loss.numbers(self.loss_params)
+        ]  # fmt: skip
         self._hyper = np.tile(np.array(numbers, dtype=np.float64), self.layout.learners)
+
+    def begin(self, state: State) -> None:
+        """Totals that depend on the number of coordinates or on hyper-parameters, at the start."""
+        rule = self.layout.rule
+        if rule.begin is not None:
+            h = rule.hyper_of(self.params)
+            state.totals[:, : len(fields(rule.totals))] = rule.begin(float(state.layout.size), h)
+        self.renew(state)
+
+    def renew(self, state: State) -> None:
+        """Sum the totals that are sums over all coordinates anew."""
+        if self.layout.rule.masses:
+            loop = self._loop(renew_loop, False, "float64")
+            for k in range(self.layout.learners):
+                loop(state.cells, state.totals.reshape(-1), self._hyper, float(state.clock), k)
 
     def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
         """Compile, or load from the disk cache, what batches like this one of no rows need."""
@@ -73,8 +92,9 @@ class Engine:
         margins = np.empty((len(batch), self.layout.learners))
         rows = _flat(batch)
         loop = self._loop(find, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        moved = (state.cells, state.totals.reshape(-1), sums, self._hyper, float(state.clock))
-        return margins, loop(*moved, *rows, batch.y, batch.weight, margins)
+        kept = (state.cells, state.totals.reshape(-1), *state.extra.values())
+        moved = (sums, self._hyper, float(state.clock))
+        return margins, loop(*kept, *moved, *rows, batch.y, batch.weight, margins)
 
     def _loop(self, find: Any, dense: bool, value: str) -> Any:
         layout = self.layout

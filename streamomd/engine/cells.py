@@ -1,10 +1,13 @@
 """Numbers in and out of flat arrays, as tuples of fixed arity.
 
 ``at`` is the first cell, ``by`` the distance to the next. Loads make float64 of a float32 cell.
+Compiled code cannot loop over a tuple's fields: each arity is a function around the one below it.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 
@@ -13,74 +16,76 @@ def number(cell: Any) -> float:
     return float(cell) * 1.0
 
 
-def load0(make: Any, cells: Any, at: int, by: int) -> Any:
+@functools.cache
+def take(arity: int) -> Callable[..., Any]:
+    """take(n)(cells, at, by) -> n numbers."""
+    if arity == 0:
+        return _nothing
+    before, last = take(arity - 1), arity - 1
+
+    def load(cells: Any, at: int, by: int) -> Any:
+        return before(cells, at, by) + (number(cells[at + last * by]),)  # noqa: RUF005
+
+    return load
+
+
+@functools.cache
+def put(arity: int) -> Callable[..., None]:
+    """put(n)(cells, at, by, numbers): writes n numbers."""
+    if arity == 0:
+        return _ignore
+    before, last = put(arity - 1), arity - 1
+
+    def store(cells: Any, at: int, by: int, numbers: Any) -> None:
+        before(cells, at, by, numbers)
+        cells[at + last * by] = numbers[last]
+
+    return store
+
+
+@functools.cache
+def add(arity: int) -> Callable[..., Any]:
+    """add(n)(a, b) -> the n sums."""
+    if arity == 0:
+        return _none
+    before, last = add(arity - 1), arity - 1
+
+    def plus(a: Any, b: Any) -> Any:
+        return before(a, b) + (a[last] + b[last],)  # noqa: RUF005
+
+    return plus
+
+
+@functools.cache
+def gain(arity: int) -> Callable[..., None]:
+    """gain(n)(sums, at, after, before): adds what n numbers have grown by."""
+    if arity == 0:
+        return _unchanged
+    one, last = gain(arity - 1), arity - 1
+
+    def grow(sums: Any, at: int, after: Any, before: Any) -> None:
+        one(sums, at, after, before)
+        sums[at + last] += after[last] - before[last]
+
+    return grow
+
+
+def zeros(arity: int) -> tuple[float, ...]:
+    """What a sum of n numbers begins with."""
+    return arity * (0.0,)
+
+
+def _nothing(cells: Any, at: int, by: int) -> Any:
     return ()
 
 
-def load1(make: Any, cells: Any, at: int, by: int) -> Any:
-    return make(number(cells[at]))
-
-
-def load2(make: Any, cells: Any, at: int, by: int) -> Any:
-    return make(number(cells[at]), number(cells[at + by]))
-
-
-def load3(make: Any, cells: Any, at: int, by: int) -> Any:
-    return make(number(cells[at]), number(cells[at + by]), number(cells[at + 2 * by]))
-
-
-def load4(make: Any, cells: Any, at: int, by: int) -> Any:
-    return make(
-        number(cells[at]),
-        number(cells[at + by]),
-        number(cells[at + 2 * by]),
-        number(cells[at + 3 * by]),
-    )
-
-
-def store0(cells: Any, at: int, by: int, numbers: Any) -> None:
+def _ignore(cells: Any, at: int, by: int, numbers: Any) -> None:
     return
 
 
-def store1(cells: Any, at: int, by: int, numbers: Any) -> None:
-    cells[at] = numbers[0]
-
-
-def store2(cells: Any, at: int, by: int, numbers: Any) -> None:
-    cells[at] = numbers[0]
-    cells[at + by] = numbers[1]
-
-
-def store3(cells: Any, at: int, by: int, numbers: Any) -> None:
-    cells[at] = numbers[0]
-    cells[at + by] = numbers[1]
-    cells[at + 2 * by] = numbers[2]
-
-
-def store4(cells: Any, at: int, by: int, numbers: Any) -> None:
-    cells[at] = numbers[0]
-    cells[at + by] = numbers[1]
-    cells[at + 2 * by] = numbers[2]
-    cells[at + 3 * by] = numbers[3]
-
-
-def add0(a: Any, b: Any) -> Any:
+def _none(a: Any, b: Any) -> Any:
     return ()
 
 
-def add1(a: Any, b: Any) -> Any:
-    return (a[0] + b[0],)
-
-
-def add2(a: Any, b: Any) -> Any:
-    return (a[0] + b[0], a[1] + b[1])
-
-
-def add3(a: Any, b: Any) -> Any:
-    return (a[0] + b[0], a[1] + b[1], a[2] + b[2])
-
-
-LOAD = (load0, load1, load2, load3, load4)
-STORE = (store0, store1, store2, store3, store4)
-ADD = (add0, add1, add2, add3)
-ZERO: tuple[tuple[float, ...], ...] = ((), (0.0,), (0.0, 0.0), (0.0, 0.0, 0.0))
+def _unchanged(sums: Any, at: int, after: Any, before: Any) -> None:
+    return

@@ -22,33 +22,49 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from streamomd.engine import cells, loops
+from streamomd.engine import loops, prefetch, whole
 from streamomd.engine.loops import Shape
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
 
 log = logging.getLogger(__name__)
 
+LOOPS: dict[str, Any] = {"coordinates": loops}
+EXTRA_DIMENSIONS: dict[str, tuple[int, ...]] = {"coordinates": ()}
+"""What a rule keeps beside its coordinates' cells: arrays of so many dimensions."""
+
 
 @functools.cache
 def learn_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``loops.make_learn`` for cells and values of these dtypes."""
-    return _compile(loops.make_learn, rule, loss, shape, _signature(cell, value))
+    """The compiled ``make_learn`` for cells and values of these dtypes."""
+    return _compile(LOOPS[rule.keeps].make_learn, rule, loss, shape, _rows(rule, cell, value))
 
 
 @functools.cache
 def predict_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``loops.make_predict`` for cells and values of these dtypes."""
-    return _compile(loops.make_predict, rule, loss, shape, _signature(cell, value))
+    """The compiled ``make_predict`` for cells and values of these dtypes."""
+    return _compile(LOOPS[rule.keeps].make_predict, rule, loss, shape, _rows(rule, cell, value))
+
+
+@functools.cache
+def renew_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
+    """The compiled ``whole.make_renew``, which no loss and no value takes part in."""
+
+    def make_renew(rule: Rule, loss: Loss, shape: Shape) -> Any:
+        return whole.make_renew(rule, shape)
+
+    cells, numbers = _array(cell, written=True), _array("float64", written=True)
+    signature = (cells, numbers, _array("float64"), types.float64, types.int64)
+    return _compile(make_renew, rule, loss, shape, signature)
 
 
 def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, signature: Any) -> Any:
-    for function in _functions(rule, loss):
-        _register(function)
     loop = make(rule, loss, shape)
+    for function in _reached(loop):
+        _register(function)
     words = [make.__name__, rule.name, loss.name, *(str(int(part)) for part in shape)]
-    words += [str(signature[0].dtype), str(signature[7].dtype), stamp(rule, loss)]
-    loop.__name__ = loop.__qualname__ = "_".join(words)
+    words += [str(part.dtype) for part in signature if isinstance(part, types.Array)]
+    loop.__name__ = loop.__qualname__ = "_".join([*words, stamp(rule, loss, loop)])
     try:
         return _dispatcher(loop, signature, cache=True)
     except (RuntimeError, OSError) as error:
@@ -63,41 +79,56 @@ def _dispatcher(loop: Any, signature: Any, *, cache: bool) -> Any:
     return dispatcher
 
 
-def stamp(rule: Rule, loss: Loss) -> str:
+def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
     """A hash of all sources a loop of this rule and loss is made of."""
-    package = Path(__file__).parents[1]
-    files = {*package.glob("rules/*.py"), *package.glob("engine/*.py"), package / "losses.py"}
-    files |= {Path(inspect.getfile(function)) for function in (rule.update, loss.value)}
+    files = {Path(function.__code__.co_filename) for function in _reached(loop)}
+    files |= {*Path(__file__).parent.glob("*.py"), Path(inspect.getfile(type(rule)))}
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.read_bytes())
+    # A rule with accounts for its certificate has the name and the file of the one without.
+    names = [function.__qualname__ for function in _reached(loop)]
+    digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots, names)).encode())
     return digest.hexdigest()[:10]
-
-
-def _functions(rule: Rule, loss: Loss) -> Iterator[Any]:
-    yield from (rule.weight, rule.step, rule.update, loss.value, loss.slope, loss.mean)
-    yield from (part for part in (rule.observe, rule.align) if part is not None)
-    yield from (*cells.LOAD, *cells.STORE, *cells.ADD)
-    yield from (*loops.MISS, loops.entry, loops.keep_shared, loops.keep_own, loops.target)
 
 
 @functools.cache
 def _register(function: FunctionType) -> None:
-    """Let compiled code call a plain function, and those it calls by name."""
+    """Let compiled code call a plain function."""
     register_jitable(function)
-    for name in function.__code__.co_names:
-        called = function.__globals__.get(name)
-        if isinstance(called, FunctionType) and called.__module__.partition(".")[0] != "numba":
-            _register(called)
+
+
+def _reached(loop: FunctionType) -> dict[FunctionType, None]:
+    """Every plain function of ours that a loop calls, directly or through another."""
+    found: dict[FunctionType, None] = {}
+    ahead = [loop]
+    while ahead:
+        for called in _called(ahead.pop()):
+            if called not in found:
+                found[called] = None
+                ahead.append(called)
+    return found
+
+
+def _called(function: FunctionType) -> Iterator[FunctionType]:
+    """The plain functions that a function names, or closes over."""
+    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    closed = [cell.cell_contents for cell in function.__closure__ or ()]
+    for called in (*named, *closed):
+        # The prefetch has a compiled form of its own.
+        if isinstance(called, FunctionType) and called.__module__ != prefetch.__name__:
+            yield called
 
 
 def _array(dtype: str, ndim: int = 1, *, written: bool = False) -> Any:
     return types.Array(numba.from_dtype(np.dtype(dtype)), ndim, "C", readonly=not written)
 
 
-def _signature(cell: str, value: str) -> Any:
+def _rows(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of a loop; one exact set, so that no call compiles anything else."""
     numbers = _array("float64")
-    state = [_array(cell, written=True), *2 * [_array("float64", written=True)], numbers]
+    extra = [_array("float64", ndim, written=True) for ndim in EXTRA_DIMENSIONS[rule.keeps]]
+    state = [_array(cell, written=True), _array("float64", written=True), *extra]
+    moved = [_array("float64", written=True), numbers, types.float64]
     rows = [_array("int64"), _array("int32"), _array(value), numbers, numbers]
-    return (*state, types.float64, *rows, _array("float64", 2, written=True))
+    return (*state, *moved, *rows, _array("float64", 2, written=True))

@@ -1,6 +1,5 @@
-"""The only loops over rows. Made for one rule, loss and shape; compiled by ``engine.fuse``.
-
-Uncompiled they are plain Python, and the compiled ones' oracle.
+"""The loops over rows, for what is kept by coordinates. Made for one rule, loss and shape;
+compiled by ``engine.fuse``. Uncompiled they are plain Python, and the compiled ones' oracle.
 """
 
 from __future__ import annotations
@@ -10,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.engine.cells import ADD, LOAD, STORE, ZERO, number
+from streamomd.engine import nothing
+from streamomd.engine.cells import add, gain, number, put, take, zeros
 from streamomd.engine.prefetch import prefetch
+from streamomd.engine.whole import make_gather, make_restrain
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
@@ -60,7 +61,16 @@ def multiclass_mistake(margins: Any, i: int, y: float, mean: Any) -> float:
     return 0.0
 
 
-MISS = (squared_error, mistake, multiclass_mistake)
+def pair_mistake(margins: Any, i: int, y: float, mean: Any) -> float:
+    """As ``multiclass_mistake``, of two classes with a learner each and y = -1 or +1."""
+    return multiclass_mistake(margins, i, 1.0 if y > 0.0 else 0.0, mean)
+
+
+def miss_of(shape: Shape) -> Callable[..., float]:
+    """What counts as a mistake, or as an error."""
+    if shape.classes == 2:
+        return mistake if shape.learners == 1 else pair_mistake
+    return squared_error if shape.classes == 1 else multiclass_mistake
 
 
 def entry(indices: Any, values: Any, n: int, start: int, bias: int, dense: bool) -> Any:
@@ -72,21 +82,20 @@ def entry(indices: Any, values: Any, n: int, start: int, bias: int, dense: bool)
     return indices[n], number(values[n])
 
 
-def target(y: float, learner: int, classes: int) -> float:
+def target(y: float, learner: int, classes: int, learners: int) -> float:
     """What a learner is to predict: y, or in one-against-all whether y is its class."""
     if classes > 2:
         return 1.0 if y == learner else -1.0
+    if learners == 2:
+        return y if learner == 1 else -y
     return y
 
 
-def keep_shared(shared: Any, x: float, clock: float, h: Any) -> Any:
-    """``observe`` of a rule without one."""
-    return shared, ()
-
-
-def keep_own(own: Any, old: Any, new: Any, h: Any) -> Any:
-    """``align`` of a rule without one."""
-    return own
+def number_of_class(y: float, classes: int) -> int:
+    """The class's number, of y as a batch holds it."""
+    if classes > 2:
+        return int(y)
+    return 1 if y > 0.0 else 0
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
@@ -94,25 +103,41 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
 
     cells: (d * width,), a coordinate's shared slots, then its own, slot by slot over the learners.
     totals: (learners * n,). sums: (3,) of importance, loss, and mistakes or squared errors, added
-    row by row. hyper: (learners * n,). A sparse batch comes as CSR; a dense one as indptr =
-    [columns] and its values row after row. y: targets or class numbers. margins: (rows, learners),
-    written.
+    row by row. hyper: (learners * n,), the rule's and then the loss's. A sparse batch comes as
+    CSR; a dense one as indptr = [columns] and its values row after row. y: targets or class
+    numbers. margins: (rows, learners), written.
     """
     L, classes, width, bias, dense = shape
     Own, Shared, Totals, Hyper, Move = rule.own, rule.shared, rule.totals, rule.hyper, rule.move
-    n_shared, n_totals = len(rule.shared_slots), len(rule.total_slots)
-    n_hyper, n_move = len(fields(Hyper)), len(fields(Move))
-    load_own, store_own = LOAD[len(rule.own_slots)], STORE[len(rule.own_slots)]
-    load_shared, store_shared = LOAD[n_shared], STORE[n_shared]
-    load_totals, store_totals = LOAD[n_totals], STORE[n_totals]
-    load_move, store_move = LOAD[n_move], STORE[n_move]
-    load_hyper = LOAD[n_hyper]
-    add, zero = ADD[rule.sums], ZERO[rule.sums]
-    observe, align = rule.observe or keep_shared, rule.align or keep_own
+    Aim = loss.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    n_stored, masses = len(fields(Totals)), rule.masses
+    n_rule, n_move = len(fields(Hyper)), len(fields(Move))
+    n_hyper = n_rule + len(fields(Aim))
+    load_own, store_own = take(n_own), put(n_own)
+    load_shared, store_shared = take(n_shared), put(n_shared)
+    load_totals, store_totals = take(n_stored), put(n_stored)
+    load_move, store_move = take(n_move), put(n_move)
+    load_hyper, load_aim = take(n_rule), take(n_hyper - n_rule)
+    add_q, zero_q = add(rule.sums), zeros(rule.sums)
+    gathers = rule.gathers
+    load_r, store_r, add_r = take(gathers), put(gathers), add(gathers)
+    grow = gain(masses)
+    observe, align = rule.observe or nothing.observe, rule.align or nothing.align
+    prepare, part = rule.prepare or nothing.prepare, rule.part or nothing.part
+    terms, mass = rule.terms or nothing.terms, rule.mass or nothing.mass
+    stretch, along = rule.stretch or nothing.stretch, loss.along or nothing.along
     weight, step, update = rule.weight, rule.step, rule.update
-    value, slope, mean = loss.value, loss.slope, loss.mean
+    value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or nothing.couple
     observes, aligns = rule.observe is not None, rule.align is not None
-    miss = MISS[min(classes, 3) - 1]
+    parts, prepares = rule.part is not None, rule.prepare is not None
+    apart = prepares or (masses > 0 and aligns)  # observing is a pass of its own
+    coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
+    at_implicit = fields(Hyper).index("implicit") if implicit else 0
+    bounded = rule.kept_in is not None
+    gather = make_gather(rule, shape)
+    restrain = make_restrain(rule, shape)
+    miss = miss_of(shape)
     one = L == 1
 
     def learn(
@@ -130,75 +155,149 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     ) -> float:
         stored = len(indices)
         moves = np.zeros(L * n_move)
+        slopes = np.zeros(L)
+        gathered = np.zeros(L * gathers)
+        grown = np.zeros(L * masses)
         for i in range(len(y)):
             clock += 1.0
             start = i * indptr[0] if dense else indptr[i]
             stop = start + indptr[0] if dense else indptr[i + 1]
-            q = zero
+            q = zero_q
             margin = 0.0
             for k in range(L):
                 margins[i, k] = 0.0
+            gathered[:] = 0.0
+            if apart:
+                for n in range(start - bias, stop):
+                    j, x = entry(indices, values, n, start, bias, dense)
+                    if not dense and n + AHEAD < stored:
+                        prefetch(cells, indices[n + AHEAD] * width)
+                    if x == 0.0:
+                        continue
+                    at = j * width
+                    old = Shared(*load_shared(cells, at, 1))
+                    if observes:
+                        shared, dq = observe(old, x, clock, Hyper(*load_hyper(hyper, 0, 1)))
+                        q = add_q(q, dq)
+                        if shared != old:
+                            store_shared(cells, at, 1, shared)
+                            for k in range(L):
+                                if aligns:
+                                    h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                                    own = Own(*load_own(cells, at + n_shared + k, L))
+                                    whole = Totals(*load_totals(totals, k * n_totals, 1))
+                                    after = align(own, old, shared, whole, clock, h)
+                                    store_own(cells, at + n_shared + k, L, after)
+                                    if masses:
+                                        less = mass(own, old, whole, clock, h)
+                                        more = mass(after, shared, whole, clock, h)
+                                        grow(grown, k * masses, more, less)
+                for k in range(L):
+                    if prepares:
+                        h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                        whole = Totals(*load_totals(totals, k * n_totals, 1))
+                        store_totals(totals, k * n_totals, 1, prepare(q, whole, clock, h))
+                    if masses:
+                        gather(cells, totals, hyper, clock, k, grown, False)
             for n in range(start - bias, stop):
                 j, x = entry(indices, values, n, start, bias, dense)
-                if not dense and n + AHEAD < stored:
+                if not apart and not dense and n + AHEAD < stored:
                     prefetch(cells, indices[n + AHEAD] * width)
                 if x == 0.0:
                     continue
                 at = j * width
-                old = load_shared(Shared, cells, at, 1)
+                old = Shared(*load_shared(cells, at, 1))
                 shared = old
                 moved = False
-                if observes:
-                    shared, dq = observe(old, x, clock, load_hyper(Hyper, hyper, 0, 1))
-                    q = add(q, dq)
+                if observes and not apart:
+                    shared, dq = observe(old, x, clock, Hyper(*load_hyper(hyper, 0, 1)))
+                    q = add_q(q, dq)
                     moved = shared != old
                     if moved:
                         store_shared(cells, at, 1, shared)
                 for k in range(L):
-                    h = load_hyper(Hyper, hyper, k * n_hyper, 1)
-                    own = load_own(Own, cells, at + n_shared + k, L)
+                    h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                    own = Own(*load_own(cells, at + n_shared + k, L))
+                    whole = Totals(*load_totals(totals, k * n_totals, 1))
                     if aligns and moved:
-                        own = align(own, old, shared, h)
+                        own = align(own, old, shared, whole, clock, h)
                         store_own(cells, at + n_shared + k, L, own)
-                    whole = load_totals(Totals, totals, k * n_totals, 1)
-                    part = weight(own, shared, whole, clock, h) * x
-                    if one:  # a register instead of a cell: 2 ns a non-zero
-                        margin += part
+                    if parts:
+                        piece = part(own, shared, x, whole, clock, h)
                     else:
-                        margins[i, k] += part
+                        piece = weight(own, shared, whole, clock, h) * x
+                    if gathers:
+                        dr = terms(own, shared, x, whole, clock, h)
+                        r = add_r(load_r(gathered, k * gathers, 1), dr)
+                        store_r(gathered, k * gathers, 1, r)
+                    if one:  # a register instead of a cell: 2 ns a non-zero
+                        margin += piece
+                    else:
+                        margins[i, k] += piece
             if one:
                 margins[i, 0] = margin
             active = False
             row_loss = 0.0
+            if coupled:
+                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
             for k in range(L):
-                p, aim = margins[i, k], target(y[i], k, classes)
-                suffered = value(p, aim)
-                row_loss += suffered
-                row = Row(p, aim, importance[i], suffered, slope(p, aim), q)
-                h = load_hyper(Hyper, hyper, k * n_hyper, 1)
-                whole = load_totals(Totals, totals, k * n_totals, 1)
+                p, aim = margins[i, k], target(y[i], k, classes, L)
+                goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
+                if coupled:
+                    suffered, g = row_loss, slopes[k]
+                else:
+                    suffered, g = value(p, aim, goal), slope(p, aim, goal)
+                    row_loss += suffered
+                r = load_r(gathered, k * gathers, 1)
+                row = Row(p, aim, importance[i], suffered, g, q, r)
+                h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                whole = Totals(*load_totals(totals, k * n_totals, 1))
                 move, whole = step(row, whole, clock, h)
+                if implicit and move[0] != 0.0 and hyper[k * n_hyper + at_implicit] != 0.0:
+                    change = 0.0
+                    for n in range(start - bias, stop):
+                        j, x = entry(indices, values, n, start, bias, dense)
+                        if x == 0.0:
+                            continue
+                        shared = Shared(*load_shared(cells, j * width, 1))
+                        own = Own(*load_own(cells, j * width + n_shared + k, L))
+                        after = update(own, shared, x, move, clock, h)
+                        change += x * (
+                            weight(after, shared, whole, clock, h)
+                            - weight(own, shared, whole, clock, h)
+                        )
+                    if change != 0.0:
+                        move = stretch(move, along(p, aim, change, goal))
                 store_totals(totals, k * n_totals, 1, whole)
                 store_move(moves, k * n_move, 1, move)
                 active = active or move[0] != 0.0
             sums[0] += importance[i]
             sums[1] += importance[i] * row_loss
             sums[2] += importance[i] * miss(margins, i, y[i], mean)
-            if not active:
-                continue
-            for n in range(start - bias, stop):
-                j, x = entry(indices, values, n, start, bias, dense)
-                if x == 0.0:
-                    continue
-                at = j * width
-                shared = load_shared(Shared, cells, at, 1)
+            if active:
+                for n in range(start - bias, stop):
+                    j, x = entry(indices, values, n, start, bias, dense)
+                    if x == 0.0:
+                        continue
+                    at = j * width
+                    shared = Shared(*load_shared(cells, at, 1))
+                    for k in range(L):
+                        move = Move(*load_move(moves, k * n_move, 1))
+                        if move[0] != 0.0:
+                            h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                            own = Own(*load_own(cells, at + n_shared + k, L))
+                            after = update(own, shared, x, move, clock, h)
+                            store_own(cells, at + n_shared + k, L, after)
+                            if masses:
+                                whole = Totals(*load_totals(totals, k * n_totals, 1))
+                                more = mass(after, shared, whole, clock, h)
+                                grow(grown, k * masses, more, mass(own, shared, whole, clock, h))
+            if masses:
                 for k in range(L):
-                    move = load_move(Move, moves, k * n_move, 1)
-                    if move[0] != 0.0:
-                        h = load_hyper(Hyper, hyper, k * n_hyper, 1)
-                        own = load_own(Own, cells, at + n_shared + k, L)
-                        own = update(own, shared, x, move, clock, h)
-                        store_own(cells, at + n_shared + k, L, own)
+                    gather(cells, totals, hyper, clock, k, grown, True)
+            if bounded:
+                for k in range(L):
+                    restrain(cells, totals, hyper, clock, k)
         return clock
 
     return learn
@@ -207,12 +306,16 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s."""
     L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
-    n_shared, n_totals, n_hyper = len(rule.shared_slots), len(rule.total_slots), len(fields(Hyper))
-    load_own, load_shared = LOAD[len(rule.own_slots)], LOAD[n_shared]
-    load_totals, load_hyper = LOAD[n_totals], LOAD[n_hyper]
-    weight, value, mean = rule.weight, loss.value, loss.mean
-    miss = MISS[min(classes, 3) - 1]
+    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    n_rule, n_aim = len(fields(Hyper)), len(fields(Aim))
+    n_hyper = n_rule + n_aim
+    load_own, load_shared, load_totals = take(n_own), take(n_shared), take(len(fields(Totals)))
+    load_hyper, load_aim = take(n_rule), take(n_aim)
+    weight, part = rule.weight, rule.part or nothing.part
+    parts, coupled = rule.part is not None, loss.coupled
+    value, mean, couple = loss.value, loss.mean, loss.couple or nothing.couple
+    miss = miss_of(shape)
 
     def predict(
         cells: Any,
@@ -228,6 +331,7 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         margins: Any,
     ) -> None:
         clock += 1.0
+        slopes = np.zeros(L)
         for i in range(len(y)):
             start = i * indptr[0] if dense else indptr[i]
             stop = start + indptr[0] if dense else indptr[i + 1]
@@ -237,15 +341,22 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 j, x = entry(indices, values, n, start, bias, dense)
                 if x == 0.0:
                     continue
-                shared = load_shared(Shared, cells, j * width, 1)
+                shared = Shared(*load_shared(cells, j * width, 1))
                 for k in range(L):
-                    h = load_hyper(Hyper, hyper, k * n_hyper, 1)
-                    own = load_own(Own, cells, j * width + n_shared + k, L)
-                    whole = load_totals(Totals, totals, k * n_totals, 1)
-                    margins[i, k] += weight(own, shared, whole, clock, h) * x
+                    h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    whole = Totals(*load_totals(totals, k * n_totals, 1))
+                    if parts:
+                        margins[i, k] += part(own, shared, x, whole, clock, h)
+                    else:
+                        margins[i, k] += weight(own, shared, whole, clock, h) * x
             row_loss = 0.0
-            for k in range(L):
-                row_loss += value(margins[i, k], target(y[i], k, classes))
+            if coupled:
+                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
+            else:
+                for k in range(L):
+                    goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
+                    row_loss += value(margins[i, k], target(y[i], k, classes, L), goal)
             sums[0] += importance[i]
             sums[1] += importance[i] * row_loss
             sums[2] += importance[i] * miss(margins, i, y[i], mean)

@@ -2,11 +2,27 @@
 
 The engine walks the rows; a rule only says what happens to the numbers of a row or a coordinate::
 
-    observe(shared, x, clock, h) -> shared, q       before the prediction; q is summed over the row
-    align(own, old, new, h) -> own                  own slots carried to new shared ones
     weight(own, shared, totals, clock, h) -> w      the prediction is the sum of w * x
     step(row, totals, clock, h) -> move, totals     the row's numbers that update needs
     update(own, shared, x, move, clock, h) -> own
+
+and, where a rule needs them (absent, they cost nothing)::
+
+    begin(d, h) -> totals                           at the start, of d coordinates
+    observe(shared, x, clock, h) -> shared, q       before the prediction; q is summed over the row
+    align(own, old, new, totals, clock, h) -> own   own slots carried to new shared ones
+    prepare(q, totals, clock, h) -> totals          once a row, observed and not yet weighed
+    part(own, shared, x, totals, clock, h) -> p     summed instead of w * x, where that is not it
+    terms(own, shared, x, totals, clock, h) -> r    summed beside the prediction, into row.r
+    stretch(move, factor) -> move                   a step made longer or shorter: implicit steps
+
+Sums over all coordinates, seen or not (norms, partition functions)::
+
+    mass(own, shared, totals, clock, h) -> numbers  what a coordinate adds to the Coords totals
+    stale(totals, clock, h) -> bool                 must they be summed anew?
+    peak(own, shared, totals, clock, h) -> number   its maximum over all coordinates goes to rebase
+    rebase(totals, peak, clock, h) -> totals        before they are summed anew
+    refresh(own, shared, totals, clock, h) -> own   own slots that depend on totals
 
 ``clock`` is t, the number of the current row from 1, as a float. ``h`` holds the hyper-parameters.
 ``x`` is never 0, and ``update`` is called only where the move's first number is not 0: what is
@@ -15,7 +31,9 @@ only, so that compiled and uncompiled runs agree to the bit; all numbers are flo
 
 ``Own``, ``Shared`` and ``Totals`` are NamedTuples: a field is a slot, its default the start, its
 annotation how two states merge. Shared slots are moved by x and the clock alone and kept once for
-all learners side by side; own slots and totals are kept for each.
+all learners side by side; own slots and totals are kept for each. The Coords fields of ``Totals``
+come first and belong to the engine: it adds what ``mass`` says after a change less what it said
+before, and sums anew when a rule says ``stale``, when much has cancelled, and now and then.
 """
 
 from __future__ import annotations
@@ -31,6 +49,9 @@ from streamomd.errors import UsageError
 Sum = Annotated[float, "sum"]
 Mean = Annotated[float, "mean"]
 Max = Annotated[float, "max"]
+Min = Annotated[float, "min"]
+Coords = Annotated[float, "coords"]
+"""A total that is a sum over all coordinates: see ``mass``."""
 
 Functions = Callable[..., Any]
 
@@ -52,6 +73,7 @@ class Row(NamedTuple):
     loss: float
     slope: float
     q: Any
+    r: Any
 
 
 class Nothing(NamedTuple):
@@ -97,16 +119,126 @@ class Choice:
         return self.words[int(number)]
 
 
+@dataclass(frozen=True)
+class Between:
+    """A number between ``low`` and ``high``; ``closed``: or one of them. ``whole``: an integer."""
+
+    low: float
+    high: float
+    closed: bool = True
+    whole: bool = False
+
+    def parse(self, value: Any) -> float:
+        """The number, or ValueError saying what is expected."""
+        number = (
+            value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        )
+        inside = self.low < number < self.high
+        if self.closed:
+            inside = self.low <= number <= self.high
+        if inside and (not self.whole or number == int(number)):
+            return float(number)
+        what = "a whole number" if self.whole else "a number"
+        raise ValueError(f"expected {what} between {self.low:g} and {self.high:g}")
+
+    def show(self, number: float) -> Any:
+        """What is saved and printed."""
+        return int(number) if self.whole else number
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Yes or no."""
+
+    def parse(self, value: Any) -> float:
+        """1 or 0, or ValueError."""
+        if isinstance(value, bool):
+            return float(value)
+        raise ValueError("expected true or false")
+
+    def show(self, number: float) -> Any:
+        """What is saved and printed."""
+        return bool(number)
+
+
+Kind = Above | Between | Choice | Switch
 Positive = Annotated[float, Above(0.0)]
 NotNegative = Annotated[float, Above(0.0, closed=True)]
+YesNo = Annotated[float, Switch()]
+Lipschitz = Annotated[float, Above(0.0, closed=True)]
+"""A hyper-parameter of this kind is named L; 0 stands for the loss's own constant."""
+PROJECTED = 1_000_000
+MATRIX = 4096
+
+
+class Set(NamedTuple):
+    """A convex set that the weights are kept in, by one multiplier mu for all coordinates.
+
+    After each row, active or not, ``outside(totals, clock, h)`` is asked. If so, the engine finds
+    the mu >= 0 at which the sum of ``reach(own, shared, mu, totals, clock, h)`` over all
+    coordinates, falling in mu, is ``radius(h)``; else mu is 0. ``settle(totals, mu, h)`` is told
+    of mu either way; after ``project(own, shared, mu, totals, clock, h)``, where there is one,
+    has moved every coordinate's own slots, the Coords totals are summed anew.
+    """
+
+    outside: Functions
+    reach: Functions
+    radius: Functions
+    project: Functions | None = None
+    settle: Functions | None = None
+
+
+class Claim(NamedTuple):
+    """One statement of a paper about a finished run: ``measured`` is at most ``bound``."""
+
+    name: str
+    measured: float
+    bound: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a certificate may look at: one learner's run of one pass, and a comparator.
+
+    own, shared, totals: slots by name, (d,) arrays and floats. w: weights as the next row meets
+    them, (d,). h: hyper-parameters. rows: T. loss, mistakes: sums over the rows of loss and 0-1
+    error of what was predicted. u: comparator, (d,), made legal for the rule's set. loss_u: sum of
+    the loss of u. hinge_u: ``hinge_u(gamma)`` is the sum of [gamma - y <u, x>]_+ (classification).
+    square_u: sum of (y - <u, x>)^2. lipschitz: the loss's, or NaN. probe(function): sums
+    function(x, y, p) over the rows (x as (indices, values), p = <u, x>), by one more pass.
+    """
+
+    own: Mapping[str, Any]
+    shared: Mapping[str, Any]
+    totals: Mapping[str, float]
+    w: Any
+    h: Any
+    rows: int
+    loss: float
+    mistakes: float
+    u: Any
+    loss_u: float
+    hinge_u: Callable[[float], float]
+    square_u: float
+    lipschitz: float
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Rule:
     """A learner's description: names, slots, hyper-parameters and its functions.
 
-    ``sums`` counts the numbers ``observe`` gives to be summed over a row. ``losses`` names the
-    losses the paper proves it for, the first being its default; empty: all, by default logistic.
+    ``sums``, ``gathers`` count the numbers that ``observe`` and ``terms`` give to be summed over a
+    row. ``losses`` names the losses the paper proves it for, the first being its default; empty:
+    all, by default logistic. ``keeps``: "coordinates", or what else the engine keeps for it.
+    ``largest(params)``: most coordinates it is willing to have, None: any number.
+
+    ``certificate(run) -> claims``: the paper's bounds, or ValueError saying why not of these
+    parameters; None: ``uncertified`` says why. ``accounted``: the same rule with the slots its
+    certificate needs beside; taken when model.certificate is true. ``live(totals, clock, h)``: a
+    figure for the progress line, called ``live_name``. ``fit(u, run's slots and h) -> u``: a
+    comparator moved into the set.
     """
 
     name: str
@@ -121,10 +253,30 @@ class Rule:
     shared: type[tuple[float, ...]] = Nothing
     totals: type[tuple[float, ...]] = Nothing
     sums: int = 0
+    gathers: int = 0
+    begin: Functions | None = None
     observe: Functions | None = None
     align: Functions | None = None
+    prepare: Functions | None = None
+    part: Functions | None = None
+    terms: Functions | None = None
+    stretch: Functions | None = None
+    mass: Functions | None = None
+    stale: Functions | None = None
+    peak: Functions | None = None
+    rebase: Functions | None = None
+    refresh: Functions | None = None
+    kept_in: Set | None = None
+    keeps: str = "coordinates"
+    largest: Callable[[Mapping[str, Any]], int | None] | None = None
     losses: tuple[str, ...] = ()
     modes: tuple[str, ...] = field(default=("exact",))
+    certificate: Callable[[Run], list[Claim]] | None = None
+    uncertified: str = "no paper proves a bound for it"
+    accounted: Rule | None = None
+    fit: Functions | None = None
+    live: Functions | None = None
+    live_name: str = ""
 
     @cached_property
     def own_slots(self) -> tuple[Slot, ...]:
@@ -138,8 +290,25 @@ class Rule:
 
     @cached_property
     def total_slots(self) -> tuple[Slot, ...]:
-        """Numbers kept once a learner."""
-        return _slots(self.totals)
+        """Numbers kept once a learner; for each sum over coordinates also the engine's own."""
+        slots = _slots(self.totals)
+        sums = [slot for slot in slots if slot.merge == "coords"]
+        return (*slots, *(Slot(f"top.{slot.name}", 0.0, "coords") for slot in sums))
+
+    @cached_property
+    def masses(self) -> int:
+        """How many totals are sums over all coordinates; they come first."""
+        return sum(slot.merge == "coords" for slot in _slots(self.totals))
+
+    @cached_property
+    def needs_lipschitz(self) -> bool:
+        """Whether it has a parameter L, the loss's Lipschitz constant."""
+        return "L" in fields(self.hyper)
+
+    @cached_property
+    def implicit(self) -> bool:
+        """Whether it has the parameter ``implicit``."""
+        return "implicit" in fields(self.hyper)
 
     def parse_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Hyper-parameters made legal, defaults filled in, as saved in a job.
@@ -165,7 +334,12 @@ class Rule:
         kinds, _ = self._hyper_fields()
         return tuple(kinds[name].parse(params[name]) for name in kinds)
 
-    def _hyper_fields(self) -> tuple[dict[str, Above | Choice], dict[str, float]]:
+    def hyper_of(self, params: Mapping[str, Any]) -> Any:
+        """Parsed hyper-parameters as the NamedTuple that the rule's functions read."""
+        make: Callable[..., Any] = self.hyper
+        return make(*self.hyper_numbers(params))
+
+    def _hyper_fields(self) -> tuple[dict[str, Kind], dict[str, float]]:
         hints = get_type_hints(self.hyper, include_extras=True)
         kinds = {name: hint.__metadata__[0] for name, hint in hints.items()}
         return kinds, self.hyper._field_defaults  # type: ignore[attr-defined]

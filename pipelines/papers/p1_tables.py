@@ -1,0 +1,252 @@
+"""P1, tables 1 to 3 (Ross, Mineiro & Langford 2013): NAG and sNAG against AG, raw and pre-scaled.
+
+For each data set and learner the step size eta is searched for the least progressive 0-1 error,
+as the paper does: first a grid of three a decade, then ten a decade about its best.
+
+    python pipelines/papers/p1_tables.py
+    python pipelines/papers/p1_tables.py --shuffle 1 --passes 1 --sets bank,census
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import sets
+from common import Rows, Section, arguments, dense, error, learn, missing, read, scaled, shuffled
+
+GRIDS = {"nag": (1e-3, 1e2), "snag": (1e-3, 1e2), "adagrad": (1e-8, 1e2)}
+NAMES = {"nag": "NAG", "snag": "sNAG", "adagrad": "AG"}
+FOLDERS = {"bank": "bank-marketing", "census": "census-income-kdd", "covertype": "covertype"}
+MAKERS = {"bank": sets.bank, "census": sets.census, "covertype": sets.covertype}
+RUNS = ["raw nag", "raw adagrad", "max nag", "max adagrad", "raw snag", "rms snag", "rms adagrad"]
+# Tables 1, 2 and 3: rows, features, least and largest scale; then eta and error of each of RUNS.
+PAPER_SIZE = {
+    "bank": (45_212, 7, 31, 102_127),
+    "census": (199_523, 13, 2, 99_999),
+    "covertype": (581_012, 54, 1, 7_173),
+}
+PAPER = {
+    "bank": [
+        (0.55, 0.098), (5.5e-5, 0.109), (0.55, 0.099), (0.061, 0.099),
+        (0.3, 0.098), (0.3, 0.098), (0.033, 0.097),
+    ],
+    "census": [
+        (0.2, 0.050), (1.2e-6, 0.054), (0.25, 0.050), (8.3e-3, 0.051),
+        (0.11, 0.050), (0.11, 0.050), (1.6e-3, 0.048),
+    ],
+    "covertype": [
+        (1.5, 0.27), (5.6e-7, 0.32), (1.5, 0.27), (0.2, 0.27),
+        (2.2, 0.28), (2.7, 0.28), (0.04, 0.28),
+    ],
+}  # fmt: skip
+# Best eta of all six sets, of each of RUNS that figure 3 shows.
+PAPER_RANGE = {
+    "raw nag": (0.2, 9.0),
+    "max nag": (0.25, 9.0),
+    "raw adagrad": (5.5e-7, 0.022),
+    "max adagrad": (8.3e-3, 16.4),
+}
+SAME_OF = 45_000
+SAME = 3
+
+
+class Search(NamedTuple):
+    """Progressive error by eta, and the best."""
+
+    errors: Mapping[float, float]
+    eta: float
+    error: float
+
+    @property
+    def near(self) -> tuple[float, float]:
+        """Least and largest eta tried with an error at most 0.001 above the best, in one run."""
+        etas = sorted(self.errors)
+        at = low = high = etas.index(self.eta)
+        bound = self.error + 0.001
+        while low and self.errors[etas[low - 1]] <= bound:
+            low -= 1
+        while high + 1 < len(etas) and self.errors[etas[high + 1]] <= bound:
+            high += 1
+        assert low <= at <= high
+        return etas[low], etas[high]
+
+
+def search(run: Callable[[float], float], low: float, high: float) -> Search:
+    """The eta of least error: on a coarse grid, then a fine one about its best."""
+    decades = np.log10([low, high])
+    coarse = 10.0 ** np.linspace(*decades, round(3 * float(np.diff(decades)[0])) + 1)
+    errors = {float(eta): run(float(eta)) for eta in coarse}
+    best = min(errors, key=errors.__getitem__)
+    for step in range(-3, 4):
+        eta = best * 10.0 ** (step / 10.0)
+        if step:
+            errors[eta] = run(eta)
+    best = min(errors, key=errors.__getitem__)
+    return Search(errors, best, errors[best])
+
+
+def versions(rows: Rows) -> dict[str, np.ndarray]:
+    """Each version's divisors: none; the largest absolute value; the root mean square."""
+    x = dense(rows)
+    most, rms = np.abs(x).max(axis=0), np.sqrt(np.square(x, dtype=np.float64).mean(axis=0))
+    return {
+        "raw": np.ones(x.shape[1]),
+        "max": np.where(most > 0, most, 1.0),
+        "rms": np.where(rms > 0, rms, 1.0),
+    }
+
+
+def searched(rows: Rows, loss: str, passes: int) -> dict[str, Search]:
+    """Every run of RUNS on one data set."""
+    found = {}
+    for version, scale in versions(rows).items():
+        changed = scaled(rows, scale)
+        for name in RUNS:
+            kind, rule = name.split()
+            if kind == version:
+                found[name] = search(_runner(changed, rule, loss, passes), *GRIDS[rule])
+                best = found[name]
+                print(f"  {name}: eta {best.eta:.3g}, error {best.error:.4f}", flush=True)
+    return found
+
+
+def _runner(rows: Rows, rule: str, loss: str, passes: int) -> Callable[[float], float]:
+    return lambda eta: error(learn(rows, rule, loss, {"eta": eta}, passes))
+
+
+def tell(
+    section: Section, rows: Mapping[str, Rows], found: Mapping[str, Any], *, tiny: bool
+) -> None:
+    """The three tables and the checks."""
+    section.say("Table 1. Scales: the least and the largest of the columns' largest absolute value.")
+    heads = ["set", "rows", "paper", "features", "paper", "scales", "paper"]
+    lines = []
+    for name, some in rows.items():
+        most = np.abs(dense(some)).max(axis=0)
+        size, features, low, high = PAPER_SIZE.get(name, (None, None, None, None))
+        ours = f"{most[most > 0].min():g} … {most.max():g}"
+        told = f"{low} … {high}" if low else None
+        lines.append((name, len(some), size, len(most), features, ours, told))
+    section.table(heads, lines)
+    for number, learner, version in ((2, "nag", "max"), (3, "snag", "rms")):
+        scaling = {"max": "divided by the largest absolute value", "rms": "by the root mean square"}
+        section.say(f"Table {number}. Second line of a set: every column {scaling[version]}.")
+        heads = ["set", "learner", "eta", "paper", "error", "paper", "eta within 0.001"]
+        section.table(heads, _lines(found, learner, version))
+    _checks(section, rows, found, tiny=tiny)
+
+
+def _lines(found: Mapping[str, Any], learner: str, version: str) -> list[tuple[Any, ...]]:
+    lines = []
+    for name, runs in found.items():
+        for kind in ("raw", version):
+            for rule in (learner, "adagrad"):
+                run: Search = runs[f"{kind} {rule}"]
+                theirs = dict(zip(RUNS, PAPER.get(name, []), strict=False))
+                eta, wrong = theirs.get(f"{kind} {rule}", (None, None))
+                near = "{:.2g} … {:.2g}".format(*run.near)
+                title = name if kind == "raw" else f"{name}, {kind}"
+                lines.append((title, NAMES[rule], run.eta, eta, run.error, wrong, near))
+    return lines
+
+
+def _checks(
+    section: Section, rows: Mapping[str, Rows], found: Mapping[str, Any], *, tiny: bool
+) -> None:
+    for name, runs in found.items():
+        nag, ag, most = (runs[run] for run in ("raw nag", "raw adagrad", "max nag"))
+        text = f"{name}: NAG's best error {nag.error:.4f} is at most AG's {ag.error:.4f}, raw units"
+        section.check(text, nag.error <= ag.error)
+        both = nag.errors.keys() & most.errors.keys()
+        apart = max(abs(nag.errors[eta] - most.errors[eta]) for eta in both)
+        bound = max(1.0, SAME * len(rows[name]) / SAME_OF)
+        mistakes = round(apart * len(rows[name]))
+        text = f"{name}: NAG, raw and divided by the maximum, differ by {mistakes} mistakes at most"
+        section.check(f"{text} at any eta, of {bound:.0f} allowed", mistakes <= bound)
+    spans = {}
+    for run in PAPER_RANGE:
+        best = [runs[run].eta for runs in found.values()]
+        spans[run] = (min(best), max(best))
+    text = "NAG's best eta is within two orders of magnitude over all sets"
+    section.check(text, spans["raw nag"][1] <= 100 * spans["raw nag"][0], ours=not tiny)
+    section.say("")
+    section.say("Figure 3: the range of best eta over the sets (the paper's: over its six).")
+    lines = [
+        (f"{NAMES[run.split()[1]]}, {run.split()[0]}", *span, span[1] / span[0], *PAPER_RANGE[run])
+        for run, span in spans.items()
+    ]
+    section.table(["learner", "from", "to", "ratio", "paper, from", "to"], lines)
+
+
+def draw(found: Mapping[str, Any]) -> Callable[[Any], None]:
+    """Error against eta, a panel for each set."""
+
+    def on(figure: Any) -> None:
+        panels = figure.subplots(1, len(found), squeeze=False)[0]
+        for axes, (name, runs) in zip(panels, found.items(), strict=True):
+            for run, line in zip(RUNS, ("-", "-", ":", ":", "-", ":", "--"), strict=True):
+                kind, rule = run.split()
+                if kind != "rms" and rule != "snag":
+                    points = sorted(runs[run].errors.items())
+                    axes.semilogx(*zip(*points, strict=True), line, label=f"{NAMES[rule]}, {kind}")
+            best = min(run.error for run in runs.values())
+            axes.set(title=name, xlabel="eta", ylim=(0.9 * best, 2.5 * best))
+        panels[0].set_ylabel("progressive 0-1 error")
+        panels[0].legend()
+
+    return on
+
+
+def load(data: Path, out: Path, names: list[str], *, tiny: bool) -> dict[str, Rows]:
+    """The sets that are there."""
+    if tiny:
+        scales = (1e-3, 1.0, 30.0, 1e5)
+        return {
+            name: read(sets.shards(out, f"tiny-{name}", _tiny(scales, classes)))
+            for name, classes in (("two", 2), ("three", 3))
+        }
+    there = [name for name in names if (data / FOLDERS[name]).is_dir()]
+    return {name: read(sets.shards(out, name, lambda n=name: MAKERS[n](data))) for name in there}
+
+
+def _tiny(scales: tuple[float, ...], classes: int) -> Callable[[], Any]:
+    return lambda: sets.made_up(500, scales, classes)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run; 1 if a check failed."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--sets", default=",".join(FOLDERS), help="which of them (default: all)")
+    parser.add_argument("--loss", default="logistic", help="what is learned with")
+    parser.add_argument("--passes", type=int, default=1, help="passes over the rows")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="rows in another order")
+    chosen = parser.parse_args(argv)
+    order = "the file's order" if chosen.shuffle is None else f"shuffled by seed {chosen.shuffle}"
+    name = "p1_tables" if chosen.shuffle is None else "p1_tables_shuffled"
+    section = Section(chosen.out, name, f"P1, tables 1 to 3: NAG, sNAG and AG; rows in {order}")
+    names = chosen.sets.split(",")
+    if not chosen.tiny:
+        missing(section, [FOLDERS[name] for name in names], chosen.data)
+        section.say("CT Slice, MSD and Shuttle are not among our data sets.")
+    rows = load(chosen.data, chosen.out, names, tiny=chosen.tiny)
+    if not rows:
+        return section.close()
+    if chosen.shuffle is not None:
+        rows = {name: shuffled(some, chosen.shuffle) for name, some in rows.items()}
+    found = {}
+    for name, some in rows.items():
+        print(f"{name}: {len(some):,} rows")
+        found[name] = searched(some, chosen.loss, chosen.passes)
+    passes = "one pass" if chosen.passes == 1 else f"{chosen.passes} passes"
+    section.say(f"Learned with {chosen.loss} loss in {passes}; the error is the progressive 0-1 one.")
+    tell(section, rows, found, tiny=chosen.tiny)
+    section.picture(draw(found), (4.5 * len(found), 4))
+    return section.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What stands for a rule's function that is not there. Most are never called: the loops fold them
+away, but compiled code must have something to name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def observe(shared: Any, x: float, clock: float, h: Any) -> Any:
+    return shared, ()
+
+
+def align(own: Any, old: Any, new: Any, totals: Any, clock: float, h: Any) -> Any:
+    return own
+
+
+def prepare(q: Any, totals: Any, clock: float, h: Any) -> Any:
+    return totals
+
+
+def part(own: Any, shared: Any, x: float, totals: Any, clock: float, h: Any) -> float:
+    return 0.0
+
+
+def terms(own: Any, shared: Any, x: float, totals: Any, clock: float, h: Any) -> Any:
+    return ()
+
+
+def mass(own: Any, shared: Any, totals: Any, clock: float, h: Any) -> Any:
+    return ()
+
+
+def stale(totals: Any, clock: float, h: Any) -> bool:
+    return False
+
+
+def peak(own: Any, shared: Any, totals: Any, clock: float, h: Any) -> float:
+    return 0.0
+
+
+def rebase(totals: Any, peak: float, clock: float, h: Any) -> Any:
+    return totals
+
+
+def refresh(own: Any, shared: Any, totals: Any, clock: float, h: Any) -> Any:
+    return own
+
+
+def outside(totals: Any, clock: float, h: Any) -> bool:
+    return False
+
+
+def reach(own: Any, shared: Any, mu: float, totals: Any, clock: float, h: Any) -> float:
+    return 0.0
+
+
+def radius(h: Any) -> float:
+    return 0.0
+
+
+def project(own: Any, shared: Any, mu: float, totals: Any, clock: float, h: Any) -> Any:
+    return own
+
+
+def settle(totals: Any, mu: float, h: Any) -> Any:
+    return totals
+
+
+def stretch(move: Any, factor: float) -> Any:
+    return move
+
+
+def along(margin: float, y: float, change: float, p: Any) -> float:
+    return 1.0
+
+
+def couple(margins: Any, i: int, y: int, slopes: Any) -> float:
+    return 0.0

@@ -1,0 +1,27 @@
+"""Rules that need the loss's Lipschitz constant get it here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamomd.errors import UsageError
+from streamomd.losses.contract import Loss
+from streamomd.rules.contract import Rule
+
+
+def with_lipschitz(
+    rule: Rule, loss: Loss, params: Mapping[str, Any], loss_params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The rule's parameters, L = 0 replaced by the loss's constant.
+
+    Raises UsageError if the rule needs one and the loss has none.
+    """
+    if not rule.needs_lipschitz or params["L"] != 0.0:
+        return dict(params)
+    if loss.lipschitz is None:
+        raise UsageError(
+            f"rule {rule.name!r} needs a bound on the slope of the loss, and {loss.name!r} has "
+            "none: give one (--set L=…), larger than any slope the run will meet"
+        )
+    return {**params, "L": float(loss.lipschitz(loss.numbers(loss_params)))}

@@ -1,0 +1,80 @@
+"""Log loss, ln(1 + exp(-y p)), stable in both tails."""
+
+from __future__ import annotations
+
+import math
+
+from streamomd.losses.contract import Loss
+
+
+def sigmoid(margin: float) -> float:
+    """1 / (1 + exp(-margin)), without overflow on either side.
+
+    >>> sigmoid(0.0), sigmoid(-800.0), sigmoid(800.0)
+    (0.5, 0.0, 1.0)
+    """
+    if margin >= 0.0:
+        return 1.0 / (1.0 + math.exp(-margin))
+    e = math.exp(margin)
+    return e / (1.0 + e)
+
+
+def value(margin: float, y: float, p: object) -> float:
+    """ln(1 + exp(-y margin)).
+
+    >>> value(-700.0, 1.0, ()), value(700.0, 1.0, ()) > 0.0
+    (700.0, True)
+    """
+    z = y * margin
+    if z > 0.0:
+        return math.log1p(math.exp(-z))
+    return math.log1p(math.exp(z)) - z
+
+
+def slope(margin: float, y: float, p: object) -> float:
+    z = y * margin
+    if z > 0.0:
+        e = math.exp(-z)
+        return -y * (e / (1.0 + e))
+    return -y / (1.0 + math.exp(z))
+
+
+def along(margin: float, y: float, change: float, p: object) -> float:
+    """The flow dz/ds = R / (1 + e^z) of z = y m ends at z + u, where u + e^z (e^u - 1) = R.
+
+    The left side is convex and rises in u: Newton's steps from an upper bound fall onto the root.
+    """
+    z = y * margin
+    if z > 30.0:
+        return 1.0  # the slope hardly changes: u = R / (1 + e^z) to the last digit
+    e = math.exp(z)
+    if e == 0.0:
+        e = 5e-324
+    whole = abs(change)
+    rate = whole * (1.0 + e)
+    u = min(whole, math.log1p(rate / e) if rate / e < 1e300 else math.log(rate) - z)
+    for _ in range(100):
+        grown = e * math.exp(u) if u + z < 700.0 else 1e300
+        lower = u - (u + e * math.expm1(u) - rate) / (1.0 + grown) if u < 700.0 else u - 1.0
+        if not lower < u:
+            break
+        u = lower
+    return min(1.0, max(0.0, u / whole))
+
+
+def lipschitz(p: object) -> float:
+    return 1.0
+
+
+LOSS = Loss(
+    name="logistic",
+    title="log loss; classification with probabilities",
+    value=value,
+    slope=slope,
+    along=along,
+    mean=sigmoid,
+    classifies=True,
+    probabilistic=True,
+    lipschitz=lipschitz,
+    aliases=("log_loss", "log"),
+)

@@ -1,0 +1,33 @@
+"""Half the squared difference, (y - p)^2 / 2."""
+
+from __future__ import annotations
+
+import math
+
+from streamomd.losses.contract import Loss
+
+
+def value(margin: float, y: float, p: object) -> float:
+    r = margin - y
+    return 0.5 * r * r
+
+
+def slope(margin: float, y: float, p: object) -> float:
+    return margin - y
+
+
+def along(margin: float, y: float, change: float, p: object) -> float:
+    """The flow dm/ds = -R (m - y) ends at (1 - exp(-R)) of the way to y."""
+    rate = change / (y - margin)
+    return -math.expm1(-rate) / rate if rate > 0.0 else 1.0
+
+
+LOSS = Loss(
+    name="square",
+    title="half the squared difference; regression to the mean",
+    value=value,
+    slope=slope,
+    along=along,
+    classifies=False,
+    aliases=("squared_error",),
+)
