@@ -1,7 +1,8 @@
 """State: every number a model is made of. Data only; the engine moves it.
 
 A coordinate's cells lie side by side, ``[shared slots | own slot 0 of each learner | slot 1 …]``,
-padded so that no coordinate straddles a cache line it could avoid.
+padded so that no coordinate straddles a cache line it could avoid. What a rule keeps beside them
+(``Rule.keeps``) is an array of float64 with a row for each learner and coordinate.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ CACHE_LINE = 64
 CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out, then the bytes
 
 Arrays = dict[str, NDArray[Any]]
+
+MATRICES = {"coordinates": 0, "matrix": 1, "root": 2}
+"""How many square matrices of all coordinates each kind of ``Rule.keeps`` has, for each learner."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,19 @@ class Layout:
         return 1 << (self.used - 1).bit_length()
 
     @property
+    def matrix(self) -> tuple[int, int, int]:
+        """Shape of what is kept beside the cells: (learners, coordinates, numbers of each)."""
+        return self.learners, self.size, MATRICES[self.rule.keeps] * self.size
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a coordinate."""
+        return self.width * np.dtype(self.dtype).itemsize + self.learners * self.matrix[2] * 8
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of all cells."""
-        return self.size * self.width * np.dtype(self.dtype).itemsize
+        """Bytes of all coordinates."""
+        return self.size * self.row_bytes
 
     def columns(self) -> Iterator[tuple[Slot, slice]]:
         """Each slot with its cells of a coordinate."""
@@ -65,7 +79,7 @@ class State:
     """Slots, totals and clock of a model.
 
     cells: (size * width,) of the layout's dtype, 64-byte aligned. totals: float64 (learners, n).
-    clock: rows seen.
+    clock: rows seen. extra: empty, or {"matrix": float64 of shape ``layout.matrix``}.
     """
 
     layout: Layout
@@ -79,13 +93,17 @@ class State:
         """Every slot and total at its start. Raises TooLargeError naming the GiB asked for."""
         try:
             cells = _aligned(layout.size * layout.width, layout.dtype)
+            extra = _start_extra(layout)
         except MemoryError:
+            remedy = 'take model.dtype = "float32"'
+            if MATRICES[layout.rule.keeps]:
+                remedy = "choose a rule that keeps no matrix (the _diag ones)"
             raise TooLargeError(
                 f"{layout.size:,} coordinates of {layout.rule.name} need "
-                f"{layout.nbytes / 2**30:.1f} GiB, more than can be had: lower data.bits, or take "
-                'model.dtype = "float32"'
+                f"{layout.nbytes / 2**30:.1f} GiB, more than can be had: lower data.bits, or "
+                f"{remedy}"
             ) from None
-        state = cls(layout, cells, _start_totals(layout))
+        state = cls(layout, cells, _start_totals(layout), extra=extra)
         for slot, cells_of_slot in layout.columns():
             if slot.start:
                 state.table[:, cells_of_slot] = slot.start
@@ -99,7 +117,7 @@ class State:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.cells.nbytes + self.totals.nbytes
+        return sum(array.nbytes for array in (self.cells, self.totals, *self.extra.values()))
 
     def slot(self, name: str) -> NDArray[Any]:
         """A view of one slot: (size,) if shared, (size, learners) if own. KeyError if unknown."""
@@ -115,6 +133,8 @@ class State:
             arrays = {
                 f"slot.{slot.name}": self._copy(low, high, at) for slot, at in self._columns()
             }
+            for name, array in self.extra.items():
+                arrays[f"extra.{name}"] = array[:, low:high]
             if low == 0:
                 arrays["totals"] = self.totals
                 arrays["clock"] = np.array([self.clock], dtype=np.int64)
@@ -124,6 +144,8 @@ class State:
         """Take back what ``parts`` gave."""
         for slot, columns in self._columns():
             self.table[low:high, columns] = arrays[f"slot.{slot.name}"]
+        for name, array in self.extra.items():
+            array[:, low:high] = arrays[f"extra.{name}"]
         if low == 0:
             self.totals[...] = arrays["totals"]
             self.clock = int(arrays["clock"][0])
@@ -142,7 +164,7 @@ class State:
         return np.ascontiguousarray(self.table[low:high, columns])
 
     def _ranges(self) -> Iterator[tuple[int, int]]:
-        rows = max(1, CHUNK_BYTES // (self.layout.width * self.cells.itemsize))
+        rows = max(1, CHUNK_BYTES // self.layout.row_bytes)
         for low in range(0, self.layout.size, rows):
             yield low, min(low + rows, self.layout.size)
 
@@ -150,6 +172,17 @@ class State:
 def _start_totals(layout: Layout) -> NDArray[np.float64]:
     starts = [slot.start for slot in layout.rule.total_slots]
     return np.tile(np.array(starts, dtype=np.float64), (layout.learners, 1))
+
+
+def _start_extra(layout: Layout) -> dict[str, NDArray[np.float64]]:
+    """A matrix starts as the identity; roots as 0."""
+    learners, size, columns = layout.matrix
+    if not columns:
+        return {}
+    matrix = np.zeros((learners, size, columns))
+    if layout.rule.keeps == "matrix":
+        matrix[:, np.arange(size), np.arange(size)] = 1.0
+    return {"matrix": matrix}
 
 
 def _aligned(count: int, dtype: str) -> NDArray[Any]:

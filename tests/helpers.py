@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
@@ -23,6 +24,23 @@ def pairs() -> Iterator[tuple[str, str]]:
     for rule in all_rules().values():
         for loss in rule.losses or all_losses():
             yield rule.name, loss
+
+
+def some_pairs() -> Iterator[tuple[str, str]]:
+    """Every rule with its first loss, and every loss with NAG: what a quick run compiles."""
+    for rule in all_rules().values():
+        yield rule.name, (rule.losses or ("logistic",))[0]
+    for loss in all_losses():
+        if loss != "logistic":
+            yield "nag", loss
+
+
+def marked_pairs() -> list[Any]:
+    """Every pair; those that are not among ``some_pairs`` are for the long run."""
+    quick = set(some_pairs())
+    return [
+        pytest.param(*pair, marks=() if pair in quick else pytest.mark.slow) for pair in pairs()
+    ]
 
 
 def sparse(X: Any, y: Any, weight: Any = None, *, bias: bool = False) -> SparseBatch:

@@ -9,9 +9,11 @@ nothing; 0/0 = 0; g is importance times the loss's slope, so g * x is the paper'
 
 from __future__ import annotations
 
+import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +21,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 NAN = math.nan
-LOSSES = ("square", "absolute", "hinge", "logistic")
+LOSSES = (
+    "square", "absolute", "huber", "epsilon_insensitive", "pinball", "hinge", "gamma_hinge",
+    "squared_hinge", "logistic", "poisson", "softmax",
+)  # fmt: skip
+REGRESSION = ("square", "absolute", "huber", "epsilon_insensitive", "pinball", "poisson")
 KINDS = ("dense", "sparse", "scales", "zeros", "repeats", "unseen", "weights")
 TARGETS = ("binary", "classes", "real")
 
@@ -55,20 +61,43 @@ class Seen(NamedTuple):
 
 
 def value_and_slope(loss: str, p: float, y: float) -> tuple[float, float]:
-    """The loss of margin p and its derivative by p; at a kink the slope is 0."""
-    m = y * p
+    """The loss of margin p and its derivative by p; at a kink the slope is 0.
+
+    Thresholds are the defaults: Huber 1, epsilon 0.1, tau 1/2, gamma 1.
+    """
+    m, r = y * p, p - y
     match loss:
         case "square":  # (y - p)^2 / 2
-            return (y - p) ** 2 / 2.0, p - y
+            return r**2 / 2.0, r
         case "absolute":  # |y - p|
-            return abs(y - p), float(np.sign(p - y))
-        case "hinge":  # [1 - y p]_+
+            return abs(r), float(np.sign(r))
+        case "huber":  # r^2 / 2 up to |r| = 1, |r| - 1/2 beyond
+            return (r**2 / 2.0, r) if abs(r) <= 1.0 else (abs(r) - 0.5, float(np.sign(r)))
+        case "epsilon_insensitive":  # [|y - p| - 0.1]_+
+            return (0.0, 0.0) if abs(r) <= 0.1 else (abs(r) - 0.1, float(np.sign(r)))
+        case "pinball":  # tau (y - p) above, (1 - tau) (p - y) below, tau = 1/2
+            return abs(r) / 2.0, float(np.sign(r)) / 2.0
+        case "hinge" | "gamma_hinge":  # [1 - y p]_+
             return max(0.0, 1.0 - m), -y if m < 1.0 else 0.0
+        case "squared_hinge":  # [1 - y p]_+^2 / 2
+            return max(0.0, 1.0 - m) ** 2 / 2.0, -y * max(0.0, 1.0 - m)
         case "logistic" if m > 0.0:  # ln(1 + e^-m), slope -y / (1 + e^m), times e^-m / e^-m
             return math.log1p(math.exp(-m)), -y * math.exp(-m) / (1.0 + math.exp(-m))
         case "logistic":  # the same, with ln(1 + e^-m) = -m + ln(1 + e^m)
             return -m + math.log1p(math.exp(m)), -y / (1.0 + math.exp(m))
+        case "poisson":  # e^p - y p
+            e = math.exp(p) if p < 709.0 else math.inf
+            return e - m, e - y
     raise ValueError(f"expected a loss of {LOSSES}, got {loss!r}")
+
+
+def softmax(margins: list[float], y: int) -> list[tuple[float, float]]:
+    """ln(sum exp p_k) - p_y, and its derivative by each margin: share of k, less 1 for y."""
+    whole = float(np.logaddexp.reduce(margins))
+    value = whole - margins[y]
+    shares = [math.exp(p - whole) for p in margins]
+    others = math.fsum(share for k, share in enumerate(shares) if k != y)  # 1 - p_y cancels
+    return [(value, -others if k == y else share) for k, share in enumerate(shares)]
 
 
 def slope_kink(loss: str, seen: Seen) -> float:
@@ -78,7 +107,11 @@ def slope_kink(loss: str, seen: Seen) -> float:
     """
     if seen.scale == 0.0:
         return math.inf
-    distance = {"absolute": abs(seen.y - seen.p), "hinge": abs(1.0 - seen.y * seen.p)}
+    off, gap = abs(seen.y - seen.p), abs(1.0 - seen.y * seen.p)
+    distance = {
+        "absolute": off, "pinball": off, "epsilon_insensitive": abs(off - 0.1),
+        "hinge": gap, "gamma_hinge": gap,
+    }  # fmt: skip
     return distance.get(loss, math.inf) / max(1.0, seen.scale)
 
 
@@ -116,6 +149,11 @@ class Learner(ABC):
     def weights(self, t: int) -> Floats:
         """The weights of round t."""
         return self.w
+
+    def predict(self, t: int, x: Floats) -> tuple[float, float]:
+        """The prediction of round t, and the sum of its terms' sizes."""
+        products = self.weights(t) * x
+        return math.fsum(products), math.fsum(np.abs(products))
 
     @abstractmethod
     def learn(self, seen: Seen) -> None:
@@ -258,10 +296,37 @@ class PA1(Perceptron):
         return math.inf
 
 
-GRADIENT: dict[str, Callable[..., Learner]]
-GRADIENT = {"ng": NG, "nag": NAG, "snag": SNAG, "adagrad": AdaGrad, "ogd": OGD, "da": DA}
-LEARNERS = {**GRADIENT, "perceptron": Perceptron, "pa1": PA1}
-LOSSES_OF = {rule: LOSSES if rule in GRADIENT else ("hinge",) for rule in LEARNERS}
+LEARNERS: dict[str, Callable[..., Learner]] = {
+    "ng": NG, "nag": NAG, "snag": SNAG, "adagrad": AdaGrad, "ogd": OGD, "da": DA,
+    "perceptron": Perceptron, "pa1": PA1,
+}  # fmt: skip
+LOSSES_OF = {"perceptron": ("hinge",), "pa1": ("hinge",)}
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "ng": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
+    "ogd": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
+    "da": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
+    "adagrad": [{}, {"eta": 0.3, "delta": 0.7}],
+    "nag": [{}, {"eta": 0.2}],
+    "snag": [{}, {"eta": 0.2}],
+    "perceptron": [{}, {"C": 0.05}],
+    "pa1": [{}, {"C": 0.05}],
+}
+DERIVED: dict[str, tuple[str, ...]] = {}
+
+
+def family(name: str) -> None:
+    """Take in the oracles of another file."""
+    found = importlib.import_module(name)
+    LEARNERS.update(found.LEARNERS)
+    LOSSES_OF.update(found.LOSSES_OF)
+    VARIANTS.update(found.VARIANTS)
+    DERIVED.update(found.DERIVED)
+
+
+def families() -> None:
+    """Take in every file of oracles beside this one."""
+    for file in sorted(Path(__file__).parent.glob("oracles_*.py")):
+        family(file.stem)
 
 
 def run(
@@ -271,43 +336,50 @@ def run(
 
     X: (n, d), 0 where a feature is absent. y: (n,), -1 or +1, any number in regression, and with
     more than two classes the index 0 ... classes - 1 (learner k then sees +1 for k, else -1).
-    h: (n,), importance. params: the rule's own (eta, schedule, delta, C), by name.
+    Softmax has a learner for each of two classes as well. h: (n,), importance. params: the rule's
+    own (eta, schedule, delta, C), by name.
     """
-    if loss not in LOSSES_OF[rule]:
+    if loss not in LOSSES_OF.get(rule, LOSSES):
         raise ValueError(f"{rule} goes with {LOSSES_OF[rule]}, got {loss!r}")
-    targets = [y] if classes <= 2 else [np.where(y == k, 1.0, -1.0) for k in range(classes)]
-    traces = [run_one(rule, loss, X, target, h, params) for target in targets]
-    margins, scale, slots, totals, losses, kinks = zip(*traces, strict=True)
+    count = classes if classes > 2 or loss == "softmax" else 1
+    learners = [LEARNERS[rule](X.shape[1], **params) for _ in range(count)]
+    number = y if classes > 2 else (y > 0.0)
+    margins, scales, losses, kinks = [], [], [], [math.inf]
+    for t, (x, label, k, importance) in enumerate(zip(X * 1.0, y, number, h, strict=True), 1):
+        told = [float(label)] if count == 1 else [1.0 if k == l else -1.0 for l in range(count)]
+        for learner in learners:
+            learner.observe(t, x)
+        predicted = [learner.predict(t, x) for learner in learners]
+        told_apart = [p for p, _ in predicted]
+        judged = (
+            softmax(told_apart, int(k))
+            if loss == "softmax"
+            else [value_and_slope(loss, p, aim) for p, aim in zip(told_apart, told, strict=True)]
+        )
+        for learner, (p, scale), aim, (_, slope) in zip(
+            learners, predicted, told, judged, strict=True
+        ):
+            seen = Seen(t, x, aim, float(importance), p, scale, float(importance) * slope)
+            if importance > 0.0:  # else no branch matters
+                kinks.append(learner.kink(loss, seen))
+            learner.learn(seen)
+        margins.append(told_apart)
+        scales.append([scale for _, scale in predicted])
+        values = [value for value, _ in judged]
+        losses.append(importance * (values[0] if loss == "softmax" else math.fsum(values)))
+    first = learners[0]
+    shared = {name: getattr(first, name) for name in first.shared}
+    own = {name: np.stack([getattr(l, name) for l in learners], axis=1) for name in first.own}
+    totals = {name: np.array([getattr(l, name) for l in learners]) for name in first.totals}
+    shape = (len(X), count)
     return Trace(
-        np.hstack(margins),
-        np.hstack(scale),
-        {k: a if a.ndim == 1 else np.hstack([s[k] for s in slots]) for k, a in slots[0].items()},
-        {name: np.hstack([total[name] for total in totals]) for name in totals[0]},
+        np.array(margins).reshape(shape),
+        np.array(scales).reshape(shape),
+        {**shared, **own},
+        totals,
         math.fsum(losses),
         min(kinks),
     )
-
-
-def run_one(rule: str, loss: str, X: Floats, y: Floats, h: Floats, params: dict[str, Any]) -> Trace:
-    """One learner over the rows in order; L = 1."""
-    learner = LEARNERS[rule](X.shape[1], **params)
-    rows: list[tuple[float, ...]] = []
-    for t, (x, label, importance) in enumerate(zip(X.astype(float), y, h, strict=True), start=1):
-        learner.observe(t, x)
-        products = learner.weights(t) * x
-        p, scale = math.fsum(products), math.fsum(np.abs(products))
-        value, slope = value_and_slope(loss, p, float(label))
-        seen = Seen(t, x, float(label), float(importance), p, scale, float(importance) * slope)
-        kink = learner.kink(loss, seen) if seen.h > 0.0 else math.inf  # h = 0: no branch matters
-        learner.learn(seen)
-        rows.append((p, scale, seen.h * value, kink))
-    shared = {name: getattr(learner, name) for name in learner.shared}
-    own = {name: getattr(learner, name)[:, np.newaxis] for name in learner.own}
-    totals = {name: np.array([getattr(learner, name)]) for name in learner.totals}
-    columns = np.array(rows).reshape(-1, 4)
-    margins, scales, losses, kinks = columns[:, :1], columns[:, 1:2], columns[:, 2], columns[:, 3]
-    slots, kink = {**shared, **own}, float(kinks.min(initial=math.inf))
-    return Trace(margins, scales, slots, totals, math.fsum(losses), kink)
 
 
 class Stream(NamedTuple):

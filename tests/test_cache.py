@@ -103,7 +103,11 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
     [
         ("rules/ogd.py", "own.w - move.step * x", "own.w - 2.0 * move.step * x"),
         ("rules/schedule.py", "return eta / math.sqrt(t)", "return 2.0 * eta / math.sqrt(t)"),
-        ("losses/logistic.py", "return -y / (1.0 + math.exp(z))", "return -y / (2.0 + math.exp(z))"),
+        (
+            "losses/logistic.py",
+            "return -y / (1.0 + math.exp(z))",
+            "return -y / (2.0 + math.exp(z))",
+        ),
     ],
     ids=["rule", "helper", "loss"],
 )

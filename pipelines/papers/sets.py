@@ -12,8 +12,8 @@ from pathlib import Path
 import mmh3
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as csv
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 DOMAINS = ("books", "dvd", "electronics", "kitchen")
 CENSUS_NUMERIC = (0, 2, 3, 5, 16, 17, 18, 24, 30, 36, 38, 39, 40)
@@ -79,9 +79,7 @@ def reviews(data: Path, domain: str) -> Iterator[tuple[int, dict[str, int]]]:
 
 def blitzer(data: Path, domain: str, bits: int) -> pa.Table:
     """One domain, hashed; a word is there or not; the order of rows is a fixed shuffle."""
-    found = [
-        (y, dict.fromkeys(hashed(words, bits), 1.0)) for y, words in reviews(data, domain)
-    ]
+    found = [(y, dict.fromkeys(hashed(words, bits), 1.0)) for y, words in reviews(data, domain)]
     order = np.random.default_rng(0).permutation(len(found))
     return sparse_table((found[at] for at in order), 1 << bits)
 

@@ -18,13 +18,15 @@ def couple(margins: Any, i: int, y: int, slopes: Any) -> float:
     top = margins[i, 0]
     for k in range(classes):
         top = max(top, margins[i, k])
-    total = 0.0
+    rest = 0.0  # all but class y: its share less 1 would lose the digits of a sure prediction
     for k in range(classes):
         slopes[k] = math.exp(margins[i, k] - top)
-        total += slopes[k]
+        if k != y:
+            rest += slopes[k]
+    total = rest + slopes[y]
     for k in range(classes):
         slopes[k] /= total
-    slopes[y] -= 1.0
+    slopes[y] = -rest / total
     loss: float = math.log(total) + (top - margins[i, y])
     return loss
 

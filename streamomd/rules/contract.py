@@ -268,6 +268,8 @@ class Rule:
     refresh: Functions | None = None
     kept_in: Set | None = None
     keeps: str = "coordinates"
+    foresee: Functions | None = None
+    start_scale: Functions | None = None
     largest: Callable[[Mapping[str, Any]], int | None] | None = None
     losses: tuple[str, ...] = ()
     modes: tuple[str, ...] = field(default=("exact",))
