@@ -18,7 +18,7 @@ from streamomd.state import Layout, State
 ROWS, COLUMNS = 1000, 12
 
 
-def stream(classifies: bool, *, least: float = -np.inf) -> DenseBatch:
+def stream(classifies: bool, *, least: float | None = None) -> DenseBatch:
     """1000 rows of 12 numbers, a third of them absent, their scales from 1/8 to 8, and a noisy y.
 
     y: −1 or +1 if ``classifies``, else a number, at least ``least``.
@@ -27,7 +27,7 @@ def stream(classifies: bool, *, least: float = -np.inf) -> DenseBatch:
     rows = rng.standard_normal((ROWS, COLUMNS))
     rows[rng.random(rows.shape) < 1 / 3] = 0.0
     y = rows @ rng.standard_normal(COLUMNS) / 2 + 0.3 * rng.standard_normal(ROWS)
-    y = np.where(y > 0, 1.0, -1.0) if classifies else np.maximum(y, least)
+    y = np.where(y > 0, 1.0, -1.0) if classifies else y if least is None else np.maximum(y, least)
     scales = 2.0 ** np.linspace(-3, 3, COLUMNS)
     return DenseBatch(rows * scales, y, np.ones(ROWS))
 

@@ -129,7 +129,8 @@ class Run:
         model = self.model
         while model.cursor.epoch < model.spec.train.epochs:
             at = model.cursor
-            model.metrics.begin(at.epoch)
+            if at.epoch >= 0:
+                model.metrics.begin(at.epoch)
             order = places(model.spec, len(self.shards), at.epoch)
             pieces = rows_of(
                 model.plan,
@@ -148,7 +149,11 @@ class Run:
         model, low = self.model, 0
         while low < piece.rows:
             high = min(piece.rows, low + self._rows_to_tell())
-            model.consume(piece.value.batch.rows(low, high))
+            rows = piece.value.batch.rows(low, high)
+            if model.cursor.epoch < 0:
+                model.engine.look(model.state, rows)
+            else:
+                model.consume(rows)
             model.cursor = Cursor(model.cursor.epoch, piece.position, piece.row + high)
             low = high
             for watcher in self.watchers:
@@ -171,7 +176,7 @@ class Run:
 
 def places(spec: Spec, shards: int, epoch: int) -> list[int]:
     """The order of the shards in an epoch."""
-    if spec.data.order == "shuffled":
+    if spec.data.order == "shuffled" and epoch >= 0:
         return permutation(shards, spec.data.seed, epoch)
     return list(range(shards))
 

@@ -62,7 +62,9 @@ class Model:
         engine = Engine(layout, loss, classes, told.bias, params, told.loss_params)
         state = State.start(layout)
         engine.begin(state)
-        return cls(spec, plan, engine, state, Metrics(told.classifies))
+        looks = spec.rule.looks is not None and spec.rule.looks(told.params)
+        cursor = Cursor(epoch=-1 if looks else 0)
+        return cls(spec, plan, engine, state, Metrics(told.classifies), cursor=cursor)
 
     @classmethod
     def load(

@@ -72,7 +72,11 @@ class Uncompiled(Engine):
         if find is fuse.renew_loop:
             return whole.make_renew(layout.rule, shape)
         made = fuse.LOOPS[layout.rule.keeps]
-        make = made.make_learn if find is fuse.learn_loop else made.make_predict
+        make = {
+            fuse.learn_loop: made.make_learn,
+            fuse.look_loop: made.make_look,
+            fuse.predict_loop: made.make_predict,
+        }[find]
         return make(layout.rule, self.loss, shape)
 
 

@@ -230,3 +230,10 @@ def test_values_under_null_vectors_are_not_looked_at():
     made = encoded({"e": under}, nulls="zero", hashed=[], sparse=None)
     assert made.values[1, 2:].tolist() == [0, 0]
     assert np.isfinite(made.values).all()
+
+
+def test_a_count_below_zero_is_refused() -> None:
+    """The Poisson loss learns counts: a negative label is told, not learned."""
+    with pytest.raises(BadRowError, match=r"label -1.*0 or more"):
+        encoded(with_row("y", 2, -1.0), loss="poisson", classes=())
+    assert encoded({}, loss="poisson", classes=()).y.tolist() == [0.0, 1.0, 0.0, 1.0]

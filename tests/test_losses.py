@@ -28,7 +28,11 @@ KINKS = {
 def drawn(name: str, y: float, positive: bool):
     """A loss, its parameters, and a target that it knows."""
     loss = find_loss(name)
-    target = (1.0 if positive else -1.0) if loss.classifies else max(y, loss.least)
+    target = (
+        (1.0 if positive else -1.0)
+        if loss.classifies
+        else max(y, -50.0 if loss.least is None else loss.least)
+    )
     return loss, loss.numbers(loss.parse_params({})), target
 
 

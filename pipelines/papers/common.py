@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.errors import StreamomdError
 from streamomd.features import Plan, make_plan
 from streamomd.model import Model
 from streamomd.shards.find import find
@@ -126,16 +126,29 @@ def dense(rows: Rows) -> np.ndarray:
     return np.concatenate([batch.values for batch in rows.batches if isinstance(batch, DenseBatch)])
 
 
+def taken(rows: Rows, places: np.ndarray) -> Rows:
+    """The rows at these places, in this order."""
+    parts = rows.batches
+    y = np.concatenate([part.y for part in parts])[places]
+    weight = np.concatenate([part.weight for part in parts])[places]
+    if isinstance(parts[0], DenseBatch):
+        return replace(rows, batches=(DenseBatch(dense(rows)[places], y, weight),))
+    shape = rows.plan.size
+    stacked = scipy.sparse.vstack(
+        [
+            scipy.sparse.csr_array((part.values, part.indices, part.indptr), (len(part), shape))
+            for part in parts
+            if isinstance(part, SparseBatch)
+        ],
+        format="csr",
+    )[places]
+    places_of = (stacked.indptr.astype(np.int64), stacked.indices.astype(np.int32))
+    return replace(rows, batches=(SparseBatch(*places_of, stacked.data, y, weight),))
+
+
 def shuffled(rows: Rows, seed: int) -> Rows:
-    """Rows of numeric columns in an order that the seed decides."""
-    order = np.random.default_rng(seed).permutation(len(rows))
-    weight = np.concatenate([batch.weight for batch in rows.batches])[order]
-    return replace(rows, batches=(DenseBatch(dense(rows)[order], rows.y[order], weight),))
-
-
-def nonzeros(rows: Rows) -> int:
-    """Stored entries of sparse rows."""
-    return sum(len(b.indices) for b in rows.batches if isinstance(b, SparseBatch))
+    """The rows in an order that the seed decides."""
+    return taken(rows, np.random.default_rng(seed).permutation(len(rows)))
 
 
 @dataclass
@@ -215,12 +228,3 @@ def missing(section: Section, names: Iterable[str], data: Path) -> None:
     absent = [name for name in names if not (data / name).is_dir()]
     if absent:
         section.say(f"Not in the data directory, left out: {', '.join(absent)}.")
-
-
-def tried(run: Callable[[], float]) -> float:
-    """What ``run`` gives, NaN where the package refuses it."""
-    try:
-        return run()
-    except StreamomdError as refusal:
-        print(f"  refused: {refusal}")
-        return math.nan

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.engine.fuse import learn_loop, predict_loop, renew_loop
+from streamomd.engine.fuse import learn_loop, look_loop, predict_loop, renew_loop
 from streamomd.engine.loops import Shape
 from streamomd.losses import Loss
 from streamomd.rules.contract import fields
@@ -71,6 +71,10 @@ class Engine:
         margins, clock = self._walk(learn_loop, state, sums, batch)
         state.clock = int(clock)
         return margins
+
+    def look(self, state: State, batch: Batch) -> None:
+        """Observe rows and do nothing else: scales of all rows, before the first is learned."""
+        self._walk(look_loop, state, np.zeros(3), batch)
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``learn``, but nothing is learned."""

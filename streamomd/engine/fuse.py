@@ -41,6 +41,12 @@ def learn_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> A
 
 
 @functools.cache
+def look_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
+    """The compiled ``make_look`` for cells and values of these dtypes."""
+    return _compile(LOOPS[rule.keeps].make_look, rule, loss, shape, _rows(rule, cell, value))
+
+
+@functools.cache
 def predict_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
     """The compiled ``make_predict`` for cells and values of these dtypes."""
     return _compile(LOOPS[rule.keeps].make_predict, rule, loss, shape, _rows(rule, cell, value))

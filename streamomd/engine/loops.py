@@ -303,6 +303,39 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     return learn
 
 
+def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """look(…): observes each row and does nothing else. Arguments as ``learn``'s, no margins."""
+    width, bias, dense = shape.width, shape.bias, shape.dense
+    Shared, Hyper, n_shared = rule.shared, rule.hyper, len(rule.shared_slots)
+    load_shared, store_shared = take(n_shared), put(n_shared)
+    load_hyper, observe = take(len(fields(Hyper))), rule.observe or nothing.observe
+
+    def look(
+        cells: Any,
+        totals: Any,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> None:
+        h = Hyper(*load_hyper(hyper, 0, 1))
+        for i in range(len(y)):
+            start = i * indptr[0] if dense else indptr[i]
+            stop = start + indptr[0] if dense else indptr[i + 1]
+            for n in range(start - bias, stop):
+                j, x = entry(indices, values, n, start, bias, dense)
+                if x != 0.0:
+                    shared = Shared(*load_shared(cells, j * width, 1))
+                    store_shared(cells, j * width, 1, observe(shared, x, clock, h)[0])
+
+    return look
+
+
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s."""
     L, classes, width, bias, dense = shape

@@ -22,6 +22,7 @@ from streamomd.features.kinds import (
     plain,
 )
 from streamomd.features.plan import Column, Pair, Plan, Vector
+from streamomd.losses import find_loss
 from streamomd.spec import Data, Model
 
 _SIZE_KEY = b"streamomd.size"
@@ -62,6 +63,7 @@ def make_plan(
         label_type=str(label_type),
         classes=find_classes(model, data.label, label_type, distinct_labels),
         dtype=model.dtype,
+        least_label=find_loss(model.loss).least,
     )
     _check_size(plan)
     return plan

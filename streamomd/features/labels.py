@@ -22,7 +22,7 @@ def labels(array: pa.Array, plan: Plan) -> Floats:
     Raises Bad at a null, NaN or ±inf label and at one that is not among the classes.
     """
     if not plan.classes:
-        return numbers(array, plan.label, "error").astype(np.float64)
+        return _large_enough(numbers(array, plan.label, "error").astype(np.float64), plan)
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     values = _values(coded.dictionary)
     table = np.array([*_codes(values, plan), np.nan])
@@ -32,6 +32,20 @@ def labels(array: pa.Array, plan: Plan) -> Floats:
         row = first(np.isnan(y))
         code = int(codes[row])
         raise _bad(row, values[code] if code < len(values) else None, plan)
+    return y
+
+
+def _large_enough(y: Floats, plan: Plan) -> Floats:
+    if plan.least_label is not None and len(y) and y.min() < plan.least_label:
+        row = first(y < plan.least_label)
+        raise Bad(
+            row,
+            "label",
+            plan.label,
+            found=f"label {shown(float(y[row]))}",
+            expected=f"{plan.least_label:g} or more, as the loss asks",
+            remedy="mend or drop the row, or choose another loss",
+        )
     return y
 
 

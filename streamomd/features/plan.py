@@ -46,6 +46,7 @@ class Plan:
 
     weight is "" without a weight column. classes is () in regression, else [negative, positive] or
     all K classes. label_type is the Arrow type (as text) of a label's value. dtype is the slots'.
+    least_label is the smallest label that the loss can learn from, None: any.
     """
 
     bias: bool
@@ -62,6 +63,7 @@ class Plan:
     label_type: str
     classes: tuple[Label, ...]
     dtype: str = "float64"
+    least_label: float | None = None
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ loss and writes a slope for each learner; y is the class's number.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -33,7 +32,7 @@ class Loss:
     """A loss's description and functions.
 
     ``lipschitz(p)`` bounds abs(slope), None: unbounded. ``least``: the smallest legal target in
-    regression. ``hinge``: margin at which a hinge loss becomes 0, for the rules made for one.
+    regression, None: any.
     """
 
     name: str
@@ -47,7 +46,7 @@ class Loss:
     probabilistic: bool = False
     along: Scalar | None = None
     couple: Callable[..., float] | None = None
-    least: float = -math.inf
+    least: float | None = None
     aliases: tuple[str, ...] = ()
 
     @property

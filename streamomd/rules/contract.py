@@ -24,6 +24,14 @@ Sums over all coordinates, seen or not (norms, partition functions)::
     rebase(totals, peak, clock, h) -> totals        before they are summed anew
     refresh(own, shared, totals, clock, h) -> own   own slots that depend on totals
 
+With a matrix A for each learner beside the coordinates (``keeps="matrix"``), m = <w, x>,
+chi = <x, A^-1 x>, v = A^-1 x of before the row::
+
+    start_scale(h) -> number                        A starts as this times the identity
+    foresee(m, chi, importance, h) -> margin        where what is predicted is not m
+    step: row.q = (m, chi); move = (s, c, ...)      w <- w + s v by ``update`` with v_i for x
+                                                    (s != 0), and A <- A + c x x' (c >= 0)
+
 ``clock`` is t, the number of the current row from 1, as a float. ``h`` holds the hyper-parameters.
 ``x`` is never 0, and ``update`` is called only where the move's first number is not 0: what is
 constant over a row belongs into the move, computed once. Rule functions use module ``math``
@@ -232,6 +240,7 @@ class Rule:
     ``sums``, ``gathers`` count the numbers that ``observe`` and ``terms`` give to be summed over a
     row. ``losses`` names the losses the paper proves it for, the first being its default; empty:
     all, by default logistic. ``keeps``: "coordinates", or what else the engine keeps for it.
+    ``looks(params)``: whether the rows are observed once, all of them, before the first is learned.
     ``largest(params)``: most coordinates it is willing to have, None: any number.
 
     ``certificate(run) -> claims``: the paper's bounds, or ValueError saying why not of these
@@ -270,6 +279,7 @@ class Rule:
     keeps: str = "coordinates"
     foresee: Functions | None = None
     start_scale: Functions | None = None
+    looks: Callable[[Mapping[str, Any]], bool] | None = None
     largest: Callable[[Mapping[str, Any]], int | None] | None = None
     losses: tuple[str, ...] = ()
     modes: tuple[str, ...] = field(default=("exact",))

@@ -49,9 +49,7 @@ def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, t
     return Shared(s), (r * r,)
 
 
-def align(
-    own: Own, old: Shared, new: Shared, totals: Totals, clock: float, h: Hyper
-) -> Own:
+def align(own: Own, old: Shared, new: Shared, totals: Totals, clock: float, h: Hyper) -> Own:
     return Own(own.w * (old.s / new.s), own.G)
 
 

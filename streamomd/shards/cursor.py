@@ -10,6 +10,8 @@ from typing import Any, Self
 class Cursor:
     """The next row to consume: of ``epoch``, of the shard at ``place`` in that epoch's order.
 
+    Epoch −1 is the pass of a rule that observes all rows before it learns from the first.
+
     Rows are absolute and counted when they are consumed, so where batches are cut, and what was
     read ahead, leave no trace.
     """

@@ -1,0 +1,97 @@
+"""Every registered rule that fits some rows, with its parameters chosen on those rows alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from common import Rows, error, learn, taken
+
+from streamomd.errors import StreamomdError
+from streamomd.losses import all_losses, find_loss
+from streamomd.rules import all_rules
+from streamomd.rules.contract import Rule, fields
+
+# Parameters that are searched for, each alone, in this order; the others keep their defaults.
+GRIDS: dict[str, tuple[float, ...]] = {
+    "eta": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "alpha": (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
+    "C": (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0),
+    "U": (1.0, 10.0, 100.0, 1000.0),
+    "r": (0.1, 1.0, 10.0, 100.0),
+    "gamma": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "confidence": (0.55, 0.7, 0.8, 0.9, 0.99),
+    "a": (0.01, 0.1, 1.0, 10.0),
+    "p": (2.0, 3.0, 5.0, 10.0),
+}
+SLOW_SECONDS = 3.0
+SAMPLE = 100
+
+
+class Learner(NamedTuple):
+    """A rule with a loss it learns with."""
+
+    rule: Rule
+    loss: str
+
+    @property
+    def tuned(self) -> list[str]:
+        """Its parameters that are searched for."""
+        return [name for name in GRIDS if name in fields(self.rule.hyper)]
+
+
+def learners(size: int, *, coupled: bool = False) -> Iterator[Learner]:
+    """Every rule willing to have ``size`` coordinates, with its own loss; or with a coupled one."""
+    losses = all_losses()
+    for rule in all_rules().values():
+        most = rule.largest(rule.parse_params({})) if rule.largest else None
+        if most is not None and most < size:
+            continue
+        if coupled:
+            names = [name for name in rule.losses or losses if losses[name].coupled]
+        else:
+            names = list(rule.losses) or ["logistic"]
+            names = [name for name in names if find_loss(name).classifies] or names
+            names = [name for name in names if not losses[name].coupled]
+        if names:
+            yield Learner(rule, names[0])
+
+
+def seconds_a_pass(rows: Rows, learner: Learner) -> float:
+    """An estimate, from the first rows."""
+    few = taken(rows, np.arange(min(SAMPLE, len(rows))))
+    learn(few, learner.rule.name, learner.loss)  # compiles
+    began = time.perf_counter()
+    learn(few, learner.rule.name, learner.loss)
+    return (time.perf_counter() - began) * len(rows) / len(few)
+
+
+def choose(rows: Rows, learner: Learner) -> dict[str, Any]:
+    """The parameters of least progressive error on these rows, one after the other."""
+    params: dict[str, Any] = {}
+    for name in learner.tuned:
+        found = {}
+        for value in GRIDS[name]:
+            try:
+                model = learn(rows, learner.rule.name, learner.loss, {**params, name: value})
+            except StreamomdError:
+                continue  # not a legal value of this rule's parameter
+            found[value] = error(model)
+        if found:
+            params[name] = min(found, key=found.__getitem__)
+    return params
+
+
+def told(chosen: list[Mapping[str, Any]]) -> str:
+    """The chosen parameters of some runs, as ranges.
+
+    >>> told([{"eta": 0.1}, {"eta": 1.0}])
+    'eta 0.1 … 1'
+    """
+    words = []
+    for name in chosen[0] if chosen else ():
+        low, high = min(some[name] for some in chosen), max(some[name] for some in chosen)
+        words.append(f"{name} {low:g}" if low == high else f"{name} {low:g} … {high:g}")
+    return ", ".join(words)

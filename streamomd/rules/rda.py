@@ -1,0 +1,109 @@
+r"""RDA: regularized dual averaging (P3, section 4; P0, eq. 8), sparse by an L1 term.
+
+f_T(w) = beta_T ||w||^2 / 2 + T phi(w), T the rows finished, beta_T = gamma sqrt(max(T, 1)),
+phi(w) = l1 sum abs(w) + l2 sum w^2 / 2 with abs(w) <= box (0: any). theta = - sum of g x over them:
+
+    w = grad f_T*(theta) = clip(soft(theta, T l1) / (beta_T + T l2), +-box),
+    theta <- theta - g x.
+
+Certificate (P3, theorem 5 with phi charged every round), u inside the box:
+
+    regret <= beta_{T-1} ||u||^2 / 2 + (T - 1) phi(u) + sum ||g x||^2 / (2 beta_{t-1}).
+
+Cost: O(nnz); no weight is stored, so untouched ones shrink by themselves. Use it for few non-zero
+weights: soft thresholds the average gradient, which sets more of them to 0 than thresholding steps
+does. One step size for all coordinates: features must be on one scale, else take FTRL-Proximal.
+
+>>> from streamomd.demo import score
+>>> score("rda", gamma=10.0), score("rda", gamma=10.0, l1=0.01)
+...
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from streamomd.rules.contract import Claim, NotNegative, Positive, Row, Rule, Run, Sum
+from streamomd.rules.prox import into_box, lead, phi
+
+
+class Hyper(NamedTuple):
+    gamma: Positive = 1.0
+    l1: NotNegative = 0.0
+    l2: NotNegative = 0.0
+    box: NotNegative = 0.0
+
+
+class Own(NamedTuple):
+    theta: Sum = 0.0
+
+
+class Move(NamedTuple):
+    a: float
+
+
+class Accounts(NamedTuple):
+    steps: Sum = 0.0  # of ||g x||^2 / beta_{t-1}
+
+
+def beta(clock: float, h: Hyper) -> float:
+    """beta_T of the T rows before this one."""
+    return h.gamma * math.sqrt(max(clock - 1.0, 1.0))
+
+
+def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
+    return lead(own.theta, beta(clock, h), clock - 1.0, h.l1, h.l2, h.box)
+
+
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
+    return Move(-row.importance * row.slope), totals
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.theta + move.a * x)
+
+
+def terms(
+    own: Own, shared: object, x: float, totals: Accounts, clock: float, h: Hyper
+) -> tuple[float]:
+    return (x * x,)
+
+
+def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
+    g = row.importance * row.slope
+    return Move(-g), Accounts(totals.steps + g * g * row.r[0] / beta(clock, h))
+
+
+def certificate(run: Run) -> list[Claim]:
+    h, u, rows = run.h, run.u, float(run.rows)
+    bound = 0.5 * beta(rows, h) * float(u @ u) + 0.5 * run.totals["steps"]
+    bound += (rows - 1.0) * phi(u, h.l1, h.l2)
+    return [Claim("regret", run.loss - run.loss_u, bound, "Qian, theorem 5")]
+
+
+def fit(u: Any, slots: Any, h: Hyper) -> Any:
+    return into_box(u, h.box)
+
+
+PLAIN = Rule(
+    name="rda",
+    title="regularized dual averaging: few non-zero weights, features on one scale",
+    source="Qian, notes on adaptive FTRL, section 4",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    weight=weight,
+    step=step,
+    update=update,
+    fit=fit,
+)
+RULE = replace(
+    PLAIN,
+    certificate=certificate,
+    accounted=replace(
+        PLAIN, totals=Accounts, gathers=1, terms=terms, step=accounted_step,
+        certificate=certificate,
+    ),
+)  # fmt: skip
