@@ -194,7 +194,7 @@ def _run(
     rows_before, began = model.metrics.total_rows, time.perf_counter()
     expected = shards.rows * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
-    watchers += [] if quiet else [progress(model.metrics, expected)]
+    watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [keeper] if keeper else []
     with watching(watchers, model.metrics):
         Run(model, shards, keeper, watchers, stop).go()

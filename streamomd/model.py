@@ -20,6 +20,8 @@ from streamomd.features import Names, Plan, name_of
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.metrics import Metrics
 from streamomd.predict import evaluate, predict
+from streamomd.report import Figure
+from streamomd.rules.contract import fields
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
 from streamomd.state import Layout, State
@@ -180,6 +182,21 @@ class Model:
             "checkpoint": {"url": self.url, "sequence": self.sequence},
             "finished": self.finished,
         }
+
+    @property
+    def live(self) -> Figure | None:
+        """The rule's own figure, summed over the learners, if it has one."""
+        rule = self.spec.rule
+        tell = rule.live
+        if tell is None:
+            return None
+
+        def now() -> float:
+            h, stored = rule.hyper_of(self.engine.params), len(fields(rule.totals))
+            told = [rule.totals(*row[:stored].tolist()) for row in self.state.totals]
+            return float(sum(tell(totals, float(self.state.clock), h) for totals in told))
+
+        return Figure(rule.live_name, now)
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         """Learn a batch made by hand; margins of before learning, (rows, learners).

@@ -42,6 +42,14 @@ class Watcher(Protocol):
         """At the end, whether it was reached or not."""
 
 
+@dataclass(frozen=True)
+class Figure:
+    """A number of the rule's own, told beside the loss: its name, and what it is now."""
+
+    name: str
+    now: Callable[[], float]
+
+
 @dataclass
 class Since:
     """Figures of the rows since the last look."""
@@ -70,14 +78,16 @@ class Speed:
 class Lines:
     """A line at 1, 2, 4, 8 … rows, and one at the end."""
 
-    def __init__(self, metrics: Metrics, total: int, out: TextIO | None) -> None:
-        self._total, self._out, self._told = total, out, -1
+    def __init__(
+        self, metrics: Metrics, total: int, out: TextIO | None, figure: Figure | None = None
+    ) -> None:
+        self._total, self._out, self._told, self._figure = total, out, -1, figure
         self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
         self._at(metrics.total_rows)
         measure = "error" if metrics.classifies else "rmse"
         _say(
             f"{'rows':>12} {'done':>5} {'loss':>10} {'since last':>10} {measure:>10} "
-            f"{'rows/s':>10}",
+            f"{'rows/s':>10}{f' {figure.name:>12}' if figure else ''}",
             out,
         )
 
@@ -104,7 +114,8 @@ class Lines:
         done = f"{rows / self._total:.0%}" if self._total else ""
         _say(
             f"{rows:>12,} {done:>5} {show(now['loss']):>10} {show(since['loss']):>10} "
-            f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}",
+            f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}"
+            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}",
             self._out,
         )
         self._told = rows
@@ -116,9 +127,11 @@ class Bar:
 
     next_row = float("inf")
 
-    def __init__(self, metrics: Metrics, total: int, out: TextIO) -> None:
+    def __init__(
+        self, metrics: Metrics, total: int, out: TextIO, figure: Figure | None = None
+    ) -> None:
         self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
-        self._looked = 0.0
+        self._looked, self._figure = 0.0, figure
         self._bar = Progress(
             TextColumn("{task.completed:>12,.0f} rows"),
             BarColumn(),
@@ -149,6 +162,8 @@ class Bar:
         now, since = metrics.figures(metrics.total), self._since.figures(metrics)
         rate = self._speed.rate(metrics.total_rows)
         figures = f"loss {show(now['loss'])}, last {show(since['loss'])}, {rate:,.0f} rows/s"
+        if self._figure:
+            figures += f", {self._figure.name} {show(self._figure.now())}"
         self._bar.update(self._task, completed=metrics.total_rows, figures=figures)
 
 
@@ -236,11 +251,11 @@ def copying() -> Callable[[int, int, int], None]:
     return tell
 
 
-def progress(metrics: Metrics, total: int) -> Lines | Bar:
+def progress(metrics: Metrics, total: int, figure: Figure | None = None) -> Lines | Bar:
     """The bar on a terminal, lines elsewhere; on stderr. ``total``: rows expected in all."""
     if sys.stderr and sys.stderr.isatty():
-        return Bar(metrics, total, sys.stderr)
-    return Lines(metrics, total, sys.stderr)
+        return Bar(metrics, total, sys.stderr, figure)
+    return Lines(metrics, total, sys.stderr, figure)
 
 
 def _say(text: str, out: TextIO | None) -> None:

@@ -43,6 +43,16 @@ def marked_pairs() -> list[Any]:
     ]
 
 
+def legal(
+    rule: Rule, loss: Loss, params: dict[str, Any], loss_params: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Parameters as an engine takes them; a loss without a Lipschitz constant is given one."""
+    given = rule.parse_params(params)
+    if rule.needs_lipschitz and loss.lipschitz is None and not given["L"]:
+        given["L"] = 50.0
+    return with_lipschitz(rule, loss, given, loss_params or {})
+
+
 def sparse(X: Any, y: Any, weight: Any = None, *, bias: bool = False) -> SparseBatch:
     """CSR rows of a dense matrix; explicit zeros are left out."""
     rows = scipy.sparse.csr_array(np.asarray(X, dtype=np.float64))
@@ -100,9 +110,9 @@ class Learner:
         loss = find_loss(loss) if isinstance(loss, str) else loss
         learners = classes if classes > 2 or loss.coupled else 1
         layout = Layout(rule, size, learners, dtype)
-        legal = with_lipschitz(rule, loss, rule.parse_params(params or {}), loss_params or {})
+        numbers = legal(rule, loss, params or {}, loss_params)
         kind = Engine if compiled else Uncompiled
-        self.engine = kind(layout, loss, classes, bias, legal, loss_params or {})
+        self.engine = kind(layout, loss, classes, bias, numbers, loss_params or {})
         self.state = State.start(layout)
         self.engine.begin(self.state)
         self.sums = np.zeros(3)

@@ -82,9 +82,9 @@ def expect(section: Section, means: Mapping[str, float], better: str, worse: str
         section.check(text, means[better] <= means[worse], ours=False)
 
 
-def blitzer(section: Section, domains: Mapping[str, str], bits: int) -> None:
+def blitzer(section: Section, domains: Mapping[str, str], bits: int, only: list[str]) -> None:
     """Both tables of the reviews."""
-    entries = list(learners(1 + (1 << bits)))
+    entries = list(learners(1 + (1 << bits), only))
     section.say(f"Test error within a domain: {TRAIN:.0%} of it train, the rest test.")
     means = compare(section, dict(within(domains, bits)), entries)
     section.say("Test error on a domain that was not trained on; the three others were.")
@@ -97,7 +97,7 @@ def blitzer(section: Section, domains: Mapping[str, str], bits: int) -> None:
     section.say("")
 
 
-def newsgroups(section: Section, paths: tuple[str, str], bits: int) -> None:
+def newsgroups(section: Section, paths: tuple[str, str], bits: int, only: list[str]) -> None:
     """Both tables of the newsgroups."""
     train, test = (sparse(path, bits) for path in paths)
     splits = {"error": (train, test)}
@@ -106,9 +106,9 @@ def newsgroups(section: Section, paths: tuple[str, str], bits: int) -> None:
         f"{classes} newsgroups by date: {len(train):,} rows train, {len(test):,} later ones test. "
         "One against all:"
     )
-    compare(section, splits, list(learners(1 + (1 << bits))))
+    compare(section, splits, list(learners(1 + (1 << bits), only)))
     section.say("Softmax, for the rules that take any loss:")
-    compare(section, splits, list(learners(1 + (1 << bits), coupled=True)))
+    compare(section, splits, list(learners(1 + (1 << bits), only, coupled=True)))
 
 
 def _domain_shards(data: Path, out: Path, bits: int) -> dict[str, str]:
@@ -134,7 +134,9 @@ def _news_shards(data: Path, out: Path, bits: int) -> tuple[str, str]:
 
 def _tiny_shards(out: Path, name: str, rows: int, classes: int, seed: int, bits: int) -> str:
     make = sets.made_up_text
-    return sets.shards(out, f"tiny-text-{name}-{classes}", lambda: make(rows, 1 << bits, classes, seed))
+    return sets.shards(
+        out, f"tiny-text-{name}-{classes}", lambda: make(rows, 1 << bits, classes, seed)
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -142,7 +144,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = arguments(__doc__ or "")
     parser.add_argument("--part", choices=("both", "blitzer", "newsgroups"), default="both")
     parser.add_argument("--bits", type=int, default=18, help="2^bits coordinates (default: 18)")
+    parser.add_argument("--rules", default="", help="only these, with commas (default: all)")
     chosen = parser.parse_args(argv)
+    only = [name for name in chosen.rules.split(",") if name]
     section = Section(chosen.out, "p4_text", "P4 and P0 on text: all learners")
     section.say(
         "P4's experiments are not in the copy of the paper that we have, and P0 has none but its "
@@ -152,15 +156,16 @@ def main(argv: list[str] | None = None) -> int:
     data, out, bits = chosen.data, chosen.out, 8 if chosen.tiny else chosen.bits
     if chosen.tiny:
         names = ("one", "two")
-        blitzer(section, {n: _tiny_shards(out, n, 120, 2, 0, bits) for n in names}, bits)
+        domains = {n: _tiny_shards(out, n, 120, 2, seed, bits) for seed, n in enumerate(names)}
+        blitzer(section, domains, bits, only)
         news = [_tiny_shards(out, n, 120, 3, 1, bits) for n in ("train", "test")]
-        newsgroups(section, (news[0], news[1]), bits)
+        newsgroups(section, (news[0], news[1]), bits, only)
         return section.close()
     missing(section, ["blitzer-sentiment", "20newsgroups"], data)
     if chosen.part != "newsgroups" and (data / "blitzer-sentiment").is_dir():
-        blitzer(section, _domain_shards(data, out, bits), bits)
+        blitzer(section, _domain_shards(data, out, bits), bits, only)
     if chosen.part != "blitzer" and (data / "20newsgroups").is_dir():
-        newsgroups(section, _news_shards(data, out, bits), bits)
+        newsgroups(section, _news_shards(data, out, bits), bits, only)
     return section.close()
 
 

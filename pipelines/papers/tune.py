@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "confidence": (0.55, 0.7, 0.8, 0.9, 0.99),
     "a": (0.01, 0.1, 1.0, 10.0),
     "p": (2.0, 3.0, 5.0, 10.0),
+    "radius": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
 }
 SLOW_SECONDS = 3.0
 SAMPLE = 100
@@ -39,13 +40,18 @@ class Learner(NamedTuple):
     @property
     def tuned(self) -> list[str]:
         """Its parameters that are searched for."""
-        return [name for name in GRIDS if name in fields(self.rule.hyper)]
+        found = [name for name in GRIDS if name in fields(self.rule.hyper)]
+        if {"eta", "alpha"} & set(found):  # there a radius is of a ball, off by default
+            found = [name for name in found if name != "radius"]
+        return found
 
 
-def learners(size: int, *, coupled: bool = False) -> Iterator[Learner]:
+def learners(size: int, only: Sequence[str] = (), *, coupled: bool = False) -> Iterator[Learner]:
     """Every rule willing to have ``size`` coordinates, with its own loss; or with a coupled one."""
     losses = all_losses()
     for rule in all_rules().values():
+        if only and rule.name not in only:
+            continue
         most = rule.largest(rule.parse_params({})) if rule.largest else None
         if most is not None and most < size:
             continue

@@ -28,15 +28,14 @@ One step size for all coordinates: features must be on one scale. The baseline t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from dataclasses import replace
+from typing import Annotated, NamedTuple
 
-from streamomd.errors import UsageError
+from streamomd.rules import balls
+from streamomd.rules.balls import NONE, SMALL, Ball, bound, shrunk, size
 from streamomd.rules.contract import (
-    PROJECTED,
     Between,
-    Choice,
+    Claim,
     Coords,
     Max,
     Mean,
@@ -44,21 +43,19 @@ from streamomd.rules.contract import (
     Positive,
     Row,
     Rule,
+    Run,
     Set,
+    Sum,
     YesNo,
 )
-from streamomd.rules.prox import into_box, soft
+from streamomd.rules.prox import soft
 from streamomd.rules.schedule import SQRT, Schedule, rate
-
-NONE, BOX, L2, L1 = 0.0, 1.0, 2.0, 3.0
-ROUNDING = 1e-12  # a sum this little above the radius is on it
-SMALL = 1e-20  # of c; float32 holds v = w / c down to it
 
 
 class Hyper(NamedTuple):
     eta: Positive = 0.1
     schedule: Schedule = SQRT
-    ball: Annotated[float, Choice(("none", "box", "l2", "l1"))] = NONE
+    ball: Ball = NONE
     radius: NotNegative = 0.0
     project_every: Annotated[float, Between(1, 1e9, whole=True)] = 1.0
     implicit: YesNo = 0.0
@@ -69,7 +66,7 @@ class Own(NamedTuple):
 
 
 class Totals(NamedTuple):
-    size: Coords = 0.0  # sum of v^2 for the L2 ball, of abs(v) for the L1 ball
+    size: Coords = 0.0  # of v, as the ball measures it
     c: Max = 1.0
     fold: Max = 1.0  # what c was when it was last multiplied into v
 
@@ -80,8 +77,7 @@ class Move(NamedTuple):
 
 
 def begin(d: float, h: Hyper) -> Totals:
-    if h.ball != NONE and h.radius == 0.0:
-        raise UsageError("ogd with a ball needs a radius above 0")
+    balls.legal(h)
     return Totals()
 
 
@@ -90,9 +86,8 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    bound = h.radius if h.ball == BOX else math.inf
     pace = rate(h.eta, h.schedule, clock) / totals.c
-    return Move(pace * row.importance * row.slope, bound), totals
+    return Move(pace * row.importance * row.slope, bound(h)), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -104,9 +99,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 
 
 def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    if h.ball < L2:
-        return (0.0,)
-    return (own.v * own.v if h.ball == L2 else abs(own.v),)
+    return (size(own.v, h),)
 
 
 def stale(totals: Totals, clock: float, h: Hyper) -> bool:
@@ -121,47 +114,111 @@ def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) ->
     return Own(totals.fold * own.v)
 
 
-def outside(totals: Totals, clock: float, h: Hyper) -> bool:
-    beyond = h.ball == L1 and totals.size > h.radius * (1.0 + ROUNDING)
-    return beyond and clock % h.project_every == 0.0
-
-
-def reach(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> float:
-    return max(abs(own.v) - mu, 0.0)
-
-
-def radius(h: Hyper) -> float:
-    return h.radius
-
-
 def project(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> Own:
     return Own(soft(own.v, mu))
 
 
-def shrunk(c: float, size: float, h: Hyper) -> float:
-    """The factor c that brings the L2 norm to the radius, where it is beyond."""
-    norm = math.sqrt(size)
-    if h.ball == L2 and c * norm > h.radius:
-        return h.radius / norm
-    return c
-
-
 def settle(totals: Totals, mu: float, h: Hyper) -> Totals:
-    return Totals(totals.size, shrunk(totals.c, totals.size, h), totals.fold)
+    return Totals(totals.size, shrunk(totals, h), totals.fold)
 
 
-def largest(params: Mapping[str, Any]) -> int | None:
-    return PROJECTED if params["ball"] == "l1" and params["project_every"] == 1 else None
+class Accounts(NamedTuple):
+    """s = sum over the rows of A_t (w_{t+1} - w_t), but for what c did since ``mark``."""
+
+    v: Mean = 0.0
+    s: Sum = 0.0
+    mark: Sum = 0.0
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    if h.ball < L2:
-        return into_box(u, h.radius if h.ball == BOX else 0.0)
-    norm = float((u @ u) ** 0.5 if h.ball == L2 else abs(u).sum())
-    return u * (h.radius / norm) if norm > h.radius else u
+class Sums(NamedTuple):
+    size: Coords = 0.0
+    square: Coords = 0.0  # sum of v^2
+    c: Max = 1.0
+    fold: Max = 1.0
+    A: Max = 0.0  # A_t of the last row
+    turned: Sum = 0.0  # sum of A_t (c_{t+1} - c_t) since c was last multiplied into v
+    settled: Sum = 0.0  # what ``turned`` was then
+    q: Sum = 0.0  # sum of (A_t - A_{t-1}) ||w_t||^2
+    steps: Sum = 0.0  # sum of eta_t ||g x||^2
 
 
-RULE = Rule(
+class Tally(NamedTuple):
+    step: float
+    bound: float
+    Ac: float
+    turned: float
+
+
+def sums_begin(d: float, h: Hyper) -> Sums:
+    balls.legal(h)
+    return Sums()
+
+
+def sums_terms(
+    own: Accounts, shared: object, x: float, totals: Sums, clock: float, h: Hyper
+) -> tuple[float]:
+    return (x * x,)
+
+
+def sums_step(row: Row, totals: Sums, clock: float, h: Hyper) -> tuple[Tally, Sums]:
+    t, g, eta = totals, row.importance * row.slope, rate(h.eta, h.schedule, clock)
+    A = 1.0 / eta
+    q = t.q + (A - t.A) * t.c * t.c * t.square
+    paid = t.steps + eta * g * g * row.r[0]
+    move = Tally(eta / t.c * g, bound(h), A * t.c, t.turned)
+    return move, Sums(t.size, t.square, t.c, t.fold, A, t.turned, t.settled, q, paid)
+
+
+def sums_update(
+    own: Accounts, shared: object, x: float, move: Tally, clock: float, h: Hyper
+) -> Accounts:
+    v = max(min(own.v - move.step * x, move.bound), -move.bound)
+    s = own.s + own.v * (move.turned - own.mark) + move.Ac * (v - own.v)
+    return Accounts(v, s, move.turned)
+
+
+def sums_mass(
+    own: Accounts, shared: object, totals: Sums, clock: float, h: Hyper
+) -> tuple[float, float]:
+    return size(own.v, h), own.v * own.v
+
+
+def sums_rebase(totals: Sums, peak: float, clock: float, h: Hyper) -> Sums:
+    t = totals
+    return Sums(t.size, t.square, 1.0, t.c, t.A, 0.0, t.turned, t.q, t.steps)
+
+
+def sums_refresh(own: Accounts, shared: object, totals: Sums, clock: float, h: Hyper) -> Accounts:
+    s = own.s + own.v * (totals.settled - own.mark)
+    return Accounts(totals.fold * own.v, s, 0.0)
+
+
+def sums_project(
+    own: Accounts, shared: object, mu: float, totals: Sums, clock: float, h: Hyper
+) -> Accounts:
+    v = soft(own.v, mu)
+    return Accounts(v, own.s + totals.A * (v - own.v), own.mark)
+
+
+def sums_settle(totals: Sums, mu: float, h: Hyper) -> Sums:
+    t, c = totals, shrunk(totals, h)
+    turned = t.turned + t.A * (c - t.c)
+    return Sums(t.size, t.square, c, t.fold, t.A, turned, t.settled, t.q, t.steps)
+
+
+def certificate(run: Run) -> list[Claim]:
+    if run.h.implicit:
+        raise ValueError("lemma 1 is about explicit steps; this run took implicit ones")
+    if run.h.project_every > 1.0:
+        raise ValueError("the weights were not projected after each row")
+    own, t, u = run.own, run.totals, run.u
+    s = t["A"] * run.w - (own["s"] + own["v"] * (t["turned"] - own["mark"]))
+    center = t["A"] * float(u @ u) - 2.0 * float(u @ s) + t["q"]
+    bound = 0.5 * center + 0.5 * t["steps"]
+    return [Claim("regret", run.loss - run.loss_u, bound, "Ross et al., lemma 1")]
+
+
+PLAIN = Rule(
     name="ogd",
     title="online gradient descent: the baseline, for features on one scale",
     source="Orabona, Crammer & Cesa-Bianchi 2015, section 3",
@@ -178,7 +235,18 @@ RULE = Rule(
     stale=stale,
     rebase=rebase,
     refresh=refresh,
-    kept_in=Set(outside, reach, radius, project, settle),
-    largest=largest,
-    fit=fit,
+    kept_in=Set(balls.outside, balls.reach, balls.radius, project, settle),
+    largest=balls.largest,
+    fit=balls.fit,
 )
+RULE = replace(
+    PLAIN,
+    certificate=certificate,
+    accounted=replace(
+        PLAIN, own=Accounts, totals=Sums, move=Tally, begin=sums_begin, gathers=1,
+        terms=sums_terms, step=sums_step, stretch=None, update=sums_update, mass=sums_mass,
+        rebase=sums_rebase, refresh=sums_refresh,
+        kept_in=Set(balls.outside, balls.reach, balls.radius, sums_project, sums_settle),
+        certificate=certificate,
+    ),
+)  # fmt: skip

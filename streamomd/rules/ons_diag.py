@@ -1,0 +1,146 @@
+r"""Online Newton step, diagonal (after Hazan, Agarwal & Kale 2007).
+
+f_t(w) = gamma w'D_t w / 2 with D_i = epsilon + S_i. With g the loss's slope,
+
+    S_i += (g x_i)^2,    w_i -= g x_i / (gamma D_i),
+
+and, with a ball, the nearest point of it in the norm of D: sum abs(w) <= radius (l1) or
+||w||_2 <= radius (l2), on the rows that leave it, in O(d) times a bisection; ``project_every`` = k
+does so every k rows only, which is another algorithm. O(nnz) a row otherwise. The step falls as
+1 / S, AdaGrad's as 1 / sqrt(S): quick where the loss curves (square, logistic), too timid for gamma
+too large. The theorem is for full matrices: no bound here. ``implicit`` follows the loss along the
+row instead of its slope at the start.
+
+>>> from streamomd.demo import score
+>>> score("ons_diag")
+0.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+from streamomd.rules.contract import (
+    PROJECTED,
+    Between,
+    Choice,
+    Coords,
+    Mean,
+    NotNegative,
+    Positive,
+    Row,
+    Rule,
+    Set,
+    Sum,
+    YesNo,
+)
+
+NONE, L1 = 0.0, 1.0
+
+
+class Hyper(NamedTuple):
+    epsilon: Positive = 1.0
+    gamma: Positive = 0.1
+    ball: Annotated[float, Choice(("none", "l1", "l2"))] = NONE
+    radius: NotNegative = 0.0
+    project_every: Annotated[float, Between(1, 1e9, whole=True)] = 1.0
+    implicit: YesNo = 0.0
+
+
+class Own(NamedTuple):
+    w: Mean = 0.0
+    S: Sum = 0.0
+
+
+class Totals(NamedTuple):
+    size: Coords = 0.0
+
+
+class Move(NamedTuple):
+    g: float
+    step: float
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.w
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    g = row.importance * row.slope
+    return Move(g, g / h.gamma), totals
+
+
+def stretch(move: Move, factor: float) -> Move:
+    return Move(move.g, move.step * factor)
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
+    z = move.g * x
+    S = own.S + z * z
+    return Own(own.w - move.step * (x / (h.epsilon + S)), S)
+
+
+def measure(w: float, h: Hyper) -> float:
+    """What a weight adds to the size that the ball bounds."""
+    if h.ball == NONE:
+        return 0.0
+    return abs(w) if h.ball == L1 else w * w
+
+
+def nearer(own: Own, mu: float, h: Hyper) -> float:
+    """The weight drawn in by mu."""
+    D = h.epsilon + own.S
+    if h.ball == L1:
+        left = max(abs(own.w) - mu / D, 0.0)
+        return left if own.w > 0.0 else -left
+    return own.w * (D / (D + mu))
+
+
+def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
+    return (measure(own.w, h),)
+
+
+def radius(h: Hyper) -> float:
+    return h.radius if h.ball == L1 else h.radius * h.radius
+
+
+def outside(totals: Totals, clock: float, h: Hyper) -> bool:
+    return h.ball != NONE and totals.size > radius(h) and clock % h.project_every == 0.0
+
+
+def reach(
+    own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper
+) -> float:
+    return measure(nearer(own, mu, h), h)
+
+
+def project(
+    own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper
+) -> Own:
+    return Own(nearer(own, mu, h), own.S)
+
+
+def largest(params: Mapping[str, Any]) -> int | None:
+    if params["ball"] == "none" or params["project_every"] > 1:
+        return None
+    return PROJECTED
+
+
+RULE = Rule(
+    name="ons_diag",
+    title="online Newton step, diagonal: curved losses, steps that fall quickly",
+    source="Hazan, Agarwal & Kale 2007, diagonal",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    totals=Totals,
+    weight=weight,
+    step=step,
+    stretch=stretch,
+    update=update,
+    mass=mass,
+    kept_in=Set(outside, reach, radius, project),
+    largest=largest,
+    uncertified="the theorem is for full matrices",
+)
