@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,3 +118,24 @@ def _sparse_problem(batch: SparseBatch, size: int, first: int) -> str:
     inner = indptr[1:-1]
     descends[inner[(inner > 0) & (inner < len(indices))] - 1] = False
     return "coordinates of a row do not ascend" if descends.any() else ""
+
+
+class KeptRows(NamedTuple):
+    """CSR rows that a rule keeps, the bias among their entries, with multipliers (rows, learners).
+
+    y and importance as in a batch. alpha: each row's multiplier for each learner.
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[np.float64]
+    y: Floats
+    importance: Floats
+    alpha: Floats
+
+    @classmethod
+    def none(cls, learners: int) -> Self:
+        """No rows yet."""
+        none = np.empty(0)
+        indptr, indices = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
+        return cls(indptr, indices, none, none, none, np.empty((0, learners)))

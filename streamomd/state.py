@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.batch import KeptRows
 from streamomd.errors import TooLargeError
 from streamomd.rules.contract import Rule, Slot
 
@@ -23,7 +24,7 @@ CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out,
 
 Arrays = dict[str, NDArray[Any]]
 
-MATRICES = {"coordinates": 0, "matrix": 1, "root": 2}
+MATRICES = {"coordinates": 0, "matrix": 1, "root": 2, "recent": 0}
 """How many square matrices of all coordinates each kind of ``Rule.keeps`` has, for each learner."""
 
 
@@ -79,14 +80,15 @@ class State:
     """Slots, totals and clock of a model.
 
     cells: (size * width,) of the layout's dtype, 64-byte aligned. totals: float64 (learners, n).
-    clock: rows seen. extra: empty, or {"matrix": float64 of shape ``layout.matrix``}.
+    clock: rows seen. extra: empty, or {"matrix": float64 of shape ``layout.matrix``}, or the
+    arrays of ``KeptRows`` by name.
     """
 
     layout: Layout
     cells: NDArray[Any]
     totals: NDArray[np.float64]
     clock: int = 0
-    extra: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    extra: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @classmethod
     def start(cls, layout: Layout) -> State:
@@ -134,7 +136,10 @@ class State:
                 f"slot.{slot.name}": self._copy(low, high, at) for slot, at in self._columns()
             }
             for name, array in self.extra.items():
-                arrays[f"extra.{name}"] = array[:, low:high]
+                if name == "matrix":
+                    arrays[f"extra.{name}"] = array[:, low:high]
+                elif low == 0:
+                    arrays[f"extra.{name}"] = array
             if low == 0:
                 arrays["totals"] = self.totals
                 arrays["clock"] = np.array([self.clock], dtype=np.int64)
@@ -145,7 +150,10 @@ class State:
         for slot, columns in self._columns():
             self.table[low:high, columns] = arrays[f"slot.{slot.name}"]
         for name, array in self.extra.items():
-            array[:, low:high] = arrays[f"extra.{name}"]
+            if name == "matrix":
+                array[:, low:high] = arrays[f"extra.{name}"]
+            elif low == 0:
+                self.extra[name] = np.array(arrays[f"extra.{name}"], dtype=array.dtype)
         if low == 0:
             self.totals[...] = arrays["totals"]
             self.clock = int(arrays["clock"][0])
@@ -174,8 +182,11 @@ def _start_totals(layout: Layout) -> NDArray[np.float64]:
     return np.tile(np.array(starts, dtype=np.float64), (layout.learners, 1))
 
 
-def _start_extra(layout: Layout) -> dict[str, NDArray[np.float64]]:
-    """A matrix starts as the identity; roots as 0."""
+def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
+    """A matrix starts as the identity; roots as 0; kept rows as none."""
+    if layout.rule.keeps == "recent":
+        rows: dict[str, NDArray[Any]] = KeptRows.none(layout.learners)._asdict()
+        return rows
     learners, size, columns = layout.matrix
     if not columns:
         return {}

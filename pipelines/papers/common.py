@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -73,9 +74,10 @@ class Rows:
         return replace(self, batches=tuple(change(batch) for batch in self.batches))
 
 
-def read(shards: str | Sequence[str], *, label: str = "y", **data: Any) -> Rows:
+def read(shards: str | Sequence[str], *, label: str = "y", bias: bool = True, **data: Any) -> Rows:
     """All rows of some shards. data: other keys of the job's table [data]."""
-    job = {"data": {"shards": shards, "label": label, **data}, "model": {"task": "classify"}}
+    told = {"task": "classify", "bias": bias}
+    job = {"data": {"shards": shards, "label": label, **data}, "model": told}
     spec = Spec.parse(job)
     found = find(spec.data.shards)
     schema = next(iter(found)).schema
@@ -85,16 +87,40 @@ def read(shards: str | Sequence[str], *, label: str = "y", **data: Any) -> Rows:
 
 
 def learn(
-    rows: Rows, rule: str, loss: str = "", params: Mapping[str, Any] | None = None, passes: int = 1
+    rows: Rows,
+    rule: str,
+    loss: str = "",
+    params: Mapping[str, Any] | None = None,
+    passes: int = 1,
+    *,
+    margins: list[np.ndarray] | None = None,
+    **told: Any,
 ) -> Model:
-    """A model of these rows, learned from the first to the last, ``passes`` times."""
-    described = {**rows.job["model"], "rule": rule, "loss": loss, "params": dict(params or {})}
+    """A model of these rows, learned from the first to the last, ``passes`` times.
+
+    margins: the list to which every batch's margins of before learning are added. told: other keys
+    of the job's table [model].
+    """
+    named = {"rule": rule, "loss": loss, "params": dict(params or {})}
+    described = {**rows.job["model"], **told, **named}
     model = Model.new(Spec.parse({**rows.job, "model": described}), rows.plan)
+    if model.cursor.epoch < 0:  # the rule wants a look at all rows before the first is learned
+        for batch in rows.batches:
+            model.engine.look(model.state, batch)
     for epoch in range(passes):
         model.metrics.begin(epoch)
         for batch in rows.batches:
-            model.consume(batch)
+            learned = model.consume(batch)
+            if margins is not None:
+                margins.append(learned)
     return model
+
+
+def progress(rows: Rows, rule: str, loss: str = "", **params: Any) -> np.ndarray:
+    """The margin of each row before it was learned, in one pass of one learner."""
+    found: list[np.ndarray] = []
+    learn(rows, rule, loss, params, margins=found)
+    return np.concatenate(found)[:, 0]
 
 
 def error(model: Model) -> float:
@@ -129,21 +155,37 @@ def dense(rows: Rows) -> np.ndarray:
 def taken(rows: Rows, places: np.ndarray) -> Rows:
     """The rows at these places, in this order."""
     parts = rows.batches
-    y = np.concatenate([part.y for part in parts])[places]
+    y = rows.y[places]
     weight = np.concatenate([part.weight for part in parts])[places]
     if isinstance(parts[0], DenseBatch):
         return replace(rows, batches=(DenseBatch(dense(rows)[places], y, weight),))
-    shape = rows.plan.size
-    stacked = scipy.sparse.vstack(
-        [
-            scipy.sparse.csr_array((part.values, part.indices, part.indptr), (len(part), shape))
-            for part in parts
-            if isinstance(part, SparseBatch)
-        ],
-        format="csr",
-    )[places]
-    places_of = (stacked.indptr.astype(np.int64), stacked.indices.astype(np.int32))
-    return replace(rows, batches=(SparseBatch(*places_of, stacked.data, y, weight),))
+    some = csr(rows, with_bias=False)[places]
+    arrays = (some.indptr.astype(np.int64), some.indices.astype(np.int32), some.data)
+    return replace(rows, batches=(SparseBatch(*arrays, y, weight),))
+
+
+def csr(rows: Rows, *, with_bias: bool = True) -> Any:
+    """All rows as one matrix over the model's coordinates, the bias (1 in each row) the first."""
+    size, bias = rows.plan.size, int(rows.plan.bias)
+    if isinstance(rows.batches[0], DenseBatch):
+        x = dense(rows)
+        matrix = scipy.sparse.csr_array(np.hstack([np.zeros((len(x), bias)), x]))
+    else:
+        parts = [part for part in rows.batches if isinstance(part, SparseBatch)]
+        matrix = scipy.sparse.vstack(
+            [
+                scipy.sparse.csr_array((part.values, part.indices, part.indptr), (len(part), size))
+                for part in parts
+            ],
+            format="csr",
+        )
+    if bias and with_bias:
+        ones = scipy.sparse.csr_array(
+            (np.ones(len(rows)), (np.arange(len(rows)), np.zeros(len(rows), int))),
+            (len(rows), size),
+        )
+        matrix = (matrix + ones).tocsr()
+    return matrix
 
 
 def shuffled(rows: Rows, seed: int) -> Rows:
@@ -198,7 +240,7 @@ class Section:
     def close(self) -> int:
         """Write the section; 1 if a check failed, the exit code."""
         self._add("")
-        text = "\n".join(self.lines).rstrip("\n") + "\n"
+        text = re.sub(r"\n{3,}", "\n\n", "\n".join(self.lines)).rstrip("\n") + "\n"
         (self.out / f"{self.name}.md").write_text(text, encoding="utf-8")
         print(f"{time.perf_counter() - self.began:.0f} s")
         for what in self.failed:

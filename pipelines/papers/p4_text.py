@@ -147,6 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rules", default="", help="only these, with commas (default: all)")
     chosen = parser.parse_args(argv)
     only = [name for name in chosen.rules.split(",") if name]
+    only = only or (["adagrad", "nag", "pa1"] if chosen.tiny else [])
     section = Section(chosen.out, "p4_text", "P4 and P0 on text: all learners")
     section.say(
         "P4's experiments are not in the copy of the paper that we have, and P0 has none but its "

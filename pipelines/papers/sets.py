@@ -102,8 +102,14 @@ def newsgroups(data: Path, bits: int) -> tuple[pa.Table, pa.Table]:
 
 
 def message(text: str) -> str:
-    """Subject and body: other header lines tell of the sender, often the same in one group."""
-    head, _, body = text.partition("\n\n")
+    """Subject and body: other header lines tell of the sender, often the same in one group.
+
+    In the copy that we have, line ends of the training part have become tabs.
+    """
+    lines = text.replace("\r\n", "\n")
+    if "\n\n" not in lines:
+        lines = lines.replace("\t", "\n")
+    head, _, body = lines.partition("\n\n")
     subjects = [line[8:] for line in head.split("\n") if line.startswith("Subject:")]
     return "\n".join([*subjects, body])
 

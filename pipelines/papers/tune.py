@@ -21,14 +21,15 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "C": (0.001, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0),
     "U": (1.0, 10.0, 100.0, 1000.0),
     "r": (0.1, 1.0, 10.0, 100.0),
-    "gamma": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "gamma": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "epsilon": (0.1, 1.0, 10.0, 100.0),
     "confidence": (0.55, 0.7, 0.8, 0.9, 0.99),
     "a": (0.01, 0.1, 1.0, 10.0),
     "p": (2.0, 3.0, 5.0, 10.0),
     "radius": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
 }
-SLOW_SECONDS = 3.0
-SAMPLE = 100
+SLOW_SECONDS = 4.0
+SAMPLE = 200
 
 
 class Learner(NamedTuple):
@@ -66,12 +67,16 @@ def learners(size: int, only: Sequence[str] = (), *, coupled: bool = False) -> I
 
 
 def seconds_a_pass(rows: Rows, learner: Learner) -> float:
-    """An estimate, from the first rows."""
-    few = taken(rows, np.arange(min(SAMPLE, len(rows))))
-    learn(few, learner.rule.name, learner.loss)  # compiles
-    began = time.perf_counter()
-    learn(few, learner.rule.name, learner.loss)
-    return (time.perf_counter() - began) * len(rows) / len(few)
+    """An estimate, from the first rows, without the time to make a model."""
+
+    def seconds(count: int) -> float:
+        few = taken(rows, np.arange(min(count, len(rows))))
+        began = time.perf_counter()
+        learn(few, learner.rule.name, learner.loss)
+        return time.perf_counter() - began
+
+    seconds(1)  # compiles
+    return max(0.0, seconds(SAMPLE) - seconds(1)) * max(1.0, len(rows) / SAMPLE)
 
 
 def choose(rows: Rows, learner: Learner) -> dict[str, Any]:

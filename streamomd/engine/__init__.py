@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.batch import Batch, DenseBatch, SparseBatch
+from streamomd.batch import Batch, DenseBatch, KeptRows, SparseBatch
+from streamomd.engine import recent
 from streamomd.engine.fuse import learn_loop, look_loop, predict_loop, renew_loop
 from streamomd.engine.loops import Shape
+from streamomd.errors import TooLargeError
 from streamomd.losses import Loss
 from streamomd.rules.contract import fields
-from streamomd.state import Layout, State
+from streamomd.state import MATRICES, Layout, State
 
 Floats = NDArray[np.float64]
 
@@ -68,7 +70,8 @@ class Engine:
 
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
         """
-        margins, clock = self._walk(learn_loop, state, sums, batch)
+        walk = self._walk_kept if self.layout.rule.keeps == "recent" else self._walk
+        margins, clock = walk(learn_loop, state, sums, batch)
         state.clock = int(clock)
         return margins
 
@@ -96,9 +99,30 @@ class Engine:
         margins = np.empty((len(batch), self.layout.learners))
         rows = _flat(batch)
         loop = self._loop(find, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        kept = (state.cells, state.totals.reshape(-1), *state.extra.values())
+        matrices = state.extra.values() if MATRICES[self.layout.rule.keeps] else ()
+        kept = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self._hyper, float(state.clock))
         return margins, loop(*kept, *moved, *rows, batch.y, batch.weight, margins)
+
+    def _walk_kept(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
+        """Learn with the rows kept from before in front, and keep the last ones."""
+        h = self.layout.rule.hyper_of(self.params)
+        before = KeptRows(**state.extra)
+        if "most" in h._fields and len(before.y) + len(batch) > h.most:
+            raise TooLargeError(
+                f"rule {self.layout.rule.name!r} keeps every row, at most {h.most:,.0f} of them "
+                "(model.params.most): take fewer rows, or dual_ascent, which keeps the last k"
+            )
+        rows = recent.extended(before, batch, int(self.bias))
+        depth = int(h.k) if "k" in h._fields else len(rows.y)
+        margins = np.empty((len(batch), self.layout.learners))
+        loop = self._loop(find, False, "float64")
+        clock = loop(
+            state.cells, state.totals.reshape(-1), rows.alpha, sums, self._hyper,
+            float(state.clock), len(before.y), depth, *rows[:5], margins,
+        )  # fmt: skip
+        state.extra = recent.last(rows, depth - 1 if "k" in h._fields else depth)._asdict()
+        return margins, clock
 
     def _loop(self, find: Any, dense: bool, value: str) -> Any:
         layout = self.layout

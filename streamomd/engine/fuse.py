@@ -22,22 +22,23 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from streamomd.engine import loops, prefetch, whole
+from streamomd.engine import loops, matrix, prefetch, recent, whole
 from streamomd.engine.loops import Shape
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
+from streamomd.state import MATRICES
 
 log = logging.getLogger(__name__)
 
-LOOPS: dict[str, Any] = {"coordinates": loops}
-EXTRA_DIMENSIONS: dict[str, tuple[int, ...]] = {"coordinates": ()}
-"""What a rule keeps beside its coordinates' cells: arrays of so many dimensions."""
+LOOPS: dict[str, Any] = {"coordinates": loops, "matrix": matrix, "recent": recent}
+"""The loops for each kind of ``Rule.keeps``."""
 
 
 @functools.cache
 def learn_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
     """The compiled ``make_learn`` for cells and values of these dtypes."""
-    return _compile(LOOPS[rule.keeps].make_learn, rule, loss, shape, _rows(rule, cell, value))
+    signature = _kept_rows(cell) if rule.keeps == "recent" else _rows(rule, cell, value)
+    return _compile(LOOPS[rule.keeps].make_learn, rule, loss, shape, signature)
 
 
 @functools.cache
@@ -133,8 +134,17 @@ def _array(dtype: str, ndim: int = 1, *, written: bool = False) -> Any:
 def _rows(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of a loop; one exact set, so that no call compiles anything else."""
     numbers = _array("float64")
-    extra = [_array("float64", ndim, written=True) for ndim in EXTRA_DIMENSIONS[rule.keeps]]
+    extra = [_array("float64", 3, written=True)] if MATRICES[rule.keeps] else []
     state = [_array(cell, written=True), _array("float64", written=True), *extra]
     moved = [_array("float64", written=True), numbers, types.float64]
     rows = [_array("int64"), _array("int32"), _array(value), numbers, numbers]
+    return (*state, *moved, *rows, _array("float64", 2, written=True))
+
+
+def _kept_rows(cell: str) -> Any:
+    """Argument types of ``recent.make_learn``."""
+    numbers, written = _array("float64"), _array("float64", written=True)
+    state = [_array(cell, written=True), written, _array("float64", 2, written=True), written]
+    moved = [numbers, types.float64, types.int64, types.int64]
+    rows = [_array("int64"), _array("int32"), numbers, numbers, numbers]
     return (*state, *moved, *rows, _array("float64", 2, written=True))

@@ -55,9 +55,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     return Move(0.0), totals
 
 
-def accounted_step(
-    row: Row, totals: Accounts, clock: float, h: Hyper
-) -> tuple[Move, Accounts]:
+def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
     if row.y * row.margin < 1.0 and row.importance > 0.0:
         c = share(h)
         return Move(row.importance * row.y / c), account(row, totals, c)

@@ -1,7 +1,7 @@
 r"""AROW, diagonal: adaptive regularization of weights (Crammer, Kulesza & Dredze 2009; P0, 6.3).
 
-A Gaussian over weights, mean mu and variances 1 / D_i, D_0 = I, D = 1 + S. The weights are mu. Where
-the margin falls short, y <mu, x> < 1, with chi = sum x_i^2 / D_i:
+A Gaussian over weights, mean mu and variances 1 / D_i, D = 1 + S, D_0 = I. The weights are mu.
+Where the margin falls short, y <mu, x> < 1, with chi = sum x_i^2 / D_i:
 
     omega = 1 / (chi + r),  mu_i += omega (1 - y <mu, x>) y x_i / D_i,  then  D_i += x_i^2 / r.
 

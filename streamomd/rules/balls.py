@@ -57,7 +57,8 @@ def outside(totals: Any, clock: float, h: Any) -> bool:
 
 
 def reach(own: Any, shared: object, mu: float, totals: object, clock: float, h: Any) -> float:
-    return max(abs(own.v) - mu, 0.0)
+    drawn: float = abs(own.v) - mu
+    return max(drawn, 0.0)
 
 
 def radius(h: Any) -> float:
@@ -72,5 +73,5 @@ def fit(u: Any, slots: Any, h: Any) -> Any:
     """A comparator, clipped into the box or scaled into the ball."""
     if h.ball < L2:
         return into_box(u, h.radius if h.ball == BOX else 0.0)
-    norm = float((u @ u) ** 0.5 if h.ball == L2 else abs(u).sum())
+    norm = float(u @ u) ** 0.5 if h.ball == L2 else float(abs(u).sum())
     return u * (h.radius / norm) if norm > h.radius else u

@@ -121,7 +121,7 @@ def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[
     square = g * g * row.r[0]
     share = clock if h.schedule == STRONG else curvature(clock, h)
     more = Accounts(totals.steps + square / share, max(totals.top, square))
-    return Move(-eta_of(h) * g), more
+    return Move(-eta_of(h) * row.importance * row.slope), more
 
 
 def certificate(run: Run) -> list[Claim]:

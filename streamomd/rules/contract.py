@@ -32,6 +32,10 @@ chi = <x, A^-1 x>, v = A^-1 x of before the row::
     step: row.q = (m, chi); move = (s, c, ...)      w <- w + s v by ``update`` with v_i for x
                                                     (s != 0), and A <- A + c x x' (c >= 0)
 
+With the last rows and their multipliers kept (``keeps="recent"``), see ``engine.recent``::
+
+    pair(old, new, cross, totals, h) -> moves, totals   the exact step for the last two rows
+
 ``clock`` is t, the number of the current row from 1, as a float. ``h`` holds the hyper-parameters.
 ``x`` is never 0, and ``update`` is called only where the move's first number is not 0: what is
 constant over a row belongs into the move, computed once. Rule functions use module ``math``
@@ -279,6 +283,7 @@ class Rule:
     keeps: str = "coordinates"
     foresee: Functions | None = None
     start_scale: Functions | None = None
+    pair: Functions | None = None
     looks: Callable[[Mapping[str, Any]], bool] | None = None
     largest: Callable[[Mapping[str, Any]], int | None] | None = None
     losses: tuple[str, ...] = ()

@@ -165,8 +165,12 @@ def sums_step(row: Row, totals: Sums, clock: float, h: Hyper) -> tuple[Tally, Su
     A = 1.0 / eta
     q = t.q + (A - t.A) * t.c * t.c * t.square
     paid = t.steps + eta * g * g * row.r[0]
-    move = Tally(eta / t.c * g, bound(h), A * t.c, t.turned)
+    move = Tally(eta / t.c * row.importance * row.slope, bound(h), A * t.c, t.turned)
     return move, Sums(t.size, t.square, t.c, t.fold, A, t.turned, t.settled, q, paid)
+
+
+def sums_stretch(move: Tally, factor: float) -> Tally:
+    return Tally(move.step * factor, move.bound, move.Ac, move.turned)
 
 
 def sums_update(
@@ -244,7 +248,7 @@ RULE = replace(
     certificate=certificate,
     accounted=replace(
         PLAIN, own=Accounts, totals=Sums, move=Tally, begin=sums_begin, gathers=1,
-        terms=sums_terms, step=sums_step, stretch=None, update=sums_update, mass=sums_mass,
+        terms=sums_terms, step=sums_step, stretch=sums_stretch, update=sums_update, mass=sums_mass,
         rebase=sums_rebase, refresh=sums_refresh,
         kept_in=Set(balls.outside, balls.reach, balls.radius, sums_project, sums_settle),
         certificate=certificate,

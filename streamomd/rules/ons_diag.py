@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
+from streamomd.rules.balls import legal
 from streamomd.rules.contract import (
     PROJECTED,
     Between,
@@ -60,6 +61,11 @@ class Totals(NamedTuple):
 class Move(NamedTuple):
     g: float
     step: float
+
+
+def begin(d: float, h: Hyper) -> Totals:
+    legal(h)
+    return Totals()
 
 
 def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
@@ -109,15 +115,11 @@ def outside(totals: Totals, clock: float, h: Hyper) -> bool:
     return h.ball != NONE and totals.size > radius(h) and clock % h.project_every == 0.0
 
 
-def reach(
-    own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper
-) -> float:
+def reach(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> float:
     return measure(nearer(own, mu, h), h)
 
 
-def project(
-    own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper
-) -> Own:
+def project(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> Own:
     return Own(nearer(own, mu, h), own.S)
 
 
@@ -135,6 +137,7 @@ RULE = Rule(
     move=Move,
     own=Own,
     totals=Totals,
+    begin=begin,
     weight=weight,
     step=step,
     stretch=stretch,

@@ -15,7 +15,7 @@ weights: soft thresholds the average gradient, which sets more of them to 0 than
 does. One step size for all coordinates: features must be on one scale, else take FTRL-Proximal.
 
 >>> from streamomd.demo import score
->>> score("rda", gamma=10.0), score("rda", gamma=10.0, l1=0.01)
+>>> score("rda"), score("rda", l1=0.05)
 ...
 """
 
@@ -30,7 +30,7 @@ from streamomd.rules.prox import into_box, lead, phi
 
 
 class Hyper(NamedTuple):
-    gamma: Positive = 1.0
+    gamma: Positive = 10.0
     l1: NotNegative = 0.0
     l2: NotNegative = 0.0
     box: NotNegative = 0.0

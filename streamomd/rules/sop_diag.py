@@ -47,9 +47,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     return Move(0.0), totals
 
 
-def accounted_step(
-    row: Row, totals: Accounts, clock: float, h: Hyper
-) -> tuple[Move, Accounts]:
+def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
     if row.y * row.margin <= 0.0 and row.importance > 0.0:
         return Move(row.importance * row.y), account(row, totals, 1.0)
     return Move(0.0), totals

@@ -1,0 +1,47 @@
+"""Join what the scripts have written in OUT into one page.
+
+python pipelines/papers/report.py > docs/papers.md
+"""
+
+from __future__ import annotations
+
+import sys
+
+from common import arguments
+
+ORDER = (
+    "p1_tables",
+    "p1_tables_file_square",
+    "p1_figure1",
+    "p0_figure1",
+    "p4_text",
+    "p2_passive_aggressive",
+    "p0_invariance",
+    "p3_equalities",
+)
+HEAD = """# The papers' experiments, redone
+
+Our figures beside the papers'. Every section is what one script of `pipelines/papers` printed; its
+README says how to run them and where the data come from. Errors are shares of rows, and progressive
+(each row predicted before it was learned) unless a section says otherwise. A line "holds" is a
+statement that the script checked in this run. The scripts draw pictures, which are not kept here.
+
+P0 is Orabona, Crammer & Cesa-Bianchi, *A generalized online mirror descent with applications to
+classification and regression* (Machine Learning 99, 2015); P1 Ross, Mineiro & Langford, *Normalized
+online learning* (UAI 2013); P2 Shalev-Shwartz & Singer, *Online learning meets optimization in the
+dual* (COLT 2006); P3 Qian's notes on adaptive FTRL; P4 Duchi, Hazan & Singer, *Adaptive subgradient
+methods for online learning and stochastic optimization* (JMLR 12, 2011).
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the page; 1 if nothing was there."""
+    chosen = arguments(__doc__ or "").parse_args(argv)
+    found = [chosen.out / f"{name}.md" for name in ORDER]
+    found = [path for path in found if path.exists()]
+    print("\n".join([HEAD, *(path.read_text(encoding="utf-8") for path in found)]), end="")
+    return int(not found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+r"""Aggressive second-order learner (P0, section 6.2): the second-order Perceptron, on small margins.
+
+f_t(w) = <w, A_t w> / 2 with A_0 = I. The row is counted before it is predicted, and kept when its
+margin is below 1:
+
+    yhat = <theta, (A + x x'/r)^-1 x>;   if y yhat < 1:  A <- A + x x'/r,  theta <- theta + unit y x
+
+with unit = 1 (P0) or, for ``scale = "arow"``, 1/r: then only yhat differs from AROW's. Kept are
+mu = A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m r / (r + chi). A row's
+importance counts it that often. Certificate: M + U, mistakes and other updates, are at most the
+summed hinge loss of any u plus sqrt(r |u|^2 + sum over updates of <u, x>^2) sqrt(ln det A + sum of
+m (2 r y - m) / (r (r + chi))); for "arow" the last sum is that of r m (2 y - m) / (r + chi).
+O(d^2) on an update. Against ``arow``: caution where x is new.
+
+>>> from streamomd.demo import score
+>>> score("aggressive_second_order")
+...
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+from streamomd.rules.contract import Choice, Claim, Max, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.full import LIMIT, Limit, gain, largest, margin_claims
+
+
+class Hyper(NamedTuple):
+    r: Positive = 1.0
+    scale: Annotated[float, Choice(("unit", "arow"))] = 0.0
+    limit: Limit = LIMIT
+
+
+class Own(NamedTuple):
+    mu: Mean = 0.0
+
+
+class Totals(NamedTuple):
+    updates: Sum = 0.0  # of h, where it learned
+    lift: Sum = 0.0  # of r n (2 h y - n) / (r + chi), n = m / (unit r), where it learned
+    heaviest: Max = 0.0  # h that it learned with
+
+
+class Move(NamedTuple):
+    s: float
+    c: float
+
+
+def unit(h: Hyper) -> float:
+    return 1.0 if h.scale == 0.0 else 1.0 / h.r
+
+
+def foresee(m: float, chi: float, importance: float, h: Hyper) -> float:
+    return m * h.r / (h.r + chi)
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.mu
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    times = row.importance
+    if row.y * row.margin >= 1.0 or times == 0.0:
+        return Move(0.0, 0.0), totals
+    m, chi = row.q
+    n = m / (unit(h) * h.r)  # the mean on AROW's scale
+    lift = h.r * n * (2.0 * times * row.y - n) / (h.r + chi)
+    seen = Totals(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
+    c = 1.0 / h.r
+    return Move(gain(unit(h) * times * row.y, c, m, chi), c), seen
+
+
+def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.mu + move.s * v)
+
+
+def certificate(run: Run) -> list[Claim]:
+    return margin_claims(run, run.h.r, unit(run.h), 2.0)
+
+
+RULE = Rule(
+    name="aggressive_second_order",
+    title="second-order Perceptron that also learns from small margins",
+    source="Orabona, Crammer & Cesa-Bianchi 2015, section 6.2",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    totals=Totals,
+    losses=("hinge",),
+    keeps="matrix",
+    largest=largest,
+    foresee=foresee,
+    weight=weight,
+    step=step,
+    update=update,
+    certificate=certificate,
+)

@@ -1,0 +1,87 @@
+r"""Confidence-weighted learning (Crammer, Dredze & Pereira 2008; Dredze, Crammer & Pereira 2008).
+
+A Gaussian over weights, mean mu and covariance Sigma = A^-1, A_0 = I / a. The weights are mu. The
+row asks that its label be right with probability ``confidence``; with phi its normal quantile,
+V = <x, Sigma x> and M = y <mu, x>, that is M >= phi sqrt(V) (form "stdev"; exact and convex), or
+M >= phi V in the older form ("variance"). Where it is not so, the nearest Gaussian by relative
+entropy that meets it, with equality:
+
+    mu <- mu + alpha y Sigma x,    A <- A + c x x',
+
+alpha and c as in ``cw_diag``. A condition has no weight: a row of importance 0 is passed over, any
+other importance counts as 1. No bound is proven, and labels that contradict each other make Sigma
+fall without end (c stops at 1e100). O(d^2) on an update. For clean labels; else ``arow``.
+
+>>> from streamomd.demo import score
+>>> score("cw")
+...
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, NamedTuple
+
+from streamomd.rules.contract import Between, Choice, Mean, Positive, Row, Rule
+from streamomd.rules.cw_diag import FINEST, STDEV, Totals, begin, stdev, variance
+from streamomd.rules.full import LIMIT, Limit, largest
+
+FLAT = 1e-200  # a variance that nothing is divided by
+
+
+class Hyper(NamedTuple):
+    confidence: Annotated[float, Between(0.5, 1.0, closed=False)] = 0.65
+    a: Positive = 1.0
+    form: Annotated[float, Choice(("stdev", "variance"))] = STDEV
+    limit: Limit = LIMIT
+
+
+class Own(NamedTuple):
+    mu: Mean = 0.0
+
+
+class Move(NamedTuple):
+    s: float
+    c: float
+
+
+def start_scale(h: Hyper) -> float:
+    return 1.0 / h.a
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.mu
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    m, V = row.q
+    M, phi = row.y * m, totals.phi
+    wanted = phi * math.sqrt(V) if h.form == STDEV else phi * V
+    if wanted > M and V > FLAT and row.importance > 0.0:
+        alpha, c = stdev(M, V, phi) if h.form == STDEV else variance(M, V, phi)
+        return Move(alpha * row.y, min(c, FINEST)), totals
+    return Move(0.0, 0.0), totals
+
+
+def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.mu + move.s * v)
+
+
+RULE = Rule(
+    name="cw",
+    title="confidence-weighted: asks each row to be right with a given probability",
+    source="Crammer, Dredze & Pereira 2008; Dredze, Crammer & Pereira 2008",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    totals=Totals,
+    losses=("hinge",),
+    keeps="matrix",
+    largest=largest,
+    begin=begin,
+    start_scale=start_scale,
+    weight=weight,
+    step=step,
+    update=update,
+    uncertified="its papers prove no bound",
+)

@@ -1,0 +1,164 @@
+r"""Online Newton step (Hazan, Agarwal & Kale 2007): gradient steps in the metric of past gradients.
+
+f_t(w) = gamma <w, A_t w> / 2 with A_0 = epsilon I. With g the loss's slope (times importance),
+
+    A <- A + (g x)(g x)',    w <- w - A^-1 g x / gamma,
+
+and, with ball = "l2", the nearest point of abs(w) <= radius in the norm of A, by a bisection after
+one eigendecomposition, O(d^3), on the rows that leave the ball. Certificate: regret is at most
+gamma epsilon |u|^2 / 2 plus the sum of g^2 <x, A_t^-1 x> / (2 gamma), and so of order d ln T, while
+gamma h (y - yhat)^2 <= 1 (square loss) or gamma h <= exp(-B) (logistic), h the importance and B the
+largest abs(yhat) and abs(<u, x>) of the run. O(d^2) a row. For curved losses on correlated
+features; choose gamma as large as that allows.
+
+>>> from streamomd.demo import score
+>>> score("ons")
+...
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from streamomd.rules.contract import (
+    Choice,
+    Claim,
+    Max,
+    Mean,
+    NotNegative,
+    Positive,
+    Row,
+    Rule,
+    Run,
+    Set,
+    Sum,
+    YesNo,
+)
+from streamomd.rules.full import LIMIT, Limit, largest, log_volume
+
+NONE = 0.0
+
+
+class Hyper(NamedTuple):
+    epsilon: Positive = 1.0
+    gamma: Positive = 0.1
+    ball: Annotated[float, Choice(("none", "l2"))] = NONE
+    radius: NotNegative = 0.0
+    implicit: YesNo = 0.0
+    limit: Limit = LIMIT
+
+
+class Own(NamedTuple):
+    w: Mean = 0.0
+
+
+class Totals(NamedTuple):
+    cost: Sum = 0.0  # of g^2 <x, A_t^-1 x>
+    steepest: Max = 0.0  # of h slope^2, the square loss's h (y - yhat)^2
+    widest: Max = 0.0  # of abs(yhat)
+    heaviest: Max = 0.0  # of h
+
+
+class Move(NamedTuple):
+    s: float
+    c: float
+
+
+def start_scale(h: Hyper) -> float:
+    return h.epsilon
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.w
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    if row.importance == 0.0:
+        return Move(0.0, 0.0), totals
+    g = row.importance * row.slope
+    c, chi = g * g, row.q[1]
+    seen = Totals(
+        totals.cost + c * chi / (1.0 + c * chi),
+        max(totals.steepest, g * row.slope),
+        max(totals.widest, abs(row.margin)),
+        max(totals.heaviest, row.importance),
+    )
+    return Move(-g / h.gamma / (1.0 + c * chi), c), seen
+
+
+def stretch(move: Move, factor: float) -> Move:
+    return Move(move.s * factor, move.c)
+
+
+def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.w + move.s * v)
+
+
+def outside(totals: Totals, clock: float, h: Hyper) -> bool:
+    return h.ball != NONE
+
+
+def reach(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.w * own.w
+
+
+def radius(h: Hyper) -> float:
+    return h.radius
+
+
+def certificate(run: Run) -> list[Claim]:
+    h, totals, u = run.h, run.totals, np.asarray(run.u)
+    if h.implicit:
+        raise ValueError("it is proven for explicit steps")
+    if math.isnan(run.lipschitz):
+        if h.gamma * totals["steepest"] > 1.0:
+            most = 1.0 / totals["steepest"]
+            raise ValueError(f"gamma h (y - yhat)^2 came to more than 1: gamma <= {most:.3g} would")
+    else:
+        sizes = [totals["widest"]]
+
+        def size(x: Any, y: float, p: float) -> float:
+            sizes.append(abs(p))
+            return 0.0
+
+        run.probe(size)
+        most = math.exp(-max(sizes)) / max(totals["heaviest"], 1e-300)
+        if h.gamma > most:
+            raise ValueError(f"it is proven for gamma <= {most:.3g} on this run")
+    ridge = 0.5 * h.gamma * h.epsilon * float(u @ u)
+    regret, source = run.loss - run.loss_u, "Hazan, Agarwal & Kale 2007, theorem 2"
+    return [
+        Claim("regret", regret, ridge + totals["cost"] / (2.0 * h.gamma), source),
+        Claim("regret, by the volume", regret, ridge + log_volume(run) / (2.0 * h.gamma), source),
+    ]
+
+
+def fit(u: Any, slots: Any, h: Hyper) -> Any:
+    """The comparator, drawn into the ball."""
+    length = float(np.sqrt(u @ u))
+    return u if h.ball == NONE or length <= h.radius else u * (h.radius / length)
+
+
+RULE = Rule(
+    name="ons",
+    title="online Newton step: curved losses, correlated features",
+    source="Hazan, Agarwal & Kale 2007",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    totals=Totals,
+    losses=("logistic", "square"),
+    keeps="matrix",
+    largest=largest,
+    start_scale=start_scale,
+    weight=weight,
+    step=step,
+    stretch=stretch,
+    update=update,
+    kept_in=Set(outside, reach, radius),
+    certificate=certificate,
+    fit=fit,
+)

@@ -1,0 +1,85 @@
+r"""Recursive least squares: the ridge solution of all rows so far (P0, section 4, without looking
+ahead).
+
+f_t(w) = <w, A_{t-1} w> / 2 with A_0 = a I, w = A^-1 theta:
+
+    yhat = <w, x>,    A <- A + x x',    theta <- theta + y x.
+
+What is kept is mu = w and A^-1; with chi = <x, A^-1 x>, mu moves by A^-1 x (y - yhat) / (1 + chi).
+A row's importance counts it that often. Certificate, an equality at the ridge solution: the sum of
+(y - yhat)^2 / (1 + chi) is at most a |u|^2 plus the sum of (y - <u, x>)^2. O(d^2) a row. Against
+``vaw``: the same weights, and no shrinkage of a prediction where x is new.
+
+>>> from streamomd.demo import score
+>>> score("rls")
+...
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamomd.rules.contract import Claim, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.full import LIMIT, Limit, gain, largest
+
+
+class Hyper(NamedTuple):
+    a: Positive = 1.0
+    limit: Limit = LIMIT
+
+
+class Own(NamedTuple):
+    mu: Mean = 0.0
+
+
+class Totals(NamedTuple):
+    error: Sum = 0.0  # of h (y - yhat)^2 / (1 + h chi)
+
+
+class Move(NamedTuple):
+    s: float
+    c: float
+
+
+def start_scale(h: Hyper) -> float:
+    return h.a
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.mu
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    m, chi = row.q
+    times = row.importance
+    s = gain(times * row.y, times, m, chi)
+    return Move(s, times), Totals(totals.error + s * (row.y - m))
+
+
+def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.mu + move.s * v)
+
+
+def certificate(run: Run) -> list[Claim]:
+    bound = run.h.a * float(run.u @ run.u) + run.square_u
+    source = "the ridge solution by rank-one updates; exact"
+    return [Claim("square error, discounted", run.totals["error"], bound, source)]
+
+
+RULE = Rule(
+    name="rls",
+    title="recursive least squares: at each row the ridge solution of all before it",
+    source="Orabona, Crammer & Cesa-Bianchi 2015, section 4 (Gauss; Plackett 1950)",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    totals=Totals,
+    losses=("square",),
+    keeps="matrix",
+    largest=largest,
+    start_scale=start_scale,
+    weight=weight,
+    step=step,
+    update=update,
+    certificate=certificate,
+)

@@ -1,0 +1,99 @@
+r"""Vovk-Azoury-Warmuth: ridge regression that counts the row before it is labelled (P0, section 4).
+
+f_t(w) = <w, A_t w> / 2 with A_0 = a I. The row's features come first, its label last:
+
+    A_t = A_{t-1} + x x',    yhat = <theta, A_t^-1 x>,    theta <- theta + y x.
+
+What is kept is mu = A_t^-1 theta and A^-1. With m = <mu, x> and chi = <x, A_{t-1}^-1 x> of before
+the row, yhat = m / (1 + chi): a guess drawn towards 0 where x is new. A row's importance h counts
+it h times in A and theta, its own prediction included. Certificate: regret of the square loss is
+at most a |u|^2 / 2 + sum of h y^2 <x, A_t^-1 x> / 2, whatever the data. Rescaling features changes
+nothing as a goes to 0. O(d^2) a row: for up to some thousand features, and few enough rows that
+each should count fully.
+
+>>> from streamomd.demo import score
+>>> score("vaw")
+...
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamomd.rules.contract import Claim, Max, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.full import LIMIT, Limit, gain, largest, log_volume
+
+
+class Hyper(NamedTuple):
+    a: Positive = 1.0
+    limit: Limit = LIMIT
+
+
+class Own(NamedTuple):
+    mu: Mean = 0.0
+
+
+class Totals(NamedTuple):
+    cost: Sum = 0.0  # of h y^2 <x, A_t^-1 x>
+    Y: Max = 0.0  # of h y^2
+
+
+class Move(NamedTuple):
+    s: float
+    c: float
+
+
+def start_scale(h: Hyper) -> float:
+    return h.a
+
+
+def foresee(m: float, chi: float, importance: float, h: Hyper) -> float:
+    return m / (1.0 + importance * chi)
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.mu
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    m, chi = row.q
+    times = row.importance
+    square = times * row.y * row.y
+    cost = totals.cost + square * (times * chi / (1.0 + times * chi))
+    move = Move(gain(times * row.y, times, m, chi), times)
+    return move, Totals(cost, max(totals.Y, square))
+
+
+def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.mu + move.s * v)
+
+
+def certificate(run: Run) -> list[Claim]:
+    regret = run.loss - run.loss_u
+    ridge = 0.5 * run.h.a * float(run.u @ run.u)
+    volume = 0.5 * run.totals["Y"] * log_volume(run)
+    source = "Orabona, Crammer & Cesa-Bianchi 2015, section 4"
+    return [
+        Claim("regret", regret, ridge + 0.5 * run.totals["cost"], source),
+        Claim("regret, by the volume", regret, ridge + volume, source),
+    ]
+
+
+RULE = Rule(
+    name="vaw",
+    title="Vovk-Azoury-Warmuth: least squares without a step size, safe on new directions",
+    source="Orabona, Crammer & Cesa-Bianchi 2015, section 4",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    totals=Totals,
+    losses=("square",),
+    keeps="matrix",
+    largest=largest,
+    start_scale=start_scale,
+    foresee=foresee,
+    weight=weight,
+    step=step,
+    update=update,
+    certificate=certificate,
+)

@@ -1,0 +1,100 @@
+"""Last-k dual ascent: k = 1 is PA-I, two rows are solved exactly, all rows are the SVM."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+from helpers import Learner, dense, sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from streamomd.errors import TooLargeError
+from streamomd.rules import dual_ascent
+from streamomd.rules.contract import Row
+
+
+def rows(seed: int, kind: str = "sparse") -> oracles.Stream:
+    return oracles.streams(np.random.default_rng(seed), kind, "binary")
+
+
+@pytest.mark.parametrize("kind", oracles.KINDS)
+def test_one_row_is_pa1(kind) -> None:
+    """k = 1 has PA-I's margins and weights."""
+    told = rows(3, kind)
+    one, other = (
+        Learner(rule, "hinge", told.X.shape[1], params=params, compiled=False)
+        for rule, params in (("dual_ascent", {"k": 1, "C": 0.3}), ("pa1", {"C": 0.3}))
+    )
+    batch = sparse(told.X, told.y, told.h)
+    np.testing.assert_allclose(one.learn(batch), other.learn(batch), rtol=1e-12, atol=1e-300)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    numbers=st.lists(st.floats(-3, 3), min_size=4, max_size=4),
+    cross=st.floats(-1, 1),
+    caps=st.tuples(st.floats(0, 2), st.floats(0, 2)),
+)
+def test_a_pair_is_solved_exactly(numbers, cross, caps) -> None:
+    """No point of a fine grid over the square has a larger dual value."""
+    p, q, a, b = numbers
+    aa, bb = a * a, b * b
+    ab = cross * abs(a * b)
+    h = dual_ascent.Hyper(C=1.0)
+    old = Row(1.0 - p, 1.0, caps[0], 0.0, 0.0, (aa, 0.0), ())
+    new = Row(1.0 - q, 1.0, caps[1], 0.0, 0.0, (bb, 0.0), ())
+    (first, second), totals = dual_ascent.pair(old, new, ab, dual_ascent.Totals(), h)
+    assert -1e-12 <= first.a <= caps[0] + 1e-12
+    assert -1e-12 <= second.a <= caps[1] + 1e-12
+    A, B = np.meshgrid(np.linspace(0, caps[0], 101), np.linspace(0, caps[1], 101))
+    values = p * A + q * B - 0.5 * (aa * A**2 + 2 * ab * A * B + bb * B**2)
+    assert values.max() - 1e-9 <= totals.D
+
+
+def test_all_rows_are_the_svm() -> None:
+    """The online SVM ends at the maximum of the dual of all rows, found by a solver."""
+    told = rows(7, "dense")
+    X, y = told.X[:60], told.y[:60]
+    learner = Learner(
+        "online_svm", "hinge", X.shape[1], params={"C": 0.7, "tolerance": 1e-9}, compiled=False
+    )
+    learner.learn(sparse(X, y))
+    Z = y[:, None] * X
+    K = Z @ Z.T
+    found = minimize(
+        lambda a: 0.5 * a @ K @ a - a.sum(), np.zeros(60), jac=lambda a: K @ a - 1.0,
+        method="L-BFGS-B", bounds=[(0, 0.7)] * 60, options={"maxiter": 10_000, "ftol": 1e-15},
+    )  # fmt: skip
+    assert learner.state.totals[0, 0] == pytest.approx(-found.fun, rel=1e-6)
+    np.testing.assert_allclose(learner.state.slot("theta")[:, 0], found.x @ Z, atol=1e-3)
+
+
+@pytest.mark.parametrize("rule", ["dual_ascent", "online_svm"])
+def test_what_is_kept_survives_cuts_and_saving(rule) -> None:
+    """Kept rows go through parts and back; a run cut there ends in the same bits."""
+    told = rows(5)
+    params = {"k": 4} if rule == "dual_ascent" else {"tolerance": 0.1}
+    d, half = told.X.shape[1] + 1, len(told.X) // 2
+    batch = sparse(told.X, told.y, bias=True)
+    whole, cut, fresh = (
+        Learner(rule, "hinge", d, params=params, bias=True, compiled=False) for _ in range(3)
+    )
+    whole.learn(batch)
+    cut.learn(batch.rows(0, half))
+    for low, high, arrays in cut.state.parts():
+        fresh.state.fill(low, high, {name: array.copy() for name, array in arrays.items()})
+    fresh.sums[:] = cut.sums
+    fresh.learn(dense(told.X[half:], told.y[half:]))
+    assert fresh.bits() == whole.bits()
+    for name, array in whole.state.extra.items():
+        assert np.array_equal(array, fresh.state.extra[name])
+
+
+def test_too_many_rows_are_refused() -> None:
+    """The online SVM says at which number of rows it gives up."""
+    told = rows(5)
+    learner = Learner("online_svm", "hinge", told.X.shape[1], params={"most": 10}, compiled=False)
+    with pytest.raises(TooLargeError, match=r"keeps every row, at most 10 .*dual_ascent"):
+        learner.learn(sparse(told.X, told.y))
