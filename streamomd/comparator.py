@@ -4,18 +4,15 @@ L-BFGS over the rows, out of core: a pass over them gives the loss of u and its 
 with importance weights, by the same compiled loops that learn. Any u is a legal comparator, so
 nothing depends on how near this comes; the best that was measured is kept.
 
-A loss with kinks is first smoothed: its Moreau envelope, min over q of l(q) + (p - q)^2 / (2 s), is
-at most s L^2 / 2 below it, has slope (p - q) / s, and s goes to 0 in steps.
+A loss with kinks is first made smooth (``losses.smoothed``), and then less and less so.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections import namedtuple
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, get_type_hints
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +21,8 @@ from scipy.optimize import minimize
 from streamomd.batch import Batch
 from streamomd.engine import Engine
 from streamomd.losses import Loss
-from streamomd.rules.contract import Nothing, Positive, Row, Rule, Sum
+from streamomd.losses.smoothed import smoothed
+from streamomd.rules.contract import Row, Rule, Sum
 from streamomd.state import Layout, State
 
 Floats = NDArray[np.float64]
@@ -33,7 +31,6 @@ Batches = Callable[[], Iterable[Batch]]
 
 KINKED = ("absolute", "epsilon_insensitive", "gamma_hinge", "hinge", "pinball")
 SMOOTHINGS = (1.0, 0.1, 0.01, 0.001)
-HALVINGS = 60
 PASSES = 200  # over the rows, at most, for each smoothing
 MEMORY_BYTES = 1 << 28  # of the steps that L-BFGS remembers
 HUGE = 1e300
@@ -194,47 +191,3 @@ def descend(objective: Objective, start: Floats, lengths: Floats, passes: int = 
     options = {"maxiter": passes, "maxfun": passes, "maxcor": memory, "ftol": 1e-13, "gtol": 1e-9}
     minimize(value, z, jac=True, method="L-BFGS-B", options=options)
     return found
-
-
-@functools.cache
-def smoothed(loss: Loss) -> Loss:
-    """The loss's Moreau envelope, with its own parameters and ``smoothing``."""
-    value, slope = loss.value, loss.slope
-
-    def foot(margin: float, y: float, p: Any) -> float:
-        """The q of the minimum: q - p + s l'(q) rises through 0 between p - s l'(p) and p."""
-        end = margin - p.smoothing * slope(margin, y, p)
-        low, high = min(margin, end), max(margin, end)
-        for _ in range(HALVINGS):
-            half = 0.5 * (low + high)
-            if half <= low or half >= high:
-                break
-            if half - margin + p.smoothing * slope(half, y, p) > 0.0:
-                high = half
-            else:
-                low = half
-        middle: float = 0.5 * (low + high)
-        return middle
-
-    def smooth_value(margin: float, y: float, p: Any) -> float:
-        q = foot(margin, y, p)
-        below: float = value(q, y, p) + (margin - q) * (margin - q) / (2.0 * p.smoothing)
-        return below
-
-    def smooth_slope(margin: float, y: float, p: Any) -> float:
-        rise: float = (margin - foot(margin, y, p)) / p.smoothing
-        return rise
-
-    return replace(
-        loss, name=f"smooth_{loss.name}", value=smooth_value, slope=smooth_slope, along=None,
-        hyper=_with_smoothing(loss.hyper), aliases=(),
-    )  # fmt: skip
-
-
-def _with_smoothing(hyper: type[tuple[float, ...]]) -> type[tuple[float, ...]]:
-    kinds = {} if hyper is Nothing else get_type_hints(hyper, include_extras=True)
-    defaults = [*getattr(hyper, "_field_defaults", {}).values(), 1.0]
-    make: Callable[..., Any] = namedtuple
-    made = make("Smoothed", [*kinds, "smoothing"], defaults=defaults)
-    made.__annotations__ = {**kinds, "smoothing": Positive}
-    return made

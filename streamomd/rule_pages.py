@@ -20,6 +20,20 @@ from streamomd.rules.contract import Above, Between, Choice, Kind, Rule, Slot
 MADE = (
     "<!-- Made by python -m streamomd.rule_pages docs/rules; edit the rule's docstring instead. -->"
 )
+NOTATION = """\
+`streamomd list rules` prints this table with the
+parameters; `streamomd train --rule`, without a value, helps to choose. Letters: x a row and y its
+label, w weights and u others to compare with, g the loss's slope at the prediction, t the row's
+number from 1, T the rows finished, nnz the non-zeros of a row, d all coordinates, theta minus the
+sum of the gradients, f* the conjugate of f."""
+PAPERS = """\
+- P0: F. Orabona, K. Crammer, N. Cesa-Bianchi, A generalized online mirror descent with applications
+  to classification and regression, 2015.
+- P1: S. Ross, P. Mineiro, J. Langford, Normalized online learning, 2013.
+- P2: S. Shalev-Shwartz, Y. Singer, Online learning meets optimization in the dual, 2006.
+- P3: M. Qian, Notes on adaptive online learning.
+- P4: J. Duchi, E. Hazan, Y. Singer, Adaptive subgradient methods for online learning and stochastic
+  optimization, 2011."""
 COST = re.compile(r"O\((?:[^()]|\([^()]*\))*\)")
 MERGES = {
     "sum": "sum of increments",
@@ -44,11 +58,17 @@ def pages() -> dict[str, str]:
 def page(rule: Rule) -> str:
     """A rule's page: its docstring, its parameters, its slots, its losses."""
     title, body = _docstring(rule)
-    parts = [MADE, f"# `{rule.name}`: {title}", _markdown(body), "## Parameters", _parameters(rule)]
+    parts = [
+        MADE,
+        f"# `{rule.name}`: {_prose(title)}",
+        _markdown(body),
+        "## Parameters",
+        _parameters(rule),
+    ]
     parts += ["## What it keeps", _slots(rule)]
     if rule.accounted:
         parts += ["With `model.certificate = true` instead:", _slots(rule.accounted)]
-    parts += ["## At a glance", _glance(rule)]
+    parts += ["## At a glance", _glance(rule), "All rules, and the papers: [README.md](README.md)."]
     return "\n\n".join(parts) + "\n"
 
 
@@ -85,18 +105,18 @@ def shown(value: Any) -> str:
 
 
 def cost(rule: Rule) -> str:
-    """What a row costs as the docstring says it: after "Cost", else what has nnz, else the first.
+    """What a row costs: what the docstring says after "Cost:", else the least that it names.
 
     >>> from streamomd.rules import find_rule
     >>> cost(find_rule("ogd"))
     'O(nnz)'
     """
-    before, _, after = _docstring(rule)[1].rpartition("Cost")
-    found = COST.findall(after) if before else []
-    found = found or COST.findall(after)
-    if not before:
-        found.sort(key=lambda figure: "nnz" not in figure)
-    return found[0] if found else ""
+    body = _docstring(rule)[1]
+    _, told, after = body.partition("Cost:")
+    found = COST.findall(after if told else body)
+    if not told:
+        found.sort(key=lambda figure: ("nnz" not in figure, figure))
+    return str(found[0]) if found else ""
 
 
 def _module(rule: Rule) -> Any:
@@ -110,14 +130,15 @@ def _module(rule: Rule) -> Any:
 
 def _docstring(rule: Rule) -> tuple[str, str]:
     """Its title, without the full stop, and the rest."""
-    title, _, body = (inspect.getdoc(_module(rule)) or rule.title).partition("\n\n")
+    doc: str = inspect.getdoc(_module(rule)) or rule.title
+    title, _, body = doc.partition("\n\n")
     return " ".join(title.split()).removesuffix("."), body
 
 
 def _markdown(body: str) -> str:
     """Paragraphs as they are; what is indented is a formula; doctests are Python."""
     blocks = re.split(r"\n\s*\n", body.strip("\n"))
-    return "\n\n".join(text for text in _fenced(blocks))
+    return "\n\n".join(_fenced(blocks))
 
 
 def _fenced(blocks: Sequence[str]) -> Iterator[str]:
@@ -132,7 +153,14 @@ def _fenced(blocks: Sequence[str]) -> Iterator[str]:
         if kind:
             held.append(textwrap.dedent(block))
         elif block:
-            yield block.replace("``", "`")
+            yield _prose(block.replace("``", "`"))
+
+
+def _prose(text: str) -> str:
+    """Stars and angles outside of code mean themselves."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"(\*|<(?=[A-Za-z/!?]))", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _parameters(rule: Rule) -> str:
@@ -192,13 +220,8 @@ def _index(rules: Sequence[Rule]) -> str:
         ]
         for rule in rules
     ]
-    text = (
-        f"{len(rules)} learners. `streamomd list rules` prints this table with their parameters; "
-        "`streamomd train --rule`,\nwithout a value, helps to choose one. g is the loss's slope at "
-        "the prediction, t the row's number from 1, T the rows\nfinished, nnz the non-zeros of a "
-        "row, d all coordinates."
-    )
-    return "\n\n".join([MADE, "# Rules", text, _table(head, rows)]) + "\n"
+    count = f"{len(rules)} learners. {NOTATION}"
+    return "\n\n".join([MADE, "# Rules", count, _table(head, rows), "## Papers", PAPERS]) + "\n"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -173,15 +173,23 @@ class ONS(Learner):
         self.project_every = project_every
         self.S = np.zeros(d)
 
+    def moved(self, seen: Seen) -> tuple[Floats, Floats, Floats]:
+        """S, and the weights before they are drawn in and after."""
+        S = self.S + (seen.g * seen.x) ** 2
+        D = self.epsilon + S
+        v = self.w - seen.g * seen.x / (self.gamma * D)
+        if self.ball == "none" or seen.t % self.project_every:
+            return S, v, v
+        return S, v, (nearest_in_l1 if self.ball == "l1" else nearest_in_l2)(v, D, self.radius)
+
     def learn(self, seen: Seen) -> None:
-        self.S = self.S + (seen.g * seen.x) ** 2
-        D = self.epsilon + self.S
-        self.w = self.w - seen.g * seen.x / (self.gamma * D)
-        if seen.t % self.project_every == 0:
-            if self.ball == "l1":
-                self.w = nearest_in_l1(self.w, D, self.radius)
-            if self.ball == "l2":
-                self.w = nearest_in_l2(self.w, D, self.radius)
+        self.S, _, self.w = self.moved(seen)
+
+    def kink(self, loss: str, seen: Seen) -> float:
+        """Also where little is left of a weight, and that little of its digits."""
+        _, v, w = self.moved(seen)
+        left = np.abs(w[w != 0.0] / v[w != 0.0]).min(initial=1.0)
+        return min(slope_kink(loss, seen), 1e-5 * left)
 
     @property
     def size(self) -> float:
@@ -220,11 +228,12 @@ LEARNERS: dict[str, Any] = {
     "ons_diag": ONS,
 }
 LOSSES_OF = {rule: ("hinge",) for rule in LEARNERS if rule != "ons_diag"}
+# Where a x^2 is far above 1, CW's variance form multiplies any rounding from row to row.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "sop_diag": [{}, {"r": 0.3}],
     "aggressive_second_order_diag": [{}, {"r": 0.3}, {"r": 3.0, "scale": "arow"}],
     "arow_diag": [{}, {"r": 0.3}],
-    "cw_diag": [{}, {"confidence": 0.55, "a": 4.0}, {"form": "variance", "a": 0.3}],
+    "cw_diag": [{}, {"confidence": 0.55, "a": 4.0}, {"form": "variance", "a": 1e-20}],
     "ons_diag": [
         {},
         {"epsilon": 0.3, "gamma": 0.5},

@@ -87,7 +87,10 @@ class DualAscent(Learner):
             if np.all((point >= 0.0) & (point <= caps)):
                 found = [point]
         values = [point @ b - point @ K @ point / 2.0 for point in found]
-        self.alpha[i], self.alpha[j] = found[int(np.argmax(values))]
+        at = 0
+        for n, value in enumerate(values):  # equal but for rounding: the first
+            at = n if value > values[at] + 1e-12 * abs(values[at]) else at
+        self.alpha[i], self.alpha[j] = found[at]
 
     def kink(self, loss: str, seen: Seen) -> float:
         return math.inf  # a clipped maximum moves continuously

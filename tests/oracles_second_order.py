@@ -80,19 +80,19 @@ class Full(Learner):
 
 
 class VAW(Full):
-    """P0 section 4: A_t = A_(t-1) + h x x' before predicting, yhat = <theta, A_t^-1 x>."""
+    """P0 section 4: A_t = A_(t-1) + x x' before predicting, yhat = <theta, A_t^-1 x>; A keeps h
+    times that.
+    """
 
-    totals = ("cost", "Y")
-    cost = Y = 0.0
-
-    def predict(self, t: int, x: Floats) -> tuple[float, float]:
-        self.mu_before, self.x = self.B @ self.theta, x
-        return super().predict(t, x)
+    totals = ("cost", "Y", "extra")
+    cost = Y = extra = 0.0
 
     def share(self, x: Any) -> Any:
-        return 1 / (1 + self.h * (x @ self.B @ x))
+        return 1 / (1 + x @ self.B @ x)
 
     def absorb(self, x: Any, y: Any, h: Any, m: Any, chi: Any, seen: Seen) -> None:
+        plain, best = m / (1 + chi), m / (1 + h * chi)
+        self.extra += float(h * ((y - plain) ** 2 - (y - best) ** 2) / 2)
         self.add(h, x)
         self.theta = self.theta + h * y * x
         self.cost += float(h * h * y * y * (x @ self.B @ x))

@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.engine import nothing
+from streamomd.engine import loops, nothing
 from streamomd.engine.cells import put, take
 from streamomd.engine.loops import Shape, entry, miss_of, number_of_class, target
 from streamomd.engine.orthogonal import contract_into_ball
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
+
+make_look = loops.make_look  # no rule that keeps a matrix looks ahead
 
 
 def collect(
@@ -81,7 +83,7 @@ def absorb(matrix: Any, k: int, f: Any, c: float, v: Any) -> None:
         matrix[k, j, j] *= before / alpha
 
 
-def seen_already(m: float, chi: float, importance: float, h: Any) -> float:
+def seen_already(m: float, chi: float, h: Any) -> float:
     """For a rule without ``foresee``."""
     return m
 
@@ -152,7 +154,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 chi = look(matrix, k, at, x, count, f) / start_scale(h)
                 seen[k], chis[k], margins[i, k] = m, chi, m
                 if foresees:
-                    margins[i, k] = foresee(m, chi, importance[i], h)
+                    margins[i, k] = foresee(m, chi, h)
             row_loss = 0.0
             if coupled:
                 row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
@@ -245,7 +247,7 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                     m += weight(own, shared, whole, clock, h) * x[n]
                 if foresees:
                     chi = look(matrix, k, at, x, count, f) / start_scale(h)
-                    m = foresee(m, chi, importance[i], h)
+                    m = foresee(m, chi, h)
                 margins[i, k] = m
                 if not coupled:
                     goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))

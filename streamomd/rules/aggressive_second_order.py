@@ -50,7 +50,7 @@ def unit(h: Hyper) -> float:
     return 1.0 if h.scale == 0.0 else 1.0 / h.r
 
 
-def foresee(m: float, chi: float, importance: float, h: Hyper) -> float:
+def foresee(m: float, chi: float, h: Hyper) -> float:
     return m * h.r / (h.r + chi)
 
 

@@ -28,7 +28,7 @@ With a matrix A for each learner beside the coordinates (``keeps="matrix"``), m 
 chi = <x, A^-1 x>, v = A^-1 x of before the row::
 
     start_scale(h) -> number                        A starts as this times the identity
-    foresee(m, chi, importance, h) -> margin        where what is predicted is not m
+    foresee(m, chi, h) -> margin                    where what is predicted is not m
     step: row.q = (m, chi); move = (s, c, ...)      w <- w + s v by ``update`` with v_i for x
                                                     (s != 0), and A <- A + c x x' (c >= 0)
 

@@ -16,8 +16,8 @@ Against OGD with the same schedule: early gradients count as much as late ones, 
 steadily, and forgets nothing. Features must be on one scale.
 
 >>> from streamomd.demo import score
->>> score("da"), score("da", "square", eta=0.001)
-...
+>>> score("da"), score("da", "square", eta=0.01)
+(0.228, 0.824)
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from typing import Annotated, NamedTuple
 
 from streamomd.rules.contract import Between, Claim, Positive, Row, Rule, Run, Sum
 
-SINGULAR = 1e-12
+SINGULAR = 1e-12  # rows this near to parallel have a ridge of maxima: the first point is taken
 
 
 class Hyper(NamedTuple):
@@ -99,15 +99,15 @@ def pair(
     if not inside:
         second = edge(q, bb, cross, top, cap)
         found = dual(top, second, p, q, aa, cross, bb)
-        if found > best:
+        if found > best + SINGULAR * abs(best):
             a, b, best = top, second, found
         first = edge(p, aa, cross, 0.0, top)
         found = dual(first, 0.0, p, q, aa, cross, bb)
-        if found > best:
+        if found > best + SINGULAR * abs(best):
             a, b, best = first, 0.0, found
         first = edge(p, aa, cross, cap, top)
         found = dual(first, cap, p, q, aa, cross, bb)
-        if found > best:
+        if found > best + SINGULAR * abs(best):
             a, b, best = first, cap, found
     gained = best - dual(alpha, beta, p, q, aa, cross, bb)
     moves = (Move((a - alpha) * old.y), Move((b - beta) * new.y))

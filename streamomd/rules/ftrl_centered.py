@@ -18,8 +18,8 @@ hardly larger.)
 Cost: O(nnz). Use it like FTRL-Proximal, where the bound should not need a box.
 
 >>> from streamomd.demo import score
->>> score("ftrl_centered"), score("ftrl_centered", radius=0.3, l1=0.01)
-...
+>>> score("ftrl_centered"), score("ftrl_centered", l1=0.01)
+(0.146, 0.189)
 """
 
 from __future__ import annotations

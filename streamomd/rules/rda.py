@@ -16,7 +16,7 @@ does. One step size for all coordinates: features must be on one scale, else tak
 
 >>> from streamomd.demo import score
 >>> score("rda"), score("rda", l1=0.05)
-...
+(0.228, 0.242)
 """
 
 from __future__ import annotations

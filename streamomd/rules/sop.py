@@ -42,7 +42,7 @@ class Move(NamedTuple):
     c: float
 
 
-def foresee(m: float, chi: float, importance: float, h: Hyper) -> float:
+def foresee(m: float, chi: float, h: Hyper) -> float:
     return m / (1.0 + chi)
 
 
