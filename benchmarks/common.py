@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 NONZEROS = 75
 CHUNK_ROWS = 20_000
+SMALL, LARGE = 1 << 18, 1 << 24
 
 
 def arguments(doc: str | None) -> argparse.ArgumentParser:
@@ -98,6 +99,55 @@ def rows(rng: np.random.Generator, count: int, size: int, nonzeros: int = NONZER
 def labels(rng: np.random.Generator, count: int) -> Any:
     """−1 or 1, either as often."""
     return rng.integers(0, 2, count) * 2 - 1
+
+
+class Walk:
+    """A rule's loop with a state of its own, and a batch it learns again and again.
+
+    With the rule's first loss, else logistic; the engine adds a bias. margins: of the last walk.
+    """
+
+    def __init__(
+        self, rule: str, size: int, dtype: str, batch: Any, *, classes: int = 2, **params: Any
+    ) -> None:
+        # Loaded here: benchmarks/memory.py must stay small, and needs none of it.
+        from streamomd.engine import Engine
+        from streamomd.losses import find_loss
+        from streamomd.losses.lipschitz import with_lipschitz
+        from streamomd.rules import find_rule
+        from streamomd.state import Layout, State
+
+        found = find_rule(rule)
+        loss = find_loss(found.losses[0] if found.losses else "logistic")
+        layout = Layout(found, size, classes if classes > 2 else 1, dtype)
+        legal = with_lipschitz(found, loss, found.parse_params(params), {})
+        self.engine = Engine(layout, loss, classes if loss.classifies else 1, True, legal)
+        self.state, self.batch = State.start(layout), batch
+        self.sums, self.margins = np.zeros(3), np.empty(0)
+        self.engine.begin(self.state)
+        if found.looks and found.looks(legal):
+            self.engine.look(self.state, batch)
+
+    def __call__(self) -> None:
+        self.margins = self.engine.learn(self.state, self.sums, self.batch)
+
+
+def batch(rng: np.random.Generator, count: int, size: int, classes: int = 2) -> Any:
+    """``rows`` with weights of 1 and labels at random, as the engine takes them."""
+    from streamomd.batch import SparseBatch
+
+    y = labels(rng, count) if classes == 2 else rng.integers(0, classes, count)
+    return SparseBatch(*rows(rng, count, size), y.astype(np.float64), np.ones(count))
+
+
+def timed(
+    walks: Mapping[str, Callable[[], Any]], times: int, nonzeros: int
+) -> dict[str, list[float]]:
+    """ns of processor time a non-zero of each walk, in turn; one round before warms the caches."""
+    for walk in walks.values():
+        walk()
+    seconds = in_turn(walks, times, time.process_time)
+    return {name: [1e9 * s / nonzeros for s in found] for name, found in seconds.items()}
 
 
 def lists(seed: int, count: int, size: int, nonzeros: int = NONZEROS) -> pa.Table:

@@ -6,28 +6,23 @@ in this process on the same rows; process CPU time; the median of the pairs' rat
 are log-uniform, distinct and ascending in a row, about 75 non-zeros a row.
 
 Targets: fused ÷ hand ≤ 1.15 at 2^18 and 2^24 coordinates in float32 and float64; in float32 a
-non-zero at 2^24 coordinates costs ≤ 2.2 times one at 2^18. For information: every rule ÷ NAG, and
-one-against-all with 7 classes.
+non-zero at 2^24 coordinates costs ≤ 2.2 times one at 2^18. For information: one-against-all with
+7 classes. Other rules: rules.py.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-import time
 from typing import Any
 
 import common
 import numba
 import numpy as np
 
-from streamomd.engine import fuse, loops
+from streamomd.engine import loops
 from streamomd.engine.prefetch import prefetch
-from streamomd.losses import find_loss
-from streamomd.rules import all_rules, find_rule
-from streamomd.state import Layout, State
 
-SMALL, LARGE = 1 << 18, 1 << 24
 AHEAD = loops.AHEAD
 ETA = 0.5
 
@@ -98,37 +93,20 @@ def by_hand(
     return clock
 
 
-class Walk:
-    """A loop with a state of its own, and the rows it walks again and again."""
+class Hand(common.Walk):
+    """The loop by hand, on a state of its own."""
 
-    def __init__(self, loop: Any, layout: Layout, hyper: Any, data: Any, rows: Any) -> None:
-        self.loop, self.state = loop, State.start(layout)
-        self.sums, self.hyper, self.data, self.rows = np.zeros(3), hyper, data, rows
-        self.margins = np.empty((len(rows[0]), layout.learners))
+    def __init__(self, loop: Any, size: int, dtype: str, batch: Any) -> None:
+        super().__init__("nag", size, dtype, batch, eta=ETA)
+        self.loop, self.hyper = loop, np.array([ETA])
 
     def __call__(self) -> None:
-        state, totals = self.state, self.state.totals.reshape(-1)
+        state, batch, totals = self.state, self.batch, self.state.totals.reshape(-1)
+        margins = np.empty((len(batch), 1))
         moved = (state.cells, totals, self.sums, self.hyper, float(state.clock))
-        state.clock = int(self.loop(*moved, *self.data, *self.rows, self.margins))
-
-
-def fused(name: str, size: int, dtype: str, data: Any, rows: Any, classes: int = 2) -> Walk:
-    """The loop streamomd makes for a rule and its default loss (logistic, where it may)."""
-    rule = find_rule(name)
-    loss = find_loss(rule.losses[0] if rule.losses else "logistic")
-    layout = Layout(rule, size, classes if classes > 2 else 1, dtype)
-    shape = loops.Shape(layout.learners, classes, layout.width, 1, False)
-    loop = fuse.learn_loop(rule, loss, shape, dtype, data[2].dtype.name)
-    hyper = np.tile(rule.hyper_numbers(rule.parse_params({})), layout.learners)
-    return Walk(loop, layout, hyper, data, rows)
-
-
-def timed(walks: dict[str, Walk], times: int, nonzeros: int) -> dict[str, list[float]]:
-    """ns a non-zero of each walk, in turn; one round before, to warm the caches."""
-    for walk in walks.values():
-        walk()
-    seconds = common.in_turn(walks, times, time.process_time)
-    return {name: [1e9 * s / nonzeros for s in found] for name, found in seconds.items()}
+        rows = (batch.indptr, batch.indices, batch.values, batch.y, batch.weight)
+        state.clock = int(self.loop(*moved, *rows, margins))
+        self.margins = margins
 
 
 def main() -> None:
@@ -138,17 +116,16 @@ def main() -> None:
     parser.add_argument("--only-targets", action="store_true", help="leave out what informs only")
     args = parser.parse_args()
     rng = np.random.default_rng(0)
-    ones = np.ones(args.rows)
-    rows = (common.labels(rng, args.rows).astype(np.float64), ones)
     hand = numba.njit(nogil=True, error_model="numpy")(by_hand)
     figures: dict[str, Any] = {"ahead": AHEAD}
     lines = []
-    for power, size in ((18, SMALL), (24, LARGE)):
-        data = common.rows(rng, args.rows, size)
+    for power, size in ((18, common.SMALL), (24, common.LARGE)):
+        batch = common.batch(rng, args.rows, size)
         for dtype in ("float32", "float64"):
-            walk = fused("nag", size, dtype, data, rows)
-            other = Walk(hand, walk.state.layout, walk.hyper, data, rows)
-            found = timed({"fused": walk, "hand": other}, args.pairs, len(data[1]))
+            walk = common.Walk("nag", size, dtype, batch, eta=ETA)
+            other = Hand(hand, size, dtype, batch)
+            walks = {"fused": walk, "hand": other}
+            found = common.timed(walks, args.pairs, len(batch.values))
             if not np.array_equal(walk.margins, other.margins):
                 raise SystemExit("the loop by hand does not learn what the fused one learns")
             key = f"2^{power} {dtype}"
@@ -164,27 +141,17 @@ def main() -> None:
     common.table(["NAG, logistic: ns a non-zero", "fused", "by hand", "ratio", "target"], lines)
     common.table(["2^24 ÷ 2^18 in float32", "ratio", "target"], [["fused", growth, "≤ 2.20"]])
     if not args.only_targets:
-        figures.update(informative(rng, args, rows))
+        figures["classes7"] = side_by_side(rng, args)
     common.finish(figures, as_json=args.json)
 
 
-def informative(rng: np.random.Generator, args: Any, rows: Any) -> dict[str, Any]:
-    """Every rule ÷ NAG, and one-against-all with 7 classes, at 2^18 coordinates in float64."""
-    data = common.rows(rng, args.rows, SMALL)
-    nonzeros = len(data[1])
-    walks = {name: fused(name, SMALL, "float64", data, rows) for name in all_rules()}
-    found = timed(walks, args.pairs, nonzeros)
-    rules = {
-        name: {"ns": statistics.median(ns), "ratio": common.ratio(ns, found["nag"])}
-        for name, ns in found.items()
-    }
-    lines = [[name, at["ns"], at["ratio"]] for name, at in rules.items()]
-    common.table(["rule, 2^18, float64", "ns a non-zero", "÷ nag"], lines)
-    y = rng.integers(0, 7, args.rows).astype(np.float64)
-    walk = fused("nag", SMALL, "float64", data, (y, rows[1]), classes=7)
-    ns = statistics.median(timed({"nag": walk}, args.pairs, nonzeros)["nag"])
+def side_by_side(rng: np.random.Generator, args: Any) -> dict[str, Any]:
+    """One-against-all with 7 classes, at 2^18 coordinates in float64."""
+    batch = common.batch(rng, args.rows, common.SMALL, classes=7)
+    walk = common.Walk("nag", common.SMALL, "float64", batch, classes=7)
+    ns = statistics.median(common.timed({"nag": walk}, args.pairs, len(batch.values))["nag"])
     common.table(["7 classes", "ns a non-zero", "and learner"], [["nag, float64", ns, ns / 7]])
-    return {"rules": rules, "classes7": {"ns": ns, "ns_per_learner": ns / 7}}
+    return {"ns": ns, "ns_per_learner": ns / 7}
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ JOB_FLAGS = (
     ("--weight", "Column of importance weights."),
     ("--numeric", "Columns a,b,c: one coordinate each."),
     ("--hashed", "Columns a,b,c: one coordinate a value, hashed."),
-    ("--rule", "Learner; see: streamomd list rules.  [nag]"),
+    ("--rule", "Learner; no name: a guide; see also: streamomd list rules.  [nag]"),
     ("--loss", "Loss; see: streamomd list losses.  [the rule's: logistic]"),
     ("--mode", "exact; see: streamomd list modes."),
     ("--dtype", "float64 or float32 slots.  [float64]"),
@@ -78,10 +78,17 @@ def _print(text: str) -> None:
 
 def _job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for flag, text in reversed(JOB_FLAGS):
-        function = click.option(flag, help=text, metavar="TEXT")(function)
+        bare: dict[str, Any] = {"flag_value": "", "callback": _named} if flag == "--rule" else {}
+        function = click.option(flag, help=text, metavar="TEXT", is_flag=False, **bare)(function)
     for flag, kind, text in reversed(JOB_NUMBERS):
         function = click.option(flag, type=kind, help=text)(function)
     return function
+
+
+def _named(_: click.Context, __: click.Parameter, rule: str | None) -> str | None:
+    if rule == "":
+        raise click.UsageError(show.guide())
+    return rule
 
 
 def _options_file(flag: str, of: str) -> Callable[..., Any]:
@@ -210,6 +217,54 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
 
 
 @main.command(epilog=CODES)
+@url
+@shards
+@click.option(
+    "--comparator",
+    default="best",
+    metavar="best|FILE",
+    help="Fixed weights to compare with: the best there are (L-BFGS over the shards), or a .npy or "
+    "Parquet file of them, in the order of coordinates.  [best]",
+)
+@data_options
+@checkpoint_options
+@guarded
+def certify(
+    url: str,
+    shards: tuple[str, ...],
+    comparator: str,
+    storage_options: str,
+    checkpoint_storage_options: str,
+) -> tuple[Any, str]:
+    """Regret or mistakes of a run beside what its paper proves, over the shards it learned.
+
+    \b
+      streamomd certify runs/bank data/
+      streamomd certify runs/bank data/ --comparator weights.npy --json
+    """
+    from streamomd.certify import certify as certify_run
+
+    model = _load(url, checkpoint_storage_options)
+    learners = certify_run(
+        model,
+        list(shards),
+        comparator=comparator,
+        storage_options=_options(storage_options),
+        checkpoint_storage_options=_options(checkpoint_storage_options),
+    )
+    told = model.spec.model
+    result = {
+        "rule": told.rule,
+        "loss": told.loss,
+        "params": told.params,
+        "comparator": comparator,
+        "checkpoint": {"url": model.url, "sequence": model.sequence},
+        "learners": learners,
+    }
+    return result, show.certified(result)
+
+
+@main.command(epilog=CODES)
 @click.argument("sources", nargs=-1, required=True)
 @click.option(
     "--from", "source_format", required=True, type=click.Choice(["csv", "svmlight", "vw"])
@@ -285,8 +340,8 @@ def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]
 @guarded
 def list_command(kind: str) -> tuple[Any, str]:
     """What there is to choose from."""
-    table = show.LISTS[kind]()
-    return {kind: table}, show.table(table)
+    rows = show.LISTS[kind]()
+    return {kind: rows}, show.listed(rows)
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, str]:

@@ -45,7 +45,7 @@ MERGES = {
 KEEPS = {
     "matrix": "a symmetric matrix of all coordinates",
     "root": "a matrix of all coordinates and its root",
-    "rows": "the last rows",
+    "recent": "the last rows, with their multipliers",
 }
 
 
@@ -159,7 +159,7 @@ def _fenced(blocks: Sequence[str]) -> Iterator[str]:
 def _prose(text: str) -> str:
     """Stars and angles outside of code mean themselves."""
     parts = text.split("`")
-    parts[::2] = [re.sub(r"(\*|<(?=[A-Za-z/!?]))", r"\\\1", part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"(\*|<(?=[A-Za-z][\w-]*[ />]))", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
 
 
@@ -231,7 +231,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def main(folder: str) -> None:
+def main(folder: str = "docs/rules") -> None:
     """Write the pages into a folder."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():

@@ -6,8 +6,34 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from streamomd.rule_pages import shown
 from streamomd.urls import typed
 
+GUIDE = (
+    (
+        "What are the features like?",
+        ("raw units, on scales nobody knows", "nag", "the default; eta 0.5 fits most data"),
+        ("… with rare, huge values", "snag", "scales by mean squares, not by maxima"),
+        ("wide and sparse: words, hashed values", "ftrl_proximal adagrad", "a step a coordinate"),
+        ("word counts whose rare words tell", "arow_diag", "classes; cw_diag if labels are clean"),
+        ("few (to some thousand) and correlated", "vaw rls", "numbers; O(d^2) a row"),
+        ("… of classes", "arow ons", "O(d^2) a row"),
+        ("on one scale", "ogd da", "the baselines; pa has no step size"),
+    ),
+    (
+        "What are the weights like?",
+        ("most should be 0", "ftrl_proximal rda", "--set l1=0.01"),
+        ("few features of very many matter", "eg winnow", "pnorm lies between them and ogd"),
+        ("shrunk, or within limits", "adagrad composite", "l2, box, a ball"),
+    ),
+    (
+        "Must there be a proven bound?",
+        ("of the regret, raw units", "nag_projected si_adagrad", "also si_pnorm, of sparse rows"),
+        ("of the regret, one scale or sparse", "adagrad ogd", "--set model.certificate=true"),
+        ("of the mistakes", "perceptron pnorm", "also sop, aggressive"),
+    ),
+)
+"""Questions, each with cases: when, which rules, and what to know of them."""
 MOST = 12  # columns named on a line
 SHARDS_SHOWN = 8
 
@@ -70,6 +96,28 @@ def inspected(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", table(rows)])
 
 
+def certified(result: Mapping[str, Any]) -> str:
+    """What a run's certificate says: a table, or why there is none."""
+    learners = result["learners"]
+    lines = [f"rule {result['rule']}, loss {result['loss']}, {learners[0]['rows']:,} rows"]
+    rows = []
+    for one in learners:
+        name = "" if one["learner"] is None else f"learner {one['learner']}: "
+        if one["loss"] is not None:
+            lines.append(
+                f"{name}loss {one['loss']:.6g}, comparator's {one['comparator_loss']:.6g}, "
+                f"regret {one['regret']:.6g}"
+            )
+        if one["claims"] is None:
+            lines.append(f"{name}no certificate: {one['reason']}")
+        for claim in one["claims"] or ():
+            ratio = "" if claim["ratio"] is None else f"{claim['ratio']:.3g}"
+            numbers = {key: f"{claim[key]:.6g}" for key in ("measured", "bound")}
+            label = {} if one["learner"] is None else {"learner": one["learner"]}
+            rows.append({**label, **claim, **numbers, "ratio": ratio})
+    return "\n".join([*lines, "", table(rows)] if rows else lines)
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows in columns, one a key."""
     if not rows:
@@ -106,15 +154,17 @@ def _flags(columns: Sequence[str], size: int | None) -> str:
 
 def rules() -> list[dict[str, Any]]:
     """Every rule, for a table."""
+    from streamomd.losses import all_losses
     from streamomd.rules import all_rules
 
     return [
         {
             "name": rule.name,
-            "what": rule.title,
-            "params": ", ".join(f"{key}={value}" for key, value in rule.parse_params({}).items()),
-            "losses": ", ".join(rule.losses) or "all",
-            "modes": ", ".join(rule.modes),
+            "title": rule.title,
+            "certificate": rule.certificate is not None,
+            "losses": [*(rule.losses or all_losses())],
+            "modes": [*rule.modes],
+            "params": rule.parse_params({}),
             "source": rule.source,
         }
         for rule in all_rules().values()
@@ -122,15 +172,18 @@ def rules() -> list[dict[str, Any]]:
 
 
 def losses() -> list[dict[str, Any]]:
-    """Every loss, for a table."""
+    """Every loss, for a table. lipschitz: what bounds its slope, of its default parameters."""
     from streamomd.losses import all_losses
 
     return [
         {
             "name": loss.name,
-            "what": loss.title,
+            "title": loss.title,
             "task": "classify" if loss.classifies else "regress",
-            "also": ", ".join(loss.aliases),
+            "lipschitz": loss.lipschitz(loss.numbers({})) if loss.lipschitz else None,
+            "implicit": loss.along is not None,
+            "params": loss.parse_params({}),
+            "also": [*loss.aliases],
         }
         for loss in all_losses().values()
     ]
@@ -156,6 +209,36 @@ def modes() -> list[dict[str, Any]]:
             "bits": "the same however batches, shards and interruptions fall",
         }
     ]
+
+
+def listed(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One of the lists as a table: words for yes and no, for all losses and for parameters."""
+    from streamomd.losses import all_losses
+
+    def cell(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return ", ".join(f"{name}={shown(one)}" for name, one in value.items())
+        if isinstance(value, list):
+            return "all" if value == [*all_losses()] else ", ".join(value)
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        return "none" if value is None else value
+
+    # The sources are in --json and in docs/rules.
+    return table([{key: cell(row[key]) for key in row if key != "source"} for row in rows])
+
+
+def guide() -> str:
+    """Questions that lead to a rule, for one who does not know which to name."""
+    widths = [max(len(case[at]) for _, *cases in GUIDE for case in cases) for at in (0, 1)]
+    lines = ["--rule needs a name. The first line that fits your rows:"]
+    for question, *cases in GUIDE:
+        lines += ["", question]
+        for case, rules, hint in cases:
+            names = rules.replace(" ", ", ")
+            lines.append(f"  {case:<{widths[0]}}  {names:<{widths[1] + 1}}  {hint}")
+    ends = "\n\nall of them: streamomd list rules; a page of each: docs/rules"
+    return "\n".join(lines) + ends
 
 
 LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {

@@ -133,9 +133,8 @@ class CW(Mean):
         self.move(alpha * seen.y, c, seen.x)
 
     def kink(self, loss: str, seen: Seen) -> float:
-        """Nowhere: the step falls to 0; but how far M falls short loses its digits near there."""
-        M, _, lack = self.lack(seen)
-        return abs(lack / M) * 1e-3 if M > 0.0 else math.inf
+        """Nowhere: the step falls to 0 where M is large enough."""
+        return math.inf
 
 
 def printed(form: str, M: Decimal, V: Decimal, phi: Decimal) -> tuple[float, float]:
@@ -186,10 +185,12 @@ class ONS(Learner):
         self.S, _, self.w = self.moved(seen)
 
     def kink(self, loss: str, seen: Seen) -> float:
-        """Also where little is left of a weight, and that little of its digits."""
+        """Also where the L1 ball leaves little of a weight, and that little of its digits."""
         _, v, w = self.moved(seen)
+        if self.ball != "l1":
+            return slope_kink(loss, seen)
         left = np.abs(w[w != 0.0] / v[w != 0.0]).min(initial=1.0)
-        return min(slope_kink(loss, seen), 1e-5 * left)
+        return min(slope_kink(loss, seen), 1e-4 * left)
 
     @property
     def size(self) -> float:

@@ -40,7 +40,7 @@ class Full(Learner):
     def __init__(self, d: int, a: float = 1.0, limit: int = 4096) -> None:
         super().__init__(d)
         self.start = exact(a)
-        self.theta = exact(np.zeros(d))
+        self.theta, self.reach = exact(np.zeros(d)), exact(np.zeros(d))
         self.B = np.full((d, d), Decimal(0))
         with localcontext(prec=self.digits):
             self.B[np.arange(d), np.arange(d)] = 1 / self.start
@@ -64,7 +64,12 @@ class Full(Learner):
             z = exact(x)
             mu = self.B @ self.theta
             share = self.share(z)
-            return float(mu @ z * share), float(np.abs(mu * z).sum() * share)
+            return float(mu @ z * share), self.terms(mu, z) * float(share)
+
+    def terms(self, mu: Any, x: Any) -> float:
+        """sum_i |mu_i x_i|, mu_i its largest so far: what rounding in a running sum goes by."""
+        self.reach = np.maximum(self.reach, np.abs(mu))
+        return float(self.reach @ np.abs(x))
 
     def share(self, x: Any) -> Any:
         """What the prediction is times <mu, x>: 1, or <theta, A_t^-1 x> / <theta, A_(t-1)^-1 x>."""
@@ -178,8 +183,8 @@ class AROW(Full):
 
     def predict(self, t: int, x: Floats) -> tuple[float, float]:
         with localcontext(prec=self.digits):
-            products = self.mean * exact(x)
-            return float(products.sum()), float(np.abs(products).sum())
+            z = exact(x)
+            return float(self.mean @ z), self.terms(self.mean, z)
 
     def learn(self, seen: Seen) -> None:
         with localcontext(prec=self.digits):

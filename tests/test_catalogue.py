@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
@@ -15,14 +17,14 @@ import pytest
 from streamomd.losses import all_losses
 from streamomd.rule_pages import kinds
 from streamomd.rules import all_rules
-from streamomd.rules.contract import Choice
+from streamomd.rules.contract import Choice, Rule, Set
 from streamomd.spec import Spec
 
 PARAMETERS = {
     # First order, fixed regularizer
     "perceptron": "C",
-    "winnow": "C eta implicit",
-    "eg": "U C eta implicit",
+    "winnow": "C eta",
+    "eg": "U C eta",
     "pnorm": "p C",
     "dual_step": "link C gamma U p",
     "pa": "",
@@ -31,24 +33,24 @@ PARAMETERS = {
     "dual_ascent": "k C tolerance",
     "online_svm": "C tolerance most",
     "aggressive": "p",
-    "ogd": "eta schedule ball radius project_every implicit",
+    "ogd": "eta schedule ball radius project_every",
     "pnorm_lms": "p",
     # Adaptive FTRL, RDA, composite
-    "da": "eta schedule implicit",
-    "rda": "gamma l1 l2 box implicit",
-    "composite": "schedule eta l1 l2 box implicit",
-    "ftrl_proximal": "alpha beta radius l1 l2 box charge implicit",
-    "ftrl_centered": "radius l1 l2 L implicit",
-    "adagrad": "eta delta l1 l2 box ball radius project_every implicit",
-    "adagrad_da": "eta delta l1 l2 box ball radius project_every L implicit",
-    "adagrad_full": "update eta delta l1 l2 box every implicit",
+    "da": "eta schedule",
+    "rda": "gamma l1 l2 box",
+    "composite": "schedule eta l1 l2 box",
+    "ftrl_proximal": "alpha beta radius l1 l2 box charge",
+    "ftrl_centered": "radius l1 l2 L",
+    "adagrad": "eta delta l1 l2 box ball radius project_every",
+    "adagrad_da": "eta delta l1 l2 box ball radius project_every L",
+    "adagrad_full": "update eta delta l1 l2 box every",
     # Scale-free and normalized
-    "ng": "eta schedule implicit",
-    "nag": "eta implicit",
-    "snag": "eta implicit",
-    "nag_projected": "C passes norm clip project_every implicit",
-    "si_pnorm": "eta L implicit",
-    "si_adagrad": "eta L implicit",
+    "ng": "eta schedule",
+    "nag": "eta",
+    "snag": "eta",
+    "nag_projected": "C passes norm clip project_every",
+    "si_pnorm": "eta L",
+    "si_adagrad": "eta L",
     # Second order, and their diagonals
     "vaw": "a limit",
     "rls": "a limit",
@@ -56,13 +58,21 @@ PARAMETERS = {
     "aggressive_second_order": "r scale limit",
     "arow": "r limit",
     "cw": "confidence a form limit",
-    "ons": "epsilon gamma ball radius project_every limit implicit",
+    "ons": "epsilon gamma ball radius limit",
     "sop_diag": "r",
     "aggressive_second_order_diag": "r scale",
     "arow_diag": "r",
     "cw_diag": "confidence a form",
-    "ons_diag": "epsilon gamma ball radius project_every implicit",
+    "ons_diag": "epsilon gamma ball radius project_every",
 }
+GRADIENT = (
+    *("winnow", "eg", "ogd", "da", "rda", "composite", "ftrl_proximal", "ftrl_centered"),
+    *("adagrad", "adagrad_da", "adagrad_full", "ng", "nag", "snag", "nag_projected"),
+    *("si_pnorm", "si_adagrad", "ons", "ons_diag"),
+)
+"""The gradient rules, which all take ``implicit`` too."""
+for gradient in GRADIENT:
+    PARAMETERS[gradient] += " implicit"
 SCHEDULES, BALLS = ("constant", "sqrt", "inverse"), ("none", "box", "l2", "l1")
 CHOICES = {
     "dual_step.link": ("l2", "winnow", "eg", "pnorm"),
@@ -167,7 +177,7 @@ ROWS: tuple[tuple[Any, ...], ...] = (
     ("CW, stdev", "cw", {"confidence": 0.9, "a": 2.0, "form": "stdev"}),
     ("CW, variance", "cw", {"form": "variance"}),
     ("Online Newton Step", "ons", {"epsilon": 2.0, "gamma": 0.5}),
-    ("… projected", "ons", {"ball": "l2", "radius": 1.0, "project_every": 9}),
+    ("… projected", "ons", {"ball": "l2", "radius": 1.0}),
     ("diagonal second-order Perceptron", "sop_diag", {"r": 2.0}),
     ("diagonal aggressive, yx", "aggressive_second_order_diag", {"r": 2.0, "scale": "unit"}),
     ("diagonal aggressive, yx/r", "aggressive_second_order_diag", {"scale": "arow"}),
@@ -177,11 +187,7 @@ ROWS: tuple[tuple[Any, ...], ...] = (
     ("diagonal ONS", "ons_diag", {"epsilon": 2.0, "gamma": 0.5}),
     ("… projected, L1", "ons_diag", {"ball": "l1", "radius": 1.0}),
     ("… projected, L2", "ons_diag", {"ball": "l2", "radius": 1.0, "project_every": 9}),
-    *(
-        (f"implicit steps: {rule}", rule, {"implicit": True})
-        for rule, names in PARAMETERS.items()
-        if "implicit" in names
-    ),
+    *(("implicit steps", rule, {"implicit": True}) for rule in GRADIENT),
 )
 UNPROVEN = {"ng", "nag", "snag", "cw", "pa", "pa2", "arow_diag", "cw_diag", "ons_diag"}
 """What has no certificate in the papers."""
@@ -306,3 +312,40 @@ def test_a_rule_says_what_it_is(name: str) -> None:
     assert "O(" in doc
     assert (rule.certificate is None) == (name in UNPROVEN)
     assert rule.certificate or rule.uncertified
+
+
+NOT_COMPILED = {"begin", "looks", "largest", "certificate", "fit", "live"}
+
+
+def compiled(rule: Rule) -> Iterator[FunctionType]:
+    """Every function of a rule that a loop calls, directly or through another, its accounts too."""
+    ahead = [
+        part
+        for whole in (rule, rule.accounted)
+        for name, part in (vars(whole) if whole else {}).items()
+        if name not in NOT_COMPILED
+        for part in (part if isinstance(part, Set) else (part,))
+        if isinstance(part, FunctionType)
+    ]
+    seen = set[FunctionType]()
+    while ahead:
+        function = ahead.pop()
+        if function not in seen:
+            seen.add(function)
+            yield function
+            named = [function.__globals__.get(name) for name in function.__code__.co_names]
+            ahead += [called for called in named if isinstance(called, FunctionType)]
+
+
+@pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.name)
+def test_rules_call_by_name(rule: Rule) -> None:
+    """What is compiled names its helpers, and no module but math: ``module.helper`` would be
+    neither compiled nor counted when a cached loop is looked up.
+    """
+    modules = {
+        f"{function.__name__} names module {name}"
+        for function in compiled(rule)
+        for name in function.__code__.co_names
+        if isinstance(function.__globals__.get(name), ModuleType) and name != "math"
+    }
+    assert not modules, ", ".join(sorted(modules))

@@ -16,7 +16,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from streamomd.errors import UsageError
 from streamomd.losses import find_loss
-from streamomd.rules import balls, find_rule
+from streamomd.rules import balls, find_rule, ogd
 from streamomd.rules.contract import Rule, Run
 from streamomd.rules.prox import lead, prox
 
@@ -384,6 +384,19 @@ def test_accounts_change_nothing(rule: str) -> None:
         margins = plain.learn(sparse(stream.X, stream.y, stream.h))
         _, others = finished(rule, "logistic", stream, params, np.zeros(stream.X.shape[1]))
         assert margins.tobytes() == others.tobytes()
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"ball": "box", "radius": 0.2}, {"ball": "l2", "radius": 1}]
+)
+def test_the_simplest_form_of_ogd_is_ogd(params: dict[str, Any]) -> None:
+    """Without a ball that needs sums, the same to the bit."""
+    stream = drawn(0, "weights")
+    rows, d = sparse(stream.X, stream.y, stream.h), stream.X.shape[1]
+    free = ogd.simplest(ogd.RULE.parse_params(params))
+    found, expected = (learner(rule, "logistic", d, params) for rule in (free, ogd.RULE))
+    assert found.learn(rows).tobytes() == expected.learn(rows).tobytes()
+    assert (free is ogd.RULE) == (params.get("ball") == "l2")
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def best(rows: Rows, rule: str, etas: list[float]) -> tuple[float, float]:
     return min((error(learn(rows, rule, "", {"eta": eta})), eta) for eta in etas)
 
 
-def compare(rows: Rows, scales: list[float]) -> list[tuple[float, float, float, float, float]]:
+def compare(rows: Rows, scales: list[float]) -> list[tuple[float, ...]]:
     """s, and the errors of NAG, of AG with the eta of s = 1, of AG's best eta, and that eta."""
     nag, ag = best(rows, "nag", NAG_ETAS)[1], best(rows, "adagrad", ETAS)[1]
     lines = []

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def compare(
     section: Section, splits: Mapping[str, Split], entries: list[Learner]
 ) -> dict[str, float]:
     """A table of test errors, a line for each learner; the mean by rule."""
-    lines, slow = [], []
+    lines: list[tuple[Any, ...]] = []
+    slow = []
     for entry in entries:
         first = next(iter(splits.values()))[0]
         seconds = seconds_a_pass(first, entry)
@@ -113,7 +115,7 @@ def newsgroups(section: Section, paths: tuple[str, str], bits: int, only: list[s
 
 def _domain_shards(data: Path, out: Path, bits: int) -> dict[str, str]:
     return {
-        name: sets.shards(out, f"blitzer-{bits}/{name}", lambda n=name: sets.blitzer(data, n, bits))
+        name: sets.shards(out, f"blitzer-{bits}/{name}", partial(sets.blitzer, data, name, bits))
         for name in sets.DOMAINS
     }
 
@@ -135,7 +137,7 @@ def _news_shards(data: Path, out: Path, bits: int) -> tuple[str, str]:
 def _tiny_shards(out: Path, name: str, rows: int, classes: int, seed: int, bits: int) -> str:
     make = sets.made_up_text
     return sets.shards(
-        out, f"tiny-text-{name}-{classes}", lambda: make(rows, 1 << bits, classes, seed)
+        out, f"tiny-text-{name}-{classes}", partial(make, rows, 1 << bits, classes, seed)
     )
 
 

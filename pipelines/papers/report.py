@@ -15,6 +15,7 @@ ORDER = (
     "p1_figure1",
     "p0_figure1",
     "p4_text",
+    "p4_streams",
     "p2_passive_aggressive",
     "p0_invariance",
     "p3_equalities",

@@ -71,9 +71,9 @@ def seconds_a_pass(rows: Rows, learner: Learner) -> float:
 
     def seconds(count: int) -> float:
         few = taken(rows, np.arange(min(count, len(rows))))
-        began = time.perf_counter()
+        began = time.process_time()
         learn(few, learner.rule.name, learner.loss)
-        return time.perf_counter() - began
+        return time.process_time() - began
 
     seconds(1)  # compiles
     return max(0.0, seconds(SAMPLE) - seconds(1)) * max(1.0, len(rows) / SAMPLE)
@@ -82,27 +82,30 @@ def seconds_a_pass(rows: Rows, learner: Learner) -> float:
 def choose(rows: Rows, learner: Learner) -> dict[str, Any]:
     """The parameters of least progressive error on these rows, one after the other."""
     params: dict[str, Any] = {}
+    least = error(learn(rows, learner.rule.name, learner.loss))
     for name in learner.tuned:
-        found = {}
+        before = params
         for value in GRIDS[name]:
+            changed = {**before, name: value}
             try:
-                model = learn(rows, learner.rule.name, learner.loss, {**params, name: value})
+                found = error(learn(rows, learner.rule.name, learner.loss, changed))
             except StreamomdError:
                 continue  # not a legal value of this rule's parameter
-            found[value] = error(model)
-        if found:
-            params[name] = min(found, key=found.__getitem__)
+            if found < least:
+                params, least = changed, found
     return params
 
 
-def told(chosen: list[Mapping[str, Any]]) -> str:
-    """The chosen parameters of some runs, as ranges.
+def told(chosen: Sequence[Mapping[str, Any]]) -> str:
+    """The chosen parameters of some runs, as ranges; those that stayed at their defaults are not.
 
-    >>> told([{"eta": 0.1}, {"eta": 1.0}])
-    'eta 0.1 … 1'
+    >>> told([{"eta": 0.1}, {"eta": 1.0, "C": 3.0}])
+    'eta 0.1 … 1, C 3'
     """
     words = []
-    for name in chosen[0] if chosen else ():
-        low, high = min(some[name] for some in chosen), max(some[name] for some in chosen)
-        words.append(f"{name} {low:g}" if low == high else f"{name} {low:g} … {high:g}")
+    for name in GRIDS:
+        values = [some[name] for some in chosen if name in some]
+        if values:
+            low, high = min(values), max(values)
+            words.append(f"{name} {low:g}" if low == high else f"{name} {low:g} … {high:g}")
     return ", ".join(words)

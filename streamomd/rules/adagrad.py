@@ -98,8 +98,8 @@ def begin(d: float, h: Hyper) -> Totals:
     return Totals()
 
 
-def weight(own: Any, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    if h.l1 == 0.0 and h.l2 == 0.0 or own.w == 0.0:
+def weight(own: Any, shared: object, totals: object, clock: float, h: Hyper) -> float:
+    if (h.l1 == 0.0 and h.l2 == 0.0) or own.w == 0.0:
         return float(own.w)
     rate = h.eta / (h.delta + math.sqrt(own.G))
     return shrunk(own.w, clock - 1.0 - own.seen, rate, h.l1, h.l2)
@@ -114,12 +114,10 @@ def stretch(move: Move, factor: float) -> Move:
     return Move(move.g, move.step * factor)
 
 
-def stepped(w: float, H: float, x: float, move: Move, h: Hyper) -> float:
+def stepped(own: Any, H: float, x: float, move: Move, clock: float, h: Hyper) -> float:
     """w after a gradient step and one round of phi."""
-    v = w - move.step * x / H
-    if h.l1 == 0.0 and h.l2 == 0.0 and h.box == 0.0:
-        return v
-    return prox(v, H, h.eta, h.l1, h.l2, h.box)
+    w = weight(own, None, None, clock, h)
+    return prox(w - move.step * x / H, H, h.eta, h.l1, h.l2, h.box)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -128,8 +126,9 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     H = h.delta + math.sqrt(G)
     if H == 0.0:  # z * z underflowed: 0/0 = 0
         return own
-    w = weight(own, shared, Totals(), clock, h)
-    return Own(stepped(w, H, x, move, h), G, clock)
+    if h.l1 == 0.0 and h.l2 == 0.0 and h.box == 0.0:
+        return Own(own.w - move.step * x / H, G, clock)
+    return Own(stepped(own, H, x, move, clock, h), G, clock)
 
 
 def mass(own: Any, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
@@ -184,10 +183,10 @@ def accounted_update(
     H = h.delta + math.sqrt(G)
     if H == 0.0:
         return own
-    w = weight(own, shared, Totals(), clock, h)
+    w = weight(own, None, None, clock, h)
     grown = (H - h.delta) - math.sqrt(own.G)
     return Accounts(
-        stepped(w, H, x, move, h),
+        stepped(own, H, x, move, clock, h),
         G,
         clock,
         own.s + grown * w,

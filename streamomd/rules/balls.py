@@ -16,6 +16,7 @@ from streamomd.rules.prox import into_box
 Ball = Annotated[float, Choice(("none", "box", "l2", "l1"))]
 NONE, BOX, L2, L1 = 0.0, 1.0, 2.0, 3.0
 ROUNDING = 1e-12  # a sum this little above the radius is on it
+TINY = 1e-300  # c where weights have run away to infinity
 SMALL = 1e-20  # of c; float32 holds v = w / c down to it
 
 
@@ -46,7 +47,7 @@ def shrunk(totals: Any, h: Any) -> float:
     if h.ball == L2:
         norm = math.sqrt(totals.size)
         if totals.c * norm > h.radius:
-            return float(h.radius / norm)
+            return max(float(h.radius / norm), TINY)
     return float(totals.c)
 
 

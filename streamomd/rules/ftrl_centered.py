@@ -117,7 +117,7 @@ def accounted_update(
 def certificate(run: Run) -> list[Claim]:
     h, u, G = run.h, run.u, run.own["G"]
     curved = ((h.L * run.shared["M"]) ** 2 + G) ** 0.5
-    charged = (run.rows - 1) * phi(u, h.l1, h.l2)
+    charged = max(run.rows - 1, 0) * phi(u, h.l1, h.l2)
     bound = 0.5 * float((curved * u * u).sum()) / h.radius + charged
     bound += 0.5 * float(run.own["steps"].sum())
     measured = run.loss - run.loss_u

@@ -7,8 +7,8 @@ by rate l1, then a division by 1 + rate l2. With a = 1 / (1 + rate l2), k of the
 
 because the weight, once 0, stays there. A box does nothing to a weight that lies in it already.
 
->>> shrunk(4.0, 3.0, 0.5, 1.0, 0.0), shrunk(4.0, 2.0, 1.0, 0.0, 1.0), shrunk(4.0, 2.0, 1.0, 1.0, 1.0)
-(2.5, 1.0, 0.25)
+>>> shrunk(4.0, 3.0, 0.5, 1.0, 0.0), shrunk(4.0, 2.0, 1.0, 1.0, 1.0)
+(2.5, 0.25)
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-r"""Links from theta to weights that need a sum over all coordinates (P2, section 4; P0, section 6.1).
+r"""Links from theta to weights, with sums over all coordinates (P2, section 4; P0, section 6.1).
 
 A link is grad f*, f* the conjugate of a regularizer f whose least value is 0:
 
-    l2      f* = ||theta||_2^2 / 2                              w = theta
-    winnow  f* = ln(sum e^theta_i / n)                          w_i = e^theta_i / sum_j e^theta_j
-    eg      f* = U ln(sum (e^theta_i + e^-theta_i) / 2n)        w_i = U (e^theta_i - e^-theta_i) / sum
-    pnorm   f* = ||theta||_p^2 / 2       w_i = ||theta||_p sign(theta_i) (|theta_i| / ||theta||_p)^(p-1)
+    l2      f* = ||theta||_2^2 / 2                        w = theta
+    winnow  f* = ln(sum e^theta_i / n)                    w_i = e^theta_i / sum_j e^theta_j
+    eg      f* = U ln(sum (e^theta_i + e^-theta_i) / 2n)  w_i = U (e^theta_i - e^-theta_i) / sum
+    pnorm   f* = ||theta||_p^2 / 2                        w_i = sign(theta_i) |theta_i|^(p-1)
+                                                                / ||theta||_p^(p-2)
 
-Of each coordinate two numbers are kept beside theta, its *image* relative to a reference ref: ``a``,
+Of each coordinate two numbers are kept beside theta, its image relative to a reference ref: ``a``,
 which gives the weight (w = a times a factor of all coordinates), and ``b``, which goes into the sum
 S. For eg and winnow the exponentials are divided by e^ref, for pnorm theta is divided by ref: ref
 follows the largest theta, so that S neither overflows nor vanishes.
@@ -148,6 +149,11 @@ def height(link: float, theta: float) -> float:
     return theta if link == WINNOW else abs(theta)
 
 
+def base_of(link: float, ref: float) -> float:
+    """e^-ref, for eg alone: with winnow ref may be far below 0."""
+    return math.exp(-ref) if link == EG else 0.0
+
+
 def unfit(link: float, S: float, ref: float) -> bool:
     """Whether ref was a first guess, and a bad one."""
     return link == PNORM and ref > 0.0 and S < LOW
@@ -159,7 +165,7 @@ def first(link: float, ref: float, a: float) -> float:
 
 
 def rise(kappa: float, cap: float, gamma: float) -> float:
-    """By how much a step of at most cap raises the dual on a mistake, at least (P2, section 4, 5)."""
+    """What a step of at most cap raises the dual by on a mistake, at least (P2, sections 4, 5)."""
     if kappa * cap <= gamma:
         return cap * (gamma - 0.5 * kappa * cap)
     return 0.5 * gamma * gamma / kappa
@@ -191,7 +197,7 @@ def _divergence(v: Any) -> float:
         return larger, c * (c / larger) if c > 0.0 else np.zeros(n)
 
     low, high = 0.0, 1.0
-    for _ in range(1100):
+    for _ in range(200):
         middle = 0.5 * (low + high)
         if middle in (low, high):
             break

@@ -9,8 +9,9 @@ Predictions do not change when any feature is multiplied by any constant. Use it
 in raw units: one eta near 1 fits most data. No regret bound is proven for this form (P1 proves the
 projected one).
 
->>> RULE.parse_params({})
-{'eta': 0.5}
+>>> from streamomd.demo import score
+>>> score("nag"), score("nag", "square"), score("nag", implicit=True)
+...
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.contract import Max, Mean, Positive, Row, Rule, Sum
+from streamomd.rules.contract import Max, Mean, Positive, Row, Rule, Sum, YesNo
 
 
 class Hyper(NamedTuple):
     eta: Positive = 0.5
+    implicit: YesNo = 0.0
 
 
 class Shared(NamedTuple):
@@ -64,6 +66,10 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     return Move(g, pace * g), Totals(N)
 
 
+def stretch(move: Move, factor: float) -> Move:
+    return Move(move.g, move.step * factor)
+
+
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
     z = move.g * x
     G = own.G + z * z
@@ -86,5 +92,7 @@ RULE = Rule(
     align=align,
     weight=weight,
     step=step,
+    stretch=stretch,
     update=update,
+    uncertified="Ross et al. prove a bound for the projected form only: see nag_projected",
 )

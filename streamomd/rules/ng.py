@@ -8,21 +8,23 @@ squashed, w_i <- w_i (s_i / x_i)^2, and N += sum x_i^2 / s_i^2. After it, with g
 Predictions do not change when any feature is multiplied by any constant. NAG, which also adapts
 the step of each coordinate, usually learns faster. No regret bound is proven for this form.
 
->>> RULE.parse_params({"schedule": "constant"})
-{'eta': 0.5, 'schedule': 'constant'}
+>>> from streamomd.demo import score
+>>> score("ng"), score("ng", "square"), score("ng", implicit=True)
+...
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Max, Mean, Positive, Row, Rule, Sum
+from streamomd.rules.contract import Max, Mean, Positive, Row, Rule, Sum, YesNo
 from streamomd.rules.schedule import SQRT, Schedule, rate
 
 
 class Hyper(NamedTuple):
     eta: Positive = 0.5
     schedule: Schedule = SQRT
+    implicit: YesNo = 0.0
 
 
 class Shared(NamedTuple):
@@ -62,6 +64,10 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     return Move(pace * row.importance * row.slope), Totals(N)
 
 
+def stretch(move: Move, factor: float) -> Move:
+    return Move(move.step * factor)
+
+
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
     return Own(own.w - move.step * (x / shared.s) / shared.s)
 
@@ -80,5 +86,7 @@ RULE = Rule(
     align=align,
     weight=weight,
     step=step,
+    stretch=stretch,
     update=update,
+    uncertified="Ross et al. prove a bound for the projected form only: see nag_projected",
 )

@@ -28,26 +28,26 @@ One step size for all coordinates: features must be on one scale. The baseline t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules import balls
 from streamomd.rules.balls import NONE, SMALL, Ball, bound, shrunk, size
 from streamomd.rules.contract import (
     Between,
-    Claim,
     Coords,
     Max,
     Mean,
+    Nothing,
     NotNegative,
     Positive,
     Row,
     Rule,
-    Run,
     Set,
-    Sum,
     YesNo,
 )
+from streamomd.rules.ogd_accounts import accounted, certificate
 from streamomd.rules.prox import soft
 from streamomd.rules.schedule import SQRT, Schedule, rate
 
@@ -122,104 +122,18 @@ def settle(totals: Totals, mu: float, h: Hyper) -> Totals:
     return Totals(totals.size, shrunk(totals, h), totals.fold)
 
 
-class Accounts(NamedTuple):
-    """s = sum over the rows of A_t (w_{t+1} - w_t), but for what c did since ``mark``."""
-
-    v: Mean = 0.0
-    s: Sum = 0.0
-    mark: Sum = 0.0
-
-
-class Sums(NamedTuple):
-    size: Coords = 0.0
-    square: Coords = 0.0  # sum of v^2
-    c: Max = 1.0
-    fold: Max = 1.0
-    A: Max = 0.0  # A_t of the last row
-    turned: Sum = 0.0  # sum of A_t (c_{t+1} - c_t) since c was last multiplied into v
-    settled: Sum = 0.0  # what ``turned`` was then
-    q: Sum = 0.0  # sum of (A_t - A_{t-1}) ||w_t||^2
-    steps: Sum = 0.0  # sum of eta_t ||g x||^2
-
-
-class Tally(NamedTuple):
-    step: float
-    bound: float
-    Ac: float
-    turned: float
-
-
-def sums_begin(d: float, h: Hyper) -> Sums:
+def free_begin(d: float, h: Hyper) -> Nothing:
     balls.legal(h)
-    return Sums()
+    return Nothing()
 
 
-def sums_terms(
-    own: Accounts, shared: object, x: float, totals: Sums, clock: float, h: Hyper
-) -> tuple[float]:
-    return (x * x,)
+def free_weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
+    return own.v
 
 
-def sums_step(row: Row, totals: Sums, clock: float, h: Hyper) -> tuple[Tally, Sums]:
-    t, g, eta = totals, row.importance * row.slope, rate(h.eta, h.schedule, clock)
-    A = 1.0 / eta
-    q = t.q + (A - t.A) * t.c * t.c * t.square
-    paid = t.steps + eta * g * g * row.r[0]
-    move = Tally(eta / t.c * row.importance * row.slope, bound(h), A * t.c, t.turned)
-    return move, Sums(t.size, t.square, t.c, t.fold, A, t.turned, t.settled, q, paid)
-
-
-def sums_stretch(move: Tally, factor: float) -> Tally:
-    return Tally(move.step * factor, move.bound, move.Ac, move.turned)
-
-
-def sums_update(
-    own: Accounts, shared: object, x: float, move: Tally, clock: float, h: Hyper
-) -> Accounts:
-    v = max(min(own.v - move.step * x, move.bound), -move.bound)
-    s = own.s + own.v * (move.turned - own.mark) + move.Ac * (v - own.v)
-    return Accounts(v, s, move.turned)
-
-
-def sums_mass(
-    own: Accounts, shared: object, totals: Sums, clock: float, h: Hyper
-) -> tuple[float, float]:
-    return size(own.v, h), own.v * own.v
-
-
-def sums_rebase(totals: Sums, peak: float, clock: float, h: Hyper) -> Sums:
-    t = totals
-    return Sums(t.size, t.square, 1.0, t.c, t.A, 0.0, t.turned, t.q, t.steps)
-
-
-def sums_refresh(own: Accounts, shared: object, totals: Sums, clock: float, h: Hyper) -> Accounts:
-    s = own.s + own.v * (totals.settled - own.mark)
-    return Accounts(totals.fold * own.v, s, 0.0)
-
-
-def sums_project(
-    own: Accounts, shared: object, mu: float, totals: Sums, clock: float, h: Hyper
-) -> Accounts:
-    v = soft(own.v, mu)
-    return Accounts(v, own.s + totals.A * (v - own.v), own.mark)
-
-
-def sums_settle(totals: Sums, mu: float, h: Hyper) -> Sums:
-    t, c = totals, shrunk(totals, h)
-    turned = t.turned + t.A * (c - t.c)
-    return Sums(t.size, t.square, c, t.fold, t.A, turned, t.settled, t.q, t.steps)
-
-
-def certificate(run: Run) -> list[Claim]:
-    if run.h.implicit:
-        raise ValueError("lemma 1 is about explicit steps; this run took implicit ones")
-    if run.h.project_every > 1.0:
-        raise ValueError("the weights were not projected after each row")
-    own, t, u = run.own, run.totals, run.u
-    s = t["A"] * run.w - (own["s"] + own["v"] * (t["turned"] - own["mark"]))
-    center = t["A"] * float(u @ u) - 2.0 * float(u @ s) + t["q"]
-    bound = 0.5 * center + 0.5 * t["steps"]
-    return [Claim("regret", run.loss - run.loss_u, bound, "Ross et al., lemma 1")]
+def free_step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
+    pace = rate(h.eta, h.schedule, clock)
+    return Move(pace * row.importance * row.slope, bound(h)), totals
 
 
 PLAIN = Rule(
@@ -243,14 +157,13 @@ PLAIN = Rule(
     largest=balls.largest,
     fit=balls.fit,
 )
-RULE = replace(
-    PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, own=Accounts, totals=Sums, move=Tally, begin=sums_begin, gathers=1,
-        terms=sums_terms, step=sums_step, stretch=sums_stretch, update=sums_update, mass=sums_mass,
-        rebase=sums_rebase, refresh=sums_refresh,
-        kept_in=Set(balls.outside, balls.reach, balls.radius, sums_project, sums_settle),
-        certificate=certificate,
-    ),
+RULE = replace(PLAIN, certificate=certificate, accounted=accounted(PLAIN))
+FREE = replace(
+    RULE, totals=Nothing, begin=free_begin, weight=free_weight, step=free_step, mass=None,
+    stale=None, rebase=None, refresh=None, kept_in=None,
 )  # fmt: skip
+
+
+def simplest(params: Mapping[str, Any]) -> Rule:
+    """The same rule without what these parameters do not use: no ball, no sums for one."""
+    return FREE if params["ball"] in ("none", "box") else RULE

@@ -79,7 +79,7 @@ def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[
 def certificate(run: Run) -> list[Claim]:
     h, u, rows = run.h, run.u, float(run.rows)
     bound = 0.5 * beta(rows, h) * float(u @ u) + 0.5 * run.totals["steps"]
-    bound += (rows - 1.0) * phi(u, h.l1, h.l2)
+    bound += max(rows - 1.0, 0.0) * phi(u, h.l1, h.l2)
     return [Claim("regret", run.loss - run.loss_u, bound, "Qian, theorem 5")]
 
 

@@ -9,8 +9,9 @@ P1 leaves open which scale N uses; here it is the same one. Predictions do not c
 feature is multiplied by any constant. Use it instead of NAG when a feature has rare huge values,
 which a maximum would never forget. No regret bound is proven for it.
 
->>> RULE.parse_params({})
-{'eta': 0.5}
+>>> from streamomd.demo import score
+>>> score("snag"), score("snag", "square"), score("snag", implicit=True)
+...
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Positive, Row, Rule, Sum
+from streamomd.rules.contract import Mean, Positive, Row, Rule, Sum, YesNo
 
 
 class Hyper(NamedTuple):
     eta: Positive = 0.5
+    implicit: YesNo = 0.0
 
 
 class Shared(NamedTuple):
@@ -60,6 +62,10 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     return Move(g, pace * g), Totals(N)
 
 
+def stretch(move: Move, factor: float) -> Move:
+    return Move(move.g, move.step * factor)
+
+
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
     z = move.g * x
     G = own.G + z * z
@@ -81,5 +87,7 @@ RULE = Rule(
     observe=observe,
     weight=weight,
     step=step,
+    stretch=stretch,
     update=update,
+    uncertified="Ross et al. prove a bound for the projected form only: see nag_projected",
 )

@@ -1,0 +1,115 @@
+"""The rows a model has learned, to be walked again; and the proof that they are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.batch import Batch
+from streamomd.checkpoint import compare, explain, open_store, read_document
+from streamomd.checkpoint.chain import read_commit
+from streamomd.errors import CorruptionError
+from streamomd.exact import places
+from streamomd.features import check_schema
+from streamomd.model import Model
+from streamomd.shards.find import ShardSet
+from streamomd.stream import rows_of
+
+Floats = NDArray[np.float64]
+Told = Callable[[Batch, Floats], None]
+
+
+def why_not(model: Model) -> str:
+    """Why no row can be walked again as it was learned; empty if they can."""
+    spec = model.spec
+    if spec.train.mode != "exact":
+        return f"train.mode is {spec.train.mode!r}: the theorems are about one learner in order"
+    if spec.model.start:
+        return "the run started from another state (model.start): the theorems start at 0"
+    if len(model.metrics.rows) > 1:
+        epochs = len(model.metrics.rows)
+        return f"the rows were learned in {epochs} epochs: the theorems are about one pass"
+    if not model.metrics.total_rows:
+        return "no row was learned yet"
+    return ""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The learned rows of a model, to be walked any number of times."""
+
+    model: Model
+    shards: ShardSet
+
+    def __post_init__(self) -> None:
+        for shard in self.shards:
+            check_schema(self.model.plan, shard.schema, shard.url)
+
+    def __call__(self) -> Iterator[Batch]:
+        """The rows learned so far, in their order."""
+        left = self.model.metrics.total_rows
+        for batch in self.all():
+            yield batch.rows(0, left) if left < len(batch) else batch
+            left -= len(batch)
+            if left <= 0:
+                return
+
+    def all(self) -> Iterator[Batch]:
+        """Every row of the shards, in the order of the first epoch."""
+        order = places(self.model.spec, len(self.shards), 0)
+        pieces = rows_of(self.model.plan, self.shards, order)
+        try:
+            for piece in pieces:
+                yield piece.value.batch
+        finally:
+            pieces.close()  # type: ignore[attr-defined]
+
+    def unlike(self, options: dict[str, Any] | None) -> str:
+        """What tells that the shards are not those of the run; empty if nothing does.
+
+        options: the storage options of the checkpoint.
+        """
+        rows = self.model.metrics.total_rows
+        if self.shards.rows < rows:
+            return f"{rows:,} rows were learned, and the shards have {self.shards.rows:,}"
+        saved = self._saved(options)
+        if saved is None:
+            return "" if self.replay() else "learning these rows anew leads to another state"
+        found = self.shards.fingerprint()
+        # A copy elsewhere is as good: what is in it is compared, not where it is.
+        moved = [{**one, "url": was["url"]} for one, was in zip(found, saved, strict=False)]
+        refused = [one for one in compare(saved, moved + found[len(saved) :]) if one.refused]
+        return f"the shards are not those of the run:\n{explain(refused)}" if refused else ""
+
+    def _saved(self, options: dict[str, Any] | None) -> Sequence[dict[str, Any]] | None:
+        """The fingerprints that the run's commit names; None if no commit is of this state."""
+        model = self.model
+        if not model.url or model.sequence < 0:
+            return None
+        store = open_store(model.url, options)
+        try:
+            document = read_commit(store, model.sequence).document
+        except CorruptionError:  # retired since, or damaged
+            return None
+        if document["rows"] != model.metrics.total_rows:
+            return None
+        saved: Sequence[dict[str, Any]] = read_document(store, "dataset", document["dataset"])
+        return saved
+
+    def replay(self, tell: Told = lambda batch, margins: None) -> bool:
+        """Learn the rows anew; whether this leads to the same state, to the bit.
+
+        tell: given each batch and its margins of before learning, (rows, learners).
+        """
+        again = Model.new(self.model.spec, self.model.plan)
+        if again.cursor.epoch < 0:
+            for batch in self.all():
+                again.engine.look(again.state, batch)
+        again.metrics.begin(0)
+        for batch in self():
+            tell(batch, again.consume(batch))
+        return again.state_sha256 == self.model.state_sha256

@@ -1,0 +1,103 @@
+"""Sums over rows of what margins cost: a learner's own, or those of fixed weights u."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.batch import Batch
+from streamomd.comparator import Objective, Problem
+
+Floats = NDArray[np.float64]
+
+
+def aims(problem: Problem, y: Floats) -> Floats:
+    """What each learner is to predict, (rows, learners): y, or in one-against-all ±1."""
+    if problem.learners == 1:
+        return y[:, None]
+    number = y if problem.classes > 2 else (y > 0.0).astype(np.float64)
+    own: Floats = np.where(number[:, None] == np.arange(problem.learners), 1.0, -1.0)
+    return own
+
+
+@dataclass
+class Costs:
+    """Sums by learner, each row times its importance; a coupled loss has none of its own.
+
+    loss (of one learner: left to the loops), square ((y - p)^2), mistakes (classification).
+    hinges: by gamma, of [gamma - y p]_+. steep: whether to look for ``steepest``, the largest
+    importance times slope.
+    """
+
+    problem: Problem
+    loss: Floats
+    square: Floats
+    mistakes: Floats
+    hinges: dict[float, Floats]
+    steep: bool = False
+    steepest: float = 0.0
+
+    @classmethod
+    def none(
+        cls, problem: Problem, gammas: tuple[float, ...] = (), *, steep: bool = False
+    ) -> Costs:
+        """Of no rows."""
+        loss, square, mistakes, *hinges = np.zeros((3 + len(gammas), problem.learners))
+        return cls(
+            problem, loss, square, mistakes, dict(zip(gammas, hinges, strict=True)), steep=steep
+        )
+
+    def add(self, batch: Batch, margins: Floats) -> None:
+        """Add rows with these margins, (rows, learners)."""
+        y, h, p = aims(self.problem, batch.y), batch.weight[:, None], margins
+        loss, told = self.problem.loss, self.problem.loss.numbers(self.problem.loss_params)
+        if self.problem.learners > 1 and not loss.coupled:
+            self.loss += (h * _each(loss.value, told)(p, y)).sum(axis=0)
+        if self.steep:
+            slopes = h * np.abs(_each(loss.slope, told)(p, y))
+            self.steepest = max(self.steepest, float(slopes.max(initial=0.0)))
+        self.square += (h * (y - p) ** 2).sum(axis=0)
+        self.mistakes += (h * np.where(y > 0.0, ~(p > 0.0), ~(p <= 0.0))).sum(axis=0)
+        for gamma in self.hinges:
+            self.hinges[gamma] += (h * np.maximum(gamma - y * p, 0.0)).sum(axis=0)
+
+
+def _each(function: Callable[..., float], told: Any) -> Callable[[Floats, Floats], Floats]:
+    return np.vectorize(lambda p, y: function(p, y, told), otypes=[np.float64])
+
+
+@dataclass
+class Fixed:
+    """What fixed weights u, (size, learners), cost over the rows of a problem."""
+
+    problem: Problem
+    u: Floats
+    gammas: tuple[float, ...]
+    total: float = field(init=False)
+    costs: Costs = field(init=False)
+
+    def __post_init__(self) -> None:
+        objective = self.problem.at(self.problem.loss, self.problem.loss_params)
+        self.total, self.costs = self._walk(objective, self.gammas)
+
+    def hinge(self, learner: int) -> Callable[[float], float]:
+        """``hinge(learner)(gamma)``: the sum of [gamma - y <u, x>]_+, by a pass if it is new."""
+
+        def of(gamma: float) -> float:
+            if gamma not in self.costs.hinges:
+                objective = self.problem.at(self.problem.loss, self.problem.loss_params)
+                self.costs.hinges |= self._walk(objective, (gamma,))[1].hinges
+            return float(self.costs.hinges[gamma][learner])
+
+        return of
+
+    def _walk(self, objective: Objective, gammas: tuple[float, ...]) -> tuple[float, Costs]:
+        sums, costs = np.zeros(3), Costs.none(self.problem, gammas)
+        objective.state.slot("u")[...] = self.u
+        for batch in self.problem.batches():
+            costs.add(batch, objective.engine.predict(objective.state, sums, batch))
+        return float(sums[1]), costs

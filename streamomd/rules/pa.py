@@ -1,0 +1,64 @@
+r"""PA: the passive-aggressive update without a cap (P2, section 5, C without end).
+
+f(w) = ||w||^2 / 2, w = grad f*(theta) = theta. When the hinge loss l is positive, the step that
+brings it to 0:
+
+    theta <- theta + (l / ||x||^2) y x.
+
+A row of importance 0 teaches nothing; any other counts alike. O(nnz) a row. No certificate: a
+single wrong label can move it arbitrarily far, so no bound holds unless the data are separable.
+
+Choose it for clean labels; with noise take `pa1` or `pa2`, which cap or damp the step.
+
+>>> from streamomd.demo import score
+>>> score("pa")
+0.0
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamomd.rules.contract import Row, Rule, Sum
+
+
+class Own(NamedTuple):
+    theta: Sum = 0.0
+
+
+class Move(NamedTuple):
+    a: float
+
+
+def observe(shared: tuple[()], x: float, clock: float, h: object) -> tuple[tuple[()], tuple[float]]:
+    return shared, (x * x,)
+
+
+def weight(own: Own, shared: object, totals: object, clock: float, h: object) -> float:
+    return own.theta
+
+
+def step(row: Row, totals: object, clock: float, h: object) -> tuple[Move, object]:
+    if row.q[0] > 0.0 and row.importance > 0.0:
+        return Move(row.loss / row.q[0] * row.y), totals
+    return Move(0.0), totals
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: object) -> Own:
+    return Own(own.theta + move.a * x)
+
+
+RULE = Rule(
+    name="pa",
+    title="passive-aggressive: each row is mended at once; for clean labels",
+    source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA)",
+    move=Move,
+    own=Own,
+    losses=("hinge",),
+    sums=1,
+    observe=observe,
+    weight=weight,
+    step=step,
+    update=update,
+    uncertified="without a cap on the step no bound holds where labels are noisy",
+)

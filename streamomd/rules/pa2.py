@@ -1,0 +1,67 @@
+r"""PA-II: the passive-aggressive update, damped (P2, section 5; Crammer et al. 2006).
+
+f(w) = ||w||^2 / 2, w = grad f*(theta) = theta. When the hinge loss l is positive,
+
+    a = l / (||x||^2 + 1 / (2 C)),    theta <- theta + a y x,
+
+with the row's importance multiplying C. O(nnz) a row. No certificate: it ascends the dual of the
+squared hinge loss, which the papers prove nothing for.
+
+Choose it like `pa1`: small C for noisy labels. It never stops short of large losses, as a cap does.
+
+>>> from streamomd.demo import score
+>>> score("pa2"), score("pa2", C=0.01)
+(0.0, 0.0)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamomd.rules.contract import Positive, Row, Rule, Sum
+
+
+class Hyper(NamedTuple):
+    C: Positive = 1.0
+
+
+class Own(NamedTuple):
+    theta: Sum = 0.0
+
+
+class Move(NamedTuple):
+    a: float
+
+
+def observe(shared: tuple[()], x: float, clock: float, h: Hyper) -> tuple[tuple[()], tuple[float]]:
+    return shared, (x * x,)
+
+
+def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
+    return own.theta
+
+
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
+    twice = 2.0 * row.importance * h.C
+    return Move(row.loss * twice / (1.0 + twice * row.q[0]) * row.y), totals
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.theta + move.a * x)
+
+
+RULE = Rule(
+    name="pa2",
+    title="passive-aggressive, damped: no row is mended wholly",
+    source="Crammer et al. 2006, PA-II (Shalev-Shwartz & Singer 2006, section 5)",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    losses=("hinge",),
+    sums=1,
+    observe=observe,
+    weight=weight,
+    step=step,
+    update=update,
+    uncertified="the papers prove bounds for the capped update, not for the damped one",
+)

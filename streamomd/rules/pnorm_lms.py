@@ -1,0 +1,161 @@
+r"""p-norm LMS with its own scale (P0, section 4, with the signs put right).
+
+f_t(w) = X_t^2 ||w||_q^2 / (2 (q-1)), 1/p + 1/q = 1, p >= 2, X_t = max ||x_s||_p over the rows so
+far, the one to be predicted too. For the square loss, h the importance,
+
+    theta <- theta + h (y - yhat) x,    w = grad f_t*(theta):
+    w_i = (q-1) / X_t^2 ||theta||_p sign(theta_i) (|theta_i| / ||theta||_p)^(p-1).
+
+O(nnz) a row: beside theta its (p-1)-th power is kept, and the sum of p-th powers.
+
+Certificate (adaptive filtering: what is measured is the distance to u's predictions, not to y): for
+any u
+
+    sum h (yhat - <u, x>)^2 <= X_T^2 ||u||_q^2 / (q-1) + sum h (y - <u, x>)^2;
+
+with importances above 1 also + [sum h^2 (y - yhat)^2 ||x||_p^2 / X_t^2 - sum h (y - yhat)^2]_+.
+
+For regression where there is nothing to tune: predictions stay the same when all features are
+multiplied by one constant. p = 2 is LMS with step 1 / X_t^2; larger p, up to 2 ln d, suits dense
+rows of which few features matter.
+
+>>> from streamomd.demo import score
+>>> score("pnorm_lms", p=2.0), score("pnorm_lms")
+(0.0, 0.0)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamomd.rules import links
+from streamomd.rules.contract import Claim, Coords, Max, Mean, Row, Rule, Run, Sum
+from streamomd.rules.links import PNORM
+
+
+class Hyper(NamedTuple):
+    p: links.Power = 4.0
+
+
+class Own(NamedTuple):
+    theta: Sum = 0.0
+    a: Mean = 0.0  # of theta and ref: see links
+
+
+class Totals(NamedTuple):
+    S: Coords = 0.0
+    ref: Max = 0.0
+    scale: Max = 0.0  # w = scale * a in row ``at``
+    at: Max = 0.0
+    X: Max = 0.0
+    errors: Sum = 0.0  # of h (y - yhat)^2
+    targets: Sum = 0.0  # of h (y - yhat) y
+    excess: Sum = 0.0  # of h^2 (y - yhat)^2 ||x||^2 / X^2, less errors
+
+
+class Move(NamedTuple):
+    a: float
+    ref: float
+    p: float
+
+
+def observe(
+    shared: tuple[()], x: float, clock: float, h: Hyper
+) -> tuple[tuple[()], tuple[float, float, float]]:
+    return shared, links.share(x, h.p)
+
+
+def scaled(totals: Totals, h: Hyper) -> float:
+    if totals.X == 0.0:
+        return 0.0
+    return links.factor(PNORM, totals.S, totals.ref, 1.0, h.p) / (h.p - 1.0) / totals.X / totals.X
+
+
+def prepare(q: tuple[float, float, float], totals: Totals, clock: float, h: Hyper) -> Totals:
+    X = max(totals.X, links.norm(q[0], q[1], q[2], h.p))
+    S, ref, _, _, _, errors, targets, excess = totals
+    found = Totals(S, ref, 0.0, clock, X, errors, targets, excess)
+    return Totals(S, ref, scaled(found, h), clock, X, errors, targets, excess)
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    if totals.at == clock:
+        return totals.scale * own.a
+    return scaled(totals, h) * own.a
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    r = row.y - row.margin
+    a = row.importance * r
+    if a == 0.0:
+        return Move(0.0, 0.0, 0.0), totals
+    S, ref, scale, at, X, errors, targets, excess = totals
+    length = links.norm(row.q[0], row.q[1], row.q[2], h.p)
+    if length > 0.0:
+        ref = links.first(PNORM, ref, a)
+    part = (length / X) * (length / X) if X > 0.0 else 0.0
+    errors += a * r
+    targets += a * row.y
+    excess += a * r * (row.importance * part - 1.0)
+    return Move(a, ref, h.p), Totals(S, ref, scale, at, X, errors, targets, excess)
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
+    theta = own.theta + move.a * x
+    return Own(theta, links.image(PNORM, theta, move.ref, 0.0, move.p)[0])
+
+
+def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
+    return (own.a * own.theta / totals.ref if totals.ref > 0.0 else 0.0,)
+
+
+def stale(totals: Totals, clock: float, h: Hyper) -> bool:
+    return links.unfit(PNORM, totals.S, totals.ref)
+
+
+def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return abs(own.theta)
+
+
+def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
+    S, _, _, _, X, errors, targets, excess = totals
+    return Totals(S, peak, 0.0, 0.0, X, errors, targets, excess)
+
+
+def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
+    return Own(own.theta, links.image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
+
+
+def certificate(run: Run) -> list[Claim]:
+    totals, p, square = run.totals, run.h.p, run.square_u
+    # (yhat - v)^2 = (y - yhat)^2 - 2 (y - yhat) (y - v) + (y - v)^2, summed, v = <u, x>
+    products = totals["targets"] - float(run.own["theta"] @ run.u)
+    measured = totals["errors"] - 2.0 * products + square
+    first = 2.0 * (p - 1.0) * totals["X"] ** 2 * links.complexity(PNORM, run.u, 1.0, p)
+    bound = first + square + max(totals["excess"], 0.0)
+    return [Claim("squared distance to u's predictions", measured, bound, SOURCE)]
+
+
+SOURCE = "Orabona, Crammer & Cesa-Bianchi, section 4"
+RULE = Rule(
+    name="pnorm_lms",
+    title="p-norm LMS: regression with nothing to tune, features on one scale",
+    source=SOURCE,
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    totals=Totals,
+    losses=("square",),
+    sums=3,
+    observe=observe,
+    prepare=prepare,
+    weight=weight,
+    step=step,
+    update=update,
+    mass=mass,
+    stale=stale,
+    peak=peak,
+    rebase=rebase,
+    refresh=refresh,
+    certificate=certificate,
+)

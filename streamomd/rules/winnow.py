@@ -1,0 +1,174 @@
+r"""Winnow: multiplicative weights on the simplex (P2, section 4).
+
+f(w) = sum w_i ln(n w_i) over the simplex of all n coordinates, met so far or not;
+
+    w_i = grad f*(theta)_i = e^theta_i / sum_j e^theta_j,    f*(theta) = ln(sum e^theta_i / n).
+
+With C above 0 it is Winnow, on classes: on a mistake, y yhat <= 0, theta <- theta + C y x. With
+C = 0 it follows any loss's slope g: theta <- theta - eta g x. The row's importance multiplies C
+and g. O(nnz) a row: e^theta is kept, divided by that of the largest theta.
+
+Certificates, for any u of the simplex. With C, h the importance, L(u, m) the summed hinge loss with
+margin m, k = max h x^2 over all entries and m = C k: at most 2 (k ln n / m^2 + L(u, m) / m)
+mistakes (section 4; it needs ``model.certificate``); and the dual value D = sum of the steps -
+f*(theta) is at most f(u) + C L(u, 1) (theorem 1). With eta: regret is at most
+(f(u) + f*(theta)) / eta + sum of g yhat (P0, lemma 1).
+
+For a prediction that is a weighted mean of its inputs, most of which do not matter: experts. Keep
+entries near 1 in size; weights cannot be negative (`eg` can).
+
+>>> from streamomd.demo import score
+>>> score("winnow"), score("winnow", "hinge", C=0.5)
+(0.0, 0.0)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from streamomd.rules import links
+from streamomd.rules.contract import (
+    Claim,
+    Coords,
+    Max,
+    Mean,
+    NotNegative,
+    Positive,
+    Row,
+    Rule,
+    Run,
+    Sum,
+)
+from streamomd.rules.links import WINNOW
+
+
+class Hyper(NamedTuple):
+    C: NotNegative = 0.0
+    eta: Positive = 0.1
+
+
+class Own(NamedTuple):
+    theta: Sum = 0.0
+    e: Mean = 1.0  # e^(theta - ref)
+
+
+class Totals(NamedTuple):
+    S: Coords = 0.0
+    ref: Max = 0.0
+    n: Max = 0.0  # all coordinates
+    steps: Sum = 0.0  # of h C on mistakes
+    heaviest: Max = 0.0  # h of a mistake
+    gain: Sum = 0.0  # of g yhat
+
+
+class Accounts(NamedTuple):
+    x: Max = 0.0  # largest of a coordinate
+
+
+class Move(NamedTuple):
+    a: float
+    ref: float
+
+
+def begin(d: float, h: Hyper) -> Totals:
+    return Totals(n=d)
+
+
+def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.e / totals.S
+
+
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+    S, ref, n, steps, heaviest, gain = totals
+    if h.C == 0.0:
+        g = row.importance * row.slope
+        found = Totals(S, ref, n, steps, heaviest, gain + g * row.margin)
+        return Move(-h.eta * g, ref), found
+    if row.y * row.margin > 0.0 or row.importance == 0.0:
+        return Move(0.0, 0.0), totals
+    a = row.importance * h.C
+    found = Totals(S, ref, n, steps + a, max(heaviest, row.importance), gain)
+    return Move(a * row.y, ref), found
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
+    theta = own.theta + move.a * x
+    e = links.image(WINNOW, theta, move.ref, 0.0, 0.0)[0]
+    return Own(theta, e)
+
+
+def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
+    return (own.e,)
+
+
+def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+    return own.theta
+
+
+def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
+    return Totals(totals.S, peak, totals.n, totals.steps, totals.heaviest, totals.gain)
+
+
+def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
+    e = links.image(WINNOW, own.theta, totals.ref, 0.0, 0.0)[0]
+    return Own(own.theta, e)
+
+
+def observe(shared: Accounts, x: float, clock: float, h: Hyper) -> tuple[Accounts, tuple[()]]:
+    return Accounts(max(shared.x, abs(x))), ()
+
+
+def certificate(run: Run) -> list[Claim]:
+    h, totals, n = run.h, run.totals, run.totals["n"]
+    conjugate = links.conjugate(WINNOW, totals["S"], totals["ref"], n, 1.0, 0.0)
+    f = links.complexity(WINNOW, run.u, 1.0, 0.0)
+    if h.C == 0.0:
+        bound = (f + conjugate) / h.eta + totals["gain"]
+        return [Claim("regret", run.loss - run.loss_u, bound, OTHER)]
+    bound = f + h.C * run.hinge_u(1.0)
+    claims = [Claim("dual value", totals["steps"] - conjugate, bound, f"{SOURCE}, theorem 1")]
+    if "x" in run.shared:
+        kappa = 1.0 * totals["heaviest"] * float(run.shared["x"].max()) ** 2
+        margin = h.C * kappa
+        if margin > 0.0:
+            bound = 2.0 * (kappa * math.log(n) / margin**2 + run.hinge_u(margin) / margin)
+            claims.append(Claim("mistakes", totals["steps"] / h.C, bound, f"{SOURCE}, section 4"))
+    return claims
+
+
+def fit(u: Any, slots: Any, h: Hyper) -> Any:
+    return links.fit(WINNOW, u, 1.0)
+
+
+def live(totals: Totals, clock: float, h: Hyper) -> float:
+    if h.C == 0.0:
+        return math.nan
+    return totals.steps - links.conjugate(WINNOW, totals.S, totals.ref, totals.n, 1.0, 0.0)
+
+
+SOURCE = "Shalev-Shwartz & Singer 2006"
+OTHER = "Orabona, Crammer & Cesa-Bianchi, lemma 1"
+PLAIN = Rule(
+    name="winnow",
+    title="Winnow: experts, weights that are shares of 1",
+    source=f"{SOURCE}, section 4",
+    hyper=Hyper,
+    move=Move,
+    own=Own,
+    totals=Totals,
+    begin=begin,
+    weight=weight,
+    step=step,
+    update=update,
+    mass=mass,
+    peak=peak,
+    rebase=rebase,
+    refresh=refresh,
+    certificate=certificate,
+    fit=fit,
+    live=live,
+    live_name="dual",
+)
+RULE = replace(PLAIN, accounted=replace(PLAIN, shared=Accounts, observe=observe))
