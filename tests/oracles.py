@@ -312,12 +312,14 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "pa1": [{}, {"C": 0.05}],
 }
 DERIVED: dict[str, tuple[str, ...]] = {}
+FAMILIES = {"oracles": tuple(LEARNERS)}
 
 
 def family(name: str) -> None:
     """Take in the oracles of another file."""
     found = importlib.import_module(name)
     LEARNERS.update(found.LEARNERS)
+    FAMILIES[name] = tuple(found.LEARNERS)
     LOSSES_OF.update(found.LOSSES_OF)
     VARIANTS.update(found.VARIANTS)
     DERIVED.update(found.DERIVED)

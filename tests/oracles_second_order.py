@@ -295,15 +295,16 @@ class ONS(AROW):
 
     def nearest(self) -> Any:
         """(I + mu B)^-1 w of length radius, mu by bisection; by numpy, 15 digits."""
-        B, w, radius = self.B.astype(float), rounded(self.mean), float(self.radius)
+        values, vectors = np.linalg.eigh(self.B.astype(float))
+        w, radius = vectors.T @ rounded(self.mean), float(self.radius)
         low, high = 0.0, 1.0
-        while np.linalg.norm(np.linalg.solve(np.eye(len(w)) + high * B, w)) > radius:
+        while np.linalg.norm(w / (1.0 + high * values)) > radius:
             high *= 2.0
         for _ in range(200):
             mu = (low + high) / 2.0
-            outside = np.linalg.norm(np.linalg.solve(np.eye(len(w)) + mu * B, w)) > radius
+            outside = np.linalg.norm(w / (1.0 + mu * values)) > radius
             low, high = (mu, high) if outside else (low, mu)
-        return exact(np.linalg.solve(np.eye(len(w)) + high * B, w))
+        return exact(vectors @ (w / (1.0 + high * values)))
 
     def kink(self, loss: str, seen: Seen) -> float:
         return slope_kink(loss, seen)

@@ -229,7 +229,7 @@ def main(argv: list[str] | None = None) -> int:
     section.say(
         "P2 has no experiments; this is what its theorems lead one to expect. The primal value is "
         "f(u) + C loss(u) of the u for which ||u||^2 / 2 + C loss(u) is least: no dual value can "
-        "pass it, and over C it bounds the sum of mu (theorem 3). p-norm with p = 4, EG with U = 10."
+        "pass it, and over C it bounds the sum of mu (theorem 3). p-norm: p = 4; EG: U = 10."
     )
     for name, rows in load(chosen.data, chosen.out, tiny=chosen.tiny).items():
         compare(section, name, rows())

@@ -1,4 +1,4 @@
-r"""AdaGrad, diagonal, primal-dual: regularized dual averaging with its own step a coordinate (P4, 5).
+r"""AdaGrad, diagonal, primal-dual: dual averaging with a step for each coordinate (P4, eq. 5).
 
 f_t(w) = <w, H_t w> / (2 eta) + T phi(w), H_i = delta_i + sqrt(G_i), T the rows finished. phi(w) =
 l1 abs(w) + l2 w^2 / 2 with abs(w) <= box, or a ball of the given radius. With theta = - sum of g x

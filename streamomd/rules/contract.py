@@ -11,6 +11,7 @@ and, where a rule needs them (absent, they cost nothing)::
     begin(d, h) -> totals                           at the start, of d coordinates
     observe(shared, x, clock, h) -> shared, q       before the prediction; q is summed over the row
     align(own, old, new, totals, clock, h) -> own   own slots carried to new shared ones
+    rejoin(own, w, shared, totals, clock, h) -> own  merged slots made from the mean weight w
     prepare(q, totals, clock, h) -> totals          once a row, observed and not yet weighed
     part(own, shared, x, totals, clock, h) -> p     summed instead of w * x, where that is not it
     terms(own, shared, x, totals, clock, h) -> r    summed beside the prediction, into row.r
@@ -270,6 +271,7 @@ class Rule:
     begin: Functions | None = None
     observe: Functions | None = None
     align: Functions | None = None
+    rejoin: Functions | None = None
     prepare: Functions | None = None
     part: Functions | None = None
     terms: Functions | None = None

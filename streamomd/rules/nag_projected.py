@@ -83,7 +83,7 @@ class Move(NamedTuple):
 
 
 def ball(h: Hyper) -> float:
-    return h.norm + L1
+    return L1 + h.norm
 
 
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[()]]:
@@ -123,7 +123,8 @@ def inside(own: Any, shared: Any, mu: float, h: Hyper) -> float:
     """The coordinate of the nearest point in the set: s w weighs A / s^2, C eta goes into mu."""
     if own.G == 0.0:
         return 0.0
-    return drawn(own.w * shared.s, math.sqrt(own.G) / shared.s, ball(h), mu) / shared.s
+    span = drawn(own.w * shared.s, math.sqrt(own.G) / shared.s, ball(h), mu)
+    return span / float(shared.s)
 
 
 def reach(own: Any, shared: Any, mu: float, totals: Totals, clock: float, h: Hyper) -> float:

@@ -1,0 +1,247 @@
+"""Merging: states that went their own ways from a common start become one.
+
+Each slot and total says by its annotation how it merges. "sum": what it has grown by since the
+start adds up; "max", "min"; "mean": by the examples each state has learned from, or by what its
+slot G has grown by, coordinate by coordinate; "coords": summed anew by the engine. Shared slots and
+totals go first; every state's own slots are then aligned to the common shared ones, and merged. Of
+rules with a matrix, A = A_0 + what each has added, and the means are taken in the dual: theta = A w
+adds up, which for least squares is the very solution of all rows.
+
+A state's weights are at their mean; where a set moves with the scales (projected NAG), they are
+brought back into it after the next row. Merging costs a pass over the coordinates; where slots must
+be aligned, an uncompiled one over those that have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.engine import Engine
+from streamomd.errors import UsageError
+from streamomd.rules.contract import Slot, fields
+from streamomd.state import State
+
+Floats = NDArray[np.float64]
+BY = ("examples", "G")
+
+
+def merge(
+    engine: Engine,
+    states: Sequence[State],
+    start: State,
+    examples: Sequence[int],
+    *,
+    by: str = "examples",
+) -> State:
+    """One state of several that began as copies of ``start``; none of them is changed.
+
+    examples: how many each has learned from. by: what weighs means, "examples" or, for rules with a
+    slot G, "G". One state alone comes back as it is, to the bit. Raises UsageError where a rule's
+    states cannot be merged.
+    """
+    if len(states) != len(examples) or not states or by not in BY:
+        raise UsageError(f"expected a number of examples for each state, and by one of {BY}")
+    rule = engine.layout.rule
+    if len(states) == 1:
+        return _copy(states[0])
+    if rule.keeps not in ("coordinates", "matrix"):
+        raise UsageError(f"states of rule {rule.name!r} cannot be merged: it keeps rows")
+    parts = [_normal(engine, state) for state in (start, *states)]
+    whole = _copy(start)
+    whole.clock = start.clock + sum(state.clock - start.clock for state in states)
+    shares = np.array(examples, dtype=np.float64)
+    shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(shares), 1 / len(shares))
+    for at, slot in enumerate(rule.total_slots):
+        whole.totals[:, at] = _join(slot, [part.totals[:, at] for part in parts], list(shares))
+    for slot in rule.shared_slots:
+        whole.slot(slot.name)[...] = _joined(slot, parts, list(shares))
+    if rule.align is not None:
+        for part in parts:
+            _align(engine, part, whole)
+    weights = _shares(parts, shares, by)
+    mean = _mean_weights(engine, parts, weights) if rule.rejoin is not None else None
+    for slot in rule.own_slots:
+        whole.slot(slot.name)[...] = _joined(slot, parts, weights)
+    if rule.keeps == "matrix":
+        _merge_matrices(whole, parts)
+    if mean is not None:
+        _rejoin(engine, whole, mean)
+    engine.renew(whole)
+    return whole
+
+
+def tree(
+    engine: Engine,
+    states: Sequence[State],
+    start: State,
+    examples: Sequence[int],
+    *,
+    by: str = "examples",
+) -> State:
+    """As ``merge``, two neighbours at a time: the same bits, wherever the inner nodes are made.
+
+    An odd one at the end goes on to the next level.
+    """
+    nodes = list(zip(states, examples, strict=True))
+    if len(nodes) == 1:
+        return _copy(nodes[0][0])
+    while len(nodes) > 1:
+        above = []
+        for (a, n), (b, m) in zip(nodes[::2], nodes[1::2], strict=False):
+            above.append((merge(engine, (a, b), start, (n, m), by=by), n + m))
+        nodes = above + nodes[len(nodes) - len(nodes) % 2 :]
+    return nodes[0][0]
+
+
+def _copy(state: State) -> State:
+    copy = State.start(state.layout)
+    copy.cells[...] = state.cells
+    copy.totals[...] = state.totals
+    copy.clock = state.clock
+    copy.extra = {name: array.copy() for name, array in state.extra.items()}
+    return copy
+
+
+def _normal(engine: Engine, state: State) -> State:
+    """A copy whose factors common to all coordinates are multiplied in."""
+    copy = _copy(state)
+    engine.renew(copy)
+    return copy
+
+
+def _joined(slot: Slot, parts: list[State], shares: list[Any]) -> Floats:
+    return _join(slot, [part.slot(slot.name) for part in parts], shares)
+
+
+def _join(slot: Slot, parts: list[NDArray[Any]], shares: list[Any]) -> Floats:
+    """A slot of all states; the first is the start."""
+    start, *arrays = [np.asarray(part, dtype=np.float64) for part in parts]
+    if slot.merge == "max":
+        return np.maximum.reduce(arrays)
+    if slot.merge == "min":
+        return np.minimum.reduce(arrays)
+    total = np.zeros(start.shape)
+    for array, share in zip(arrays, shares, strict=True):
+        total += array - start if slot.merge == "sum" else share * array
+    return start + total if slot.merge == "sum" else total
+
+
+def _shares(parts: list[State], shares: Floats, by: str) -> list[Any]:
+    """What each state's own slots count in a mean: a number, or one for each cell."""
+    names = [slot.name for slot in parts[0].layout.rule.own_slots]
+    if by == "examples" or "G" not in names:
+        return list(shares)
+    start, *grown = [np.asarray(part.slot("G"), dtype=np.float64) for part in parts]
+    grown = [np.maximum(G - start, 0.0) for G in grown]
+    total = np.sum(grown, axis=0)
+    known = total > 0.0
+    of = np.where(known, total, 1.0)
+    return [np.where(known, G / of, share) for G, share in zip(grown, shares, strict=True)]
+
+
+def _cells(state: State, where: NDArray[np.bool_]) -> Iterator[tuple[int, int, slice, Any, Any]]:
+    """(coordinate, learner, its own cells, own, shared) of the coordinates marked."""
+    rule, learners = state.layout.rule, state.layout.learners
+    make_own: Any = rule.own
+    make_shared: Any = rule.shared
+    first = len(rule.shared_slots)
+    for j in np.flatnonzero(where).tolist():
+        row = state.table[j].tolist()
+        for k in range(learners):
+            at = slice(first + k, state.layout.used, learners)
+            yield j, k, at, make_own(*row[at]), make_shared(*row[:first])
+
+
+def _totals(state: State) -> list[Any]:
+    rule = state.layout.rule
+    make: Any = rule.totals
+    return [make(*row[: len(fields(rule.totals))]) for row in state.totals.tolist()]
+
+
+def _align(engine: Engine, part: State, whole: State) -> None:
+    """A state's own slots carried to the common shared ones."""
+    rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
+    assert rule.align is not None
+    make: Any = rule.shared
+    first, totals = len(rule.shared_slots), _totals(part)
+    moved = (part.table[:, :first] != whole.table[:, :first]).any(axis=1)
+    for j, k, at, own, old in _cells(part, moved):
+        new = make(*whole.table[j, :first].tolist())
+        part.table[j, at] = rule.align(own, old, new, totals[k], float(part.clock), h)
+    part.table[:, :first] = whole.table[:, :first]
+
+
+def _used(state: State) -> NDArray[np.bool_]:
+    """Coordinates that anything has happened to."""
+    layout = state.layout
+    starts = np.empty(layout.used)
+    for slot, columns in layout.columns():
+        starts[columns] = slot.start
+    used: NDArray[np.bool_] = (state.table[:, : layout.used] != starts).any(axis=1)
+    return used
+
+
+def _mean_weights(engine: Engine, parts: list[State], shares: list[Any]) -> Floats:
+    """The mean of the weights as each state's next row would meet them."""
+    rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
+    mean = np.zeros((engine.layout.size, engine.layout.learners))
+    for part, share in zip(parts[1:], shares, strict=True):
+        w, totals = np.zeros(mean.shape), _totals(part)
+        for j, k, _, own, shared in _cells(part, _used(part)):
+            w[j, k] = rule.weight(own, shared, totals[k], part.clock + 1.0, h)
+        mean += share * w
+    return mean
+
+
+def _rejoin(engine: Engine, whole: State, mean: Floats) -> None:
+    """Own slots that neither add nor average, made from the mean weight."""
+    rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
+    assert rule.rejoin is not None
+    totals, clock = _totals(whole), float(whole.clock)
+    for j, k, at, own, shared in _cells(whole, _used(whole)):
+        whole.table[j, at] = rule.rejoin(own, float(mean[j, k]), shared, totals[k], clock, h)
+
+
+def _merge_matrices(whole: State, parts: list[State]) -> None:
+    """A of all, by what each has added; own slots that are means, by the sum of A w."""
+    means = [slot.name for slot in whole.layout.rule.own_slots if slot.merge == "mean"]
+    for k in range(whole.layout.learners):
+        start, *others = [_inverse(part.extra["matrix"][k]) for part in parts]
+        A = start + sum(other - start for other in others)
+        for name in means:
+            w = [np.asarray(part.slot(name)[:, k], dtype=np.float64) for part in parts]
+            first, *moved = [a @ v for a, v in zip((start, *others), w, strict=True)]
+            theta = first + sum(theta - first for theta in moved)
+            whole.slot(name)[:, k] = _solve(A, theta)
+        whole.extra["matrix"][k] = _factors(A)
+
+
+def _inverse(stored: Floats) -> Floats:
+    """(U D U')^-1 of the matrix stored as ``engine.matrix`` says."""
+    from scipy.linalg import solve_triangular
+
+    upper = np.tril(stored, -1).T + np.eye(len(stored))
+    inverse = solve_triangular(upper, np.eye(len(stored)), unit_diagonal=True)
+    whole: Floats = inverse.T @ (inverse / np.diagonal(stored)[:, np.newaxis])
+    return whole
+
+
+def _solve(A: Floats, b: Floats) -> Floats:
+    from scipy.linalg import cho_solve
+
+    found: Floats = cho_solve((np.linalg.cholesky(A), True), b)
+    return found
+
+
+def _factors(A: Floats) -> Floats:
+    """U and D of A^-1 = U D U', stored as ``engine.matrix`` says: A = C C', U = D^-1/2 C'^-1."""
+    from scipy.linalg import solve_triangular
+
+    root = np.linalg.cholesky(A)
+    scale = np.diagonal(root)
+    lower = solve_triangular(root / scale, np.eye(len(A)), lower=True, unit_diagonal=True)
+    return np.tril(lower, -1) + np.diag(1.0 / scale**2)
