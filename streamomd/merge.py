@@ -120,10 +120,10 @@ def _joined(slot: Slot, parts: list[State], shares: list[Any]) -> Floats:
 def _join(slot: Slot, parts: list[NDArray[Any]], shares: list[Any]) -> Floats:
     """A slot of all states; the first is the start."""
     start, *arrays = [np.asarray(part, dtype=np.float64) for part in parts]
-    if slot.merge == "max":
-        return np.maximum.reduce(arrays)
-    if slot.merge == "min":
-        return np.minimum.reduce(arrays)
+    if slot.merge in ("max", "min"):
+        pick = np.maximum if slot.merge == "max" else np.minimum
+        most: Floats = pick.reduce(arrays)
+        return most
     total = np.zeros(start.shape)
     for array, share in zip(arrays, shares, strict=True):
         total += array - start if slot.merge == "sum" else share * array
@@ -244,4 +244,5 @@ def _factors(A: Floats) -> Floats:
     root = np.linalg.cholesky(A)
     scale = np.diagonal(root)
     lower = solve_triangular(root / scale, np.eye(len(A)), lower=True, unit_diagonal=True)
-    return np.tril(lower, -1) + np.diag(1.0 / scale**2)
+    stored: Floats = np.tril(lower, -1) + np.diag(1.0 / scale**2)
+    return stored

@@ -56,19 +56,13 @@ def pages() -> dict[str, str]:
 
 
 def page(rule: Rule) -> str:
-    """A rule's page: its docstring, its parameters, its slots, its losses."""
+    """A rule's page: a few facts, its docstring, its parameters, its slots."""
     title, body = _docstring(rule)
-    parts = [
-        MADE,
-        f"# `{rule.name}`: {_prose(title)}",
-        _markdown(body),
-        "## Parameters",
-        _parameters(rule),
-    ]
-    parts += ["## What it keeps", _slots(rule)]
+    parts = [MADE, f"# `{rule.name}`: {_prose(title)}", _glance(rule), _markdown(body)]
+    parts += ["## Parameters", _parameters(rule), "## What it keeps", _slots(rule)]
     if rule.accounted:
         parts += ["With `model.certificate = true` instead:", _slots(rule.accounted)]
-    parts += ["## At a glance", _glance(rule), "All rules, and the papers: [README.md](README.md)."]
+    parts += ["All rules, and the papers: [README.md](README.md)."]
     return "\n\n".join(parts) + "\n"
 
 

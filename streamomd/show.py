@@ -12,24 +12,24 @@ from streamomd.urls import typed
 GUIDE = (
     (
         "What are the features like?",
-        ("raw units, on scales nobody knows", "nag", "the default; eta 0.5 fits most data"),
-        ("… with rare, huge values", "snag", "scales by mean squares, not by maxima"),
+        ("raw units, on scales nobody knows", "nag", "the default; eta 0.5 is a start"),
+        ("… with rare, huge values", "snag", "mean squares, not maxima"),
         ("wide and sparse: words, hashed values", "ftrl_proximal adagrad", "a step a coordinate"),
-        ("word counts whose rare words tell", "arow_diag", "classes; cw_diag if labels are clean"),
+        ("word counts whose rare words tell", "arow_diag", "cw_diag if labels are clean"),
         ("few (to some thousand) and correlated", "vaw rls", "numbers; O(d^2) a row"),
         ("… of classes", "arow ons", "O(d^2) a row"),
-        ("on one scale", "ogd da", "the baselines; pa has no step size"),
+        ("on one scale", "ogd da", "baselines; pa: no step size"),
     ),
     (
         "What are the weights like?",
         ("most should be 0", "ftrl_proximal rda", "--set l1=0.01"),
-        ("few features of very many matter", "eg winnow", "pnorm lies between them and ogd"),
+        ("few features of very many matter", "eg winnow", "pnorm: between them and ogd"),
         ("shrunk, or within limits", "adagrad composite", "l2, box, a ball"),
     ),
     (
         "Must there be a proven bound?",
         ("of the regret, raw units", "nag_projected si_adagrad", "also si_pnorm, of sparse rows"),
-        ("of the regret, one scale or sparse", "adagrad ogd", "--set model.certificate=true"),
+        ("of the regret, scaled or sparse", "adagrad ogd", "--set model.certificate=true"),
         ("of the mistakes", "perceptron pnorm", "also sop, aggressive"),
     ),
 )

@@ -146,9 +146,12 @@ class State:
             yield low, high, arrays
 
     def fill(self, low: int, high: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what ``parts`` gave."""
+        """Take back what ``parts`` gave. Raises ValueError for arrays of another shape."""
         for slot, columns in self._columns():
-            self.table[low:high, columns] = arrays[f"slot.{slot.name}"]
+            cells, given = self.table[low:high, columns], arrays[f"slot.{slot.name}"]
+            if given.shape != cells.shape:
+                raise ValueError(f"{slot.name} of {given.shape}, expected {cells.shape}")
+            cells[...] = given
         for name, array in self.extra.items():
             if name == "matrix":
                 array[:, low:high] = arrays[f"extra.{name}"]

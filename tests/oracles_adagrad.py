@@ -1,4 +1,4 @@
-"""Oracles of AdaGrad with a regularizer or in a ball, of projected NAG and the scale-invariant rules.
+"""Oracles of AdaGrad (regularized, or in a ball), projected NAG and the scale-invariant rules.
 
 As ``oracles``: literal, dense, slow. P0 is Orabona, Crammer & Cesa-Bianchi 2015, P1 Ross, Mineiro
 & Langford 2013, P4 Duchi, Hazan & Singer 2011. Every round is done to every coordinate at once.
@@ -10,7 +10,6 @@ import math
 from typing import Any
 
 import numpy as np
-import oracles
 from oracles import NAG, NG, SNAG, Floats, Learner, Seen, ratio
 
 
@@ -62,7 +61,7 @@ class AdaGrad(Learner):
     """P4 eq. 6, on all coordinates every round: G_i += (g x_i)^2, H = delta + sqrt(G),
     w <- argmin of eta g <x, w> + sum H_i (w_i - w_{t,i})^2 / 2 + eta phi(w).
 
-    ``seen`` is the last round that changed G. sizes: sum over rounds of all that went into w.
+    ``seen`` is the last round that changed G, ``w`` the weight as of then or of the last projection.
     """
 
     own = ("w", "G", "seen")
@@ -82,39 +81,22 @@ class AdaGrad(Learner):
     ) -> None:
         super().__init__(d, eta=eta, delta=delta)
         self.phi, self.ball, self.radius = (l1, l2, box), ball, radius
-        self.every, self.seen, self.now, self.at_seen = project_every, np.zeros(d), 0, np.zeros(d)
-        self.w_now = np.zeros(d)
-
-    @property
-    def w(self) -> Floats:
-        """Kept lazily: as of round ``seen``, or of the last projection."""
-        return self.at_seen
-
-    @w.setter
-    def w(self, value: Floats) -> None:
-        self.at_seen = value
+        self.every, self.seen, self.now = project_every, np.zeros(d), np.zeros(d)
 
     def weights(self, t: int) -> Floats:
-        return self.w_now
+        return self.now
 
     def learn(self, seen: Seen) -> None:
         z = seen.g * seen.x
         self.G = self.G + z**2
         H = self.delta + np.sqrt(self.G)
-        w = prox(self.w_now - self.eta * ratio(z, H), H, self.eta, *self.phi)
+        w = prox(self.now - self.eta * ratio(z, H), H, self.eta, *self.phi)
         if self.ball != "none" and seen.t % self.every == 0:
             w = NEAREST[self.ball](w, H, np.ones_like(w), self.radius)
         moved = z != 0.0
         self.seen = np.where(moved, float(seen.t), self.seen)
-        self.at_seen = np.where(moved | (self.ball != "none"), w, self.at_seen)
-        self.w_now = w
-
-    def kink(self, loss: str, seen: Seen) -> float:
-        """Near its threshold a weight is a small difference of larger numbers."""
-        rest = super().kink(loss, seen)
-        if not self.phi[0] and self.ball != "l1":
-            return rest
-        return rest
+        self.w = np.where(moved | (self.ball != "none"), w, self.w)
+        self.now = w
 
 
 class AdaGradDA(Learner):
@@ -159,7 +141,7 @@ class AdaGradDA(Learner):
 
 
 class NAGProjected(Learner):
-    """P1 theorem 2: A_i = sqrt(G_i) s_i / (C sqrt 2), w <- nearest in A to w - g x / A in the set."""
+    """P1 theorem 2: A_i = sqrt(G_i) s_i / (C sqrt 2), w <- in the set, nearest in A to w - g x / A."""
 
     shared, own = ("s",), ("w", "G")
 

@@ -185,12 +185,18 @@ class ONS(Learner):
         self.S, _, self.w = self.moved(seen)
 
     def kink(self, loss: str, seen: Seen) -> float:
-        """Also where the L1 ball leaves little of a weight, and that little of its digits."""
-        _, v, w = self.moved(seen)
-        if self.ball != "l1":
+        """Also where the L1 ball leaves little of a weight, and that little of its digits.
+
+        mu has the rounding of the radius; a weight of small D bears more of it.
+        """
+        S, v, w = self.moved(seen)
+        if self.ball != "l1" or w is v:
             return slope_kink(loss, seen)
-        left = np.abs(w[w != 0.0] / v[w != 0.0]).min(initial=1.0)
-        return min(slope_kink(loss, seen), 1e-4 * left)
+        kept = w != 0.0
+        D = (self.epsilon + S)[kept]
+        borne = self.radius / D / math.fsum(1.0 / D)
+        left = np.abs(w[kept]) / np.maximum(np.abs(v[kept]), borne)
+        return min(slope_kink(loss, seen), 1e-4 * float(left.min(initial=1.0)))
 
     @property
     def size(self) -> float:

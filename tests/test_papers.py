@@ -57,6 +57,14 @@ def test_the_report_joins_the_sections(tmp_path: Path) -> None:
     assert re.findall("^#.*", done.stdout, re.M)[1:] == ["## p1_tables", "## p3_equalities"]
 
 
+@pytest.mark.parametrize("module", ["common", "sets", "tune", "p2_passive_aggressive"])
+def test_what_docstrings_show_is_so(module: str) -> None:
+    """Doctests: these modules are not in the package that pytest collects them from."""
+    command = [sys.executable, "-m", "doctest", str(PAPERS / f"{module}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PAPERS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_readme_tells_of_every_script() -> None:
     """A line of its table for each."""
     text = (PAPERS / "README.md").read_text(encoding="utf-8")

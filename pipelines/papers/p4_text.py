@@ -10,6 +10,7 @@ the training rows; the test rows are looked at once, afterwards.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -45,36 +46,56 @@ def left_out(domains: Mapping[str, str], bits: int) -> Iterator[tuple[str, Split
         yield name, (shuffled(sparse(others, bits), 0), sparse(path, bits))
 
 
+class Kept:
+    """Errors and chosen parameters of learners, in OUT/p4_text.json as they are found."""
+
+    def __init__(self, out: Path, *, go_on: bool) -> None:
+        self.path = out / "p4_text.json"
+        self.found: dict[str, Any] = {}
+        if go_on and self.path.exists():
+            self.found = json.loads(self.path.read_text(encoding="utf-8"))
+
+    def ask(self, key: str, run: Callable[[], Any]) -> Any:
+        """What was kept under the key, or what ``run`` gives."""
+        if key not in self.found:
+            self.found[key] = run()
+            self.path.write_text(json.dumps(self.found), encoding="utf-8")
+        return self.found[key]
+
+
+def run(splits: Mapping[str, Split], entry: Learner) -> dict[str, Any]:
+    """Chosen on each training part, the test error; or the seconds of a pass that is too long."""
+    seconds = seconds_a_pass(next(iter(splits.values()))[0], entry)
+    if seconds > SLOW_SECONDS:
+        return {"seconds": seconds}
+    errors, chosen = [], []
+    for train, test in splits.values():
+        chosen.append(choose(train, entry))
+        errors.append(test_error(learn(train, entry.rule.name, entry.loss, chosen[-1]), test))
+    return {"errors": errors, "chosen": told(chosen)}
+
+
 def compare(
-    section: Section, splits: Mapping[str, Split], entries: list[Learner]
+    section: Section, kept: Kept, title: str, splits: Mapping[str, Split], entries: list[Learner]
 ) -> dict[str, float]:
     """A table of test errors, a line for each learner; the mean by rule."""
-    lines: list[tuple[Any, ...]] = []
-    slow = []
+    section.say(title)
+    lines, slow, means = [], [], {}
     for entry in entries:
-        first = next(iter(splits.values()))[0]
-        seconds = seconds_a_pass(first, entry)
-        if seconds > SLOW_SECONDS:
-            slow.append(f"{entry.rule.name} ({seconds:.0f} s a pass)")
+        name, loss = entry.rule.name, entry.loss
+        found = kept.ask(f"{title} {name}, {loss}", partial(run, splits, entry))
+        if "seconds" in found:
+            slow.append(f"{name} ({found['seconds']:.0f} s a pass)")
             continue
-        errors, chosen = [], []
-        for train, test in splits.values():
-            params = choose(train, entry)
-            model = learn(train, entry.rule.name, entry.loss, params)
-            errors.append(test_error(model, test))
-            chosen.append(params)
-        mean = sum(errors) / len(errors)
-        lines.append((entry.rule.name, entry.loss, *errors, mean, told(chosen)))
-        print(f"  {entry.rule.name}, {entry.loss}: {mean:.4f}", flush=True)
-    lines.sort(key=lambda line: line[-2])
-    heads = ["learner", "loss", *splits, "mean", "chosen"]
-    if len(splits) == 1:
-        heads = ["learner", "loss", "error", "chosen"]
-        lines = [(*line[:3], line[-1]) for line in lines]
-    section.table(heads, lines)
+        means[name] = mean = sum(found["errors"]) / len(found["errors"])
+        print(f"  {name}, {loss}: {mean:.4f}", flush=True)
+        every = [] if len(splits) == 1 else found["errors"]
+        lines.append((mean, name, loss, *every, mean, found["chosen"]))
+    heads = ["learner", "loss", *([] if len(splits) == 1 else splits), "mean error", "chosen"]
+    section.table(heads, [line[1:] for line in sorted(lines)])
     if slow:
         section.say(f"Left out, above {SLOW_SECONDS:.0f} s a pass: {', '.join(slow)}.")
-    return {line[0]: line[-2] for line in lines}
+    return means
 
 
 def expect(section: Section, means: Mapping[str, float], better: str, worse: str) -> None:
@@ -84,13 +105,15 @@ def expect(section: Section, means: Mapping[str, float], better: str, worse: str
         section.check(text, means[better] <= means[worse], ours=False)
 
 
-def blitzer(section: Section, domains: Mapping[str, str], bits: int, only: list[str]) -> None:
+def blitzer(
+    section: Section, kept: Kept, domains: Mapping[str, str], bits: int, only: list[str]
+) -> None:
     """Both tables of the reviews."""
     entries = list(learners(1 + (1 << bits), only))
-    section.say(f"Test error within a domain: {TRAIN:.0%} of it train, the rest test.")
-    means = compare(section, dict(within(domains, bits)), entries)
-    section.say("Test error on a domain that was not trained on; the three others were.")
-    compare(section, dict(left_out(domains, bits)), entries)
+    title = f"Reviews, test error within a domain: {TRAIN:.0%} of it train, the rest test."
+    means = compare(section, kept, title, dict(within(domains, bits)), entries)
+    title = "Reviews, test error on the domain named; the three others train."
+    compare(section, kept, title, dict(left_out(domains, bits)), entries)
     section.say("What the papers lead one to expect (mean within a domain):")
     expect(section, means, "adagrad", "ogd")
     expect(section, means, "arow_diag", "perceptron")
@@ -99,18 +122,20 @@ def blitzer(section: Section, domains: Mapping[str, str], bits: int, only: list[
     section.say("")
 
 
-def newsgroups(section: Section, paths: tuple[str, str], bits: int, only: list[str]) -> None:
+def newsgroups(
+    section: Section, kept: Kept, paths: tuple[str, str], bits: int, only: list[str]
+) -> None:
     """Both tables of the newsgroups."""
     train, test = (sparse(path, bits) for path in paths)
-    splits = {"error": (train, test)}
     classes = len(train.plan.classes)
-    section.say(
-        f"{classes} newsgroups by date: {len(train):,} rows train, {len(test):,} later ones test. "
-        "One against all:"
+    title = (
+        f"{classes} newsgroups by date, {len(train):,} rows train, {len(test):,} later ones test"
     )
-    compare(section, splits, list(learners(1 + (1 << bits), only)))
-    section.say("Softmax, for the rules that take any loss:")
-    compare(section, splits, list(learners(1 + (1 << bits), only, coupled=True)))
+    entries = list(learners(1 + (1 << bits), only))
+    compare(section, kept, f"{title}; one against all.", {"": (train, test)}, entries)
+    entries = list(learners(1 + (1 << bits), only, coupled=True))
+    title = f"{title}; softmax, for the rules that take any loss."
+    compare(section, kept, title, {"": (train, test)}, entries)
 
 
 def _domain_shards(data: Path, out: Path, bits: int) -> dict[str, str]:
@@ -146,6 +171,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = arguments(__doc__ or "")
     parser.add_argument("--part", choices=("both", "blitzer", "newsgroups"), default="both")
     parser.add_argument("--bits", type=int, default=18, help="2^bits coordinates (default: 18)")
+    parser.add_argument(
+        "--go-on", action="store_true", help="take what OUT/p4_text.json holds as it is"
+    )
     parser.add_argument("--rules", default="", help="only these, with commas (default: all)")
     chosen = parser.parse_args(argv)
     only = [name for name in chosen.rules.split(",") if name]
@@ -156,19 +184,20 @@ def main(argv: list[str] | None = None) -> int:
         "figure 1; so there are no figures of theirs to set beside these. One pass; parameters "
         "chosen by the progressive error on the training rows, each alone, one after the other."
     )
+    kept = Kept(chosen.out, go_on=chosen.go_on)
     data, out, bits = chosen.data, chosen.out, 8 if chosen.tiny else chosen.bits
     if chosen.tiny:
         names = ("one", "two")
         domains = {n: _tiny_shards(out, n, 120, 2, seed, bits) for seed, n in enumerate(names)}
-        blitzer(section, domains, bits, only)
+        blitzer(section, kept, domains, bits, only)
         news = [_tiny_shards(out, n, 120, 3, 1, bits) for n in ("train", "test")]
-        newsgroups(section, (news[0], news[1]), bits, only)
+        newsgroups(section, kept, (news[0], news[1]), bits, only)
         return section.close()
     missing(section, ["blitzer-sentiment", "20newsgroups"], data)
     if chosen.part != "newsgroups" and (data / "blitzer-sentiment").is_dir():
-        blitzer(section, _domain_shards(data, out, bits), bits, only)
+        blitzer(section, kept, _domain_shards(data, out, bits), bits, only)
     if chosen.part != "blitzer" and (data / "20newsgroups").is_dir():
-        newsgroups(section, _news_shards(data, out, bits), bits, only)
+        newsgroups(section, kept, _news_shards(data, out, bits), bits, only)
     return section.close()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +68,7 @@ class Past:
         finally:
             pieces.close()  # type: ignore[attr-defined]
 
-    def unlike(self, options: dict[str, Any] | None) -> str:
+    def unlike(self, options: Mapping[str, Any] | None) -> str:
         """What tells that the shards are not those of the run; empty if nothing does.
 
         options: the storage options of the checkpoint.
@@ -85,7 +85,7 @@ class Past:
         refused = [one for one in compare(saved, moved + found[len(saved) :]) if one.refused]
         return f"the shards are not those of the run:\n{explain(refused)}" if refused else ""
 
-    def _saved(self, options: dict[str, Any] | None) -> Sequence[dict[str, Any]] | None:
+    def _saved(self, options: Mapping[str, Any] | None) -> Sequence[dict[str, Any]] | None:
         """The fingerprints that the run's commit names; None if no commit is of this state."""
         model = self.model
         if not model.url or model.sequence < 0:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.batch import Batch
-from streamomd.comparator import Objective, Problem
+from streamomd.batch import Batch, SparseBatch
+from streamomd.comparator import Problem
 
 Floats = NDArray[np.float64]
 
@@ -81,23 +81,55 @@ class Fixed:
     costs: Costs = field(init=False)
 
     def __post_init__(self) -> None:
-        objective = self.problem.at(self.problem.loss, self.problem.loss_params)
-        self.total, self.costs = self._walk(objective, self.gammas)
+        self.total, self.costs = self._walk(self.gammas)
 
     def hinge(self, learner: int) -> Callable[[float], float]:
         """``hinge(learner)(gamma)``: the sum of [gamma - y <u, x>]_+, by a pass if it is new."""
 
         def of(gamma: float) -> float:
             if gamma not in self.costs.hinges:
-                objective = self.problem.at(self.problem.loss, self.problem.loss_params)
-                self.costs.hinges |= self._walk(objective, (gamma,))[1].hinges
+                self.costs.hinges |= self._walk((gamma,))[1].hinges
             return float(self.costs.hinges[gamma][learner])
 
         return of
 
-    def _walk(self, objective: Objective, gammas: tuple[float, ...]) -> tuple[float, Costs]:
+    def probe(self, learner: int) -> Callable[[Callable[..., float]], float]:
+        """``probe(learner)(function)``: the sum over the rows of function(x, y, p), p = <u, x>."""
+
+        def ask(function: Callable[..., float]) -> float:
+            total = 0.0
+            for batch, margins in self._margins(np.zeros(3)):
+                y = aims(self.problem, batch.y)[:, learner]
+                rows = zip(entries(batch, self.problem.bias), y, margins[:, learner], strict=True)
+                total += sum(function(x, float(aim), float(p)) for x, aim, p in rows)
+            return total
+
+        return ask
+
+    def _walk(self, gammas: tuple[float, ...]) -> tuple[float, Costs]:
         sums, costs = np.zeros(3), Costs.none(self.problem, gammas)
+        for batch, margins in self._margins(sums):
+            costs.add(batch, margins)
+        return float(sums[1]), costs
+
+    def _margins(self, sums: Floats) -> Iterator[tuple[Batch, Floats]]:
+        """Each batch with what u predicts of it; its loss goes to ``sums``."""
+        objective = self.problem.at(self.problem.loss, self.problem.loss_params)
         objective.state.slot("u")[...] = self.u
         for batch in self.problem.batches():
-            costs.add(batch, objective.engine.predict(objective.state, sums, batch))
-        return float(sums[1]), costs
+            yield batch, objective.engine.predict(objective.state, sums, batch)
+
+
+def entries(batch: Batch, bias: bool) -> Iterator[tuple[Any, Floats]]:
+    """Each row as (coordinates, values), the bias among them, zeros not."""
+    first = int(bias)
+    for n in range(len(batch)):
+        if isinstance(batch, SparseBatch):
+            low, high = batch.indptr[n], batch.indptr[n + 1]
+            at, x = batch.indices[low:high], np.asarray(batch.values[low:high], dtype=np.float64)
+        else:
+            x = np.asarray(batch.values[n], dtype=np.float64)
+            at = np.arange(first, first + len(x), dtype=np.int32)
+        there = x != 0.0
+        head = np.zeros(first, dtype=np.int32)
+        yield np.concatenate([head, at[there]]), np.concatenate([np.ones(first), x[there]])

@@ -14,7 +14,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
@@ -30,6 +30,7 @@ from streamomd.state import MATRICES
 
 log = logging.getLogger(__name__)
 
+FOREIGN = ("numpy", "numba", "math")
 LOOPS: dict[str, Any] = {"coordinates": loops, "matrix": matrix, "recent": recent}
 """The loops for each kind of ``Rule.keeps``."""
 
@@ -119,11 +120,15 @@ def _reached(loop: FunctionType) -> dict[FunctionType, None]:
 
 def _called(function: FunctionType) -> Iterator[FunctionType]:
     """The plain functions that a function names, or closes over."""
-    named = [function.__globals__.get(name) for name in function.__code__.co_names]
+    names = function.__code__.co_names
+    named = [function.__globals__.get(name) for name in names]
+    modules = [module for module in named if isinstance(module, ModuleType)]
+    named += [vars(module).get(name) for module in modules for name in names]
     closed = [cell.cell_contents for cell in function.__closure__ or ()]
     for called in (*named, *closed):
         # The prefetch has a compiled form of its own.
-        if isinstance(called, FunctionType) and called.__module__ != prefetch.__name__:
+        ours = isinstance(called, FunctionType) and not called.__module__.startswith(FOREIGN)
+        if ours and called.__module__ != prefetch.__name__:
             yield called
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 SWEEPS = 40  # far more than are ever needed: convergence is quadratic
-HALVE = 200
 
 
 def product(rows: Any, p: int, q: int) -> float:
@@ -64,55 +63,3 @@ def orthogonalise(rows: Any, count: int, squares: Any) -> None:
                 squares[p], squares[q] = product(rows, p, p), product(rows, q, q)
         if not turned:
             break
-
-
-def contract_into_ball(matrix: Any, k: int, w: Any, scale: float, radius: float) -> bool:
-    """w <- argmin over abs(u) <= radius of (u - w)' P^-1 (u - w); whether it was outside.
-
-    P = scale * U D U', stored as ``matrix`` says; u = (I + mu P)^-1 w for the least mu >= 0.
-    """
-    size = len(w)
-    square = 0.0
-    for j in range(size):
-        square += w[j] * w[j]
-    if square <= radius * radius:
-        return False
-    rows, squares, b = np.zeros((size, size)), np.zeros(size), np.zeros(size)
-    for j in range(size):
-        root = math.sqrt(scale * matrix[k, j, j])
-        for i in range(j):
-            rows[j, i] = root * matrix[k, j, i]
-        rows[j, j] = root
-    orthogonalise(rows, size, squares)
-    for j in range(size):
-        for i in range(size):
-            b[j] += rows[j, i] * w[i]
-    low, high = 0.0, 1.0
-    while high < 1e300 and length_at(high, squares, b) > radius:
-        low, high = high, 16.0 * high
-    for _ in range(HALVE):
-        middle = 0.5 * (low + high)
-        if middle <= low or middle >= high:
-            break
-        if length_at(middle, squares, b) > radius:
-            low = middle
-        else:
-            high = middle
-    for i in range(size):
-        w[i] = 0.0
-    for j in range(size):
-        if squares[j] > 0.0:
-            share = b[j] / squares[j] / (1.0 + high * squares[j])
-            for i in range(size):
-                w[i] += share * rows[j, i]
-    return True
-
-
-def length_at(mu: float, squares: Any, b: Any) -> float:
-    """The length of (I + mu P)^-1 w."""
-    total = 0.0
-    for j in range(len(b)):
-        if squares[j] > 0.0:
-            part = b[j] / math.sqrt(squares[j]) / (1.0 + mu * squares[j])
-            total += part * part
-    return math.sqrt(total)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from streamomd.errors import DataError
 
 Label = bool | int | float | str
+MOST_BITS, LARGEST = 30, 2**31 - 1
 FLOAT32_MAX = 3.4028234663852886e38
 
 
@@ -126,7 +127,10 @@ class Plan:
             fields["vectors"] = tuple(Vector(*vector) for vector in saved["vectors"])
             fields["types"] = tuple(Column(*column) for column in saved["types"])
             fields["sparse"] = Pair(*saved["sparse"]) if saved["sparse"] else None
-            return cls(**fields)
+            plan = cls(**fields)
+            if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
+                raise ValueError(f"{plan.bits} bits")
+            return plan
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"expected a feature plan as this version saves it: {error}; "

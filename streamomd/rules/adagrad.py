@@ -29,9 +29,9 @@ the features' units, unlike NAG's. Choose it for features that are scaled alread
 
 >>> from streamomd.demo import score
 >>> score("adagrad"), score("adagrad", "square")
-...
+(0.136, 0.742)
 >>> score("adagrad", l1=0.001, l2=0.001), score("adagrad", ball="l1", radius=2.0)
-...
+(0.141, 0.232)
 """
 
 from __future__ import annotations

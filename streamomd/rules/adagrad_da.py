@@ -31,9 +31,9 @@ as late ones, and with delta = 0 features may have any scale.
 
 >>> from streamomd.demo import score
 >>> score("adagrad_da"), score("adagrad_da", "absolute")
-...
+(0.16, 0.601)
 >>> score("adagrad_da", l1=0.01), score("adagrad_da", delta=1.0, ball="l1", radius=2.0)
-...
+(0.183, 0.221)
 """
 
 from __future__ import annotations

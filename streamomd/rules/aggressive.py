@@ -29,13 +29,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules import links
 from streamomd.rules.contract import Claim, Coords, Max, Mean, Row, Rule, Run, Sum
-from streamomd.rules.links import PNORM
+from streamomd.rules.links import PNORM, Power, complexity, factor, first, image, norm, share, unfit
 
 
 class Hyper(NamedTuple):
-    p: links.Power = 2.0
+    p: Power = 2.0
 
 
 class Own(NamedTuple):
@@ -64,23 +63,23 @@ class Move(NamedTuple):
 def observe(
     shared: tuple[()], x: float, clock: float, h: Hyper
 ) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, links.share(x, h.p)
+    return shared, share(x, h.p)
 
 
 def prepare(q: object, totals: Totals, clock: float, h: Hyper) -> Totals:
     S, ref, _, _, X, Y2, mistakes, e, c = totals
-    return Totals(S, ref, links.factor(PNORM, S, ref, 1.0, h.p), clock, X, Y2, mistakes, e, c)
+    return Totals(S, ref, factor(PNORM, S, ref, 1.0, h.p), clock, X, Y2, mistakes, e, c)
 
 
 def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
     if totals.at == clock:
         return totals.scale * own.a
-    return links.factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
+    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
     S, ref, scale, at, X, Y2, mistakes, e, c = totals
-    length = links.norm(row.q[0], row.q[1], row.q[2], h.p)
+    length = norm(row.q[0], row.q[1], row.q[2], h.p)
     X = max(X, length)
     Y2 = max(Y2, row.importance * length * length)
     m, weighs = row.y * row.margin, row.importance
@@ -97,13 +96,13 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
             c += eta * ratio * (weighs * eta + 2.0 * part)
     a = weighs * eta
     if a > 0.0 and length > 0.0:
-        ref = links.first(PNORM, ref, a)
+        ref = first(PNORM, ref, a)
     return Move(a * row.y, ref, h.p), Totals(S, ref, scale, at, X, Y2, mistakes, e, c)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     theta = own.theta + move.a * x
-    return Own(theta, links.image(PNORM, theta, move.ref, 0.0, move.p)[0])
+    return Own(theta, image(PNORM, theta, move.ref, 0.0, move.p)[0])
 
 
 def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
@@ -111,7 +110,7 @@ def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tu
 
 
 def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return links.unfit(PNORM, totals.S, totals.ref)
+    return unfit(PNORM, totals.S, totals.ref)
 
 
 def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
@@ -124,7 +123,7 @@ def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
 
 
 def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(own.theta, links.image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
+    return Own(own.theta, image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
 
 
 def bounds(loss: float, kappa: float, e: float, c: float) -> tuple[float, float]:
@@ -136,7 +135,7 @@ def bounds(loss: float, kappa: float, e: float, c: float) -> tuple[float, float]
 
 def certificate(run: Run) -> list[Claim]:
     totals, p = run.totals, run.h.p
-    kappa = 2.0 * links.complexity(PNORM, run.u, 1.0, p) * totals["Y2"] * (p - 1.0)
+    kappa = 2.0 * complexity(PNORM, run.u, 1.0, p) * totals["Y2"] * (p - 1.0)
     sharp, simple = bounds(run.hinge_u(1.0), kappa, totals["e"], totals["c"])
     mistakes = totals["mistakes"]
     return [

@@ -28,16 +28,34 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streamomd.rules import links
 from streamomd.rules.contract import Claim, Coords, Max, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.links import (
+    L2,
+    Link,
+    Power,
+    base_of,
+    complexity,
+    conjugate,
+    curvature,
+    factor,
+    first,
+    height,
+    image,
+    legal,
+    norm,
+    norm_of,
+    rise,
+    share,
+    unfit,
+)
 
 
 class Hyper(NamedTuple):
-    link: links.Link = links.L2
+    link: Link = L2
     C: Positive = 1.0
     gamma: Positive = 1.0
     U: Positive = 10.0
-    p: links.Power = 4.0
+    p: Power = 4.0
 
 
 class Own(NamedTuple):
@@ -73,41 +91,41 @@ def begin(d: float, h: Hyper) -> Totals:
 def observe(
     shared: tuple[()], x: float, clock: float, h: Hyper
 ) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, links.share(x, links.norm_of(h.link, h.p))
+    return shared, share(x, norm_of(h.link, h.p))
 
 
 def prepare(q: object, totals: Totals, clock: float, h: Hyper) -> Totals:
     S, ref, n, _, _, steps, rises, mistakes, hardest = totals
-    scale = links.factor(h.link, S, ref, h.U, h.p)
+    scale = factor(h.link, S, ref, h.U, h.p)
     return Totals(S, ref, n, scale, clock, steps, rises, mistakes, hardest)
 
 
 def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
     if totals.at == clock:
         return totals.scale * own.a
-    return links.factor(h.link, totals.S, totals.ref, h.U, h.p) * own.a
+    return factor(h.link, totals.S, totals.ref, h.U, h.p) * own.a
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
     loss, cap = h.gamma - row.y * row.margin, row.importance * h.C
     if not (loss > 0.0 and cap > 0.0):
         return Move(0.0, 0.0, 0.0, 0.0, 0.0), totals
-    length = links.norm(row.q[0], row.q[1], row.q[2], links.norm_of(h.link, h.p))
-    kappa = links.curvature(h.link, length, h.U, h.p)
+    length = norm(row.q[0], row.q[1], row.q[2], norm_of(h.link, h.p))
+    kappa = curvature(h.link, length, h.U, h.p)
     a = loss / kappa if kappa * cap > loss else cap
     S, ref, n, scale, at, steps, rises, mistakes, hardest = totals
-    ref = links.first(h.link, ref, a)
+    ref = first(h.link, ref, a)
     rises += a * (loss - 0.5 * kappa * a)
     if row.y * row.margin <= 0.0:
         mistakes += row.importance
-        hardest = max(hardest, row.importance / links.rise(kappa, cap, h.gamma))
+        hardest = max(hardest, row.importance / rise(kappa, cap, h.gamma))
     found = Totals(S, ref, n, scale, at, steps + a, rises, mistakes, hardest)
-    return Move(a * row.y, ref, links.base_of(h.link, ref), h.link, h.p), found
+    return Move(a * row.y, ref, base_of(h.link, ref), h.link, h.p), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     theta = own.theta + move.a * x
-    a, b = links.image(move.link, theta, move.ref, move.base, move.p)
+    a, b = image(move.link, theta, move.ref, move.base, move.p)
     return Own(theta, a, b)
 
 
@@ -116,11 +134,11 @@ def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tu
 
 
 def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return links.unfit(h.link, totals.S, totals.ref)
+    return unfit(h.link, totals.S, totals.ref)
 
 
 def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return links.height(h.link, own.theta)
+    return height(h.link, own.theta)
 
 
 def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
@@ -129,12 +147,12 @@ def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
 
 
 def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    a, b = links.image(h.link, own.theta, totals.ref, links.base_of(h.link, totals.ref), h.p)
+    a, b = image(h.link, own.theta, totals.ref, base_of(h.link, totals.ref), h.p)
     return Own(own.theta, a, b)
 
 
 def dual(S: float, ref: float, n: float, steps: float, h: Hyper) -> float:
-    return h.gamma * steps - links.conjugate(h.link, S, ref, n, h.U, h.p)
+    return h.gamma * steps - conjugate(h.link, S, ref, n, h.U, h.p)
 
 
 def live(totals: Totals, clock: float, h: Hyper) -> float:
@@ -143,7 +161,7 @@ def live(totals: Totals, clock: float, h: Hyper) -> float:
 
 def certificate(run: Run) -> list[Claim]:
     h, totals = run.h, run.totals
-    bound = links.complexity(h.link, run.u, h.U, h.p) + h.C * run.hinge_u(h.gamma)
+    bound = complexity(h.link, run.u, h.U, h.p) + h.C * run.hinge_u(h.gamma)
     value = dual(totals["S"], totals["ref"], totals["n"], totals["steps"], h)
     mistakes = bound * totals["hardest"]
     return [
@@ -154,7 +172,7 @@ def certificate(run: Run) -> list[Claim]:
 
 
 def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return links.fit(h.link, u, h.U)
+    return legal(h.link, u, h.U)
 
 
 SOURCE = "Shalev-Shwartz & Singer 2006"

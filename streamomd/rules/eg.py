@@ -31,7 +31,6 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules import links
 from streamomd.rules.contract import (
     Claim,
     Coords,
@@ -44,7 +43,7 @@ from streamomd.rules.contract import (
     Run,
     Sum,
 )
-from streamomd.rules.links import EG
+from streamomd.rules.links import EG, complexity, conjugate, image, legal
 
 
 class Hyper(NamedTuple):
@@ -101,7 +100,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     theta = own.theta + move.a * x
-    a, b = links.image(EG, theta, move.ref, move.base, 0.0)
+    a, b = image(EG, theta, move.ref, move.base, 0.0)
     return Own(theta, a, b)
 
 
@@ -119,7 +118,7 @@ def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
 
 def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
     base = math.exp(-totals.ref)
-    a, b = links.image(EG, own.theta, totals.ref, base, 0.0)
+    a, b = image(EG, own.theta, totals.ref, base, 0.0)
     return Own(own.theta, a, b)
 
 
@@ -129,13 +128,13 @@ def observe(shared: Accounts, x: float, clock: float, h: Hyper) -> tuple[Account
 
 def certificate(run: Run) -> list[Claim]:
     h, totals, n = run.h, run.totals, run.totals["n"]
-    conjugate = links.conjugate(EG, totals["S"], totals["ref"], n, h.U, 0.0)
-    f = links.complexity(EG, run.u, h.U, 0.0)
+    value = conjugate(EG, totals["S"], totals["ref"], n, h.U, 0.0)
+    f = complexity(EG, run.u, h.U, 0.0)
     if h.C == 0.0:
-        bound = (f + conjugate) / h.eta + totals["gain"]
+        bound = (f + value) / h.eta + totals["gain"]
         return [Claim("regret", run.loss - run.loss_u, bound, OTHER)]
     bound = f + h.C * run.hinge_u(1.0)
-    claims = [Claim("dual value", totals["steps"] - conjugate, bound, f"{SOURCE}, theorem 1")]
+    claims = [Claim("dual value", totals["steps"] - value, bound, f"{SOURCE}, theorem 1")]
     if "x" in run.shared:
         kappa = h.U * totals["heaviest"] * float(run.shared["x"].max()) ** 2
         margin = h.C * kappa
@@ -148,13 +147,13 @@ def certificate(run: Run) -> list[Claim]:
 
 
 def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return links.fit(EG, u, h.U)
+    return legal(EG, u, h.U)
 
 
 def live(totals: Totals, clock: float, h: Hyper) -> float:
     if h.C == 0.0:
         return math.nan
-    return totals.steps - links.conjugate(EG, totals.S, totals.ref, totals.n, h.U, 0.0)
+    return totals.steps - conjugate(EG, totals.S, totals.ref, totals.n, h.U, 0.0)
 
 
 SOURCE = "Shalev-Shwartz & Singer 2006"

@@ -32,8 +32,18 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-from streamomd.rules.contract import Choice, Claim, NotNegative, Positive, Row, Rule, Run, Sum
-from streamomd.rules.prox import into_box, lead, phi
+from streamomd.rules.contract import (
+    Choice,
+    Claim,
+    Mean,
+    NotNegative,
+    Positive,
+    Row,
+    Rule,
+    Run,
+    Sum,
+)
+from streamomd.rules.prox import clip, into_box, lead, phi
 
 EVERY, ONCE = 0.0, 1.0
 
@@ -49,7 +59,7 @@ class Hyper(NamedTuple):
 
 
 class Own(NamedTuple):
-    z: Sum = 0.0
+    z: Mean = 0.0  # see rejoin
     G: Sum = 0.0
 
 
@@ -58,19 +68,20 @@ class Move(NamedTuple):
 
 
 class Accounts(NamedTuple):
-    z: Sum = 0.0
+    z: Mean = 0.0  # see rejoin
     G: Sum = 0.0
     s: Sum = 0.0  # of (h_new - h_old) w
     q: Sum = 0.0  # of (h_new - h_old) w^2 + (g x)^2 / h_new
 
 
-def curvature(G: float, h: Hyper) -> float:
-    """h_i; 0 where nothing was learned."""
-    if G == 0.0:
-        return 0.0
-    if h.radius > 0.0:
-        return math.sqrt(0.5 * G) / h.radius
-    return (h.beta + math.sqrt(G)) / h.alpha
+def pace(h: Hyper) -> float:
+    """a of h_i = (b + sqrt(G_i)) / a."""
+    return math.sqrt(2.0) * h.radius if h.radius > 0.0 else h.alpha
+
+
+def first(h: Hyper) -> float:
+    """b of h_i = (b + sqrt(G_i)) / a."""
+    return 0.0 if h.radius > 0.0 else h.beta
 
 
 def charged(clock: float, h: Hyper) -> float:
@@ -79,13 +90,28 @@ def charged(clock: float, h: Hyper) -> float:
 
 
 def solved(z: float, G: float, clock: float, h: Hyper) -> float:
+    """The weight, by one root and one division."""
     if G == 0.0:
         return 0.0
-    return lead(-z, curvature(G, h), charged(clock, h), h.l1, h.l2, h.box)
+    a, k = pace(h), charged(clock, h)
+    return clip(a * lead(-z, first(h) + math.sqrt(G), k, h.l1, a * h.l2, 0.0), h.box)
 
 
 def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
     return solved(own.z, own.G, clock, h)
+
+
+def restored(z: float, G: float, w: float, clock: float, h: Hyper) -> float:
+    """The z whose weight is w after ``clock`` rows; where w is 0, one near z."""
+    k = charged(clock + 1.0, h)
+    if w == 0.0:
+        return max(-k * h.l1, min(k * h.l1, z))
+    curvature = (first(h) + math.sqrt(G)) / pace(h)
+    return -w * (curvature + k * h.l2) - math.copysign(k * h.l1, w)
+
+
+def rejoin(own: Own, w: float, shared: object, totals: object, clock: float, h: Hyper) -> Own:
+    return Own(restored(own.z, own.G, w, clock, h), own.G)
 
 
 def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
@@ -95,7 +121,7 @@ def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     gradient = move.g * x
     G = own.G + gradient * gradient
-    growth = curvature(G, h) - curvature(own.G, h)
+    growth = (math.sqrt(G) - math.sqrt(own.G)) / pace(h)  # b joins where w = 0
     return Own(own.z + gradient - growth * solved(own.z, own.G, clock, h), G)
 
 
@@ -110,18 +136,23 @@ def accounted_update(
 ) -> Accounts:
     gradient = move.g * x
     G = own.G + gradient * gradient
-    now = curvature(G, h)
-    growth = now - curvature(own.G, h)
+    growth = (math.sqrt(G) - math.sqrt(own.G)) / pace(h)
     w = solved(own.z, own.G, clock, h)
-    paid = gradient * (gradient / now) if now > 0.0 else 0.0
+    paid = pace(h) * gradient * (gradient / (first(h) + math.sqrt(G))) if G > 0.0 else 0.0
     z = own.z + gradient - growth * w
     return Accounts(z, G, own.s + growth * w, own.q + growth * w * w + paid)
+
+
+def accounted_rejoin(
+    own: Accounts, w: float, shared: object, totals: object, clock: float, h: Hyper
+) -> Accounts:
+    return Accounts(restored(own.z, own.G, w, clock, h), own.G, own.s, own.q)
 
 
 def certificate(run: Run) -> list[Claim]:
     h, u, G = run.h, run.u, run.own["G"]
     root = G**0.5
-    curved = root / (math.sqrt(2.0) * h.radius) if h.radius else (h.beta * (G > 0) + root) / h.alpha
+    curved = (first(h) * (G > 0.0) + root) / pace(h)
     center = float((curved * u * u - 2.0 * u * run.own["s"] + run.own["q"]).sum())
     times = run.rows if h.charge == EVERY else 1
     bound = 0.5 * center + times * phi(u, h.l1, h.l2)
@@ -145,6 +176,7 @@ PLAIN = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    rejoin=rejoin,
     weight=weight,
     step=step,
     update=update,
@@ -155,6 +187,6 @@ RULE = replace(
     certificate=certificate,
     accounted=replace(
         PLAIN, own=Accounts, weight=accounted_weight, update=accounted_update,
-        certificate=certificate,
+        rejoin=accounted_rejoin, certificate=certificate,
     ),
 )  # fmt: skip

@@ -27,7 +27,7 @@ Link = Annotated[float, Choice(("l2", "winnow", "eg", "pnorm"))]
 L2, WINNOW, EG, PNORM = 0.0, 1.0, 2.0, 3.0
 Power = Annotated[float, Between(2.0, 64.0)]
 EDGE = 1e4  # EDGE^64 and its inverse are finite
-LARGE = 690.0  # e^690 is just below what the engine takes for a finite sum, 1e300
+LARGE = 692.0  # e^692 is finite, and more than the engine takes for a sum: it is made anew
 LOW = 1e-3  # of S: below it ref has never been set right, for S >= 1 whenever it is
 HIGHEST = 64.0  # this norm stands for the largest entry
 
@@ -45,7 +45,7 @@ def power(v: float, p: float) -> float:
         return result
     if v == 0.0:
         return 0.0
-    return math.exp(min(p * math.log(v), 709.0))
+    return math.exp(min(p * math.log(v), LARGE))
 
 
 def root(v: float, p: float) -> float:
@@ -110,11 +110,11 @@ def image(link: float, theta: float, ref: float, base: float, p: float) -> tuple
             up = 1.0 + more
             difference, both = base * (more + more / up), base * (up + 1.0 / up)
         else:
-            up, down = math.exp(min(size - ref, 709.0)), math.exp(-size - ref)
+            up, down = math.exp(min(size - ref, LARGE)), math.exp(-size - ref)
             difference, both = up - down, up + down
         return math.copysign(difference, theta), both
     if link == WINNOW:
-        raised = math.exp(min(theta - ref, 709.0))
+        raised = math.exp(min(theta - ref, LARGE))
         return raised, raised
     return theta, theta * theta
 
@@ -210,7 +210,7 @@ def _divergence(v: Any) -> float:
     return max(float((found * np.log(2.0 * n * found)).sum()), 0.0)
 
 
-def fit(link: float, u: Any, U: float) -> Any:
+def legal(link: float, u: Any, U: float) -> Any:
     """A comparator moved to where f is finite."""
     if link == WINNOW:
         positive = np.maximum(u, 0.0)

@@ -11,7 +11,7 @@ projected one).
 
 >>> from streamomd.demo import score
 >>> score("nag"), score("nag", "square"), score("nag", implicit=True)
-...
+(0.101, 0.372, 0.102)
 """
 
 from __future__ import annotations

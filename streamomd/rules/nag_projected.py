@@ -26,7 +26,7 @@ known that sum abs(w_i) max abs(x_i) of a good w does not exceed; else NAG.
 
 >>> from streamomd.demo import score
 >>> score("nag_projected"), score("nag_projected", C=3.0), score("nag_projected", norm="l2")
-...
+(0.321, 0.301, 0.21)
 """
 
 from __future__ import annotations

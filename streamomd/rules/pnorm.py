@@ -26,13 +26,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules import links
 from streamomd.rules.contract import Claim, Coords, Max, Mean, Positive, Row, Rule, Run, Sum
-from streamomd.rules.links import PNORM
+from streamomd.rules.links import (
+    PNORM,
+    Power,
+    complexity,
+    conjugate,
+    factor,
+    few_mistakes,
+    first,
+    image,
+    norm,
+    share,
+    unfit,
+)
 
 
 class Hyper(NamedTuple):
-    p: links.Power = 4.0
+    p: Power = 4.0
     C: Positive = 1.0
 
 
@@ -65,28 +76,28 @@ class Move(NamedTuple):
 
 
 def prepare(q: object, totals: Totals, clock: float, h: Hyper) -> Totals:
-    scale = links.factor(PNORM, totals.S, totals.ref, 1.0, h.p)
+    scale = factor(PNORM, totals.S, totals.ref, 1.0, h.p)
     return Totals(totals.S, totals.ref, scale, clock, totals.steps)
 
 
 def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
     if totals.at == clock:
         return totals.scale * own.a
-    return links.factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
+    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
     if row.y * row.margin > 0.0 or row.importance == 0.0:
         return Move(0.0, 0.0, 0.0), totals
     a = row.importance * h.C
-    ref = links.first(PNORM, totals.ref, a)
+    ref = first(PNORM, totals.ref, a)
     found = Totals(totals.S, ref, totals.scale, totals.at, totals.steps + a)
     return Move(a * row.y, ref, h.p), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     theta = own.theta + move.a * x
-    return Own(theta, links.image(PNORM, theta, move.ref, 0.0, move.p)[0])
+    return Own(theta, image(PNORM, theta, move.ref, 0.0, move.p)[0])
 
 
 def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
@@ -94,7 +105,7 @@ def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tu
 
 
 def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return links.unfit(PNORM, totals.S, totals.ref)
+    return unfit(PNORM, totals.S, totals.ref)
 
 
 def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
@@ -106,21 +117,21 @@ def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
 
 
 def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(own.theta, links.image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
+    return Own(own.theta, image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
 
 
 def live(totals: Totals, clock: float, h: Hyper) -> float:
-    return totals.steps - links.conjugate(PNORM, totals.S, totals.ref, 1.0, 1.0, h.p)
+    return totals.steps - conjugate(PNORM, totals.S, totals.ref, 1.0, 1.0, h.p)
 
 
 def observe(
     shared: tuple[()], x: float, clock: float, h: Hyper
 ) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, links.share(x, h.p)
+    return shared, share(x, h.p)
 
 
 def accounted_prepare(q: object, totals: Accounts, clock: float, h: Hyper) -> Accounts:
-    scale = links.factor(PNORM, totals.S, totals.ref, 1.0, h.p)
+    scale = factor(PNORM, totals.S, totals.ref, 1.0, h.p)
     return Accounts(totals.S, totals.ref, scale, clock, totals.steps, totals.longest)
 
 
@@ -132,8 +143,8 @@ def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[
     if row.y * row.margin > 0.0 or row.importance == 0.0:
         return Move(0.0, 0.0, 0.0), totals
     a = row.importance * h.C
-    ref = links.first(PNORM, totals.ref, a)
-    length = links.norm(row.q[0], row.q[1], row.q[2], h.p)
+    ref = first(PNORM, totals.ref, a)
+    length = norm(row.q[0], row.q[1], row.q[2], h.p)
     longest = max(totals.longest, row.importance * length * length)
     found = Accounts(totals.S, ref, totals.scale, totals.at, totals.steps + a, longest)
     return Move(a * row.y, ref, h.p), found
@@ -141,11 +152,11 @@ def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[
 
 def certificate(run: Run) -> list[Claim]:
     h, totals, loss = run.h, run.totals, run.hinge_u(1.0)
-    dual = totals["steps"] - links.conjugate(PNORM, totals["S"], totals["ref"], 1.0, 1.0, h.p)
-    f = links.complexity(PNORM, run.u, 1.0, h.p)
+    dual = totals["steps"] - conjugate(PNORM, totals["S"], totals["ref"], 1.0, 1.0, h.p)
+    f = complexity(PNORM, run.u, 1.0, h.p)
     claims = [Claim("dual value", dual, f + h.C * loss, f"{SOURCE}, theorem 1")]
     if "longest" in totals:
-        bound = links.few_mistakes(loss, 2.0 * f * (h.p - 1.0) * totals["longest"])
+        bound = few_mistakes(loss, 2.0 * f * (h.p - 1.0) * totals["longest"])
         claims.append(Claim("mistakes", totals["steps"] / h.C, bound, f"{SOURCE}, theorem 2"))
     return claims
 

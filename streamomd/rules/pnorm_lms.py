@@ -28,13 +28,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules import links
 from streamomd.rules.contract import Claim, Coords, Max, Mean, Row, Rule, Run, Sum
-from streamomd.rules.links import PNORM
+from streamomd.rules.links import PNORM, Power, complexity, factor, first, image, norm, share, unfit
 
 
 class Hyper(NamedTuple):
-    p: links.Power = 4.0
+    p: Power = 4.0
 
 
 class Own(NamedTuple):
@@ -62,17 +61,17 @@ class Move(NamedTuple):
 def observe(
     shared: tuple[()], x: float, clock: float, h: Hyper
 ) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, links.share(x, h.p)
+    return shared, share(x, h.p)
 
 
 def scaled(totals: Totals, h: Hyper) -> float:
     if totals.X == 0.0:
         return 0.0
-    return links.factor(PNORM, totals.S, totals.ref, 1.0, h.p) / (h.p - 1.0) / totals.X / totals.X
+    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) / (h.p - 1.0) / totals.X / totals.X
 
 
 def prepare(q: tuple[float, float, float], totals: Totals, clock: float, h: Hyper) -> Totals:
-    X = max(totals.X, links.norm(q[0], q[1], q[2], h.p))
+    X = max(totals.X, norm(q[0], q[1], q[2], h.p))
     S, ref, _, _, _, errors, targets, excess = totals
     found = Totals(S, ref, 0.0, clock, X, errors, targets, excess)
     return Totals(S, ref, scaled(found, h), clock, X, errors, targets, excess)
@@ -90,9 +89,9 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     if a == 0.0:
         return Move(0.0, 0.0, 0.0), totals
     S, ref, scale, at, X, errors, targets, excess = totals
-    length = links.norm(row.q[0], row.q[1], row.q[2], h.p)
+    length = norm(row.q[0], row.q[1], row.q[2], h.p)
     if length > 0.0:
-        ref = links.first(PNORM, ref, a)
+        ref = first(PNORM, ref, a)
     part = (length / X) * (length / X) if X > 0.0 else 0.0
     errors += a * r
     targets += a * row.y
@@ -102,7 +101,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     theta = own.theta + move.a * x
-    return Own(theta, links.image(PNORM, theta, move.ref, 0.0, move.p)[0])
+    return Own(theta, image(PNORM, theta, move.ref, 0.0, move.p)[0])
 
 
 def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
@@ -110,7 +109,7 @@ def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tu
 
 
 def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return links.unfit(PNORM, totals.S, totals.ref)
+    return unfit(PNORM, totals.S, totals.ref)
 
 
 def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
@@ -123,7 +122,7 @@ def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
 
 
 def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(own.theta, links.image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
+    return Own(own.theta, image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -131,8 +130,8 @@ def certificate(run: Run) -> list[Claim]:
     # (yhat - v)^2 = (y - yhat)^2 - 2 (y - yhat) (y - v) + (y - v)^2, summed, v = <u, x>
     products = totals["targets"] - float(run.own["theta"] @ run.u)
     measured = totals["errors"] - 2.0 * products + square
-    first = 2.0 * (p - 1.0) * totals["X"] ** 2 * links.complexity(PNORM, run.u, 1.0, p)
-    bound = first + square + max(totals["excess"], 0.0)
+    weights = 2.0 * (p - 1.0) * totals["X"] ** 2 * complexity(PNORM, run.u, 1.0, p)
+    bound = weights + square + max(totals["excess"], 0.0)
     return [Claim("squared distance to u's predictions", measured, bound, SOURCE)]
 
 

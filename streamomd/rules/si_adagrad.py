@@ -21,7 +21,7 @@ no bound on the weights is known; NAG usually learns faster.
 
 >>> from streamomd.demo import score
 >>> score("si_adagrad"), score("si_adagrad", "absolute", eta=10.0)
-...
+(0.106, 0.606)
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ which a maximum would never forget. No regret bound is proven for it.
 
 >>> from streamomd.demo import score
 >>> score("snag"), score("snag", "square"), score("snag", implicit=True)
-...
+(0.41, 4.796, 0.355)
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def weight(own: Own, shared: object, totals: object, clock: float, h: Any) -> fl
 
 
 def part(own: Own, shared: object, x: float, totals: object, clock: float, h: Any) -> float:
-    return own.theta * x / (1.0 + own.S + x * x / h.r)
+    return own.theta * x / float(1.0 + own.S + x * x / h.r)
 
 
 def terms(

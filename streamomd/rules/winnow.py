@@ -28,7 +28,6 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules import links
 from streamomd.rules.contract import (
     Claim,
     Coords,
@@ -41,7 +40,7 @@ from streamomd.rules.contract import (
     Run,
     Sum,
 )
-from streamomd.rules.links import WINNOW
+from streamomd.rules.links import WINNOW, complexity, conjugate, image, legal
 
 
 class Hyper(NamedTuple):
@@ -95,7 +94,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     theta = own.theta + move.a * x
-    e = links.image(WINNOW, theta, move.ref, 0.0, 0.0)[0]
+    e = image(WINNOW, theta, move.ref, 0.0, 0.0)[0]
     return Own(theta, e)
 
 
@@ -112,7 +111,7 @@ def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
 
 
 def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    e = links.image(WINNOW, own.theta, totals.ref, 0.0, 0.0)[0]
+    e = image(WINNOW, own.theta, totals.ref, 0.0, 0.0)[0]
     return Own(own.theta, e)
 
 
@@ -122,13 +121,13 @@ def observe(shared: Accounts, x: float, clock: float, h: Hyper) -> tuple[Account
 
 def certificate(run: Run) -> list[Claim]:
     h, totals, n = run.h, run.totals, run.totals["n"]
-    conjugate = links.conjugate(WINNOW, totals["S"], totals["ref"], n, 1.0, 0.0)
-    f = links.complexity(WINNOW, run.u, 1.0, 0.0)
+    value = conjugate(WINNOW, totals["S"], totals["ref"], n, 1.0, 0.0)
+    f = complexity(WINNOW, run.u, 1.0, 0.0)
     if h.C == 0.0:
-        bound = (f + conjugate) / h.eta + totals["gain"]
+        bound = (f + value) / h.eta + totals["gain"]
         return [Claim("regret", run.loss - run.loss_u, bound, OTHER)]
     bound = f + h.C * run.hinge_u(1.0)
-    claims = [Claim("dual value", totals["steps"] - conjugate, bound, f"{SOURCE}, theorem 1")]
+    claims = [Claim("dual value", totals["steps"] - value, bound, f"{SOURCE}, theorem 1")]
     if "x" in run.shared:
         kappa = 1.0 * totals["heaviest"] * float(run.shared["x"].max()) ** 2
         margin = h.C * kappa
@@ -139,13 +138,13 @@ def certificate(run: Run) -> list[Claim]:
 
 
 def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return links.fit(WINNOW, u, 1.0)
+    return legal(WINNOW, u, 1.0)
 
 
 def live(totals: Totals, clock: float, h: Hyper) -> float:
     if h.C == 0.0:
         return math.nan
-    return totals.steps - links.conjugate(WINNOW, totals.S, totals.ref, totals.n, 1.0, 0.0)
+    return totals.steps - conjugate(WINNOW, totals.S, totals.ref, totals.n, 1.0, 0.0)
 
 
 SOURCE = "Shalev-Shwartz & Singer 2006"
