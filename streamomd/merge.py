@@ -5,7 +5,8 @@ start adds up; "max", "min"; "mean": by the examples each state has learned from
 slot G has grown by, coordinate by coordinate; "coords": summed anew by the engine. Shared slots and
 totals go first; every state's own slots are then aligned to the common shared ones, and merged. Of
 rules with a matrix, A = A_0 + what each has added, and the means are taken in the dual: theta = A w
-adds up, which for least squares is the very solution of all rows.
+adds up, which for least squares is the very solution of all rows. Of those with a root, the sum of
+z z' adds up; directions in which it is below rounding are left out.
 
 A state's weights are at their mean; where a set moves with the scales (projected NAG), they are
 brought back into it after the next row. Merging costs a pass over the coordinates; where slots must
@@ -27,6 +28,7 @@ from streamomd.state import State
 
 Floats = NDArray[np.float64]
 BY = ("examples", "G")
+TOGETHER = 1 << 14  # coordinates that an uncompiled pass takes at a time
 
 
 def merge(
@@ -48,7 +50,7 @@ def merge(
     rule = engine.layout.rule
     if len(states) == 1:
         return _copy(states[0])
-    if rule.keeps not in ("coordinates", "matrix"):
+    if rule.keeps not in ("coordinates", "matrix", "root"):
         raise UsageError(f"states of rule {rule.name!r} cannot be merged: it keeps rows")
     parts = [_normal(engine, state) for state in (start, *states)]
     whole = _copy(start)
@@ -68,6 +70,8 @@ def merge(
         whole.slot(slot.name)[...] = _joined(slot, parts, weights)
     if rule.keeps == "matrix":
         _merge_matrices(whole, parts)
+    if rule.keeps == "root":
+        _merge_roots(whole, parts)
     if mean is not None:
         _rejoin(engine, whole, mean)
     engine.renew(whole)
@@ -143,17 +147,33 @@ def _shares(parts: list[State], shares: Floats, by: str) -> list[Any]:
     return [np.where(known, G / of, share) for G, share in zip(grown, shares, strict=True)]
 
 
-def _cells(state: State, where: NDArray[np.bool_]) -> Iterator[tuple[int, int, slice, Any, Any]]:
-    """(coordinate, learner, its own cells, own, shared) of the coordinates marked."""
+def _cells(
+    state: State, where: NDArray[np.bool_], beside: NDArray[Any]
+) -> Iterator[tuple[NDArray[np.int64], int, slice, list[tuple[Any, Any, list[float]]]]]:
+    """The coordinates marked, a learner and some thousands of them at a time.
+
+    Yields which, the learner, where its own cells are, and (own, shared, row of beside) of each.
+    """
     rule, learners = state.layout.rule, state.layout.learners
     make_own: Any = rule.own
     make_shared: Any = rule.shared
     first = len(rule.shared_slots)
-    for j in np.flatnonzero(where).tolist():
-        row = state.table[j].tolist()
+    marked = np.flatnonzero(where)
+    for low in range(0, len(marked), TOGETHER):
+        some = marked[low : low + TOGETHER]
+        rows, others = state.table[some].tolist(), beside[some].tolist()
+        shared = [make_shared(*row[:first]) for row in rows]
         for k in range(learners):
             at = slice(first + k, state.layout.used, learners)
-            yield j, k, at, make_own(*row[at]), make_shared(*row[:first])
+            yield (
+                some,
+                k,
+                at,
+                [
+                    (make_own(*row[at]), common, other)
+                    for row, common, other in zip(rows, shared, others, strict=True)
+                ],
+            )
 
 
 def _totals(state: State) -> list[Any]:
@@ -167,12 +187,15 @@ def _align(engine: Engine, part: State, whole: State) -> None:
     rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
     assert rule.align is not None
     make: Any = rule.shared
-    first, totals = len(rule.shared_slots), _totals(part)
-    moved = (part.table[:, :first] != whole.table[:, :first]).any(axis=1)
-    for j, k, at, own, old in _cells(part, moved):
-        new = make(*whole.table[j, :first].tolist())
-        part.table[j, at] = rule.align(own, old, new, totals[k], float(part.clock), h)
-    part.table[:, :first] = whole.table[:, :first]
+    first, totals, clock = len(rule.shared_slots), _totals(part), float(part.clock)
+    common = whole.table[:, :first]
+    moved = (part.table[:, :first] != common).any(axis=1)
+    align = rule.align
+    for some, k, at, cells in _cells(part, moved, common):
+        part.table[some, at] = [
+            align(own, old, make(*new), totals[k], clock, h) for own, old, new in cells
+        ]
+    part.table[:, :first] = common
 
 
 def _used(state: State) -> NDArray[np.bool_]:
@@ -190,9 +213,9 @@ def _mean_weights(engine: Engine, parts: list[State], shares: list[Any]) -> Floa
     rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
     mean = np.zeros((engine.layout.size, engine.layout.learners))
     for part, share in zip(parts[1:], shares, strict=True):
-        w, totals = np.zeros(mean.shape), _totals(part)
-        for j, k, _, own, shared in _cells(part, _used(part)):
-            w[j, k] = rule.weight(own, shared, totals[k], part.clock + 1.0, h)
+        w, totals, clock = np.zeros(mean.shape), _totals(part), part.clock + 1.0
+        for some, k, _, cells in _cells(part, _used(part), mean):
+            w[some, k] = [rule.weight(own, old, totals[k], clock, h) for own, old, _ in cells]
         mean += share * w
     return mean
 
@@ -201,9 +224,11 @@ def _rejoin(engine: Engine, whole: State, mean: Floats) -> None:
     """Own slots that neither add nor average, made from the mean weight."""
     rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
     assert rule.rejoin is not None
-    totals, clock = _totals(whole), float(whole.clock)
-    for j, k, at, own, shared in _cells(whole, _used(whole)):
-        whole.table[j, at] = rule.rejoin(own, float(mean[j, k]), shared, totals[k], clock, h)
+    totals, clock, rejoin = _totals(whole), float(whole.clock), rule.rejoin
+    for some, k, at, cells in _cells(whole, _used(whole), mean):
+        whole.table[some, at] = [
+            rejoin(own, w[k], shared, totals[k], clock, h) for own, shared, w in cells
+        ]
 
 
 def _merge_matrices(whole: State, parts: list[State]) -> None:
@@ -218,6 +243,19 @@ def _merge_matrices(whole: State, parts: list[State]) -> None:
             theta = first + sum(theta - first for theta in moved)
             whole.slot(name)[:, k] = _solve(A, theta)
         whole.extra["matrix"][k] = _factors(A)
+
+
+def _merge_roots(whole: State, parts: list[State]) -> None:
+    """The sum of z z' by what each has added, its root stored as ``engine.root`` says."""
+    size = whole.layout.size
+    for k in range(whole.layout.learners):
+        halves = [np.vstack(np.hsplit(part.extra["matrix"][k], 2)) for part in parts]
+        start, *others = [rows.T @ rows for rows in halves]
+        squares, directions = np.linalg.eigh(start + sum(other - start for other in others))
+        noise = 16.0 * size * np.finfo(float).eps * squares[-1]
+        lengths = np.sqrt(np.where(squares > noise, squares, 0.0))
+        whole.extra["matrix"][k, :, :size] = (directions * lengths).T[::-1]
+        whole.extra["matrix"][k, :, size:] = 0.0
 
 
 def _inverse(stored: Floats) -> Floats:

@@ -177,9 +177,11 @@ class Spec(_Table):
 
     @property
     def rule(self) -> Rule:
-        """The rule that is named, with its accounts if a certificate is wanted."""
+        """The rule that is named: with its accounts if a certificate is wanted, else its simplest."""
         rule = find_rule(self.model.rule)
-        return (rule.accounted or rule) if self.model.certificate else rule
+        if self.model.certificate:
+            return rule.accounted or rule
+        return rule.simplest(self.model.params) if rule.simplest else rule
 
     @property
     def loss(self) -> Loss:

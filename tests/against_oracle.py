@@ -7,6 +7,7 @@ from collections import Counter
 
 import numpy as np
 import oracles
+import oracles_ftrl
 from helpers import Learner, dense, legal, pairs, sparse
 
 from streamomd.losses import all_losses
@@ -24,12 +25,16 @@ def suited(rule: str, X: np.ndarray, params: dict) -> dict:
     A step a billion times too long makes the square loss grow from row to row, and rounding with
     it: then two right programs part.
     """
-    longest = {
-        "ogd": np.square(X).sum(axis=1).max(),
-        "da": np.square(X).sum(axis=1).max(),
-        "adagrad": np.abs(X).sum(axis=1).max(),
-    }
-    return {**params, "eta": params["eta"] / longest[rule]} if rule in longest else params
+    if rule == "adagrad":
+        return {**params, "eta": params["eta"] / np.abs(X).sum(axis=1).max()}
+    return oracles_ftrl.suited(rule, X, params) if rule in oracles_ftrl.UNITS else params
+
+
+def gentle(rule: str, params: dict) -> dict:
+    """Short steps: e^p runs away with long ones."""
+    if rule in oracles_ftrl.UNITS:
+        return oracles_ftrl.gentle(rule, params)
+    return {**params, "eta": min(params["eta"], 0.01)} if "eta" in params else params
 
 
 def redrawn(rule: str, loss: str, kind: str, target: str, seed: int, params: dict) -> tuple:
@@ -44,13 +49,11 @@ def redrawn(rule: str, loss: str, kind: str, target: str, seed: int, params: dic
             stream = stream._replace(X=stream.X / widest ** (5 / 6))
         if rule == "online_svm":  # every row visits all before it
             stream = stream._replace(X=stream.X[:40], y=stream.y[:40], h=stream.h[:40])
-        if kind == "scales":
-            params = suited(rule, stream.X, params)
-        if loss == "poisson" and "eta" in params:  # e^p runs away with long steps
-            params = {**params, "eta": min(params["eta"], 0.01)}
-        trace = oracles.run(rule, loss, stream.X, stream.y, stream.h, params, stream.classes)
+        used = suited(rule, stream.X, params) if kind == "scales" else params
+        used = gentle(rule, used) if loss == "poisson" else used
+        trace = oracles.run(rule, loss, stream.X, stream.y, stream.h, used, stream.classes)
         if trace.kink >= KINK:
-            return stream, trace, params, again
+            return stream, trace, used, again
     raise AssertionError(f"{REDRAWS} streams in a row stood near a kink")
 
 

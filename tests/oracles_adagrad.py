@@ -61,7 +61,7 @@ class AdaGrad(Learner):
     """P4 eq. 6, on all coordinates every round: G_i += (g x_i)^2, H = delta + sqrt(G),
     w <- argmin of eta g <x, w> + sum H_i (w_i - w_{t,i})^2 / 2 + eta phi(w).
 
-    ``seen`` is the last round that changed G, ``w`` the weight as of then or of the last projection.
+    ``seen`` is the last round that changed G, ``w`` the weight as of then, or as last projected.
     """
 
     own = ("w", "G", "seen")
@@ -141,7 +141,7 @@ class AdaGradDA(Learner):
 
 
 class NAGProjected(Learner):
-    """P1 theorem 2: A_i = sqrt(G_i) s_i / (C sqrt 2), w <- in the set, nearest in A to w - g x / A."""
+    """P1 theorem 2: A_i = sqrt(G_i) s_i / (C sqrt 2), w <- the nearest in A to w - g x / A."""
 
     shared, own = ("s",), ("w", "G")
 

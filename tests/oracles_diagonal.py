@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from oracles import Floats, Learner, Seen, slope_kink
 
+RUNAWAY = 1e100  # a slope of e^p that has no sense any more: such a stream is drawn again
+
 
 class Theta(Learner):
     """Dual form: D' = D + x^2 / r, yhat = sum theta_i x_i / D'_i; on ``due`` D <- D', and
@@ -88,9 +90,14 @@ class Mean(Learner):
 
     def move(self, step: float, c: float, x: Floats) -> None:
         """mu <- mu + step Sigma x, then the variances."""
+        self.reach = self.reach + np.abs(step * self.sigma * x)
         self.mu = self.mu + step * self.sigma * x
         self.sigma = 1.0 / (1.0 / self.sigma + c * x**2)
         self.S = self.S + c * x**2
+
+    def cancelled(self, seen: Seen) -> bool:
+        """Whether the weights met are what rounding left of larger ones."""
+        return seen.scale < 1e-9 * math.fsum(self.reach * np.abs(seen.x))
 
 
 class AROW(Mean):
@@ -106,7 +113,7 @@ class AROW(Mean):
             self.move(omega * (1.0 - seen.y * seen.p) * seen.y, seen.h / self.r, seen.x)
 
     def kink(self, loss: str, seen: Seen) -> float:
-        return slope_kink("hinge", seen)
+        return 0.0 if self.cancelled(seen) else slope_kink("hinge", seen)
 
 
 class CW(Mean):
@@ -133,8 +140,13 @@ class CW(Mean):
         self.move(alpha * seen.y, c, seen.x)
 
     def kink(self, loss: str, seen: Seen) -> float:
-        """Nowhere: the step falls to 0 where M is large enough."""
-        return math.inf
+        """Nowhere: the step falls to 0; but where M falls little short, few digits say how far.
+
+        Where it is rounding alone, the row is the last one again, and the step does not matter.
+        """
+        _, _, lack = self.lack(seen)
+        blurred = 1e-9 * seen.scale < lack < 1e-6 * seen.scale
+        return 0.0 if blurred or self.cancelled(seen) else math.inf
 
 
 def printed(form: str, M: Decimal, V: Decimal, phi: Decimal) -> tuple[float, float]:
@@ -174,6 +186,8 @@ class ONS(Learner):
 
     def moved(self, seen: Seen) -> tuple[Floats, Floats, Floats]:
         """S, and the weights before they are drawn in and after."""
+        if abs(seen.g) > RUNAWAY:
+            return self.S, self.w, self.w
         S = self.S + (seen.g * seen.x) ** 2
         D = self.epsilon + S
         v = self.w - seen.g * seen.x / (self.gamma * D)
@@ -189,6 +203,8 @@ class ONS(Learner):
 
         mu has the rounding of the radius; a weight of small D bears more of it.
         """
+        if abs(seen.g) > RUNAWAY:
+            return 0.0
         S, v, w = self.moved(seen)
         if self.ball != "l1" or w is v:
             return slope_kink(loss, seen)

@@ -269,3 +269,19 @@ UNITS: dict[str, dict[str, tuple[str, int]]] = {
 of |x_i|, a parameter for rows of size 1 is to be multiplied.
 """
 DERIVED: dict[str, tuple[str, ...]] = {"ogd": ("size", "fold")}
+
+
+def suited(rule: str, X: Floats, params: dict[str, Any]) -> dict[str, Any]:
+    """Step sizes for rows of any units."""
+    sizes = {"square": np.square(X).sum(axis=1).max(), "total": np.abs(X).sum(axis=1).max()}
+    found = dict(params)
+    for name, (size, power) in UNITS[rule].items():
+        if name in found:
+            found[name] *= float(sizes[size]) ** power
+    return found
+
+
+def gentle(rule: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Steps a hundred times shorter, for a loss that grows like e^p."""
+    powers = {name: power for name, (_, power) in UNITS[rule].items()}
+    return {k: v * 100.0 ** powers[k] if k in powers else v for k, v in params.items()}

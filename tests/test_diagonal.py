@@ -81,11 +81,9 @@ def one_hot(rng: np.random.Generator, n: int = 120, d: int = 6) -> tuple:
     return X, y, rng.choice([0.0, 0.5, 1.0, 3.0], n)
 
 
-@pytest.mark.parametrize("rule, params", CASES)
+@pytest.mark.parametrize("rule, params", [case for case in CASES if "ball" not in case[1]])
 def test_one_hot_rows_are_those_of_the_full_matrix(rule: str, params: dict) -> None:
-    """A matrix that only ever gets multiples of e e' stays diagonal."""
-    if "ball" in params:
-        pytest.skip("the ball is compared in the oracles")
+    """A matrix that only ever gets multiples of e e' stays diagonal; balls are in the oracles."""
     for seed in range(5):
         X, y, h = one_hot(np.random.default_rng(seed))
         if rule == "ons_diag":

@@ -8,7 +8,7 @@ import inspect
 import numpy as np
 import oracles
 import pytest
-from helpers import Learner, dense, marked_pairs, pairs, sparse
+from helpers import Learner, dense, marked_pairs, pairs, some_pairs, sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

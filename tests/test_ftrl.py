@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -290,25 +291,32 @@ def finished(
     found, d = accounted(rule), stream.X.shape[1]
     run = learner(found, loss, d, params)
     margins = run.learn(sparse(stream.X, stream.y, stream.h))
-    h = found.hyper(*found.hyper_numbers(run.engine.params))
-    u = found.fit(u, {}, h) if found.fit else u
     names = [slot.name for slot in found.total_slots]
-    rows = list(zip(stream.X @ u, stream.y, stream.h, strict=True))
-    return Run(
+    whole = Run(
         own={slot.name: run.state.slot(slot.name)[:, 0] for slot in found.own_slots},
         shared={slot.name: run.state.slot(slot.name) for slot in found.shared_slots},
         totals=dict(zip(names, run.state.totals[0], strict=True)),
         w=weights(run),
-        h=h,
+        h=found.hyper(*found.hyper_numbers(run.engine.params)),
         rows=len(stream.y),
         loss=float(run.sums[1]),
         mistakes=float(run.sums[2]),
         u=u,
-        loss_u=math.fsum(i * value_and_slope(loss, float(p), float(y))[0] for p, y, i in rows),
+        loss_u=math.nan,
         hinge_u=lambda gamma: math.nan,
         square_u=math.nan,
         lipschitz=math.nan,
-    ), margins
+    )
+    return against(whole, rule, loss, stream, u), margins
+
+
+def against(run: Run, rule: str, loss: str, stream: Stream, u: Floats) -> Run:
+    """The same run beside another comparator, moved into the rule's set."""
+    fit = find_rule(rule).fit
+    u = fit(u, {}, run.h) if fit else u
+    rows = zip(stream.X @ u, stream.y, stream.h, strict=True)
+    total = math.fsum(i * value_and_slope(loss, float(p), float(y))[0] for p, y, i in rows)
+    return replace(run, u=u, loss_u=total)
 
 
 def best(loss: str, stream: Stream) -> Floats:
@@ -326,15 +334,6 @@ def best(loss: str, stream: Stream) -> Floats:
     return minimize(value, np.zeros(X.shape[1]), jac=True, options={"maxiter": 50}).x / size
 
 
-def scaled(rule: str, params: dict[str, Any], X: Floats) -> dict[str, Any]:
-    """Step sizes in the units of a stream of wild scales."""
-    sizes = {"square": np.square(X).sum(axis=1).max(), "total": np.abs(X).sum(axis=1).max()}
-    found = dict(params)
-    for name, (size, power) in oracles_ftrl.UNITS[rule].items():
-        found[name] *= float(sizes[size]) ** power
-    return found
-
-
 @pytest.mark.parametrize("many", [50, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", RULES)
 def test_certificates_hold(rule: str, many: int) -> None:
@@ -349,15 +348,16 @@ def test_certificates_hold(rule: str, many: int) -> None:
         stream = drawn(seed, kind, target)
         used = {**find_rule(rule).parse_params(params)}
         if kind == "scales":
-            used = scaled(rule, used, stream.X)
+            used = oracles_ftrl.suited(rule, stream.X, used)
         given = {k: v for k, v in used.items() if k not in ("L", "project_every")}
         if "L" in params:
             given["L"] = params["L"]
         rng = np.random.default_rng(seed)
         d = stream.X.shape[1]
         found = best(loss, stream)
+        whole, _ = finished(rule, loss, stream, given, found)
         for u in (found, np.zeros(d), found * rng.uniform(0.0, 2.0, d), rng.normal(size=d)):
-            run, _ = finished(rule, loss, stream, given, u)
+            run = against(whole, rule, loss, stream, u)
             claims = find_rule(rule).certificate(run)
             assert claims
             for claim in claims:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import oracles
@@ -15,7 +16,7 @@ from streamomd.losses import all_losses
 from streamomd.merge import merge, tree
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
-from streamomd.state import State
+from streamomd.state import Layout, State
 
 oracles.families()
 SIZE, PARTS = 7, 4
@@ -48,28 +49,32 @@ def bits(state: State) -> tuple:
     return cells.tobytes(), state.totals.tobytes(), state.clock, extra
 
 
-def rows(rng: np.random.Generator, count: int, rule: Rule) -> tuple:
+def rows(rng: np.random.Generator, count: int, rule: Rule, classes: int = 2) -> tuple:
     """Sparse rows in units of their own; coordinate 6 is met in the third part only."""
     X = rng.standard_normal((count, SIZE)) * (rng.random((count, SIZE)) < 0.6)
     y = X @ np.arange(-3.0, 4.0) + 0.5 * rng.standard_normal(count)
     if all_losses()[loss_of(rule)].classifies:
         y = np.where(y > 0.0, 1.0, -1.0)
+    if classes > 2:
+        y = rng.integers(0, classes, count).astype(float)
     return X * 2.0 ** np.arange(-3, 4), y
 
 
 @functools.cache
-def run(name: str, at: int, seed: int = 0) -> tuple:
+def run(name: str, at: int, *, accounts: bool = False, classes: int = 2) -> tuple:
     """The engine, the common start, four states that went on from it, and their rows."""
     rule = all_rules()[name]
-    rng = np.random.default_rng([seed, *name.encode()])
-    learner = Learner(rule, loss_of(rule), SIZE, params=params_of(name, at), compiled=False)
-    X, y = rows(rng, 15, rule)
+    rule = (accounts and rule.accounted) or rule
+    rng = np.random.default_rng([*name.encode()])
+    told = {"params": params_of(name, at), "classes": classes, "compiled": False}
+    learner = Learner(rule, loss_of(rule), SIZE, **told)
+    X, y = rows(rng, 15, rule, classes)
     X[:, 6] = 0.0
     learner.learn(sparse(X, y))
     start, parts = learner.state, []
     for part in range(PARTS):
         learner.state = copied(start)
-        X, y = rows(rng, 10 + 5 * part, rule)
+        X, y = rows(rng, 10 + 5 * part, rule, classes)
         if part != 2:
             X[:, 6] = 0.0
         learner.learn(sparse(X * 1.5**part, y))
@@ -92,6 +97,10 @@ def same(a: State, b: State, parts: tuple) -> None:
         np.testing.assert_allclose(
             a.totals[:, at], b.totals[:, at], rtol=1e-12, atol=1e-12 * top, err_msg=slot.name
         )
+    if rule.keeps == "root":
+        grams = [[m.T @ m for m in state.extra["matrix"]] for state in (a, b)]
+        np.testing.assert_allclose(grams[0], grams[1], rtol=0, atol=1e-12 * np.max(grams[0]))
+        return
     for name, matrix in a.extra.items():
         scale = np.sqrt(np.abs(np.diagonal(matrix, axis1=1, axis2=2)))
         np.testing.assert_allclose(
@@ -147,18 +156,35 @@ def test_a_merged_state_learns_on(name: str, at: int) -> None:
     assert whole.clock == start.clock + sum(examples) + 30
 
 
-@pytest.mark.parametrize("name", [name for name in MERGED if "seen" not in name])
+def averages(rule: Rule) -> bool:
+    """Whether its weights are kept, and merge as a mean: not made from sums, nor in the dual."""
+    kept = {slot.merge for slot in rule.own_slots if slot.name in ("w", "v", "z", "mu")}
+    return kept == {"mean"} and rule.keeps != "matrix"
+
+
+@pytest.mark.parametrize("name", [name for name in MERGED if averages(all_rules()[name])])
 def test_copies_of_one_state_have_its_weights(name: str) -> None:
-    """Where weights are kept as a mean, that of equal ones is theirs."""
+    """The mean of equal weights is theirs."""
     engine, start, parts, _ = run(name, 0)
-    rule = all_rules()[name]
-    if [slot.merge for slot in rule.own_slots if slot.name in ("w", "v", "z")] != ["mean"]:
-        pytest.skip("its weights are made from sums")
-    if rule.keeps == "matrix":
-        pytest.skip("its means are taken in the dual: equal states count twice")
     double = merge(engine, (parts[0], parts[0]), start, (1, 1))
     expected = engine.weights(parts[0], 0, SIZE)
     np.testing.assert_allclose(engine.weights(double, 0, SIZE), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_accounts_and_classes_merge_too(name: str) -> None:
+    """The rule with its certificate's slots, and a learner for each of three classes.
+
+    Accounts need not associate: after a merge there is no certificate.
+    """
+    classes = 3 if all_losses()[loss_of(all_rules()[name])].classifies else 2
+    for accounts in (False, True):
+        engine, start, parts, examples = run(name, 0, accounts=accounts, classes=classes)
+        whole = merge(engine, parts, start, examples)
+        same(whole, merge(engine, parts[::-1], start, examples[::-1]), parts)
+        if not accounts:
+            same(whole, tree(engine, parts, start, examples), parts)
+        assert np.isfinite(engine.weights(whole, 0, SIZE)).all()
 
 
 def union(name: str) -> tuple:
@@ -223,6 +249,41 @@ def test_ftrl_proximal_has_the_mean_weights() -> None:
             n * engine.weights(part, 0, SIZE) for n, part in zip(examples, parts, strict=True)
         ) / sum(examples)
         np.testing.assert_allclose(engine.weights(whole, 0, SIZE), mean, rtol=1e-12, atol=1e-15)
+
+
+def test_roots_add_their_squares() -> None:
+    """Of AdaGrad's full matrix: what each state has added to the sum of z z' since the start."""
+    rule = replace(all_rules()["adagrad"], name="rooted", keeps="root")
+    layout = Layout(rule, 5, 1, "float64")
+    rng = np.random.default_rng(4)
+    start, parts = State.start(layout), []
+    start.extra["matrix"][0, :2, :5] = rng.standard_normal((2, 5))
+    for _ in range(2):
+        part = copied(start)
+        part.extra["matrix"][0, 0, 5:] = rng.standard_normal(5)
+        parts.append(part)
+    engine = Learner("adagrad", "logistic", 5, compiled=False).engine
+    engine = replace(engine, layout=layout)
+    whole = merge(engine, parts, start, (1, 1)).extra["matrix"][0]
+    first = start.extra["matrix"][0, :, :5]
+    added = [part.extra["matrix"][0, :, 5:] for part in parts]
+    expected = first.T @ first + sum(rows.T @ rows for rows in added)
+    np.testing.assert_allclose(whole[:, :5].T @ whole[:, :5], expected, atol=1e-13)
+    across = whole[:, :5] @ whole[:, :5].T
+    np.testing.assert_allclose(across, np.diag(np.diagonal(across)), atol=1e-13)
+    assert np.count_nonzero(np.diagonal(across)) == 4  # five directions, one of them rounding
+    assert not whole[:, 5:].any()
+
+
+def test_float32_states_merge_in_double() -> None:
+    """Sums and means are taken in float64, and rounded once."""
+    learner = Learner("nag", "logistic", 3, dtype="float32", compiled=False)
+    start, parts = learner.state, [copied(learner.state) for _ in range(3)]
+    for part, w in zip(parts, (1.0, 1e-7, 1e-7), strict=True):
+        part.slot("s")[:], part.slot("w")[:], part.slot("G")[:] = 1.0, w, w
+    whole = merge(learner.engine, parts, start, (1, 1, 1))
+    assert whole.slot("G")[0, 0] == np.float32(1.0 + 2e-7)
+    assert whole.slot("w")[0, 0] == np.float32((1.0 + 2e-7) / 3.0)
 
 
 def test_what_cannot_be_merged_is_refused() -> None:

@@ -29,7 +29,7 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "radius": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
 }
 SLOW_SECONDS = 4.0
-SAMPLE = 200
+SAMPLES = (5, 200)
 
 
 class Learner(NamedTuple):
@@ -56,6 +56,8 @@ def learners(size: int, only: Sequence[str] = (), *, coupled: bool = False) -> I
         most = rule.largest(rule.parse_params({})) if rule.largest else None
         if most is not None and most < size:
             continue
+        if "most" in fields(rule.hyper):  # keeps every row, and goes over all of them at each
+            continue
         if coupled:
             names = [name for name in rule.losses or losses if losses[name].coupled]
         else:
@@ -76,23 +78,42 @@ def seconds_a_pass(rows: Rows, learner: Learner) -> float:
         return time.process_time() - began
 
     seconds(1)  # compiles
-    return max(0.0, seconds(SAMPLE) - seconds(1)) * max(1.0, len(rows) / SAMPLE)
+    found = 0.0
+    for count in SAMPLES:  # few first: a row may cost seconds
+        found = max(0.0, seconds(count) - seconds(1)) * max(1.0, len(rows) / count)
+        if found > 10.0 * SLOW_SECONDS:
+            break
+    return found
 
 
 def choose(rows: Rows, learner: Learner) -> dict[str, Any]:
-    """The parameters of least progressive error on these rows, one after the other."""
+    """The parameters of least progressive error on these rows, one after the other.
+
+    Where an end of a grid is the best, the search goes on beyond it.
+    """
     params: dict[str, Any] = {}
     least = error(learn(rows, learner.rule.name, learner.loss))
+
+    def better(changed: dict[str, Any]) -> bool:
+        """Whether this is the best so far; then it is kept."""
+        nonlocal params, least
+        try:
+            found = error(learn(rows, learner.rule.name, learner.loss, changed))
+        except StreamomdError:
+            return False  # not a legal value of this rule's parameter
+        if found < least:
+            params, least = changed, found
+            return True
+        return False
+
     for name in learner.tuned:
-        before = params
-        for value in GRIDS[name]:
-            changed = {**before, name: value}
-            try:
-                found = error(learn(rows, learner.rule.name, learner.loss, changed))
-            except StreamomdError:
-                continue  # not a legal value of this rule's parameter
-            if found < least:
-                params, least = changed, found
+        before, grid = params, GRIDS[name]
+        for value in grid:
+            better({**before, name: value})
+        for end, factor in ((grid[0], 0.3), (grid[-1], 3.0)):
+            value = end
+            while params.get(name) == value and better({**before, name: value * factor}):
+                value *= factor
     return params
 
 

@@ -99,10 +99,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     matrix: (learners, d, d), written.
     """
     L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Move = rule.own, rule.shared, rule.totals, rule.hyper, rule.move
-    Aim = loss.hyper
+    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    n_rule, n_move = len(fields(Hyper)), len(fields(Move))
+    n_rule = len(fields(Hyper))
     n_hyper = n_rule + len(fields(Aim))
     load_own, store_own = take(n_own), put(n_own)
     load_shared = take(n_shared)

@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 SWEEPS = 40  # far more than are ever needed: convergence is quadratic
 
 
@@ -31,8 +29,11 @@ def product(rows: Any, p: int, q: int) -> float:
     return (a + b) + (c + d)
 
 
-def orthogonalise(rows: Any, count: int, squares: Any) -> None:
-    """Rotate the first ``count`` rows until they are orthogonal; their squared lengths, written."""
+def orthogonalise(rows: Any, count: int, squares: Any, shares: Any) -> None:
+    """Rotate the first ``count`` rows until they are orthogonal; their squared lengths, written.
+
+    shares: a combination of the rows; turned with them, it stays the same vector.
+    """
     bound = 4.5e-16 * (4.0 + rows.shape[1])
     for p in range(count):
         squares[p] = product(rows, p, p)
@@ -60,6 +61,22 @@ def orthogonalise(rows: Any, count: int, squares: Any) -> None:
                     a, b = rows[p, i], rows[q, i]
                     rows[p, i] = cosine * a - sine * b
                     rows[q, i] = sine * a + cosine * b
+                a, b = shares[p], shares[q]
+                shares[p], shares[q] = cosine * a - sine * b, sine * a + cosine * b
                 squares[p], squares[q] = product(rows, p, p), product(rows, q, q)
         if not turned:
             break
+
+
+def keep_largest(rows: Any, count: int, squares: Any, shares: Any, rank: int) -> None:
+    """Bring the ``rank`` longest of the first ``count`` rows to the front, in falling order."""
+    for j in range(min(rank, count)):
+        best = j
+        for l in range(j + 1, count):
+            if squares[l] > squares[best]:
+                best = l
+        if best != j:
+            squares[j], squares[best] = squares[best], squares[j]
+            shares[j], shares[best] = shares[best], shares[j]
+            for i in range(rows.shape[1]):
+                rows[j, i], rows[best, i] = rows[best, i], rows[j, i]

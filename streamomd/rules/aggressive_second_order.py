@@ -1,4 +1,4 @@
-r"""Aggressive second-order learner (P0, section 6.2): the second-order Perceptron, on small margins.
+r"""Aggressive second-order learner (P0, section 6.2): as ``sop``, on small margins too.
 
 f_t(w) = <w, A_t w> / 2 with A_0 = I. The row is counted before it is predicted, and kept when its
 margin is below 1:
@@ -14,7 +14,7 @@ O(d^2) on an update. Against ``arow``: caution where x is new.
 
 >>> from streamomd.demo import score
 >>> score("aggressive_second_order")
-...
+0.097
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ U right predictions that taught: mistakes + U <= L(u) + sqrt(sum u_i^2 D_i) sqrt
 data whose rare features tell the classes apart; `arow_diag` predicts without the row's own squares.
 
 >>> from streamomd.demo import score
->>> score("aggressive_second_order_diag")
-0.0
+>>> score("aggressive_second_order_diag"), score("aggressive_second_order_diag", scale="arow")
+(0.112, 0.112)
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ margin is below 1, y m < 1 with m = <mu, x>,
     beta = 1 / (<x, Sigma x> + r),   mu <- mu + beta (1 - y m) y Sigma x,   A <- A + x x'/r,
 
 which is theta <- theta + y x / r for mu = A^-1 theta. A row of importance h has
-r / h in place of r. Certificate: M + U, mistakes and other updates, are at most the summed hinge loss of
-any u plus sqrt(r |u|^2 + sum over updates of <u, x>^2) sqrt(ln det A + sum of r m (2 y - m) /
-(r + chi)), where the last sum is at most U. O(d^2) on an update. Bears label noise better than
+r / h in place of r. Certificate: M + U, mistakes and other updates, are at most the summed hinge
+loss of any u plus sqrt(r |u|^2 + sum over updates of <u, x>^2) sqrt(ln det A + sum of r m (2 y - m)
+/ (r + chi)), where the last sum is at most U. O(d^2) on an update. Bears label noise better than
 ``cw``, a larger r more so.
 
 >>> from streamomd.demo import score
 >>> score("arow")
-...
+0.099
 """
 
 from __future__ import annotations

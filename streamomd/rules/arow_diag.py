@@ -13,7 +13,7 @@ moves far when it is met, a common one's less and less.
 
 >>> from streamomd.demo import score
 >>> score("arow_diag")
-0.0
+0.098
 """
 
 from __future__ import annotations

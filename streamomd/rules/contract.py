@@ -250,7 +250,8 @@ class Rule:
 
     ``certificate(run) -> claims``: the paper's bounds, or ValueError saying why not of these
     parameters; None: ``uncertified`` says why. ``accounted``: the same rule with the slots its
-    certificate needs beside; taken when model.certificate is true. ``live(totals, clock, h)``: a
+    certificate needs beside; taken when model.certificate is true.
+    ``simplest(params)``: an equal rule without what these parameters do not need. ``live(totals, clock, h)``: a
     figure for the progress line, called ``live_name``. ``fit(u, run's slots and h) -> u``: a
     comparator moved into the set.
     """
@@ -293,6 +294,7 @@ class Rule:
     certificate: Callable[[Run], list[Claim]] | None = None
     uncertified: str = "no paper proves a bound for it"
     accounted: Rule | None = None
+    simplest: Callable[[Mapping[str, Any]], Rule] | None = None
     fit: Functions | None = None
     live: Functions | None = None
     live_name: str = ""

@@ -14,7 +14,7 @@ fall without end (c stops at 1e100). O(d^2) on an update. For clean labels; else
 
 >>> from streamomd.demo import score
 >>> score("cw")
-...
+0.139
 """
 
 from __future__ import annotations

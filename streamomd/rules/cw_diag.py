@@ -20,8 +20,8 @@ other the variances of "stdev" fall without end, the faster the larger ``confide
 data with clean labels; with noisy ones AROW errs less, because this rule gives way to every row.
 
 >>> from streamomd.demo import score
->>> score("cw_diag")
-0.0
+>>> score("cw_diag"), score("cw_diag", form="variance")
+(0.138, 0.118)
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ l2 is `pa1` with a margin of gamma. The other links bring the same care to the d
 `eg` and `pnorm` are for.
 
 >>> from streamomd.demo import score
->>> score("dual_step"), score("dual_step", link="pnorm", C=0.01)
-(0.0, 0.0)
+>>> score("dual_step"), score("dual_step", link="eg", C=0.01)
+(0.264, 0.216)
 """
 
 from __future__ import annotations

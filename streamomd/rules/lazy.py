@@ -22,7 +22,7 @@ def shrunk(w: float, k: float, rate: float, l1: float, l2: float) -> float:
     """w after k rounds in which nothing else happened."""
     if k <= 0.0 or w == 0.0:
         return w
-    m = rate * l2
+    m = rate * l2 if l2 > 0.0 else 0.0
     if m == 0.0:
         return soft(w, k * rate * l1) if l1 > 0.0 else w
     log = math.log1p(m)

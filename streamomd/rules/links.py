@@ -29,6 +29,7 @@ Power = Annotated[float, Between(2.0, 64.0)]
 EDGE = 1e4  # EDGE^64 and its inverse are finite
 LARGE = 692.0  # e^692 is finite, and more than the engine takes for a sum: it is made anew
 LOW = 1e-3  # of S: below it ref has never been set right, for S >= 1 whenever it is
+HIGH = 1e30  # of S: so ``a`` stays finite in float32 too
 HIGHEST = 64.0  # this norm stands for the largest entry
 
 
@@ -155,8 +156,10 @@ def base_of(link: float, ref: float) -> float:
 
 
 def unfit(link: float, S: float, ref: float) -> bool:
-    """Whether ref was a first guess, and a bad one."""
-    return link == PNORM and ref > 0.0 and S < LOW
+    """Whether ref is a bad first guess (pnorm), or theta has grown away from it."""
+    if link == PNORM and ref > 0.0 and S < LOW:
+        return True
+    return link != L2 and S > HIGH
 
 
 def first(link: float, ref: float, a: float) -> float:

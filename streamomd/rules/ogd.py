@@ -167,3 +167,6 @@ FREE = replace(
 def simplest(params: Mapping[str, Any]) -> Rule:
     """The same rule without what these parameters do not use: no ball, no sums for one."""
     return FREE if params["ball"] in ("none", "box") else RULE
+
+
+RULE = replace(RULE, simplest=simplest)

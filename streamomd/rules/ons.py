@@ -13,7 +13,7 @@ features; choose gamma as large as that allows.
 
 >>> from streamomd.demo import score
 >>> score("ons")
-...
+0.134
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Choose it for clean labels; with noise take `pa1` or `pa2`, which cap or damp th
 
 >>> from streamomd.demo import score
 >>> score("pa")
-0.0
+0.275
 """
 
 from __future__ import annotations

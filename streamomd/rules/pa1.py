@@ -17,7 +17,7 @@ scale.
 
 >>> from streamomd.demo import score
 >>> score("pa1"), score("pa1", C=0.01)
-(0.0, 0.0)
+(0.264, 0.22)
 """
 
 from __future__ import annotations

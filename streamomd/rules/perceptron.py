@@ -15,7 +15,7 @@ The plainest learner of classes; it needs no step size. Features should be on on
 
 >>> from streamomd.demo import score
 >>> score("perceptron")
-0.0
+0.259
 """
 
 from __future__ import annotations

@@ -19,11 +19,7 @@ from typing import Any
 
 def soft(v: float, k: float) -> float:
     """v drawn towards 0 by k, no further."""
-    if v > k:
-        return v - k
-    if v < -k:
-        return v + k
-    return 0.0
+    return v - max(min(v, k), -k)  # no branch: the sign of v is anyone's guess
 
 
 def clip(w: float, box: float) -> float:

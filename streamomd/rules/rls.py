@@ -12,7 +12,7 @@ A row's importance counts it that often. Certificate, an equality at the ridge s
 
 >>> from streamomd.demo import score
 >>> score("rls")
-...
+0.361
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ multiplied by any constant. Choose it when rows have thousands of non-zeros, of 
 the bound grows with ln m where SI AdaGrad's grows with sqrt(d).
 
 >>> from streamomd.demo import score
->>> score("si_pnorm"), score("si_pnorm", "absolute", eta=3.0)
-(0.191, 0.651)
+>>> score("si_pnorm"), score("si_pnorm", "absolute", eta=10.0)
+(0.191, 0.501)
 """
 
 from __future__ import annotations

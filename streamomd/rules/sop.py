@@ -12,7 +12,7 @@ any u plus sqrt(|u|^2 + sum over mistakes of <u, x>^2) sqrt(ln det A + sum of m 
 
 >>> from streamomd.demo import score
 >>> score("sop")
-...
+0.11
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ should teach; `aggressive_second_order_diag` learns from narrow margins too.
 
 >>> from streamomd.demo import score
 >>> score("sop_diag")
-0.0
+0.134
 """
 
 from __future__ import annotations

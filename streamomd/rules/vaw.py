@@ -15,7 +15,7 @@ yhat = m / (1 + h chi); what not knowing it costs is added to the bound.
 
 >>> from streamomd.demo import score
 >>> score("vaw")
-...
+0.376
 """
 
 from __future__ import annotations

@@ -12,14 +12,15 @@ Certificates, for any u of the simplex. With C, h the importance, L(u, m) the su
 margin m, k = max h x^2 over all entries and m = C k: at most 2 (k ln n / m^2 + L(u, m) / m)
 mistakes (section 4; it needs ``model.certificate``); and the dual value D = sum of the steps -
 f*(theta) is at most f(u) + C L(u, 1) (theorem 1). With eta: regret is at most
-(f(u) + f*(theta)) / eta + sum of g yhat (P0, lemma 1).
+(f(u) + f*(theta)) / eta + sum of g yhat (P0, lemma 1). In the progress line: the dual
+value, without C -f*(theta) - eta sum of g yhat, so that regret <= (f(u) - it) / eta.
 
 For a prediction that is a weighted mean of its inputs, most of which do not matter: experts. Keep
 entries near 1 in size; weights cannot be negative (`eg` can).
 
 >>> from streamomd.demo import score
->>> score("winnow"), score("winnow", "hinge", C=0.5)
-(0.0, 0.0)
+>>> score("winnow"), score("winnow", "hinge", C=0.1)
+(0.274, 0.225)
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from streamomd.rules.contract import (
     Run,
     Sum,
 )
-from streamomd.rules.links import WINNOW, complexity, conjugate, image, legal
+from streamomd.rules.links import WINNOW, complexity, conjugate, image, legal, unfit
 
 
 class Hyper(NamedTuple):
@@ -102,6 +103,10 @@ def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tu
     return (own.e,)
 
 
+def stale(totals: Totals, clock: float, h: Hyper) -> bool:
+    return unfit(WINNOW, totals.S, totals.ref)
+
+
 def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
     return own.theta
 
@@ -142,9 +147,8 @@ def fit(u: Any, slots: Any, h: Hyper) -> Any:
 
 
 def live(totals: Totals, clock: float, h: Hyper) -> float:
-    if h.C == 0.0:
-        return math.nan
-    return totals.steps - conjugate(WINNOW, totals.S, totals.ref, totals.n, 1.0, 0.0)
+    raised = totals.steps if h.C > 0.0 else -h.eta * totals.gain
+    return raised - conjugate(WINNOW, totals.S, totals.ref, totals.n, 1.0, 0.0)
 
 
 SOURCE = "Shalev-Shwartz & Singer 2006"
@@ -162,6 +166,7 @@ PLAIN = Rule(
     step=step,
     update=update,
     mass=mass,
+    stale=stale,
     peak=peak,
     rebase=rebase,
     refresh=refresh,

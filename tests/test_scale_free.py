@@ -1,0 +1,290 @@
+"""AdaGrad and the scale-free rules: certificates, invariances, lazy shrinkage, projections."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+from helpers import Learner, legal, sparse
+from oracles_adagrad import NEAREST
+
+from streamomd.losses import find_loss
+from streamomd.rules import find_rule
+from streamomd.rules.contract import Claim, Rule, Run
+from streamomd.rules.lazy import shrunk
+
+oracles.families()
+STREAMS = 200
+SCALE_FREE = {
+    "ng": [{}],
+    "nag": [{}],
+    "snag": [{}],
+    "nag_projected": [{}, {"C": 4.0}, {"norm": "l2"}],
+    "si_pnorm": [{}, {"eta": 5.0}],
+    "si_adagrad": [{}, {"eta": 5.0}],
+}
+CERTIFIED: dict[str, list[dict[str, Any]]] = {
+    "adagrad": [
+        {},
+        {"delta": 1.5},
+        {"l1": 0.02},
+        {"l2": 0.1, "delta": 0.1},
+        {"l1": 0.01, "l2": 0.1, "box": 0.5},
+        {"box": 0.5, "eta": 0.5 * math.sqrt(2.0)},
+        {"ball": "l1", "radius": 1.0},
+        {"ball": "l2", "radius": 0.7},
+    ],
+    "adagrad_da": [
+        {},
+        {"delta": 3.0},
+        {"l1": 0.02},
+        {"l2": 0.1, "delta": 0.1},
+        {"l1": 0.01, "l2": 0.1, "box": 0.5},
+        {"ball": "l1", "radius": 1.0, "delta": 2.0},
+        {"ball": "l2", "radius": 0.7, "delta": 2.0},
+    ],
+    "nag_projected": [{}, {"C": 4.0}, {"C": 0.3}, {"norm": "l2"}, {"passes": 2}],
+    "si_pnorm": [{}, {"eta": 3.0}, {"eta": 0.3}, {"L": 2.0}],
+    "si_adagrad": [{}, {"eta": 3.0}, {"eta": 0.3}, {"L": 2.0}],
+}
+
+
+def rows(rng: np.random.Generator, binary: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Some 40 sparse rows of a few badly scaled features, and a planted truth with much noise."""
+    n, d = int(rng.integers(20, 50)), int(rng.integers(2, 9))
+    Z = rng.standard_normal((n, d)) * (rng.random((n, d)) < rng.uniform(0.3, 1.0))
+    truth = rng.standard_normal(d) * rng.choice([0.0, 1.0, 2.0], d)
+    y = Z @ truth + rng.uniform(0.0, 1.0) * rng.standard_normal(n)
+    scales = 10.0 ** (rng.uniform(-2.0, 2.0, d) * rng.choice([0.0, 1.0]))
+    return Z * scales, (np.where(y > 0.0, 1.0, -1.0) if binary else y), truth / scales
+
+
+def finished(learner: Learner, rule: Rule, params: dict, X: Any, y: Any, u: Any) -> Run:
+    """What a certificate is told of an uncompiled run, for comparator u."""
+    state, loss = learner.state, learner.engine.loss
+    own = {slot.name: state.slot(slot.name)[:, 0].astype(float) for slot in rule.own_slots}
+    shared = {s.name: state.slot(s.name).reshape(-1).astype(float) for s in rule.shared_slots}
+    names = [slot.name for slot in rule.total_slots]
+    totals = dict(zip(names, state.totals[0].tolist(), strict=True))
+    h = rule.hyper_of(params)
+    u = rule.fit(u, {**own, **shared}, h) if rule.fit else u
+    goal = loss.numbers({})
+    suffered = math.fsum(loss.value(p, a, goal) for p, a in zip(X @ u, y, strict=True))
+    assert loss.lipschitz is None or np.isfinite(loss.lipschitz(goal))
+    w = learner.engine.weights(state, 0, X.shape[1])[:, 0]
+    told = (len(X), learner.sums[1], learner.sums[2], u, suffered)
+    return Run(own, shared, totals, w, h, *told, lambda gamma: math.nan, math.nan, math.nan)
+
+
+def claims(name: str, seed: int, params: dict) -> list[Claim]:
+    """The certificate's claims on a random stream, for four comparators."""
+    rng = np.random.default_rng([seed, *name.encode()])
+    free = name in ("adagrad", "nag_projected")
+    loss = str(rng.choice(["logistic", "hinge", "absolute", "square" if free else "huber"]))
+    X, y, truth = rows(rng, loss in ("logistic", "hinge"))
+    found = find_rule(name)
+    rule = found.accounted or found
+    params = legal(rule, find_loss(loss), params)
+    learner = Learner(rule, loss, X.shape[1], params=params, compiled=False)
+    batch = sparse(X, y)
+    if rule.looks and rule.looks(params):
+        learner.engine.look(learner.state, batch)
+    learner.learn(batch)
+    best = np.linalg.lstsq(X, y, rcond=None)[0]
+    told: list[Claim] = []
+    for u in (np.zeros_like(truth), truth, 3.0 * truth, best):
+        run = finished(learner, rule, params, X, y, u)
+        assert rule.certificate is not None
+        told += rule.certificate(run)
+    return told
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_certificates_hold(name: str) -> None:
+    """On 200 streams no measured regret is above its bound, and no bound is idle."""
+    closest: dict[str, float] = {}
+    for seed in range(STREAMS):
+        for claim in claims(name, seed, CERTIFIED[name][seed % len(CERTIFIED[name])]):
+            assert claim.measured <= claim.bound * (1.0 + 1e-9) + 1e-9, (seed, claim)
+            share = claim.measured / claim.bound if claim.bound > 0.0 else 0.0
+            closest[claim.source] = max(closest.get(claim.source, -math.inf), share)
+    assert min(closest.values()) > 0.0, closest
+
+
+@pytest.mark.parametrize(
+    "name, params", [("adagrad", {"implicit": True}), ("adagrad_da", {"implicit": True}),
+                     ("adagrad", {"ball": "l1", "radius": 1.0, "project_every": 2}),
+                     ("adagrad_da", {"ball": "l1", "radius": 1.0})],
+)  # fmt: skip
+def test_no_certificate_beyond_the_theorem(name: str, params: dict) -> None:
+    """What the theorem does not speak of is refused, with the reason."""
+    with pytest.raises(ValueError, match=r"theorem 5|projected|delta"):
+        claims(name, 2, params)
+
+
+@pytest.mark.parametrize("name", SCALE_FREE)
+def test_units_do_not_matter(name: str) -> None:
+    """Features times powers of 2, to the bit; times any number, to 1e-9."""
+    for seed, params in enumerate(SCALE_FREE[name] * 4):
+        rng = np.random.default_rng([seed, *name.encode()])
+        X, y, _ = rows(rng, True)
+        d = X.shape[1]
+        signs = rng.choice([-1.0, 1.0], d)
+        factors = (np.ones(d), signs * 2.0 ** rng.integers(-20, 21, d),
+                   signs * 10.0 ** rng.uniform(-6.0, 6.0, d))  # fmt: skip
+        numbers = legal(find_rule(name), find_loss("logistic"), params)
+        first, exact, near = (
+            Learner(name, "logistic", d, params=numbers, compiled=False).learn(sparse(X * c, y))
+            for c in factors
+        )
+        assert np.array_equal(first, exact)
+        assert np.all(np.abs(near - first) <= 1e-9 * (1.0 + np.abs(first)))
+
+
+def round_by_round(w: float, k: int, rate: float, l1: float, l2: float) -> float:
+    """k rounds one after the other, with more digits."""
+    v, pull, more = np.longdouble(abs(w)), np.longdouble(rate) * l1, 1 + np.longdouble(rate) * l2
+    for _ in range(k):
+        v = (v - pull) / more
+        if v <= 0.0:
+            return 0.0
+    return float(v) * math.copysign(1.0, w)
+
+
+@pytest.mark.parametrize("l1, l2", [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 1e-9), (1e-9, 1.0)])
+def test_missed_rounds_are_exact(l1: float, l2: float) -> None:
+    """Closed form = loop, for up to a million rounds."""
+    rng = np.random.default_rng(5)
+    counts = [0, 1, 2, 7, 100, *rng.integers(0, 20_000, 20).tolist(), 1_000_000]
+    for k in counts:
+        w = float(rng.standard_normal() * 10.0 ** rng.uniform(-3.0, 3.0))
+        rate = abs(w) / max(k, 1) * rng.uniform(0.01, 0.7) / max(l1, abs(w) * l2)
+        expected = round_by_round(w, k, rate, l1, l2)
+        assert shrunk(w, float(k), rate, l1, l2) == pytest.approx(expected, rel=1e-12, abs=0.0)
+
+
+def test_shrinkage_never_overflows() -> None:
+    """Rates and weights at the ends of what a double holds."""
+    for rate in (0.0, 1e-300, 1e300, math.inf):
+        for l1, l2 in ((1.0, 0.0), (0.0, 1.0), (1e-300, 1e300), (1e300, 1e-300), (1.0, 1.0)):
+            for k in (1.0, 1e9):
+                w = shrunk(-2.0, k, rate, l1, l2)
+                assert -2.0 <= w <= 0.0
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_projections_are_the_closed_form(norm: str) -> None:
+    """The engine's multiplier lands where sorting (L1) or root finding (L2) does."""
+    rng = np.random.default_rng(7)
+    for _ in range(30):
+        X, y, _ = rows(rng, True)
+        params = {"ball": norm, "radius": float(rng.uniform(0.01, 2.0)), "project_every": len(X)}
+        kept = Learner("adagrad", "logistic", X.shape[1], params=params, compiled=False)
+        free = Learner("adagrad", "logistic", X.shape[1], compiled=False)
+        kept.learn(sparse(X, y))
+        free.learn(sparse(X, y))
+        v, H = free.state.slot("w")[:, 0], np.sqrt(free.state.slot("G")[:, 0])
+        expected = NEAREST[norm](v, H, np.ones_like(v), params["radius"])
+        np.testing.assert_allclose(kept.state.slot("w")[:, 0], expected, rtol=1e-9, atol=1e-12)
+
+
+def objective(name: str, learner: Learner, h: Any, w: Any) -> float:
+    """<theta, w> - f_t(w) with t the next row; f_t as the rule's docstring has it."""
+    slot = {s.name: learner.state.slot(s.name).reshape(-1) for s, _ in
+            learner.state.layout.columns()}  # fmt: skip
+    names = [s.name for s in learner.state.layout.rule.total_slots]
+    total = dict(zip(names, learner.state.totals[0], strict=True))
+    if name == "adagrad_da":
+        H = (h.delta if h.delta else h.L * slot["b"]) + np.sqrt(slot["G"])
+        phi = learner.state.clock * np.sum(h.l1 * np.abs(w) + h.l2 * w * w / 2.0)
+        if h.box and np.any(np.abs(w) > h.box):
+            return -math.inf
+        size = np.abs(w).sum() if h.ball == 1.0 else math.sqrt(float(w @ w))
+        if h.ball and size > h.radius * (1.0 + 1e-9):
+            return -math.inf
+        return float(slot["theta"] @ w - np.sum(H * w * w) / (2.0 * h.eta) - phi)
+    span = np.abs(w) * slot["b"]
+    if name == "si_adagrad":
+        pace = np.sqrt(h.L**2 + slot["Q"])
+        return float(slot["theta"] @ w - math.sqrt(len(w)) / 2.0 * np.sum(span**2 * pace))
+    q, beta = total["p"] / (total["p"] - 1.0), total["beta"]
+    return float(slot["theta"] @ w - beta / 2.0 * np.sum(span**q) ** (2.0 / q))
+
+
+@pytest.mark.parametrize("name", ["adagrad_da", "si_adagrad", "si_pnorm"])
+def test_the_weight_is_the_gradient_of_the_conjugate(name: str) -> None:
+    """grad f*(theta) is where <theta, w> - f(w) is largest: no step from it goes up."""
+    rng = np.random.default_rng(11)
+    for params in CERTIFIED[name] * 4:
+        X, y, _ = rows(rng, True)
+        numbers = legal(find_rule(name), find_loss("logistic"), params)
+        learner = Learner(name, "logistic", X.shape[1], params=numbers, compiled=False)
+        learner.learn(sparse(X, y))
+        w = learner.engine.weights(learner.state, 0, X.shape[1])[:, 0]
+        h = find_rule(name).hyper_of(numbers)
+        top = objective(name, learner, h, w)
+        size = np.abs(w) + 1.0 / np.abs(X).max(axis=0, initial=1e-9)
+        for length in (1e-2, 1e-4, 1e-6):
+            for _ in range(20):
+                other = w + length * size * rng.standard_normal(len(w))
+                found = objective(name, learner, h, other)
+                assert found <= top + 1e-12 * (1.0 + abs(top)), (params, length)
+
+
+def test_seen_scales_make_the_transductive_form() -> None:
+    """With every scale known beforehand nothing is clipped afterwards: s stays."""
+    X, y, _ = rows(np.random.default_rng(3), True)
+    learner = Learner("nag_projected", "logistic", X.shape[1], params={"passes": 2}, compiled=False)
+    learner.engine.look(learner.state, sparse(X, y))
+    before = learner.state.slot("s").copy()
+    learner.learn(sparse(X, y))
+    assert np.array_equal(before.reshape(-1), np.abs(X).max(axis=0))
+    assert np.array_equal(before, learner.state.slot("s"))
+
+
+def test_si_pnorm_changes_its_power_as_rows_grow() -> None:
+    """Rows of 1, 2, … 30 features: predictions are the oracle's through every change of p."""
+    rng = np.random.default_rng(13)
+    X = rng.standard_normal((60, 30)) * 10.0 ** rng.uniform(-4.0, 4.0, 30)
+    for t, row in enumerate(X):
+        row[t // 2 + 1 :] = 0.0
+    y, h = np.where(rng.random(60) < 0.5, 1.0, -1.0), np.ones(60)
+    params = {"eta": 2.0, "L": 1.0}
+    trace = oracles.run("si_pnorm", "logistic", X, y, h, params)
+    learner = Learner("si_pnorm", "logistic", 30, params=params, compiled=False)
+    assert np.all(np.abs(learner.learn(sparse(X, y)) - trace.margins) <= 1e-10 * trace.scale)
+
+
+@pytest.mark.parametrize("name", ["adagrad", "nag_projected"])
+def test_the_accounts_add_up(name: str) -> None:
+    """Where nothing is projected, lemma 1 leaves out just the last distance: it is an equality.
+
+    sum of g <w_t - u, x> = its bound - sum A_i (w_i - u_i)^2 / 2, at the end.
+    """
+    for seed in range(20):
+        rng = np.random.default_rng([seed, 17])
+        X, y, truth = rows(rng, True)
+        params = {"delta": float(seed % 3)} if name == "adagrad" else {"C": 1e3 / (seed + 1)}
+        found = find_rule(name)
+        rule = found.accounted
+        assert rule is not None
+        assert rule.certificate is not None
+        numbers = legal(rule, find_loss("logistic"), params)
+        learner = Learner(rule, "logistic", X.shape[1], params=numbers, compiled=False)
+        margins = learner.learn(sparse(X, y))[:, 0]
+        slopes = [learner.engine.loss.slope(p, a, None) for p, a in zip(margins, y, strict=True)]
+        run = finished(learner, rule, numbers, X, y, 0.1 * truth)
+        regret = float(np.dot(slopes, margins - X @ run.u))
+        root = np.sqrt(run.own["G"])
+        if name == "adagrad":
+            A = (run.h.delta + root) / run.h.eta
+        else:
+            if not np.abs(run.w * run.shared["s"]).sum() < 0.5 * run.h.C:
+                continue
+            A = root * run.shared["s"] / (run.h.C * math.sqrt(2.0))
+        rest = float(A @ (run.w - run.u) ** 2) / 2.0
+        bound = rule.certificate(run)[0].bound
+        assert regret == pytest.approx(bound - rest, rel=1e-9, abs=1e-9 * abs(bound))
