@@ -93,6 +93,12 @@ class Model(_Table):
             allowed = " or ".join(rule.losses)
             raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
         params = rule.parse_params(given.get("params") or {})
+        narrowed = rule.losses_with(params) if rule.losses_with else ()
+        if narrowed and loss.name not in narrowed:
+            raise UsageError(
+                f"rule {rule.name!r} with {params} learns with loss {' or '.join(narrowed)}; "
+                f"got {loss.name!r}"
+            )
         goal = loss.parse_params(given.get("loss_params") or {})
         with_lipschitz(rule, loss, params, goal)
         if params.get("implicit") and loss.along is None:

@@ -27,6 +27,8 @@ def suited(rule: str, X: np.ndarray, params: dict) -> dict:
     """
     if rule == "adagrad":
         return {**params, "eta": params["eta"] / np.abs(X).sum(axis=1).max()}
+    if rule in ("eg", "winnow"):
+        return {**params, "eta": params["eta"] / np.square(X).sum(axis=1).max()}
     return oracles_ftrl.suited(rule, X, params) if rule in oracles_ftrl.UNITS else params
 
 

@@ -145,9 +145,16 @@ class NAGProjected(Learner):
 
     shared, own = ("s",), ("w", "G")
 
-    def __init__(self, d: int, C: float = 1.0, passes: int = 1, norm: str = "l1") -> None:
+    def __init__(
+        self, d: int, C: float = 1.0, passes: int = 1, norm: str = "l1", clip: bool = False,
+        project_every: int = 1,
+    ) -> None:  # fmt: skip
         super().__init__(d, C=C)
-        self.norm = norm
+        self.norm, self.clip, self.every = norm, clip, project_every
+
+    def predict(self, t: int, x: Floats) -> tuple[float, float]:
+        p, scale = super().predict(t, x)
+        return (min(max(p, -self.C), self.C) if self.clip else p), scale
 
     def observe(self, t: int, x: Floats) -> None:
         self.s = np.maximum(self.s, np.abs(x))
@@ -156,7 +163,7 @@ class NAGProjected(Learner):
         self.G = self.G + (seen.g * seen.x) ** 2
         A = np.sqrt(self.G) * self.s / (self.C * math.sqrt(2.0))
         v = self.w - ratio(seen.g * seen.x, A)
-        self.w = NEAREST[self.norm](v, A, self.s, self.C)
+        self.w = NEAREST[self.norm](v, A, self.s, self.C) if seen.t % self.every == 0 else v
 
 
 class SIPNorm(Learner):
@@ -249,7 +256,13 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"ball": "l1", "radius": 0.8, "delta": 0.5},
         {"ball": "l2", "radius": 0.5, "delta": 0.5},
     ],
-    "nag_projected": [{}, {"C": 4.0}, {"norm": "l2"}],
+    "nag_projected": [
+        {},
+        {"C": 4.0},
+        {"norm": "l2"},
+        {"C": 0.5, "clip": True},
+        {"project_every": 3},
+    ],
     "si_pnorm": [{}, {"eta": 3.0}, {"L": 2.0}],
     "si_adagrad": [{}, {"eta": 5.0}, {"L": 2.0}],
 }

@@ -145,8 +145,8 @@ class CW(Mean):
         Where it is rounding alone, the row is the last one again, and the step does not matter.
         """
         _, _, lack = self.lack(seen)
-        blurred = 1e-7 * seen.scale < lack < 3e-7 * seen.scale
-        return 0.0 if blurred else math.inf
+        blurred = 1e-9 * seen.scale < lack < 1e-6 * seen.scale
+        return 0.0 if blurred or self.cancelled(seen) else math.inf
 
 
 def printed(form: str, M: Decimal, V: Decimal, phi: Decimal) -> tuple[float, float]:

@@ -31,6 +31,18 @@ def rounded(x: Any) -> Floats:
     return np.array([float(value) for value in x])
 
 
+def solved(A: Any, b: Any) -> Any:
+    """A^-1 b of a positive matrix, by elimination."""
+    A, b = A.copy(), b.copy()
+    for i in range(len(b)):
+        share = A[i + 1 :, i] / A[i, i]
+        b[i + 1 :] = b[i + 1 :] - share * b[i]
+        A[i + 1 :] = A[i + 1 :] - np.outer(share, A[i])
+    for i in reversed(range(len(b))):
+        b[i] = (b[i] - A[i, i + 1 :] @ b[i + 1 :]) / A[i, i]
+    return b
+
+
 class Full(Learner):
     """theta, and B = A^-1; A_0 = a I. A subclass says what is predicted and what is added."""
 
@@ -253,7 +265,7 @@ class CW(AROW):
 class ONS(AROW):
     """A += (g x)(g x)', w -= A^-1 g x / gamma, then the nearest w of the ball in A's norm."""
 
-    own, totals = ("w",), ("cost", "steepest", "widest", "heaviest")
+    own, totals = (), ("cost", "steepest", "widest", "heaviest")
     cost = steepest = widest = 0.0
 
     def __init__(
@@ -294,17 +306,23 @@ class ONS(AROW):
         self.heaviest = max(self.heaviest, seen.h)
 
     def nearest(self) -> Any:
-        """(I + mu B)^-1 w of length radius, mu by bisection; by numpy, 15 digits."""
+        """(I + mu B)^-1 w of length radius; mu by numpy's bisection, then Newton's steps."""
         values, vectors = np.linalg.eigh(self.B.astype(float))
         w, radius = vectors.T @ rounded(self.mean), float(self.radius)
         low, high = 0.0, 1.0
         while np.linalg.norm(w / (1.0 + high * values)) > radius:
             high *= 2.0
-        for _ in range(200):
+        for _ in range(60):
             mu = (low + high) / 2.0
             outside = np.linalg.norm(w / (1.0 + mu * values)) > radius
             low, high = (mu, high) if outside else (low, mu)
-        return exact(vectors @ (w / (1.0 + high * values)))
+        mu, one = exact(low), np.diag(np.full(len(w), Decimal(1)))
+        for _ in range(4):
+            u = solved(one + mu * self.B, self.mean)
+            v = solved(one + mu * self.B, self.B @ u)
+            length = (u @ u).sqrt()
+            mu = mu + (length / self.radius - 1) * length**2 / (u @ v)
+        return solved(one + mu * self.B, self.mean)
 
     def kink(self, loss: str, seen: Seen) -> float:
         return slope_kink(loss, seen)
@@ -404,4 +422,4 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"update": "dual", "delta": 0.5, "l1": 0.02},
     ],
 }
-DERIVED: dict[str, tuple[str, ...]] = {"adagrad_full": ("w",)}
+DERIVED: dict[str, tuple[str, ...]] = {"adagrad_full": ("w",), "ons": ("w",)}

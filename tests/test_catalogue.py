@@ -65,11 +65,9 @@ PARAMETERS = {
     "cw_diag": "confidence a form",
     "ons_diag": "epsilon gamma ball radius project_every",
 }
-GRADIENT = (
-    *("winnow", "eg", "ogd", "da", "rda", "composite", "ftrl_proximal", "ftrl_centered"),
-    *("adagrad", "adagrad_da", "adagrad_full", "ng", "nag", "snag", "nag_projected"),
-    *("si_pnorm", "si_adagrad", "ons", "ons_diag"),
-)
+# Those whose weights move in proportion to the step: elsewhere the exact step along the row has no
+# closed form.
+GRADIENT = ("ogd", "da", "adagrad", "ng", "nag", "snag", "ons", "ons_diag")
 """The gradient rules, which all take ``implicit`` too."""
 for gradient in GRADIENT:
     PARAMETERS[gradient] += " implicit"

@@ -34,6 +34,8 @@ CERTIFIED = [name for name, rule in all_rules().items() if certificate(rule)]
 # The kinds that cost more than a row's non-zeros get fewer rows and, of text, fewer coordinates.
 ROWS = {"root": 1000, "recent": 1000}
 BITS = {"coordinates": 18, "matrix": 8, "root": 5, "recent": 18}
+# ONS's theorem is about small predictions: a ball of radius 1 / (length of the longest row).
+RADIUS = {"bank": 9e-6, "a9a": 0.25, "ijcnn1": 0.2, "blitzer": 1e-3}
 FLAT = 8  # bits for rules that look at all coordinates on some rows
 
 
@@ -165,10 +167,6 @@ def numbers(where: Path, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         y = [1.0 if value in ("yes", 1, 1.0) else -1.0 for value in y]
         pq.write_table(table.set_column(at, flags["label"], pa.array(y)), str(out / "rows.parquet"))
     return str(out), dict(flags)
-
-
-# Outside its defaults a theorem may need them, as ONS's needs small predictions.
-PARAMS: dict[str, dict[str, Any]] = {}
 
 
 def test_a_bound_holds_on_a9a(folder: Path, record_property) -> None:

@@ -126,6 +126,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     observe, align = rule.observe or nothing.observe, rule.align or nothing.align
     prepare, part = rule.prepare or nothing.prepare, rule.part or nothing.part
     terms, mass = rule.terms or nothing.terms, rule.mass or nothing.mass
+    clamp, clamps = rule.clamp or nothing.clamp, rule.clamp is not None
     stretch, along = rule.stretch or nothing.stretch, loss.along or nothing.along
     weight, step, update = rule.weight, rule.step, rule.update
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or nothing.couple
@@ -189,6 +190,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                                     after = align(own, old, shared, whole, clock, h)
                                     store_own(cells, at + n_shared + k, L, after)
                                     if masses:
+                                        after = Own(*load_own(cells, at + n_shared + k, L))
                                         less = mass(own, old, whole, clock, h)
                                         more = mass(after, shared, whole, clock, h)
                                         grow(grown, k * masses, more, less)
@@ -236,6 +238,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         margins[i, k] += piece
             if one:
                 margins[i, 0] = margin
+            if clamps:
+                for k in range(L):
+                    h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                    whole = Totals(*load_totals(totals, k * n_totals, 1))
+                    margins[i, k] = clamp(margins[i, k], whole, h)
             active = False
             row_loss = 0.0
             if coupled:
@@ -288,7 +295,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                             own = Own(*load_own(cells, at + n_shared + k, L))
                             after = update(own, shared, x, move, clock, h)
                             store_own(cells, at + n_shared + k, L, after)
-                            if masses:
+                            if masses:  # of what is stored, which may be float32
+                                after = Own(*load_own(cells, at + n_shared + k, L))
                                 whole = Totals(*load_totals(totals, k * n_totals, 1))
                                 more = mass(after, shared, whole, clock, h)
                                 grow(grown, k * masses, more, mass(own, shared, whole, clock, h))
@@ -346,6 +354,7 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     load_own, load_shared, load_totals = take(n_own), take(n_shared), take(len(fields(Totals)))
     load_hyper, load_aim = take(n_rule), take(n_aim)
     weight, part = rule.weight, rule.part or nothing.part
+    clamp, clamps = rule.clamp or nothing.clamp, rule.clamp is not None
     parts, coupled = rule.part is not None, loss.coupled
     value, mean, couple = loss.value, loss.mean, loss.couple or nothing.couple
     miss = miss_of(shape)
@@ -383,6 +392,11 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                         margins[i, k] += part(own, shared, x, whole, clock, h)
                     else:
                         margins[i, k] += weight(own, shared, whole, clock, h) * x
+            if clamps:
+                for k in range(L):
+                    h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                    whole = Totals(*load_totals(totals, k * n_totals, 1))
+                    margins[i, k] = clamp(margins[i, k], whole, h)
             row_loss = 0.0
             if coupled:
                 row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)

@@ -66,6 +66,10 @@ def settle(totals: Any, mu: float, h: Any) -> Any:
     return totals
 
 
+def clamp(margin: float, totals: Any, h: Any) -> float:
+    return margin
+
+
 def pair(old: Any, new: Any, cross: float, totals: Any, h: Any) -> Any:
     return (old, new), totals
 

@@ -32,7 +32,7 @@ TOLERANCE, SWEEPS = 1e-14, 5000  # of coordinate descent
 
 
 def pend(matrix: Any, k: int, z: Any, parts: Any) -> None:
-    """Take z z' into the triangular half; z is used up, and is ``parts`` times its rows, written."""
+    """Take z z' into the triangular half; z, used up, is ``parts`` times its rows, written."""
     size = len(z)
     scale = np.abs(z)
     left = 1.0

@@ -52,6 +52,7 @@ from streamomd.rules.contract import (
     Max,
     Mean,
     Min,
+    Nothing,
     NotNegative,
     Positive,
     Row,
@@ -253,3 +254,41 @@ RULE = replace(
         kept_in=Set(outside, reach, radius, accounted_project), certificate=certificate,
     ),
 )  # fmt: skip
+
+
+class Lean(NamedTuple):
+    w: Mean = 0.0
+    G: Sum = 0.0
+
+
+def lean_begin(d: float, h: Hyper) -> Nothing:
+    weighted.legal(h)
+    return Nothing()
+
+
+def lean_weight(own: Lean, shared: object, totals: object, clock: float, h: Hyper) -> float:
+    return own.w
+
+
+def lean_update(own: Lean, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Lean:
+    z = move.g * x
+    G = own.G + z * z
+    H = h.delta + math.sqrt(G)
+    if H == 0.0:
+        return own
+    return Lean(own.w - move.step * x / H, G)
+
+
+LEAN = replace(
+    RULE, own=Lean, totals=Nothing, begin=lean_begin, weight=lean_weight, update=lean_update,
+    mass=None, kept_in=None,
+)  # fmt: skip
+
+
+def simplest(params: Mapping[str, Any]) -> Rule:
+    """Without phi no round is missed and no sum is kept: a quarter of the time."""
+    plain = params["ball"] == "none" and not (params["l1"] or params["l2"] or params["box"])
+    return LEAN if plain else RULE
+
+
+RULE = replace(RULE, simplest=simplest)

@@ -23,8 +23,7 @@ out the sum of phi(w_t) >= 0, which only makes it smaller.
 
 Cost: O(nnz), nothing is stored but theta, so untouched weights shrink by themselves; a ball O(d)
 times some 80 halvings a row. ``project_every`` k > 1 finds the multiplier after every k-th row
-only: another algorithm, without certificate. ``implicit`` takes the exact step along the row where
-G hardly grows (and has no certificate).
+only: another algorithm, without certificate.
 
 Against mirror descent: L1 charged every round truly empties weights, early gradients count as much
 as late ones, and with delta = 0 features may have any scale.
@@ -60,7 +59,6 @@ from streamomd.rules.contract import (
     Run,
     Set,
     Sum,
-    YesNo,
 )
 from streamomd.rules.prox import into_box, lead, phi
 from streamomd.rules.weighted import NONE, Ball, beyond, drawn, limit, size
@@ -76,7 +74,6 @@ class Hyper(NamedTuple):
     ball: Ball = NONE
     radius: NotNegative = 0.0
     project_every: Annotated[float, Between(1, 1e9, whole=True)] = 1.0
-    implicit: YesNo = 0.0
 
 
 class Shared(NamedTuple):
@@ -199,8 +196,6 @@ def accounted_update(
 
 def certificate(run: Run) -> list[Claim]:
     own, u, h = run.own, run.u, run.h
-    if h.implicit:
-        raise ValueError("theorem 5 is about explicit steps; this run took implicit ones")
     if h.project_every > 1.0:
         raise ValueError("the weights were not projected before each row")
     if h.ball != NONE and h.delta == 0.0:

@@ -15,6 +15,7 @@ and, where a rule needs them (absent, they cost nothing)::
     prepare(q, totals, clock, h) -> totals          once a row, observed and not yet weighed
     part(own, shared, x, totals, clock, h) -> p     summed instead of w * x, where that is not it
     terms(own, shared, x, totals, clock, h) -> r    summed beside the prediction, into row.r
+    clamp(margin, totals, h) -> margin              what is predicted, where the sum may go too far
     stretch(move, factor) -> move                   a step made longer or shorter: implicit steps
 
 Sums over all coordinates, seen or not (norms, partition functions)::
@@ -244,7 +245,7 @@ class Rule:
 
     ``sums``, ``gathers`` count the numbers that ``observe`` and ``terms`` give to be summed over a
     row. ``losses`` names the losses the paper proves it for, the first being its default; empty:
-    all, by default logistic. ``keeps``: "coordinates", or what else the engine keeps for it.
+    all, by default logistic; ``losses_with(params)`` narrows them. ``keeps``: "coordinates", or what else the engine keeps for it.
     ``looks(params)``: whether the rows are observed once, all of them, before the first is learned.
     ``largest(params)``: most coordinates it is willing to have, None: any number.
 
@@ -276,6 +277,7 @@ class Rule:
     prepare: Functions | None = None
     part: Functions | None = None
     terms: Functions | None = None
+    clamp: Functions | None = None
     stretch: Functions | None = None
     mass: Functions | None = None
     stale: Functions | None = None
@@ -290,6 +292,7 @@ class Rule:
     looks: Callable[[Mapping[str, Any]], bool] | None = None
     largest: Callable[[Mapping[str, Any]], int | None] | None = None
     losses: tuple[str, ...] = ()
+    losses_with: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
     modes: tuple[str, ...] = field(default=("exact",))
     certificate: Callable[[Run], list[Claim]] | None = None
     uncertified: str = "no paper proves a bound for it"

@@ -29,6 +29,7 @@ descent's grows with the rows' length. U has to be at least the l1 norm of good 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -162,11 +163,18 @@ def live(totals: Totals, clock: float, h: Hyper) -> float:
 
 SOURCE = "Shalev-Shwartz & Singer 2006"
 OTHER = "Orabona, Crammer & Cesa-Bianchi, lemma 1"
+
+
+def losses_with(params: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("hinge",) if params["C"] > 0.0 else ()
+
+
 PLAIN = Rule(
     name="eg",
     title="EG, balanced Winnow: many features of like size, few that matter",
     source=f"{SOURCE}, section 4",
     hyper=Hyper,
+    losses_with=losses_with,
     move=Move,
     own=Own,
     totals=Totals,

@@ -52,6 +52,7 @@ from streamomd.rules.contract import (
     Run,
     Set,
     Sum,
+    YesNo,
 )
 from streamomd.rules.weighted import L1, beyond, drawn, limit, size
 
@@ -62,6 +63,8 @@ class Hyper(NamedTuple):
     C: Positive = 1.0
     passes: Annotated[float, Between(1, 2, whole=True)] = 1.0
     norm: Annotated[float, Choice(("l1", "l2"))] = 0.0
+    clip: YesNo = 0.0
+    project_every: Annotated[float, Between(1, 1e9, whole=True)] = 1.0
 
 
 class Shared(NamedTuple):
@@ -98,6 +101,10 @@ def weight(own: Any, shared: Any, totals: Totals, clock: float, h: Hyper) -> flo
     return float(own.w)
 
 
+def clamp(margin: float, totals: Totals, h: Hyper) -> float:
+    return min(max(margin, -h.C), h.C) if h.clip != 0.0 else margin
+
+
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
     g = row.importance * row.slope
     return Move(g, h.C * ETA * g), totals
@@ -116,7 +123,7 @@ def mass(own: Any, shared: Any, totals: Totals, clock: float, h: Hyper) -> tuple
 
 
 def outside(totals: Totals, clock: float, h: Hyper) -> bool:
-    return beyond(totals.size, ball(h), h.C)
+    return beyond(totals.size, ball(h), h.C) and clock % h.project_every == 0.0
 
 
 def inside(own: Any, shared: Any, mu: float, h: Hyper) -> float:
@@ -140,7 +147,7 @@ def project(own: Own, shared: Any, mu: float, totals: Totals, clock: float, h: H
 
 
 def largest(params: Mapping[str, Any]) -> int | None:
-    return PROJECTED
+    return PROJECTED if params["project_every"] == 1 else None
 
 
 def looks(params: Mapping[str, Any]) -> bool:
@@ -204,6 +211,10 @@ def accounted_project(
 
 def certificate(run: Run) -> list[Claim]:
     own, s, u, C = run.own, run.shared["s"], run.u, run.h.C
+    if run.h.clip:
+        raise ValueError("the theorems are about predictions that are not clipped")
+    if run.h.project_every > 1.0:
+        raise ValueError("the weights were not projected after each row")
     root, measured = np.sqrt(own["G"]), run.loss - run.loss_u
     center = float(root * s @ (u * u)) / (C * ETA) - 2.0 * float(u @ own["p"]) + own["q"].sum()
     lemma = 0.5 * float(center) + 0.5 * float(own["paid"].sum())
@@ -229,6 +240,7 @@ PLAIN = Rule(
     totals=Totals,
     observe=observe,
     align=align,
+    clamp=clamp,
     weight=weight,
     step=step,
     update=update,

@@ -26,6 +26,7 @@ entries near 1 in size; weights cannot be negative (`eg` can).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -153,11 +154,18 @@ def live(totals: Totals, clock: float, h: Hyper) -> float:
 
 SOURCE = "Shalev-Shwartz & Singer 2006"
 OTHER = "Orabona, Crammer & Cesa-Bianchi, lemma 1"
+
+
+def losses_with(params: Mapping[str, Any]) -> tuple[str, ...]:
+    return ("hinge",) if params["C"] > 0.0 else ()
+
+
 PLAIN = Rule(
     name="winnow",
     title="Winnow: experts, weights that are shares of 1",
     source=f"{SOURCE}, section 4",
     hyper=Hyper,
+    losses_with=losses_with,
     move=Move,
     own=Own,
     totals=Totals,
