@@ -183,7 +183,7 @@ class Spec(_Table):
 
     @property
     def rule(self) -> Rule:
-        """The rule that is named: with its accounts if a certificate is wanted, else its simplest."""
+        """The rule that is named, with its accounts if a certificate is wanted."""
         rule = find_rule(self.model.rule)
         if self.model.certificate:
             return rule.accounted or rule

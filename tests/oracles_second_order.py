@@ -14,6 +14,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import oracles_ftrl
 from oracles import Floats, Learner, Seen, slope_kink
 
 DIGITS = 100
@@ -423,3 +424,6 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 DERIVED: dict[str, tuple[str, ...]] = {"adagrad_full": ("w",), "ons": ("w",)}
+oracles_ftrl.UNITS.update(
+    {"cw": {"a": ("square", -1)}, "adagrad_full": {"delta": ("total", 1), "eta": ("total", -1)}}
+)

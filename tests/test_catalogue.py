@@ -43,7 +43,7 @@ PARAMETERS = {
     "ftrl_centered": "radius l1 l2 L",
     "adagrad": "eta delta l1 l2 box ball radius project_every",
     "adagrad_da": "eta delta l1 l2 box ball radius project_every L",
-    "adagrad_full": "update eta delta l1 l2 box every",
+    "adagrad_full": "update eta delta l1 l2 box every limit",
     # Scale-free and normalized
     "ng": "eta schedule",
     "nag": "eta",
@@ -67,7 +67,7 @@ PARAMETERS = {
 }
 # Those whose weights move in proportion to the step: elsewhere the exact step along the row has no
 # closed form.
-GRADIENT = ("ogd", "da", "adagrad", "ng", "nag", "snag", "ons", "ons_diag")
+GRADIENT = ("ogd", "da", "adagrad", "adagrad_full", "ng", "nag", "snag", "ons", "ons_diag")
 """The gradient rules, which all take ``implicit`` too."""
 for gradient in GRADIENT:
     PARAMETERS[gradient] += " implicit"
@@ -94,9 +94,9 @@ CHOICES = {
 # Each row of the catalogue's tables and each option it names: the rule, its parameters, a loss.
 ROWS: tuple[tuple[Any, ...], ...] = (
     ("Perceptron (C)", "perceptron", {"C": 2.0}),
-    ("Winnow (simplex), on mistakes", "winnow", {"C": 0.5}),
+    ("Winnow (simplex), on mistakes", "winnow", {"C": 0.5}, "hinge"),
     ("exponentiated gradient on the simplex", "winnow", {"eta": 0.5}, "logistic"),
-    ("balanced Winnow", "eg", {"U": 2.0, "C": 0.5}),
+    ("balanced Winnow", "eg", {"U": 2.0, "C": 0.5}, "hinge"),
     ("EG±", "eg", {"U": 2.0, "eta": 0.5}, "square"),
     ("p-norm, p ≥ 2", "pnorm", {"p": 3.0, "C": 2.0}),
     ("aggressive dual step, L2", "dual_step", {"link": "l2", "C": 0.5, "gamma": 0.5}),

@@ -22,7 +22,7 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from streamomd.engine import loops, matrix, prefetch, recent, whole
+from streamomd.engine import loops, matrix, prefetch, recent, root, whole
 from streamomd.engine.loops import Shape
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
@@ -31,7 +31,7 @@ from streamomd.state import MATRICES
 log = logging.getLogger(__name__)
 
 FOREIGN = ("numpy", "numba", "math")
-LOOPS: dict[str, Any] = {"coordinates": loops, "matrix": matrix, "recent": recent}
+LOOPS: dict[str, Any] = {"coordinates": loops, "matrix": matrix, "root": root, "recent": recent}
 """The loops for each kind of ``Rule.keeps``."""
 
 

@@ -256,7 +256,7 @@ def move_weights(
             out[j] = w[j] - step * out[j]
 
 
-def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:  # noqa: PLR0915
+def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> clock, with the arguments of ``matrix.make_learn``.
 
     matrix: (learners, d, 2 d), written.
@@ -276,7 +276,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:  #
     at_implicit = fields(Hyper).index("implicit") if implicit else 0
     miss = loops.miss_of(shape)
 
-    def learn(  # noqa: PLR0912, PLR0915
+    def learn(
         cells: Any,
         totals: Any,
         matrix: Any,

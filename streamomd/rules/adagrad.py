@@ -176,6 +176,11 @@ class Accounts(NamedTuple):
     paid: Sum = 0.0  # of (g x_i)^2 / H_t
 
 
+def rejoin(own: Any, w: float, shared: object, totals: object, clock: float, h: Hyper) -> Any:
+    """Of a merge: the mean weight stands for every round so far."""
+    return own._replace(w=w, seen=clock)
+
+
 def accounted_update(
     own: Accounts, shared: object, x: float, move: Move, clock: float, h: Hyper
 ) -> Accounts:
@@ -242,6 +247,7 @@ PLAIN = Rule(
     stretch=stretch,
     update=update,
     mass=mass,
+    rejoin=rejoin,
     kept_in=Set(outside, reach, radius, project),
     largest=largest,
     fit=fit,
@@ -281,7 +287,7 @@ def lean_update(own: Lean, shared: object, x: float, move: Move, clock: float, h
 
 LEAN = replace(
     RULE, own=Lean, totals=Nothing, begin=lean_begin, weight=lean_weight, update=lean_update,
-    mass=None, kept_in=None,
+    mass=None, rejoin=None, kept_in=None,
 )  # fmt: skip
 
 

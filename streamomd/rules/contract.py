@@ -245,16 +245,17 @@ class Rule:
 
     ``sums``, ``gathers`` count the numbers that ``observe`` and ``terms`` give to be summed over a
     row. ``losses`` names the losses the paper proves it for, the first being its default; empty:
-    all, by default logistic; ``losses_with(params)`` narrows them. ``keeps``: "coordinates", or what else the engine keeps for it.
+    all, by default logistic; ``losses_with(params)`` narrows them. ``keeps``: "coordinates", or
+    what else the engine keeps for it.
     ``looks(params)``: whether the rows are observed once, all of them, before the first is learned.
     ``largest(params)``: most coordinates it is willing to have, None: any number.
 
     ``certificate(run) -> claims``: the paper's bounds, or ValueError saying why not of these
     parameters; None: ``uncertified`` says why. ``accounted``: the same rule with the slots its
     certificate needs beside; taken when model.certificate is true.
-    ``simplest(params)``: an equal rule without what these parameters do not need. ``live(totals, clock, h)``: a
-    figure for the progress line, called ``live_name``. ``fit(u, run's slots and h) -> u``: a
-    comparator moved into the set.
+    ``simplest(params)``: an equal rule without what these parameters do not need.
+    ``live(totals, clock, h)``: a figure for the progress line, called ``live_name``.
+    ``fit(u, slots, h) -> u``: a comparator moved into the set.
     """
 
     name: str

@@ -9,6 +9,8 @@ Predictions do not change when any feature is multiplied by any constant. Use it
 in raw units: one eta near 1 fits most data. No regret bound is proven for this form (P1 proves the
 projected one).
 
+Cost: O(nnz).
+
 >>> from streamomd.demo import score
 >>> score("nag"), score("nag", "square"), score("nag", implicit=True)
 (0.101, 0.372, 0.102)

@@ -8,6 +8,8 @@ squashed, w_i <- w_i (s_i / x_i)^2, and N += sum x_i^2 / s_i^2. After it, with g
 Predictions do not change when any feature is multiplied by any constant. NAG, which also adapts
 the step of each coordinate, usually learns faster. No regret bound is proven for this form.
 
+Cost: O(nnz).
+
 >>> from streamomd.demo import score
 >>> score("ng"), score("ng", "square"), score("ng", implicit=True)
 (0.113, 0.645, 0.113)

@@ -9,6 +9,8 @@ P1 leaves open which scale N uses; here it is the same one. Predictions do not c
 feature is multiplied by any constant. Use it instead of NAG when a feature has rare huge values,
 which a maximum would never forget. No regret bound is proven for it.
 
+Cost: O(nnz).
+
 >>> from streamomd.demo import score
 >>> score("snag"), score("snag", "square"), score("snag", implicit=True)
 (0.41, 4.796, 0.355)
