@@ -318,7 +318,7 @@ class ONS(AROW):
             outside = np.linalg.norm(w / (1.0 + mu * values)) > radius
             low, high = (mu, high) if outside else (low, mu)
         mu, one = exact(low), np.diag(np.full(len(w), Decimal(1)))
-        for _ in range(4):
+        for _ in range(2):
             u = solved(one + mu * self.B, self.mean)
             v = solved(one + mu * self.B, self.B @ u)
             length = (u @ u).sqrt()

@@ -132,11 +132,8 @@ def examine(folder: Path, name: str, data: str, record: Any) -> None:
     loss = loss_of(name)
     if not find_loss(loss).classifies:  # y as a number
         where, flags = numbers(Path(where), flags)
-    told = {
-        "model.certificate": True,
-        "model.params": PARAMS.get(name, {}),
-        **flags.pop("sets", {}),
-    }
+    params = {"gamma": 0.3, "ball": "l2", "radius": RADIUS[data]} if name == "ons" else {}
+    told = {"model.certificate": True, "model.params": params, **flags.pop("sets", {})}
     kept = folder / f"{name}-{data}"
     model = streamomd.train(
         where, **flags, rule=name, loss=loss, sets=told, checkpoint=str(kept), quiet=True
