@@ -127,7 +127,7 @@ class KeptRows(NamedTuple):
     """
 
     indptr: NDArray[np.int64]
-    indices: NDArray[np.int32]
+    indices: NDArray[np.int64]
     values: NDArray[np.float64]
     y: Floats
     importance: Floats
@@ -137,5 +137,5 @@ class KeptRows(NamedTuple):
     def none(cls, learners: int) -> Self:
         """No rows yet."""
         none = np.empty(0)
-        indptr, indices = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
+        indptr, indices = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
         return cls(indptr, indices, none, none, none, np.empty((0, learners)))

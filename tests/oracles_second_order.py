@@ -414,11 +414,12 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "cw": [{}, {"confidence": 0.8, "a": 0.3, "form": "variance"}],
     "ons": [{}, {"epsilon": 0.1, "gamma": 0.5, "ball": "l2", "radius": 0.7}],
     "adagrad_full": [
+        # With delta = 0, scales of 1e-12 and 1e12 need more digits: see test_second_order.
         {"delta": 1.0},
-        {},
+        {"delta": 0.001},
         {"update": "dual", "eta": 0.3, "delta": 1.0},
         {"delta": 0.5, "l2": 0.1, "every": 3},
-        {"update": "dual", "l2": 0.01},
+        {"update": "dual", "delta": 0.01, "l2": 0.01},
         {"delta": 0.5, "l1": 0.05, "l2": 0.05, "box": 0.3},
         {"update": "dual", "delta": 0.5, "l1": 0.02},
     ],

@@ -31,8 +31,9 @@ FOLDERS = {
 BANK = ("age", "balance", "day", "duration", "campaign", "pdays", "previous")
 PAIR = '{indices="indices", values="values"}'
 CERTIFIED = [name for name, rule in all_rules().items() if certificate(rule)]
-# The kinds that cost more than a row's non-zeros get fewer rows and, of text, fewer coordinates.
-ROWS = {"root": 1000, "recent": 1000}
+# What costs more than a row's non-zeros (ONS: a projection a row) gets fewer rows, and text fewer
+# coordinates.
+ROWS = {"root": 1000, "recent": 1000, "ons": 2000}
 BITS = {"coordinates": 18, "matrix": 8, "root": 5, "recent": 18}
 # ONS's theorem is about small predictions: a ball of radius 1 / (length of the longest row).
 RADIUS = {"bank": 9e-6, "a9a": 0.25, "ijcnn1": 0.2, "blitzer": 1e-3}
@@ -128,7 +129,7 @@ BEST: dict[tuple[str, str], np.ndarray] = {}
 def examine(folder: Path, name: str, data: str, record: Any) -> None:
     rule = all_rules()[name]
     bits = FLAT if rule.largest and rule.keeps == "coordinates" else BITS[rule.keeps]
-    where, flags = shards(folder, data, ROWS.get(rule.keeps, 0), bits)
+    where, flags = shards(folder, data, ROWS.get(name, ROWS.get(rule.keeps, 0)), bits)
     loss = loss_of(name)
     if not find_loss(loss).classifies:  # y as a number
         where, flags = numbers(Path(where), flags)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAPERS = ROOT / "pipelines" / "papers"
 DATA = ROOT / ".." / "shared" / "data"
 SCRIPTS = sorted(path.stem for path in PAPERS.glob("p*_*.py"))
+MANY_LOOPS = ("p0_invariance", "p2_passive_aggressive", "p4_text")  # each is compiled: 20 s or more
 
 
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -29,7 +30,13 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("papers")
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(script, marks=[pytest.mark.slow] if script in MANY_LOOPS else [])
+        for script in SCRIPTS
+    ],
+)
 def test_it_runs_without_the_data(script: str, out: Path) -> None:
     """On a tiny sample every check holds, and a section is written, of what was printed."""
     done = run(script, "--tiny", "--out", str(out))

@@ -144,6 +144,17 @@ def test_adagrad_full_is_the_diagonal_one_where_features_come_alone() -> None:
     np.testing.assert_allclose(full, learned("adagrad", "logistic", X, y, **params)[1], rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse", "repeats", "unseen", "weights"])
+@pytest.mark.parametrize("params", [{}, {"update": "dual"}, {"l1": 0.02}, {"every": 3}], ids=str)
+def test_adagrad_full_of_gradients_that_do_not_span(kind, params) -> None:
+    """delta = 0: the pseudo-inverse, as by singular values of all gradients."""
+    made = oracles.streams(np.random.default_rng(4), kind, "binary")
+    X, y, h = made.X[:60, :7], made.y[:60], made.h[:60]
+    trace = oracles.run("adagrad_full", "logistic", X, y, h, params)
+    margins = learned("adagrad_full", "logistic", X, y, h, **params)[1]
+    assert np.all(np.abs(margins - trace.margins[:, 0]) <= 1e-9 * trace.scale[:, 0])
+
+
 OPTIONS = [
     ("ons", {"ball": "l2", "radius": 0.3, "implicit": True}),
     ("cw", {"form": "variance"}),
@@ -171,7 +182,8 @@ def test_options_compiled_are_uncompiled(rule, params) -> None:
 @pytest.mark.parametrize("rule", CERTIFIED)
 def test_certificates_hold(rule) -> None:
     """On 200 streams of all kinds, each against several comparators."""
-    tally = certified.examine(find_rule(rule), 200)
+    with np.errstate(over="ignore", invalid="ignore"):  # runs that are tried again, more slowly
+        tally = certified.examine(find_rule(rule), 200)
     assert not tally.failures
     assert tally.count["claims"] >= 500
 

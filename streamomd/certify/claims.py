@@ -26,13 +26,6 @@ SUMMED = ("loss", "mistakes", "comparator_loss", "regret")
 LOOSE = 1.0 + 1e-12
 
 
-@dataclass(frozen=True)
-class Probed(Run):
-    """A run whose rows can be asked: ``probe(function)``."""
-
-    probe: Callable[[Callable[..., float]], float] = lambda function: math.nan
-
-
 def nothing(model: Model, learner: int | None, reason: str | None = None) -> Row:
     """What is said of a learner (None: of all) of which nothing was measured."""
     classes, several = model.plan.classes, model.engine.layout.learners > 1
@@ -121,7 +114,7 @@ def run_of(model: Model, fixed: Fixed, k: int, lost: tuple[float, float, float])
     """What the certificate of learner k is shown. lost: loss, mistakes, loss of u."""
     own, shared, totals = _slots(model, k)
     loss, mistakes, loss_u = lost
-    return Probed(
+    return Run(
         own=own,
         shared=shared,
         totals=totals,

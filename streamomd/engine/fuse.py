@@ -151,5 +151,5 @@ def _kept_rows(cell: str) -> Any:
     numbers, written = _array("float64"), _array("float64", written=True)
     state = [_array(cell, written=True), written, _array("float64", 2, written=True), written]
     moved = [numbers, types.float64, types.int64, types.int64]
-    rows = [_array("int64"), _array("int32"), numbers, numbers, numbers]
+    rows = [_array("int64"), _array("int64"), numbers, numbers, numbers]
     return (*state, *moved, *rows, _array("float64", 2, written=True))

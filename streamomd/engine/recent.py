@@ -29,7 +29,7 @@ def extended(kept: KeptRows, batch: Batch, bias: int) -> KeptRows:
     rows = _with_bias(rows) if bias else rows
     return KeptRows(
         np.concatenate([kept.indptr, kept.indptr[-1] + rows.indptr[1:]]),
-        np.concatenate([kept.indices, rows.indices]),
+        np.concatenate([kept.indices, rows.indices.astype(np.int64)]),
         np.concatenate([kept.values, rows.values.astype(np.float64)]),
         np.concatenate([kept.y, rows.y]),
         np.concatenate([kept.importance, rows.weight]),

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.engine import loops, nothing
-from streamomd.engine.cells import put, take
+from streamomd.engine.cells import number, put, take
 from streamomd.engine.loops import Shape, number_of_class, target
 from streamomd.engine.matrix import collect
 from streamomd.engine.orthogonal import keep_largest, orthogonalise, product
@@ -305,7 +305,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             count = collect(indices, values, start, stop, bias, dense, at, x)
             square = 0.0
             for n in range(count):
-                square += x[n] * x[n]
+                square += number(x[n]) * number(x[n])
             for k in range(L):
                 h: Any = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))

@@ -1,4 +1,4 @@
-r"""AROW: adaptive regularisation of weights (Crammer, Kulesza & Dredze 2009; P0, section 6.2).
+r"""AROW: adaptive regularization of weights (Crammer, Kulesza & Dredze 2009; P0, section 6.2).
 
 f_t(w) = <w, A_t w> / 2 with A_0 = I and Sigma = A^-1, the confidence in each direction. When the
 margin is below 1, y m < 1 with m = <mu, x>,
@@ -69,7 +69,7 @@ def certificate(run: Run) -> list[Claim]:
 
 RULE = Rule(
     name="arow",
-    title="adaptive regularisation: confidence in each direction, bears label noise",
+    title="adaptive regularization: confidence in each direction, bears label noise",
     source="Crammer, Kulesza & Dredze 2009; Orabona et al. 2015, section 6.2",
     hyper=Hyper,
     move=Move,

@@ -237,6 +237,7 @@ class Run:
     square_u: float
     lipschitz: float
     extra: Mapping[str, Any] = field(default_factory=dict)
+    probe: Callable[[Callable[..., float]], float] | None = None
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def certificate(run: Run) -> list[Claim]:
             sizes.append(abs(p))
             return 0.0
 
-        probe = getattr(run, "probe", None)
+        probe = run.probe
         if probe is None:
             raise ValueError("it depends on the largest <u, x>: that takes a pass over the rows")
         probe(size)
