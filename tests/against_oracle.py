@@ -16,6 +16,8 @@ from streamomd.rules import all_rules
 oracles.families()
 KINK = 1e-9
 REDRAWS = 40
+# Rows and columns at most, where plain Python takes d^2 or d^3 steps a row, or visits every row.
+SIZES = {"matrix": (60, 12), "root": (30, 6), "online_svm": (40, None)}
 DRAWN: Counter[str] = Counter()
 
 
@@ -41,6 +43,7 @@ def gentle(rule: str, params: dict) -> dict:
 
 def redrawn(rule: str, loss: str, kind: str, target: str, seed: int, params: dict) -> tuple:
     """A stream that stands near no kink, its trace, and how many were drawn before it."""
+    keeps = all_rules()[rule].keeps
     for again in range(REDRAWS):
         rng = np.random.default_rng([seed, again, *rule.encode(), *loss.encode(), *kind.encode()])
         stream = oracles.streams(rng, kind, target)
@@ -49,8 +52,11 @@ def redrawn(rule: str, loss: str, kind: str, target: str, seed: int, params: dic
             # two programs agree on, and confidence blurs there: scales from 1e-2 to 1e2 instead.
             widest = np.maximum(np.abs(stream.X).max(axis=0), 1e-300)
             stream = stream._replace(X=stream.X / widest ** (5 / 6))
-        if rule == "online_svm":  # every row visits all before it
-            stream = stream._replace(X=stream.X[:40], y=stream.y[:40], h=stream.h[:40])
+        rows, columns = SIZES.get("online_svm" if rule == "online_svm" else keeps, (None, None))
+        stream = stream._replace(
+            X=stream.X[:rows, :columns], y=stream.y[:rows], h=stream.h[:rows],
+            stored=stream.stored[:rows, :columns],
+        )  # fmt: skip
         used = suited(rule, stream.X, params) if kind == "scales" else params
         used = gentle(rule, used) if loss == "poisson" else used
         trace = oracles.run(rule, loss, stream.X, stream.y, stream.h, used, stream.classes)
@@ -69,7 +75,10 @@ def close(rule: str, loss: str, batch, stream, trace, params: dict) -> None:
     told = {"classes": stream.classes, "params": params, "compiled": False}
     learner = Learner(rule, loss, stream.X.shape[1], **told)
     margins = learner.learn(batch)
-    assert np.all(np.abs(margins - trace.margins) <= 1e-10 * trace.scale)
+    allowed = 1e-10 * trace.scale
+    if all_rules()[rule].keeps == "matrix":  # A^-1 theta cancels: to the digits of its largest row
+        allowed = allowed + 1e-13 * trace.scale.max(initial=0.0)
+    assert np.all(np.abs(margins - trace.margins) <= allowed)
     for name, expected in trace.slots.items():
         np.testing.assert_allclose(learner.state.slot(name), expected, rtol=1e-10, atol=0)
     for name, expected in trace.totals.items():

@@ -29,7 +29,7 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "radius": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0),
 }
 SLOW_SECONDS = 4.0
-SAMPLES = (5, 200)
+FEW, SAMPLE = 5, 200
 
 
 class Learner(NamedTuple):
@@ -78,12 +78,10 @@ def seconds_a_pass(rows: Rows, learner: Learner) -> float:
         return time.process_time() - began
 
     seconds(1)  # compiles
-    found = 0.0
-    for count in SAMPLES:  # few first: a row may cost seconds
-        found = max(0.0, seconds(count) - seconds(1)) * max(1.0, len(rows) / count)
-        if found > 10.0 * SLOW_SECONDS:
-            break
-    return found
+    count = SAMPLE
+    if seconds(FEW) > SLOW_SECONDS:
+        count = FEW
+    return max(0.0, seconds(count) - seconds(1)) * max(1.0, len(rows) / count)
 
 
 def choose(rows: Rows, learner: Learner) -> dict[str, Any]:
