@@ -114,13 +114,13 @@ class Walk:
         from streamomd.engine import Engine
         from streamomd.losses import find_loss
         from streamomd.losses.lipschitz import with_lipschitz
-        from streamomd.rules import find_rule
+        from streamomd.spec import Spec
         from streamomd.state import Layout, State
 
-        found = find_rule(rule)
-        loss = find_loss(found.losses[0] if found.losses else "logistic")
+        spec = Spec.parse({"model": {"rule": rule, "params": params}})
+        found, loss = spec.rule, find_loss(spec.model.loss)
         layout = Layout(found, size, classes if classes > 2 else 1, dtype)
-        legal = with_lipschitz(found, loss, found.parse_params(params), {})
+        legal = with_lipschitz(found, loss, spec.model.params, {})
         self.engine = Engine(layout, loss, classes if loss.classifies else 1, True, legal)
         self.state, self.batch = State.start(layout), batch
         self.sums, self.margins = np.zeros(3), np.empty(0)
