@@ -10,8 +10,7 @@ import pytest
 import scipy.sparse
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.engine import Engine, fuse, whole
-from streamomd.engine.loops import Shape
+from streamomd.engine import Engine
 from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
@@ -73,23 +72,6 @@ def dense(X: Any, y: Any, weight: Any = None) -> DenseBatch:
     return DenseBatch(matrix, np.asarray(y, dtype=np.float64), weights)
 
 
-class Uncompiled(Engine):
-    """An engine whose loops are plain Python: slow, and nothing to wait for."""
-
-    def _loop(self, find: Any, dense: bool, value: str) -> Any:
-        layout = self.layout
-        shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
-        if find is fuse.renew_loop:
-            return whole.make_renew(layout.rule, shape)
-        made = fuse.LOOPS[layout.rule.keeps]
-        make = {
-            fuse.learn_loop: made.make_learn,
-            fuse.look_loop: made.make_look,
-            fuse.predict_loop: made.make_predict,
-        }[find]
-        return make(layout.rule, self.loss, shape)
-
-
 class Learner:
     """An engine with its state and sums."""
 
@@ -111,8 +93,7 @@ class Learner:
         learners = classes if classes > 2 or loss.coupled else 1
         layout = Layout(rule, size, learners, dtype)
         numbers = legal(rule, loss, params or {}, loss_params)
-        kind = Engine if compiled else Uncompiled
-        self.engine = kind(layout, loss, classes, bias, numbers, loss_params or {})
+        self.engine = Engine(layout, loss, classes, bias, numbers, loss_params or {}, compiled)
         self.state = State.start(layout)
         self.engine.begin(self.state)
         self.sums = np.zeros(3)
@@ -121,10 +102,11 @@ class Learner:
         """Margins of before learning."""
         return self.engine.learn(self.state, self.sums, batch)
 
-    def bits(self) -> tuple[bytes, bytes, int, bytes]:
+    def bits(self) -> tuple[Any, ...]:
         """Everything the run leaves, as bytes."""
         state = self.state
         return (
+            *(array.tobytes() for array in state.extra.values()),
             state.table[:, : state.layout.used].tobytes(),
             state.totals.tobytes(),
             state.clock,

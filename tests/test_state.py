@@ -35,7 +35,7 @@ def sha(state: State) -> str:
 def test_parts_are_the_state(rule, loss, classes, dtype, monkeypatch) -> None:
     """A state filled from another's parts, however many, has its bits."""
     one = learned(rule, loss, dtype, classes)
-    monkeypatch.setattr(state_module, "CHUNK_BYTES", 4 * one.layout.width * one.cells.itemsize)
+    monkeypatch.setattr(state_module, "CHUNK_BYTES", 4 * one.layout.row_bytes)
     other = State.start(one.layout)
     parts = list(one.parts())
     for part in parts:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamomd.batch import Batch, DenseBatch, KeptRows, SparseBatch
 from streamomd.engine import recent
-from streamomd.engine.fuse import learn_loop, look_loop, predict_loop, renew_loop
+from streamomd.engine.fuse import learn_loop, look_loop, plain_loop, predict_loop, renew_loop
 from streamomd.engine.loops import Shape
 from streamomd.errors import TooLargeError
 from streamomd.losses import Loss
@@ -26,7 +26,7 @@ class Engine:
     """The loops of one rule, loss and layout.
 
     classes: 1 in regression, else how many. params: hyper-parameters as ``Rule.parse_params`` gives
-    them, the same for each learner.
+    them, the same for each learner. compiled: False for plain Python, slow and with the same bits.
     """
 
     layout: Layout
@@ -35,6 +35,7 @@ class Engine:
     bias: bool
     params: dict[str, Any]
     loss_params: dict[str, Any] = field(default_factory=dict)
+    compiled: bool = True
     compile_seconds: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +94,10 @@ class Engine:
             y=np.zeros(high - low),
             weight=np.ones(high - low),
         )
-        return replace(self, bias=False).predict(state, np.zeros(3), unit)
+        # What is predicted may be more than <w, x>; of the weights alone it is not asked.
+        plain = replace(self.layout.rule, keeps="coordinates", part=None, foresee=None, clamp=None)
+        walk = replace(self, bias=False, layout=replace(self.layout, rule=plain))
+        return walk.predict(state, np.zeros(3), unit)
 
     def _walk(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
         margins = np.empty((len(batch), self.layout.learners))
@@ -127,6 +131,8 @@ class Engine:
     def _loop(self, find: Any, dense: bool, value: str) -> Any:
         layout = self.layout
         shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
+        if not self.compiled:
+            return plain_loop(find, layout.rule, self.loss, shape)
         return find(layout.rule, self.loss, shape, layout.dtype, value)
 
 

@@ -66,6 +66,19 @@ def renew_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> A
     return _compile(make_renew, rule, loss, shape, signature)
 
 
+def plain_loop(find: Any, rule: Rule, loss: Loss, shape: Shape) -> Any:
+    """What ``find`` would compile, as plain Python."""
+    if find is renew_loop:
+        return whole.make_renew(rule, shape)
+    loops_of = LOOPS[rule.keeps]
+    makers = {
+        learn_loop: loops_of.make_learn,
+        look_loop: loops_of.make_look,
+        predict_loop: loops_of.make_predict,
+    }
+    return makers[find](rule, loss, shape)
+
+
 def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, signature: Any) -> Any:
     loop = make(rule, loss, shape)
     for function in _reached(loop):
