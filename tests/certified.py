@@ -13,7 +13,6 @@ import oracles
 from helpers import Learner, legal, sparse
 from scipy.optimize import minimize
 
-from streamomd.certify.claims import Probed
 from streamomd.errors import UsageError
 from streamomd.losses import Loss, all_losses
 from streamomd.rules.contract import Claim, Rule, Run
@@ -191,7 +190,7 @@ def run_of(done: Made, u: np.ndarray) -> Run:
         u = fit(u, {**own, **shared, **totals}, numbers)
     p = X @ u
     bound = done.loss.lipschitz(done.told) if done.loss.lipschitz else math.nan
-    return Probed(
+    return Run(
         own=own,
         shared=shared,
         totals=totals,

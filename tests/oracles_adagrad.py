@@ -270,6 +270,6 @@ DERIVED = {
     "adagrad": ("size",),
     "adagrad_da": ("size", "mu"),
     "nag_projected": ("size",),
-    "si_pnorm": ("rp", "sum", "scale", "p", "p_of_rp", "beta", "paid", "steepest"),
+    "si_pnorm": ("ahead", "rp", "sum", "scale", "p", "p_of_rp", "beta", "paid", "steepest"),
     "si_adagrad": ("root", "steepest"),
 }

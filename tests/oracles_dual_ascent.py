@@ -39,6 +39,8 @@ class DualAscent(Learner):
         self.z.append(seen.y * seen.x)
         self.caps.append(self.C * seen.h)
         self.alpha.append(0.0)
+        if seen.h == 0.0:
+            return
         free = list(range(max(0, len(self.z) - self.k), len(self.z)))
         if len(free) == 2 and self.k == 2:
             self.pair(*free)

@@ -163,3 +163,41 @@ def test_six_cold_processes_at_once_agree(package: Path) -> None:
     margins = [[bits for _, bits in one.values()] for one in [*results, seventh]]
     assert margins == [margins[0]] * 7
     assert [hits for hits, _ in seventh.values()] == [1, 1, 1]
+
+
+APART = """
+import sys
+import numpy as np
+from streamomd.batch import DenseBatch
+from streamomd.engine import Engine
+from streamomd.losses import find_loss
+from streamomd.rules import find_rule
+from streamomd.state import Layout, State
+
+rng = np.random.default_rng(0)
+X, y = rng.normal(size=(40, 3)), rng.integers(0, 3, 40)
+
+def learned(name, classes, compiled):
+    rule, loss = find_rule(name), find_loss("hinge")
+    layout = Layout(rule, 3, 1 if classes == 2 else 3, "float64")
+    params = rule.parse_params({})
+    params |= {"L": 1.0} if "L" in params else {}
+    engine = Engine(layout, loss, classes, False, params, {}, compiled)
+    state = State.start(layout)
+    engine.begin(state)
+    target = np.where(y == 0, 1.0, -1.0) if classes == 2 else y.astype(float)
+    return engine.learn(state, np.zeros(3), DenseBatch(X, target, np.ones(40))).tobytes()
+
+for classes in map(int, sys.argv[2:]):
+    assert learned(sys.argv[1], classes, True) == learned(sys.argv[1], classes, False), classes
+"""
+
+
+@pytest.mark.parametrize("rule", ["dual_ascent", "eg", "nag_projected", "arow"])
+def test_what_is_loaded_does_not_stand_in_for_what_is_compiled(rule: str, tmp_path: Path) -> None:
+    """A loop from the disk and one compiled beside it, of other constants, keep their own parts."""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for classes in (["3"], ["3", "2"], ["2", "3"]):
+        command = [sys.executable, "-c", APART, rule, *classes]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

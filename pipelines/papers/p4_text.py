@@ -93,6 +93,10 @@ def compare(
         lines.append((mean, name, loss, *every, mean, found["chosen"]))
     heads = ["learner", "loss", *([] if len(splits) == 1 else splits), "mean error", "chosen"]
     section.table(heads, [line[1:] for line in sorted(lines)])
+    section.say(
+        "Not tried: the full matrices (too many coordinates), online_svm (visits every row at "
+        "each)."
+    )
     if slow:
         section.say(f"Left out, above {SLOW_SECONDS:.0f} s a pass: {', '.join(slow)}.")
     return means

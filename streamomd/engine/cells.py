@@ -26,7 +26,7 @@ def take(arity: int) -> Callable[..., Any]:
     def load(cells: Any, at: int, by: int) -> Any:
         return before(cells, at, by) + (number(cells[at + last * by]),)  # noqa: RUF005
 
-    return load
+    return _named(load, arity)
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def put(arity: int) -> Callable[..., None]:
         before(cells, at, by, numbers)
         cells[at + last * by] = numbers[last]
 
-    return store
+    return _named(store, arity)
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def add(arity: int) -> Callable[..., Any]:
     def plus(a: Any, b: Any) -> Any:
         return before(a, b) + (a[last] + b[last],)  # noqa: RUF005
 
-    return plus
+    return _named(plus, arity)
 
 
 @functools.cache
@@ -67,7 +67,13 @@ def gain(arity: int) -> Callable[..., None]:
         one(sums, at, after, before)
         sums[at + last] += after[last] - before[last]
 
-    return grow
+    return _named(grow, arity)
+
+
+def _named(function: Any, arity: int) -> Any:
+    """With its arity in its name: see ``fuse._name_apart``."""
+    function.__name__ = function.__qualname__ = f"{function.__name__}{arity}"
+    return function
 
 
 def zeros(arity: int) -> tuple[float, ...]:

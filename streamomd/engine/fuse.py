@@ -81,11 +81,12 @@ def plain_loop(find: Any, rule: Rule, loss: Loss, shape: Shape) -> Any:
 
 def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, signature: Any) -> Any:
     loop = make(rule, loss, shape)
-    for function in _reached(loop):
-        _register(function)
     words = [make.__name__, rule.name, loss.name, *(str(int(part)) for part in shape)]
     words += [str(part.dtype) for part in signature if isinstance(part, types.Array)]
     loop.__name__ = loop.__qualname__ = "_".join([*words, stamp(rule, loss, loop)])
+    for function in _reached(loop):
+        _name_apart(function, loop.__name__)
+        _register(function)
     try:
         return _dispatcher(loop, signature, cache=True)
     except (RuntimeError, OSError) as error:
@@ -111,6 +112,17 @@ def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
     names = [function.__qualname__ for function in _reached(loop)]
     digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots, names)).encode())
     return digest.hexdigest()[:10]
+
+
+def _name_apart(function: FunctionType, loop: str) -> None:
+    """Name a function made inside another after the loop it is made for.
+
+    A compiled function's symbol is its name and a number that each process counts for itself. Of
+    two equal symbols, one loaded from the disk and one compiled here, the linker takes the first:
+    what a factory makes with other constants must not have the same name.
+    """
+    if "<locals>" in function.__qualname__:
+        function.__name__ = function.__qualname__ = f"{function.__name__}_{loop}"
 
 
 @functools.cache

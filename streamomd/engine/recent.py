@@ -25,7 +25,7 @@ SWEEPS = 1000  # of coordinate ascent over the kept rows, at most
 
 def extended(kept: KeptRows, batch: Batch, bias: int) -> KeptRows:
     """The kept rows, and those of a batch after them."""
-    rows = batch if isinstance(batch, SparseBatch) else _sparse(batch, bias)
+    rows = _stored(batch) if isinstance(batch, SparseBatch) else _sparse(batch, bias)
     rows = _with_bias(rows) if bias else rows
     return KeptRows(
         np.concatenate([kept.indptr, kept.indptr[-1] + rows.indptr[1:]]),
@@ -46,6 +46,18 @@ def last(kept: KeptRows, rows: int) -> KeptRows:
         kept.indices[at:].copy(),
         kept.values[at:].copy(),
         *(array[first:].copy() for array in kept[3:]),
+    )
+
+
+def _stored(batch: SparseBatch) -> SparseBatch:
+    """Without explicit zeros: a zero is absence."""
+    kept = batch.values != 0.0
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return replace(
+        batch,
+        indptr=before[batch.indptr].astype(np.int64),
+        indices=batch.indices[kept],
+        values=batch.values[kept],
     )
 
 
@@ -152,6 +164,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             sums[0] += importance[i]
             sums[1] += importance[i] * row_loss
             sums[2] += importance[i] * miss(margins, i - first, y[i], mean)
+            if importance[i] == 0.0:  # a row of no importance moves nothing
+                continue
             for k in range(L):
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))

@@ -74,7 +74,7 @@ def terms(
 def stdev(M: float, V: float, phi: float) -> tuple[float, float]:
     """alpha and c where M < phi sqrt(V)."""
     psi, zeta = 1.0 + phi * phi / 2.0, 1.0 + phi * phi
-    root = math.sqrt(M * M * phi**4 / 4.0 + V * phi * phi * zeta)
+    root = math.sqrt(M * M * phi * phi * phi * phi / 4.0 + V * phi * phi * zeta)
     if M > 0.0:
         spread = phi * math.sqrt(V)
         alpha = (spread - M) * (spread + M) / (V * (M * psi + root))

@@ -5,7 +5,8 @@ w = sum of alpha_i y_i x_i with 0 <= alpha_i <= C: the support vector machine of
 until no multiplier moves by more than ``tolerance`` C in a sweep.
 
 Cost: O(nnz of all rows so far) a sweep. Every row is kept and visited again at every row: for small
-streams, at most ``most`` rows; beyond them the run ends with an error. Certificate as dual_ascent's.
+streams, at most ``most`` rows; beyond them the run ends with an error. Certificate as
+dual_ascent's.
 
 >>> from streamomd.demo import score
 >>> score("online_svm", C=0.01, tolerance=0.01)

@@ -77,6 +77,7 @@ class Totals(NamedTuple):
     beta: Max = 0.0  # of the last row
     paid: Sum = 0.0  # of (p - 1) ||g x / b||_p^2 / beta
     steepest: Max = 0.0
+    ahead: Max = 0.0  # beta as the next row meets it
 
 
 class Move(NamedTuple):
@@ -86,7 +87,7 @@ class Move(NamedTuple):
 
 
 def begin(d: float, h: Hyper) -> Totals:
-    return Totals(0.0, h.eta * h.L if h.L > 0.0 else 1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    return Totals(0.0, h.eta * h.L if h.L > 0.0 else 1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def ratio(own: Own, shared: Shared, scale: float) -> float:
@@ -95,7 +96,7 @@ def ratio(own: Own, shared: Shared, scale: float) -> float:
 
 
 def powered(r: float, power: float) -> float:
-    return r if power == 1.0 else r**power
+    return r if power == 1.0 else math.pow(r, power)
 
 
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[float]]:
@@ -107,11 +108,15 @@ def align(own: Own, old: Shared, new: Shared, totals: Totals, clock: float, h: H
     return Own(own.theta, powered(r, totals.p_of_rp - 1.0))
 
 
+def beta_of(p: float, B: float, h: Hyper) -> float:
+    return math.sqrt(math.e * h.L * h.L * (p - 1.0) + B)
+
+
 def prepare(q: tuple[float], totals: Totals, clock: float, h: Hyper) -> Totals:
     t, m = totals, max(totals.m, q[0])
     p = max(2.0, 2.0 * math.log(max(m, 1.0)))
-    beta = math.sqrt(math.e * h.L * h.L * (p - 1.0) + t.B)
-    return Totals(t.sum, t.scale, p, t.p_of_rp, m, t.B, beta, t.paid, t.steepest)
+    beta = beta_of(p, t.B, h)
+    return Totals(t.sum, t.scale, p, t.p_of_rp, m, t.B, beta, t.paid, t.steepest, beta)
 
 
 def mass(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
@@ -129,7 +134,7 @@ def peak(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> fl
 def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
     t = totals
     scale = peak if peak > 0.0 else t.scale
-    return Totals(t.sum, scale, t.p, t.p, t.m, t.B, t.beta, t.paid, t.steepest)
+    return Totals(t.sum, scale, t.p, t.p, t.m, t.B, t.beta, t.paid, t.steepest, t.ahead)
 
 
 def refresh(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> Own:
@@ -139,27 +144,29 @@ def refresh(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) ->
 
 def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
     t = totals
-    if own.theta == 0.0 or t.sum <= 0.0 or t.beta == 0.0:
+    if own.theta == 0.0 or t.sum <= 0.0 or t.ahead == 0.0:
         return 0.0
-    length = t.scale / t.beta
+    length = t.scale / t.ahead
     if t.p_of_rp > 2.0:
-        length *= t.sum ** (2.0 / t.p_of_rp - 1.0)
+        length *= math.pow(t.sum, 2.0 / t.p_of_rp - 1.0)
     return math.copysign(own.rp * length, own.theta) / shared.b
 
 
 def terms(
     own: Own, shared: Shared, x: float, totals: Totals, clock: float, h: Hyper
 ) -> tuple[float]:
-    return ((abs(x) / shared.b) ** totals.p,)
+    return (math.pow(abs(x) / shared.b, totals.p),)
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
     t, g = totals, row.importance * row.slope
-    square = g * g * (t.p - 1.0) * row.r[0] ** (2.0 / t.p)
+    square = g * g * (t.p - 1.0) * math.pow(row.r[0], 2.0 / t.p)
     paid = t.paid + (square / t.beta if t.beta > 0.0 else 0.0)
     steepest = max(t.steepest, abs(g))
     move = Move(g, t.scale, t.p_of_rp - 1.0)
-    return move, Totals(t.sum, t.scale, t.p, t.p_of_rp, t.m, t.B + square, t.beta, paid, steepest)
+    B = t.B + square
+    ahead = beta_of(t.p, B, h)
+    return move, Totals(t.sum, t.scale, t.p, t.p_of_rp, t.m, B, t.beta, paid, steepest, ahead)
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:

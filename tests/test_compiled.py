@@ -1,0 +1,40 @@
+"""Compiled loops are the plain Python ones, to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+from helpers import Learner, dense, marked_pairs, sparse
+
+from streamomd.rules import all_rules
+
+LAYOUTS = [  # classes, bias, dense, dtype
+    (2, True, False, "float64"),
+    (3, True, True, "float32"),
+]
+
+
+def stream(kind: str, classes: int, seed: int) -> oracles.Stream:
+    """A stream of a kind, with two classes or with three."""
+    target = "binary" if classes == 2 else "classes"
+    return oracles.streams(np.random.default_rng(seed), kind, target)
+
+
+@pytest.mark.parametrize("classes, bias, is_dense, dtype", LAYOUTS)
+@pytest.mark.parametrize("rule, loss", marked_pairs())
+def test_compiled_is_uncompiled(rule, loss, classes, bias, is_dense, dtype) -> None:
+    """Margins, slots, totals and sums agree to the bit, whatever the layout."""
+    rows = stream("weights", classes, 7)
+    if all_rules()[rule].keeps in ("root", "recent"):  # many steps a row, for plain Python
+        rows = rows._replace(X=rows.X[:24, :6], y=rows.y[:24], h=rows.h[:24])
+    size = rows.X.shape[1] + int(bias)
+    make = dense(rows.X, rows.y, rows.h) if is_dense else sparse(rows.X, rows.y, rows.h, bias=bias)
+    count = rows.classes if classes > 2 else 2
+    told = {"classes": count, "bias": bias, "dtype": dtype}
+    one = Learner(rule, loss, size, **told)
+    other = Learner(rule, loss, size, **told, compiled=False)
+
+    assert one.learn(make).tobytes() == other.learn(make).tobytes()
+    assert one.bits() == other.bits()
+    assert one.sums[0] > 0.0
