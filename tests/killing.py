@@ -233,7 +233,9 @@ def wait_until(
 
 
 def pause(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process, and wait until it has stopped."""
+    """Stop a process, and wait until it has stopped; or ended, which it may have done before."""
+    if process.poll() is not None:
+        return
     process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 

@@ -101,8 +101,8 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
 @pytest.mark.parametrize(
     "file, old, new",
     [
-        ("rules/ogd.py", "own.w - move.step * x", "own.w - 2.0 * move.step * x"),
-        ("rules/schedule.py", "return eta / math.sqrt(t)", "return 2.0 * eta / math.sqrt(t)"),
+        ("rules/nag.py", "own.w - move.step * (", "own.w - 2.0 * move.step * ("),
+        ("engine/cells.py", "return float(cell) * 1.0", "return float(cell) * 2.0"),
         (
             "losses/logistic.py",
             "return -y / (1.0 + math.exp(z))",
@@ -113,15 +113,15 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
 )
 def test_an_edit_is_compiled_anew(package: Path, file: str, old: str, new: str) -> None:
     """An edited rule, helper or loss is never run as it was before."""
-    before = result(run(package, "ogd"))
+    before = result(run(package, "nag"))
     source = package / "streamomd" / file
     text = source.read_text("utf-8")
     assert text.count(old) == 1
     source.write_text(text.replace(old, new), "utf-8")
-    after = result(run(package, "ogd"))
+    after = result(run(package, "nag"))
 
-    assert after["ogd"][0] == 0
-    assert after["ogd"][1] != before["ogd"][1]
+    assert after["nag"][0] == 0
+    assert after["nag"][1] != before["nag"][1]
 
 
 def test_no_place_for_a_cache_is_no_obstacle(package: Path) -> None:

@@ -101,7 +101,8 @@ def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
     plain, scaled = (Plain(rule, loss, rows.X.shape[1]) for _ in range(2))
 
     margins = plain.learn(sparse(rows.X, rows.y))
-    assert np.array_equal(scaled.learn(sparse(rows.X * factors, rows.y)), margins)
+    found = scaled.learn(sparse(rows.X * factors, rows.y))
+    assert np.array_equal(found, margins, equal_nan=True)  # a run that diverges does so alike
 
 
 @pytest.mark.parametrize("loss", ["logistic", "square"])

@@ -210,7 +210,7 @@ def objective(name: str, learner: Learner, h: Any, w: Any) -> float:
     if name == "si_adagrad":
         pace = np.sqrt(h.L**2 + slot["Q"])
         return float(slot["theta"] @ w - math.sqrt(len(w)) / 2.0 * np.sum(span**2 * pace))
-    q, beta = total["p"] / (total["p"] - 1.0), total["beta"]
+    q, beta = total["p"] / (total["p"] - 1.0), total["ahead"]
     return float(slot["theta"] @ w - beta / 2.0 * np.sum(span**q) ** (2.0 / q))
 
 

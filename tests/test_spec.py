@@ -35,9 +35,11 @@ PATH = st.from_regex(r"/[a-z]{1,5}/[a-z?# é*\[\]=%]{1,8}", fullmatch=True)
 def tables(draw: st.DrawFn) -> dict[str, Any]:
     """Nested tables of a legal job; any key may be left out."""
     rule = draw(st.sampled_from(list(all_rules().values())))
-    params = {}
-    for name, value in rule.parse_params({}).items():
-        params[name] = draw(NUMBER) if isinstance(value, float) else value
+    params = rule.parse_params({})
+    if "eta" in params:
+        params["eta"] = draw(NUMBER)
+    if rule.needs_lipschitz:
+        params["L"] = draw(NUMBER)
     keys: dict[str, dict[str, Any]] = {
         "data": {
             "shards": st.one_of(PATH, st.lists(PATH, min_size=1, max_size=3)),
