@@ -117,11 +117,12 @@ class Walk:
         from streamomd.spec import Spec
         from streamomd.state import Layout, State
 
-        spec = Spec.parse({"model": {"rule": rule, "params": params}})
-        found, loss = spec.rule, find_loss(spec.model.loss)
+        loss = "hinge" if params.get("C") and rule in ("eg", "winnow") else ""
+        spec = Spec.parse({"model": {"rule": rule, "loss": loss, "params": params}})
+        found, goal = spec.rule, find_loss(spec.model.loss)
         layout = Layout(found, size, classes if classes > 2 else 1, dtype)
-        legal = with_lipschitz(found, loss, spec.model.params, {})
-        self.engine = Engine(layout, loss, classes if loss.classifies else 1, True, legal)
+        legal = with_lipschitz(found, goal, spec.model.params, {})
+        self.engine = Engine(layout, goal, classes if goal.classifies else 1, True, legal)
         self.state, self.batch = State.start(layout), batch
         self.sums, self.margins = np.zeros(3), np.empty(0)
         self.engine.begin(self.state)
