@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def number(cell: Any) -> float:
@@ -70,7 +72,7 @@ def gain(arity: int) -> Callable[..., None]:
     return _named(grow, arity)
 
 
-def _named(function: Any, arity: int) -> Any:
+def _named(function: Callable[..., T], arity: int) -> Callable[..., T]:
     """With its arity in its name: see ``fuse._name_apart``."""
     function.__name__ = function.__qualname__ = f"{function.__name__}{arity}"
     return function
