@@ -16,6 +16,8 @@ from streamomd.rules import all_rules
 oracles.families()
 KINK = 1e-9
 REDRAWS = 40
+FIRST_RULES = ("ng", "nag", "snag", "adagrad", "ogd", "da", "perceptron", "pa1")
+FIRST_LOSSES = ("square", "absolute", "hinge", "logistic")
 # Rows and columns at most, where plain Python takes d^2 or d^3 steps a row, or visits every row.
 SIZES = {"matrix": (60, 12), "root": (30, 6), "online_svm": (40, None)}
 DRAWN: Counter[str] = Counter()
@@ -75,7 +77,8 @@ def close(rule: str, loss: str, batch, stream, trace, params: dict) -> None:
     told = {"classes": stream.classes, "params": params, "compiled": False}
     learner = Learner(rule, loss, stream.X.shape[1], **told)
     margins = learner.learn(batch)
-    allowed = 1e-10 * trace.scale
+    first = rule in FIRST_RULES and loss in FIRST_LOSSES
+    allowed = (1e-12 if first else 1e-10) * trace.scale
     keeps_matrix = all_rules()[rule].keeps in ("matrix", "root")
     if keeps_matrix:  # A^-1 theta cancels: to the digits of its largest row
         allowed = allowed + 1e-13 * trace.scale.max(initial=0.0)

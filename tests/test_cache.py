@@ -102,6 +102,7 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
     "file, old, new",
     [
         ("rules/nag.py", "own.w - move.step * (", "own.w - 2.0 * move.step * ("),
+        ("rules/schedule.py", "return eta / math.sqrt(t)", "return 2.0 * eta / math.sqrt(t)"),
         ("engine/cells.py", "return float(cell) * 1.0", "return float(cell) * 2.0"),
         (
             "losses/logistic.py",
@@ -109,19 +110,20 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
             "return -y / (2.0 + math.exp(z))",
         ),
     ],
-    ids=["rule", "helper", "loss"],
+    ids=["rule", "helper", "engine", "loss"],
 )
 def test_an_edit_is_compiled_anew(package: Path, file: str, old: str, new: str) -> None:
     """An edited rule, helper or loss is never run as it was before."""
-    before = result(run(package, "nag"))
+    rule = "ng" if "schedule" in file else "nag"  # the one that calls it
+    before = result(run(package, rule))
     source = package / "streamomd" / file
     text = source.read_text("utf-8")
     assert text.count(old) == 1
     source.write_text(text.replace(old, new), "utf-8")
-    after = result(run(package, "nag"))
+    after = result(run(package, rule))
 
-    assert after["nag"][0] == 0
-    assert after["nag"][1] != before["nag"][1]
+    assert after[rule][0] == 0
+    assert after[rule][1] != before[rule][1]
 
 
 def test_no_place_for_a_cache_is_no_obstacle(package: Path) -> None:
