@@ -17,10 +17,10 @@ Floats = NDArray[np.float64]
 class SparseBatch:
     """Rows as CSR; in a row the coordinates ascend and are distinct.
 
-    The bias is not among them: the engine adds it as coordinate 0 with value 1, so a model with a
-    bias has every other coordinate at 1 or above.
+    The bias is not among them: the engine adds it as coordinate 0 with value 1, so that index i is
+    coordinate i, or i + 1 in a model with a bias. Decoded indices then serve as they are.
 
-    indptr: int64 (n + 1,), from 0. indices: int32 (nnz,), coordinates.
+    indptr: int64 (n + 1,), from 0. indices: int32 (nnz,), 0 or above.
     values: float32 or float64 (nnz,). y, weight: float64 (n,).
     """
 
@@ -83,15 +83,15 @@ def check(batch: Batch, size: int, *, bias: bool) -> None:
 
     size: coordinates of the model, the bias included.
     """
-    first = int(bias)
-    problem = _problem(batch, size, first)
+    columns = size - int(bias)
+    problem = _problem(batch, columns)
     if not problem and not all(np.isfinite(part).all() for part in (batch.values, batch.weight)):
         problem = "a value or weight that is not finite"
     if problem:
-        raise DataError(f"expected canonical rows of coordinates {first} … {size - 1}: {problem}")
+        raise DataError(f"expected canonical rows of {columns} columns: {problem}")
 
 
-def _problem(batch: Batch, size: int, first: int) -> str:
+def _problem(batch: Batch, columns: int) -> str:
     if batch.values.dtype not in (np.float32, np.float64):
         return f"values are {batch.values.dtype}"
     if batch.y.dtype != np.float64 or batch.weight.dtype != np.float64:
@@ -99,12 +99,12 @@ def _problem(batch: Batch, size: int, first: int) -> str:
     if batch.y.shape != batch.weight.shape or batch.y.ndim != 1:
         return f"y has shape {batch.y.shape}, weight {batch.weight.shape}"
     if isinstance(batch, DenseBatch):
-        wanted = (len(batch), size - first)
+        wanted = (len(batch), columns)
         return "" if batch.values.shape == wanted else f"values have shape {batch.values.shape}"
-    return _sparse_problem(batch, size, first)
+    return _sparse_problem(batch, columns)
 
 
-def _sparse_problem(batch: SparseBatch, size: int, first: int) -> str:
+def _sparse_problem(batch: SparseBatch, columns: int) -> str:
     indptr, indices = batch.indptr, batch.indices
     if indptr.dtype != np.int64 or indices.dtype != np.int32:
         return f"indptr is {indptr.dtype}, indices are {indices.dtype}"
@@ -112,12 +112,12 @@ def _sparse_problem(batch: SparseBatch, size: int, first: int) -> str:
         return "indptr does not ascend from 0 over the rows"
     if indptr[-1] != len(indices) or len(indices) != len(batch.values):
         return f"indptr ends at {indptr[-1]} of {len(indices)} indices, {len(batch.values)} values"
-    if len(indices) and not (indices.min() >= first and indices.max() < size):
-        return f"coordinates go from {indices.min()} to {indices.max()}"
+    if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
+        return f"indices go from {indices.min()} to {indices.max()}"
     descends = np.diff(indices.astype(np.int64)) <= 0
     inner = indptr[1:-1]
     descends[inner[(inner > 0) & (inner < len(indices))] - 1] = False
-    return "coordinates of a row do not ascend" if descends.any() else ""
+    return "indices of a row do not ascend" if descends.any() else ""
 
 
 class KeptRows(NamedTuple):

@@ -52,13 +52,13 @@ def legal(
     return with_lipschitz(rule, loss, given, loss_params or {})
 
 
-def sparse(X: Any, y: Any, weight: Any = None, *, bias: bool = False) -> SparseBatch:
+def sparse(X: Any, y: Any, weight: Any = None) -> SparseBatch:
     """CSR rows of a dense matrix; explicit zeros are left out."""
     rows = scipy.sparse.csr_array(np.asarray(X, dtype=np.float64))
     rows.sort_indices()
     return SparseBatch(
         rows.indptr.astype(np.int64),
-        (rows.indices + int(bias)).astype(np.int32),
+        rows.indices.astype(np.int32),
         rows.data,
         np.asarray(y, dtype=np.float64),
         np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64),

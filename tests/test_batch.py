@@ -13,7 +13,7 @@ from streamomd.errors import DataError
 
 X = np.array([[0.0, 2.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 0.0, 4.0]])
 Y = [1.0, -1.0, 1.0]
-GOOD = sparse(X, Y, bias=True)
+GOOD = sparse(X, Y)
 
 
 def test_legal_batches_pass() -> None:
@@ -25,8 +25,8 @@ def test_legal_batches_pass() -> None:
 @pytest.mark.parametrize(
     "batch, words",
     [
-        (replace(GOOD, indices=GOOD.indices + np.int32(1)), "coordinates go from"),
-        (replace(GOOD, indices=GOOD.indices - np.int32(1)), "coordinates go from"),
+        (replace(GOOD, indices=GOOD.indices + np.int32(1)), "indices go from"),
+        (replace(GOOD, indices=GOOD.indices - np.int32(1)), "indices go from"),
         (replace(GOOD, indices=GOOD.indices[::-1].copy()), "do not ascend"),
         (replace(GOOD, indices=GOOD.indices.astype(np.int64)), "int64"),
         (replace(GOOD, indptr=GOOD.indptr + 1), "indptr"),

@@ -77,7 +77,7 @@ def test_what_is_kept_survives_cuts_and_saving(rule) -> None:
     told = rows(5)
     params = {"k": 4} if rule == "dual_ascent" else {"tolerance": 0.1}
     d, half = told.X.shape[1] + 1, len(told.X) // 2
-    batch = sparse(told.X, told.y, bias=True)
+    batch = sparse(told.X, told.y)
     whole, cut, fresh = (
         Learner(rule, "hinge", d, params=params, bias=True, compiled=False) for _ in range(3)
     )

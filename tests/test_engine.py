@@ -59,11 +59,11 @@ def test_dense_is_sparse(rule) -> None:
     loss = (all_rules()[rule].losses or ("logistic",))[0]
     rows = stream("zeros", 2, 5)
     ends = set()
-    full = sparse(rows.X, rows.y, rows.h, bias=True)
+    full = sparse(rows.X, rows.y, rows.h)
     d = rows.X.shape[1]
     stored = SparseBatch(
         np.arange(0, rows.X.size + 1, d, dtype=np.int64),
-        np.tile(np.arange(1, d + 1, dtype=np.int32), len(rows.X)),
+        np.tile(np.arange(d, dtype=np.int32), len(rows.X)),
         rows.X.reshape(-1).copy(),
         full.y,
         full.weight,

@@ -38,7 +38,7 @@ def dicts(batch, row_offset=0):
     else:
         cuts = zip(batch.indptr[:-1], batch.indptr[1:], strict=True)
         rows = [
-            dict(zip(batch.indices[a:b].tolist(), batch.values[a:b].tolist(), strict=True))
+            dict(zip((batch.indices[a:b] + 1).tolist(), batch.values[a:b].tolist(), strict=True))
             for a, b in cuts
         ]
     return list(zip(rows, batch.y.tolist(), batch.weight.tolist(), strict=True))
@@ -211,15 +211,15 @@ def test_bytes_that_are_not_utf8_are_hashed_as_bytes():
     for one, column in ((plan, broken), (binary_plan, raw)):
         names = Names()
         made = encoded(one, table(y=[0, 1], h=column), names=names)
-        assert made.indices[0] == 1 + coordinate(b"h=\xff\xfe", 0, 30)
-        assert names.at(int(made.indices[0])) == ("h=\\xff\\xfe",)
+        assert made.indices[0] == coordinate(b"h=\xff\xfe", 0, 30)
+        assert names.at(1 + int(made.indices[0])) == ("h=\\xff\\xfe",)
 
 
 def test_seed_moves_every_category():
     """Another hash seed gives other coordinates, the same as mmh3 with that seed."""
     batch = table(y=[0, 1], h=["x", "y"])
     made = encoded(plan_of(batch, hashed=["h"], hash_seed=9, bits=30), batch)
-    assert made.indices.tolist() == [1 + coordinate(b"h=" + v, 9, 30) for v in (b"x", b"y")]
+    assert made.indices.tolist() == [coordinate(b"h=" + v, 9, 30) for v in (b"x", b"y")]
 
 
 def test_nulls_can_be_zero():
@@ -258,16 +258,17 @@ def test_a_null_list_is_empty():
 
 
 def test_values_are_not_copied():
-    """Canonical rows keep the column's own values in memory; without offset the indices too."""
+    """Canonical rows keep the column's own values in memory, and its indices, bias or none."""
     batch = table(
         y=[0, 1],
         i=pa.array([[1, 2], [0]], pa.list_(pa.int32())),
         v=pa.array([[1, 2], [3]], pa.list_(pa.float32())),
     )
     pair = {"indices": "i", "values": "v", "size": 3}
-    made = encoded(plan_of(batch, sparse=pair, model={"bias": False}), batch)
-    for array, name in ((made.indices, "i"), (made.values, "v")):
-        assert array.ctypes.data == batch[name].values.buffers()[1].address
+    for bias in (False, True):
+        made = encoded(plan_of(batch, sparse=pair, model={"bias": bias}), batch)
+        for array, name in ((made.indices, "i"), (made.values, "v")):
+            assert array.ctypes.data == batch[name].values.buffers()[1].address
 
 
 def test_duplicates_equal_rows_summed_before():

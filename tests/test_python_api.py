@@ -141,7 +141,7 @@ def test_learn_goes_on_with_batches(here: Path) -> None:
     indptr = np.concatenate(([0], np.cumsum([len(one) for one in table["i"].to_pylist()])))
     batch = SparseBatch(
         indptr.astype(np.int64),
-        (table["i"].combine_chunks().flatten().to_numpy() + 1).astype(np.int32),
+        table["i"].combine_chunks().flatten().to_numpy().astype(np.int32),
         table["v"].combine_chunks().flatten().to_numpy(),
         np.where(table["y"].to_numpy() > 0, 1.0, -1.0),
         np.ones(40),

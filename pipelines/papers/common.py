@@ -166,25 +166,17 @@ def taken(rows: Rows, places: np.ndarray) -> Rows:
 
 def csr(rows: Rows, *, with_bias: bool = True) -> Any:
     """All rows as one matrix over the model's coordinates, the bias (1 in each row) the first."""
-    size, bias = rows.plan.size, int(rows.plan.bias)
+    columns, bias = rows.plan.size - int(rows.plan.bias), rows.plan.bias and with_bias
     if isinstance(rows.batches[0], DenseBatch):
-        x = dense(rows)
-        matrix = scipy.sparse.csr_array(np.hstack([np.zeros((len(x), bias)), x]))
+        matrix = scipy.sparse.csr_array(dense(rows))
     else:
         parts = [part for part in rows.batches if isinstance(part, SparseBatch)]
-        matrix = scipy.sparse.vstack(
-            [
-                scipy.sparse.csr_array((part.values, part.indices, part.indptr), (len(part), size))
-                for part in parts
-            ],
-            format="csr",
-        )
-    if bias and with_bias:
-        ones = scipy.sparse.csr_array(
-            (np.ones(len(rows)), (np.arange(len(rows)), np.zeros(len(rows), int))),
-            (len(rows), size),
-        )
-        matrix = (matrix + ones).tocsr()
+        shapes = [(len(part), columns) for part in parts]
+        arrays = [(part.values, part.indices, part.indptr) for part in parts]
+        matrix = scipy.sparse.vstack(map(scipy.sparse.csr_array, arrays, shapes), format="csr")
+    if bias:
+        ones = scipy.sparse.csr_array(np.ones((len(rows), 1)))
+        matrix = scipy.sparse.hstack([ones, matrix], format="csr")
     return matrix
 
 

@@ -126,10 +126,11 @@ def entries(batch: Batch, bias: bool) -> Iterator[tuple[Any, Floats]]:
     for n in range(len(batch)):
         if isinstance(batch, SparseBatch):
             low, high = batch.indptr[n], batch.indptr[n + 1]
-            at, x = batch.indices[low:high], np.asarray(batch.values[low:high], dtype=np.float64)
+            at = batch.indices[low:high]
+            x = np.asarray(batch.values[low:high], dtype=np.float64)
         else:
             x = np.asarray(batch.values[n], dtype=np.float64)
-            at = np.arange(first, first + len(x), dtype=np.int32)
+            at = np.arange(len(x), dtype=np.int32)
         there = x != 0.0
         head = np.zeros(first, dtype=np.int32)
-        yield np.concatenate([head, at[there]]), np.concatenate([np.ones(first), x[there]])
+        yield np.concatenate([head, at[there] + first]), np.concatenate([np.ones(first), x[there]])

@@ -79,7 +79,7 @@ def entry(indices: Any, values: Any, n: int, start: int, bias: int, dense: bool)
         return 0, 1.0
     if dense:
         return n - start + bias, number(values[n])
-    return indices[n], number(values[n])
+    return indices[n] + bias, number(values[n])
 
 
 def target(y: float, learner: int, classes: int, learners: int) -> float:
@@ -172,7 +172,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for n in range(start - bias, stop):
                     j, x = entry(indices, values, n, start, bias, dense)
                     if not dense and n + AHEAD < stored:
-                        prefetch(cells, indices[n + AHEAD] * width)
+                        prefetch(cells, (indices[n + AHEAD] + bias) * width)
                     if x == 0.0:
                         continue
                     at = j * width
@@ -204,7 +204,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             for n in range(start - bias, stop):
                 j, x = entry(indices, values, n, start, bias, dense)
                 if not apart and not dense and n + AHEAD < stored:
-                    prefetch(cells, indices[n + AHEAD] * width)
+                    prefetch(cells, (indices[n + AHEAD] + bias) * width)
                 if x == 0.0:
                     continue
                 at = j * width

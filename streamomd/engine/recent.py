@@ -25,7 +25,7 @@ SWEEPS = 1000  # of coordinate ascent over the kept rows, at most
 
 def extended(kept: KeptRows, batch: Batch, bias: int) -> KeptRows:
     """The kept rows, and those of a batch after them."""
-    rows = _stored(batch) if isinstance(batch, SparseBatch) else _sparse(batch, bias)
+    rows = _stored(batch) if isinstance(batch, SparseBatch) else _sparse(batch)
     rows = _with_bias(rows) if bias else rows
     return KeptRows(
         np.concatenate([kept.indptr, kept.indptr[-1] + rows.indptr[1:]]),
@@ -61,12 +61,12 @@ def _stored(batch: SparseBatch) -> SparseBatch:
     )
 
 
-def _sparse(batch: Any, bias: int) -> SparseBatch:
+def _sparse(batch: Any) -> SparseBatch:
     rows, columns = np.nonzero(batch.values)
     indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(batch.values, axis=1))])
     return SparseBatch(
         indptr.astype(np.int64),
-        (columns + bias).astype(np.int32),
+        columns.astype(np.int32),
         batch.values[rows, columns],
         batch.y,
         batch.weight,
@@ -78,7 +78,7 @@ def _with_bias(rows: SparseBatch) -> SparseBatch:
     return replace(
         rows,
         indptr=rows.indptr + np.arange(len(rows.indptr), dtype=np.int64),
-        indices=np.insert(rows.indices, starts, np.int32(0)),
+        indices=np.insert(rows.indices.astype(np.int64) + 1, starts, 0),
         values=np.insert(rows.values, starts, 1.0),
     )
 

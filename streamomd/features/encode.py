@@ -58,12 +58,14 @@ def _encode(plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | No
         return DenseBatch(values, y, weight)
     blocks = []
     if values.shape[1]:
-        blocks.append(_uniform(values, int(plan.bias) + np.arange(values.shape[1], dtype=np.int32)))
+        blocks.append(_uniform(values, np.arange(values.shape[1], dtype=np.int32)))
     if plan.hashed:
         blocks.append(_hashed(plan, batch, dtype, names))
     if plan.sparse:
         lists = (batch.column(plan.sparse.indices), batch.column(plan.sparse.values))
-        blocks.append(sparse(*lists, plan.sparse, plan.sparse_offset, dtype, plan.largest))
+        blocks.append(
+            sparse(*lists, plan.sparse, plan.sparse_offset - int(plan.bias), dtype, plan.largest)
+        )
     return SparseBatch(*_joined(blocks), y, weight)
 
 
@@ -94,7 +96,7 @@ def _dense(plan: Plan, batch: pa.RecordBatch, dtype: Any) -> NDArray[Any]:
 
 def _hashed(plan: Plan, batch: pa.RecordBatch, dtype: Any, names: Names | None) -> Csr:
     columns = [categories(batch.column(name), name, plan, names) for name in plan.hashed]
-    indices = np.sort(matrix(columns, batch.num_rows, np.int32), axis=1)
+    indices = np.sort(matrix(columns, batch.num_rows, np.int32), axis=1) - np.int32(plan.bias)
     rows = _uniform(np.ones(indices.shape, dtype), indices)
     return canonical(*rows) if (indices[:, 1:] == indices[:, :-1]).any() else rows
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 MMAP_THRESHOLD = -3  # glibc's M_MMAP_THRESHOLD
 ARENA_MAX = -8  # glibc's M_ARENA_MAX
 LARGE_BYTES = 256 << 10
-RELEASE_BYTES = 32 << 20
+RELEASE_BYTES = 64 << 20
 
 
 @functools.cache
