@@ -175,6 +175,22 @@ def test_shrinkage_never_overflows() -> None:
                 assert -2.0 <= w <= 0.0
 
 
+@pytest.mark.parametrize("params", [{}, {"l1": 0.02}, {"l2": 0.1}, {"l1": 0.02, "l2": 0.1}])
+def test_the_simplest_form_of_adagrad_is_adagrad(params: dict[str, Any]) -> None:
+    """Rounds made up for at each touch, or twice at those that learn: one rounding apart."""
+    rule = find_rule("adagrad")
+    assert rule.simplest is not None
+    free = rule.simplest(rule.parse_params(params))
+    assert free.kept_in is None
+    assert rule.simplest(rule.parse_params({"ball": "l1"})) is rule
+    X, y, _ = rows(np.random.default_rng(3), True)
+    margins = [
+        Learner(form, "hinge", X.shape[1], params=params, compiled=False).learn(sparse(X, y))
+        for form in (free, rule)
+    ]
+    np.testing.assert_allclose(*margins, rtol=1e-12, atol=1e-15)
+
+
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_projections_are_the_closed_form(norm: str) -> None:
     """The engine's multiplier lands where sorting (L1) or root finding (L2) does."""

@@ -133,6 +133,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     observes, aligns = rule.observe is not None, rule.align is not None
     parts, prepares = rule.part is not None, rule.prepare is not None
     apart = prepares or (masses > 0 and aligns)  # observing is a pass of its own
+    always = aligns and not observes  # with the clock alone
+    assert not (always and apart), rule.name
     coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
     at_implicit = fields(Hyper).index("implicit") if implicit else 0
     bounded = rule.kept_in is not None
@@ -221,7 +223,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                     own = Own(*load_own(cells, at + n_shared + k, L))
                     whole = Totals(*load_totals(totals, k * n_totals, 1))
-                    if aligns and moved:
+                    if always or (aligns and moved):
                         own = align(own, old, shared, whole, clock, h)
                         store_own(cells, at + n_shared + k, L, own)
                     if parts:

@@ -63,7 +63,7 @@ from streamomd.rules.contract import (
     YesNo,
 )
 from streamomd.rules.lazy import shrunk
-from streamomd.rules.prox import into_box, phi, prox
+from streamomd.rules.prox import into_box, lead, phi
 from streamomd.rules.weighted import NONE, Ball, beyond, drawn, limit, size
 
 
@@ -100,10 +100,10 @@ def begin(d: float, h: Hyper) -> Totals:
 
 
 def weight(own: Any, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    if (h.l1 == 0.0 and h.l2 == 0.0) or own.w == 0.0:
+    missed = clock - 1.0 - own.seen
+    if missed <= 0.0 or own.w == 0.0 or (h.l1 == 0.0 and h.l2 == 0.0):
         return float(own.w)
-    rate = h.eta / (h.delta + math.sqrt(own.G))
-    return shrunk(own.w, clock - 1.0 - own.seen, rate, h.l1, h.l2)
+    return shrunk(own.w, missed, h.eta / (h.delta + math.sqrt(own.G)), h.l1, h.l2)
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
@@ -118,7 +118,7 @@ def stretch(move: Move, factor: float) -> Move:
 def stepped(own: Any, H: float, x: float, move: Move, clock: float, h: Hyper) -> float:
     """w after a gradient step and one round of phi."""
     w = weight(own, None, None, clock, h)
-    return prox(w - move.step * x / H, H, h.eta, h.l1, h.l2, h.box)
+    return lead(H * w - move.step * x, H, h.eta, h.l1, h.l2, h.box)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -262,12 +262,17 @@ RULE = replace(
 )  # fmt: skip
 
 
+def catch_up(own: Own, old: object, new: object, totals: object, clock: float, h: Hyper) -> Own:
+    """The rounds missed, once a touch: else the prediction and the update would each do them."""
+    return Own(weight(own, None, None, clock, h), own.G, clock - 1.0)
+
+
 class Lean(NamedTuple):
     w: Mean = 0.0
     G: Sum = 0.0
 
 
-def lean_begin(d: float, h: Hyper) -> Nothing:
+def free_begin(d: float, h: Hyper) -> Nothing:
     weighted.legal(h)
     return Nothing()
 
@@ -285,16 +290,19 @@ def lean_update(own: Lean, shared: object, x: float, move: Move, clock: float, h
     return Lean(own.w - move.step * x / H, G)
 
 
+FREE = replace(
+    RULE, totals=Nothing, begin=free_begin, align=catch_up, mass=None, kept_in=None,
+)  # fmt: skip
 LEAN = replace(
-    RULE, own=Lean, totals=Nothing, begin=lean_begin, weight=lean_weight, update=lean_update,
-    mass=None, rejoin=None, kept_in=None,
+    FREE, own=Lean, weight=lean_weight, update=lean_update, align=None, rejoin=None,
 )  # fmt: skip
 
 
 def simplest(params: Mapping[str, Any]) -> Rule:
-    """Without phi no round is missed and no sum is kept: a quarter of the time."""
-    plain = params["ball"] == "none" and not (params["l1"] or params["l2"] or params["box"])
-    return LEAN if plain else RULE
+    """Without a ball no sum is kept; without phi no round is missed: a quarter of the time."""
+    if params["ball"] != "none":
+        return RULE
+    return FREE if params["l1"] or params["l2"] or params["box"] else LEAN
 
 
 RULE = replace(RULE, simplest=simplest)

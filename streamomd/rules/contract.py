@@ -10,7 +10,8 @@ and, where a rule needs them (absent, they cost nothing)::
 
     begin(d, h) -> totals                           at the start, of d coordinates
     observe(shared, x, clock, h) -> shared, q       before the prediction; q is summed over the row
-    align(own, old, new, totals, clock, h) -> own   own slots carried to new shared ones
+    align(own, old, new, totals, clock, h) -> own   own slots carried to new shared ones; at each
+                                                    touch of a rule that has no observe, nor sums
     rejoin(own, w, shared, totals, clock, h) -> own  merged slots made from the mean weight w
     prepare(q, totals, clock, h) -> totals          once a row, observed and not yet weighed
     part(own, shared, x, totals, clock, h) -> p     summed instead of w * x, where that is not it

@@ -56,12 +56,21 @@ def root(v: float, p: float) -> float:
     return math.exp(math.log(v) / p) if v > 0.0 else 0.0
 
 
+def sixty_fourth(v: float) -> float:
+    """v^64, the bits of ``power``; without its loop a third of the time."""
+    for _ in range(6):
+        v *= v
+    return v
+
+
 def share(x: float, p: float) -> tuple[float, float, float]:
     """What an entry adds to the sums that ``norm`` takes: small, middling and large entries apart,
     so that abs(x)^p is finite and not 0 from 1e-12 to 1e12."""
     size = abs(x)
     if p == 2.0:
         return 0.0, x * x, 0.0
+    if p == HIGHEST and 1.0 / EDGE <= size <= EDGE:
+        return 0.0, sixty_fourth(size), 0.0
     if size > EDGE:
         return 0.0, 0.0, power(size / (EDGE * EDGE), p)
     if size < 1.0 / EDGE:
@@ -106,12 +115,13 @@ def image(link: float, theta: float, ref: float, base: float, p: float) -> tuple
         return math.copysign(lifted, theta), lifted * size
     if link == EG:
         size = abs(theta)
-        if size <= 1.0:  # the difference of two exponentials near 1 would lose digits
+        if size <= 0.05:  # the difference of two exponentials near 1 would lose digits
             more = math.expm1(size)
             up = 1.0 + more
             difference, both = base * (more + more / up), base * (up + 1.0 / up)
         else:
-            up, down = math.exp(min(size - ref, LARGE)), math.exp(-size - ref)
+            up = math.exp(min(size - ref, LARGE))
+            down = base * (base / up) if up > 0.0 else 0.0  # e^(-size - ref), without overflow
             difference, both = up - down, up + down
         return math.copysign(difference, theta), both
     if link == WINNOW:
