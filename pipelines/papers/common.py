@@ -173,7 +173,9 @@ def csr(rows: Rows, *, with_bias: bool = True) -> Any:
         parts = [part for part in rows.batches if isinstance(part, SparseBatch)]
         shapes = [(len(part), columns) for part in parts]
         arrays = [(part.values, part.indices, part.indptr) for part in parts]
-        matrix = scipy.sparse.vstack(map(scipy.sparse.csr_array, arrays, shapes), format="csr")
+        matrix = scipy.sparse.vstack(
+            list(map(scipy.sparse.csr_array, arrays, shapes)), format="csr"
+        )
     if bias:
         ones = scipy.sparse.csr_array(np.ones((len(rows), 1)))
         matrix = scipy.sparse.hstack([ones, matrix], format="csr")
