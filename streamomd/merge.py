@@ -3,7 +3,9 @@
 Each slot and total says by its annotation how it merges. "sum": what it has grown by since the
 start adds up; "max", "min"; "mean": by the examples each state has learned from, or by what its
 slot G has grown by, coordinate by coordinate; "coords": summed anew by the engine. Shared slots and
-totals go first; every state's own slots are then aligned to the common shared ones, and merged. Of
+totals go first; every state's own slots are then aligned to the common shared ones, and merged.
+theta adds up where what divides it does (G, S, A, or the clock of dual averaging), so that no
+example counts twice; under a fixed regularizer, where adding would overshoot, it is a mean. Of
 rules with a matrix, A = A_0 + what each has added, and the means are taken in the dual: theta = A w
 adds up, which for least squares is the very solution of all rows. Of those with a root, the sum of
 z z' adds up; directions in which it is below rounding are left out.

@@ -55,7 +55,7 @@ class Hyper(NamedTuple):
 
 
 class Own(NamedTuple):
-    theta: Sum = 0.0
+    theta: Mean = 0.0
     a: Mean = 0.0  # e^(theta - ref) - e^(-theta - ref)
     b: Mean = 2.0  # their sum
 

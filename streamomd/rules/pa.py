@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.contract import Mean, Row, Rule
 
 
 class Own(NamedTuple):
-    theta: Sum = 0.0
+    theta: Mean = 0.0
 
 
 class Move(NamedTuple):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Positive, Row, Rule, Sum
+from streamomd.rules.contract import Mean, Positive, Row, Rule
 
 
 class Hyper(NamedTuple):
@@ -26,7 +26,7 @@ class Hyper(NamedTuple):
 
 
 class Own(NamedTuple):
-    theta: Sum = 0.0
+    theta: Mean = 0.0
 
 
 class Move(NamedTuple):

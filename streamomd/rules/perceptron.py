@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Max, Positive, Row, Rule, Run, Sum
+from streamomd.rules.contract import Claim, Max, Mean, Positive, Row, Rule, Run, Sum
 from streamomd.rules.links import few_mistakes
 
 
@@ -31,7 +31,7 @@ class Hyper(NamedTuple):
 
 
 class Own(NamedTuple):
-    theta: Sum = 0.0
+    theta: Mean = 0.0
 
 
 class Totals(NamedTuple):

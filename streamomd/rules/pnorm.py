@@ -48,7 +48,7 @@ class Hyper(NamedTuple):
 
 
 class Own(NamedTuple):
-    theta: Sum = 0.0
+    theta: Mean = 0.0
     a: Mean = 0.0  # of theta and ref: see links
 
 

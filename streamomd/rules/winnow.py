@@ -51,7 +51,7 @@ class Hyper(NamedTuple):
 
 
 class Own(NamedTuple):
-    theta: Sum = 0.0
+    theta: Mean = 0.0
     e: Mean = 1.0  # e^(theta - ref)
 
 
