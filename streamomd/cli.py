@@ -31,7 +31,7 @@ JOB_FLAGS = (
     ("--dtype", "float64 or float32 slots.  [float64]"),
     ("--checkpoint", "URL to keep the run in, or none.  [runs/NAME-DATE-TIME]"),
     ("--start", "Checkpoint URL whose state goes on with these rows."),
-    ("--scheduler", "Address of a Dask scheduler."),
+    ("--scheduler", "Address of a Dask scheduler, whose workers may decode."),
 )
 JOB_NUMBERS = (
     ("--eta", float, "Step size.  [the rule's]"),
@@ -136,12 +136,13 @@ def train(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
 @url
 @click.option("--epochs", type=int, help="Read the rows more often than was planned.")
 @click.option("--accept-new-shards", is_flag=True, help="Shards were added after the last one.")
+@click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, another or the same.")
 @data_options
 @checkpoint_options
 @set_option
 @log_option
 @guarded
-def resume(url: str, epochs: int | None, **given: Any) -> tuple[Any, str]:
+def resume(url: str, epochs: int | None, scheduler: str | None, **given: Any) -> tuple[Any, str]:
     """Go on with a run from its last commit; a finished one prints its result again.
 
     \b
@@ -152,6 +153,7 @@ def resume(url: str, epochs: int | None, **given: Any) -> tuple[Any, str]:
 
     given = _read_options(given)
     given["sets"] |= {"train.epochs": epochs} if epochs else {}
+    given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
     model = streamomd.resume(url, **given)
     result = model.result()
     return result, show.trained(result, model.spec.data.shards)

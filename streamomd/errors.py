@@ -6,11 +6,24 @@ command line returns for it (see README, "Exit codes").
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class StreamomdError(Exception):
     """Base of all errors raised on purpose."""
 
     exit_code = 1
+
+    def __reduce__(self) -> Any:
+        """Whole on the other side of a process: message, attributes, whatever __init__ asks for."""
+        return _rebuilt, (type(self), str(self), self.__dict__)
+
+
+def _rebuilt(kind: type[StreamomdError], message: str, state: dict[str, Any]) -> StreamomdError:
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(StreamomdError, ValueError):
@@ -61,6 +74,10 @@ class OutputExistsError(StreamomdError, FileExistsError):
 
 class StorageError(StreamomdError, OSError):
     """Storage that cannot be reached or does not do what is needed."""
+
+
+class ClusterError(StreamomdError, ConnectionError):
+    """A cluster that cannot be reached, has no workers, or loses them again and again."""
 
 
 class CorruptionError(StreamomdError, ValueError):

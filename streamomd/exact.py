@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from streamomd.checkpoint import (
     open_store,
     read_document,
 )
-from streamomd.errors import DataError, ResumeRefusedError, StoppedError, UsageError
+from streamomd.errors import DataError, ResumeRefusedError, StoppedError
 from streamomd.features import check_schema, describe, make_plan
 from streamomd.job import build, change
 from streamomd.keep import Keeper
@@ -29,13 +30,13 @@ from streamomd.shards.order import permutation
 from streamomd.shards.read import Piece
 from streamomd.spec import Spec
 from streamomd.stop import StopRequest, stop_on_signals
-from streamomd.stream import Rows, no_rows, rows_of
+from streamomd.stream import Rows, Source, no_rows, rows_of
 
 
 def train(
     job: str | Mapping[str, Any] | Spec | None = None,
     *,
-    client: object = None,
+    client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     restart: bool = False,
     log: str | None = None,
@@ -48,12 +49,13 @@ def train(
     job: path of a TOML file, nested tables, a Spec, or none. flags: those of the command by name
     (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, ``epochs``, …).
     restart: begin anew in a checkpoint that holds a run already. log: file for JSON lines.
+    client: a distributed.Client (else one is made for ``cluster.scheduler``, if that is given); its
+    workers may decode: see the job's [cluster]. The bits are those of this process alone.
 
     Raises the errors of ``streamomd.errors``: UsageError (job), DataError (shards),
-    OutputExistsError (the checkpoint holds a run), ConcurrentWriterError, StoppedError (signal).
+    OutputExistsError (the checkpoint holds a run), ConcurrentWriterError, StoppedError (signal),
+    ClusterError (nobody answers, or the scheduler is lost: resume goes on without it).
     """
-    if client is not None:
-        raise UsageError("this version trains in one process: leave client out")
     spec = build(job, {**flags, "storage_options": storage_options}, sets)
     check_log(log)
     with stop_on_signals() as stop, hushed(quiet):
@@ -63,13 +65,15 @@ def train(
         model = _new(spec, shards)
         for line in describe(model.plan):
             note(line)
-        keeper = _begin(model, shards, restart=restart)
-        return _run(model, shards, keeper, stop, log=log, quiet=quiet)
+        with _connected(spec, client) as connection:
+            keeper = _begin(model, shards, restart=restart)
+            return _run(model, shards, keeper, stop, connection, log=log, quiet=quiet)
 
 
 def resume(
     url: str,
     *,
+    client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
     sets: Mapping[str, Any] | None = None,
@@ -79,7 +83,8 @@ def resume(
 ) -> Model:
     """Go on with the run that is kept at ``url``; a finished one gives its result again.
 
-    sets: what may change, by dotted key: train.epochs (upward), train.prefetch, checkpoint.*.
+    sets: what may change, by dotted key: train.epochs (upward), train.prefetch, checkpoint.*,
+    cluster.*. client: as in ``train``; another cluster than before, or none, gives the same bits.
 
     Raises NoCommitError, ResumeRefusedError (data or job changed), and what ``train`` raises.
     """
@@ -95,10 +100,13 @@ def resume(
             return model
         data = model.spec.data
         shards = find(data.shards, order=data.order, storage_options=data.storage_options)
-        keeper = _take_over(model, loaded, shards, accept_new=accept_new_shards)
-        rows = model.metrics.total_rows
-        note(f"going on from commit {loaded.commit.sequence} of {model.url}, after row {rows:,}")
-        return _run(model, shards, keeper, stop, log=log, quiet=quiet)
+        with _connected(model.spec, client) as connection:
+            keeper = _take_over(model, loaded, shards, accept_new=accept_new_shards)
+            rows = model.metrics.total_rows
+            note(
+                f"going on from commit {loaded.commit.sequence} of {model.url}, after row {rows:,}"
+            )
+            return _run(model, shards, keeper, stop, connection, log=log, quiet=quiet)
 
 
 def load(
@@ -123,26 +131,42 @@ class Run:
     keeper: Keeper | None
     watchers: list[Watcher]
     stop: StopRequest
+    connection: Any = None
 
     def go(self) -> None:
         """Learn every row that is left. Raises StoppedError after a signal, its commit made."""
         model = self.model
+        rows = self._source()
         while model.cursor.epoch < model.spec.train.epochs:
             at = model.cursor
             if at.epoch >= 0:
                 model.metrics.begin(at.epoch)
             order = places(model.spec, len(self.shards), at.epoch)
-            pieces = rows_of(
-                model.plan,
-                self.shards,
-                order,
-                start=(at.place, at.row),
-                names=model.names,
-                ahead_bytes=model.spec.train.prefetch << 20,
-            )
-            for piece in pieces:
+            for piece in rows(order, (at.place, at.row)):
                 self._learn(piece)
             model.cursor = Cursor(at.epoch + 1)
+
+    def _source(self) -> Source:
+        """Where rows come from: this process, or a cluster. They are the same rows."""
+        if self.connection is None:
+            return self._here
+        from streamomd.distribute.source import source
+
+        return source(self.model, self.shards, self._here, self.connection, self._while_waiting)
+
+    def _here(self, order: Sequence[int], start: tuple[int, int]) -> Iterator[Piece[Rows]]:
+        return rows_of(
+            self.model.plan,
+            self.shards,
+            order,
+            start=start,
+            names=self.model.names,
+            ahead_bytes=self.model.spec.train.prefetch << 20,
+        )
+
+    def _while_waiting(self) -> None:
+        if self.stop.signal:
+            self._leave()
 
     def _learn(self, piece: Piece[Rows]) -> None:
         """Learn a piece, cut where a watcher wants to be told: cuts change no bit."""
@@ -186,6 +210,7 @@ def _run(
     shards: ShardSet,
     keeper: Keeper | None,
     stop: StopRequest,
+    connection: Any,
     *,
     log: str | None,
     quiet: bool,
@@ -197,7 +222,7 @@ def _run(
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [keeper] if keeper else []
     with watching(watchers, model.metrics):
-        Run(model, shards, keeper, watchers, stop).go()
+        Run(model, shards, keeper, watchers, stop, connection).go()
     if not model.metrics.total_rows:
         raise DataError("no rows were read")
     model.finished = True
@@ -223,6 +248,20 @@ def _new(spec: Spec, shards: ShardSet) -> Model:
         options = spec.checkpoint.storage_options
         model.start_from(Model.load(spec.model.start, storage_options=options)[0])
     return model
+
+
+@contextmanager
+def _connected(spec: Spec, client: Any) -> Iterator[Any]:
+    """The cluster that may decode, or None. Asked for before anything is kept."""
+    cluster = spec.cluster
+    if cluster.decode == "local" or (client is None and not cluster.scheduler):
+        yield None
+        return
+    # Dask is slow to import, and needed only here.
+    from streamomd.distribute.cluster import connected
+
+    with connected(client, cluster.scheduler) as connection:
+        yield connection
 
 
 def _begin(model: Model, shards: ShardSet, *, restart: bool) -> Keeper | None:

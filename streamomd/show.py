@@ -205,7 +205,7 @@ def modes() -> list[dict[str, Any]]:
     return [
         {
             "name": "exact",
-            "what": "one learner, every row in order; other threads decode ahead",
+            "what": "one learner, every row in order; threads or a cluster decode ahead",
             "bits": "the same however batches, shards and interruptions fall",
         }
     ]

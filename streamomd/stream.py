@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from streamomd.batch import Batch
@@ -29,6 +29,10 @@ class Rows(NamedTuple):
     def nbytes(self) -> int:
         """Bytes held, for the bound on what is read ahead."""
         return self.batch.nbytes + (self.kept.nbytes if self.kept is not None else 0)
+
+
+Source = Callable[[Sequence[int], tuple[int, int]], Iterator[Piece[Rows]]]
+"""``source(places, start)``: pieces of the shards at ``places``, in order, from ``start`` on."""
 
 
 def rows_of(

@@ -38,7 +38,6 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
     "set of a table": (["--set", "train=3"], ["no parameter 'train'", "it has: eta"]),
     "order": (["--set", "data.order=random"], ["data.order", "sorted"]),
     "mode not built": (["--mode", "averaged"], ["averaged", "exact"]),
-    "scheduler": (["--scheduler", "tcp://127.0.0.1:1"], ["one process"]),
     "text not built": (["--set", 'data.text=["h"]'], ["data.text", "not available"]),
     "unknown start": (["--start", "nowhere"], ["nowhere"]),
     "no options file": (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -15,7 +16,7 @@ from streamomd.shards.format import Wanted
 from streamomd.shards.memory import Release, steady
 from streamomd.shards.opened import Opened, explain
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.shards.store import REMOTE_BLOCK, is_local
+from streamomd.shards.store import REMOTE_BLOCK, connect, is_local
 from streamomd.urls import shown
 
 T = TypeVar("T")
@@ -38,14 +39,22 @@ class Piece(Generic[T]):
 
 
 @dataclass(frozen=True)
+class Group:
+    """A row group: its number, its first row in the shard, and how many rows it has."""
+
+    shard: Shard
+    number: int
+    row: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class Job:
-    """A row group to be read: its first row in the shard, and how many rows to pass over."""
+    """A row group to be read, from row ``begin`` of the shard on."""
 
     position: int
-    shard: Shard
-    group: int
-    row: int
-    skip: int
+    group: Group
+    begin: int
 
 
 def read_units(
@@ -73,7 +82,7 @@ def read_units(
     `StorageError`, and whatever ``convert`` raises.
     """
     steady()
-    jobs = _jobs(shard_set, tuple(places), _legal_start(shard_set, places, start))
+    jobs = (Job(at, group, begin) for group, at, begin in groups_of(shard_set, places, start))
     block = LOCAL_BLOCK if is_local(shard_set.fs) else REMOTE_BLOCK
     wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
 
@@ -102,15 +111,77 @@ def _legal_start(
     return start
 
 
-def _jobs(shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]) -> Iterator[Job]:
+def groups_of(
+    shard_set: ShardSet, places: Sequence[int], start: tuple[int, int] = (0, 0)
+) -> Iterator[tuple[Group, int, int]]:
+    """Every group with rows from ``start`` on, its shard's place in the order, and its first row
+    to be read. Raises UsageError if there is no such start."""
+    return _groups(shard_set, tuple(places), _legal_start(shard_set, places, start))
+
+
+def _groups(
+    shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]
+) -> Iterator[tuple[Group, int, int]]:
     for position in range(start[0], len(places)):
         shard = shard_set.shards[places[position]]
         begin = start[1] if position == start[0] else 0
         row = 0
-        for group, rows in enumerate(shard.groups):
+        for number, rows in enumerate(shard.groups):
             if rows and row + rows > begin:
-                yield Job(position, shard, group, row, max(0, begin - row))
+                yield Group(shard, number, row, rows), position, max(begin, row)
             row += rows
+
+
+def read_rows(
+    group: Group,
+    begin: int,
+    end: int,
+    *,
+    options: Mapping[str, Any],
+    columns: Sequence[str],
+    convert: Convert[T],
+    dictionary: Sequence[str] = (),
+    unit_bytes: int = 16 << 20,
+) -> Iterator[tuple[int, T]]:
+    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group: (first row, converted).
+
+    For another process than the one that found the shard. Raises what ``read_units`` does.
+    """
+    steady()
+    fs = connect(group.shard.url, options)
+    block = LOCAL_BLOCK if is_local(fs) else REMOTE_BLOCK
+    wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
+    opened = Opened(fs, group.shard, wanted)
+    try:
+        for batch, row in _within(opened.read(group.number), group.row, begin, end):
+            yield row, _converted(convert, batch, group.shard, row)
+    finally:
+        opened.close()
+
+
+def _within(
+    batches: Iterator[pa.RecordBatch], row: int, begin: int, end: float
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Batches, the first beginning at ``row``, cut to rows ``begin`` … ``end`` − 1."""
+    for batch in batches:
+        after = row + batch.num_rows
+        low, high = max(row, begin), min(after, end)
+        if high > low:
+            yield (
+                (batch if high - low == batch.num_rows else batch.slice(low - row, high - low)),
+                low,
+            )
+        row = after
+        if row >= end:
+            return
+        del batch
+
+
+def _converted(convert: Convert[T], batch: pa.RecordBatch, shard: Shard, row: int) -> T:
+    try:
+        return convert(batch, shard, row)
+    except pa.ArrowException as error:
+        raise explain(error, shard, row, row + batch.num_rows) from error
 
 
 class _Reader(Generic[T]):
@@ -125,28 +196,20 @@ class _Reader(Generic[T]):
         self._release = Release()
 
     def run(self, job: Job) -> Iterator[tuple[Piece[T], int]]:
-        row = job.row
-        begin = job.row + job.skip
-        for batch in self._open(job).read(job.group):
-            end = row + batch.num_rows
-            if end > begin:
-                skip = max(0, begin - row)
-                yield self._piece(job, batch.slice(skip) if skip else batch, row + skip)
-            row = end
+        batches = self._open(job).read(job.group.number)
+        for batch, row in _within(batches, job.group.row, job.begin, math.inf):
+            yield self._piece(job, batch, row)
             del batch
 
     def _open(self, job: Job) -> Opened:
         if self._opened is None or self._position != job.position:
             self.close()
-            self._opened = Opened(self._fs, job.shard, self._wanted)
+            self._opened = Opened(self._fs, job.group.shard, self._wanted)
             self._position = job.position
         return self._opened
 
     def _piece(self, job: Job, batch: pa.RecordBatch, row: int) -> tuple[Piece[T], int]:
-        try:
-            value = self._convert(batch, job.shard, row)
-        except pa.ArrowException as error:
-            raise explain(error, job.shard, row, row + batch.num_rows) from error
+        value = _converted(self._convert, batch, job.group.shard, row)
         # A value may share the batch's memory: the larger of the two is what it holds.
         size = max(batch.nbytes, int(getattr(value, "nbytes", 0)))
         self._release.passed(size)

@@ -1,0 +1,1 @@
+"""Training with a Dask cluster. Nothing here is imported until a cluster is asked for."""

@@ -1,0 +1,203 @@
+"""Exact mode's rows, decoded and hashed by a cluster's workers, in order.
+
+A task is a row group, or a part of a large one, as plain arrays; so many are asked for ahead as
+fit in a window of bytes. The oldest is taken first, whatever else is done: so the rows come in the
+order of one process, and the learner's bits are those of one process. A task is pure: a worker that
+dies, or is taken away, costs the time of its tasks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, Future, KilledWorker
+
+from streamomd.batch import Batch, DenseBatch, SparseBatch
+from streamomd.distribute.cluster import settled
+from streamomd.errors import ClusterError
+from streamomd.features import Names, Plan, encode
+from streamomd.shards.read import Group, Piece, groups_of, read_rows
+from streamomd.shards.shard import ShardSet
+from streamomd.stream import Rows
+from streamomd.urls import shown
+
+TASK_BYTES = 64 << 20
+UNIT_BYTES = 16 << 20
+WIDTH = 1024.0  # bytes a row, until rows have been seen
+TRIES = 3  # of a task whose workers die: Dask itself gives up after three deaths each time
+
+Arrays = tuple[Any, ...]
+Decoded = tuple[list[tuple[int, Arrays]], dict[str, list[str]]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What every task is told: how columns become coordinates, and how to reach the store."""
+
+    plan: Plan
+    options: Mapping[str, Any]
+
+
+def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
+    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; and names seen in them.
+
+    Runs on a worker. Pieces are (first row, arrays).
+    """
+    names, plan = Names(), reading.plan
+
+    def convert(table: Any, shard: Any, row: int) -> Batch:
+        return encode(plan, table, shard=shard.url, row=row, names=names)
+
+    pieces = read_rows(
+        group,
+        begin,
+        end,
+        options=reading.options,
+        columns=plan.columns,
+        dictionary=plan.dictionary,
+        unit_bytes=UNIT_BYTES,
+        convert=convert,
+    )
+    return [(row, arrays_of(batch)) for row, batch in pieces], names.to_json()
+
+
+def arrays_of(batch: Batch) -> Arrays:
+    """A batch as what travels best."""
+    if isinstance(batch, SparseBatch):
+        return batch.indptr, batch.indices, batch.values, batch.y, batch.weight
+    return batch.values, batch.y, batch.weight
+
+
+def batch_of(arrays: Arrays) -> Batch:
+    """The batch again."""
+    return SparseBatch(*arrays) if len(arrays) == 5 else DenseBatch(*arrays)
+
+
+@dataclass
+class _Sent:
+    """A task under way."""
+
+    position: int
+    group: Group
+    begin: int
+    end: int
+    future: Future[Any]
+    tries: int = 1
+
+    @property
+    def where(self) -> str:
+        return f"shard {shown(self.group.shard.url)}, rows {self.begin} to {self.end - 1}"
+
+
+class Decoders:
+    """Workers that decode ahead of one learner."""
+
+    def __init__(
+        self,
+        client: Client,
+        reading: Reading,
+        shards: ShardSet,
+        *,
+        window_bytes: int,
+        names: Names | None = None,
+        waiting: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._reading = reading
+        self._shards = shards
+        self._window = window_bytes
+        self._names = names
+        self._waiting = waiting
+        self._width = WIDTH
+        self._run = uuid.uuid4().hex[:8]
+        self._count = itertools.count()
+
+    def rows(self, places: Sequence[int], start: tuple[int, int] = (0, 0)) -> Iterator[Piece[Rows]]:
+        """Pieces of the shards at ``places``, from place and row ``start`` on, in order.
+
+        Raises what a worker raised, in its place in the order; ClusterError when tasks keep losing
+        their workers, or the scheduler is lost.
+        """
+        spans = self._spans(places, start)
+        pending: deque[_Sent] = deque()
+        try:
+            while True:
+                while self._has_room(pending) and (sent := next(spans, None)) is not None:
+                    pending.append(sent)
+                if not pending:
+                    return
+                found = self._taken(pending[0])
+                sent = pending.popleft()
+                yield from self._pieces(sent, found)
+        finally:
+            self._client.cancel([sent.future for sent in pending])
+
+    def _has_room(self, pending: deque[_Sent]) -> bool:
+        rows = sum(sent.end - sent.begin for sent in pending)
+        return not pending or rows * self._width < self._window
+
+    def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_Sent]:
+        """Tasks in order, sent one by one; a large group is cut by what rows have weighed so far.
+
+        Who reads the second half of a group decodes the first too: halves cost 1.5 groups.
+        """
+        for group, position, first in groups_of(self._shards, places, start):
+            begin, last = first, group.row + group.rows
+            while begin < last:
+                most = max(1, int(min(TASK_BYTES, self._window) / self._width))
+                end = last if last - begin <= 2 * most else begin + most
+                yield _Sent(position, group, begin, end, self._send(group, begin, end))
+                begin = end
+
+    def _send(self, group: Group, begin: int, end: int) -> Future[Any]:
+        number = next(self._count)
+        return self._client.submit(
+            decode,
+            self._reading,
+            group,
+            begin,
+            end,
+            key=f"omd-decode-{self._run}-{number}",
+            pure=False,
+            priority=-number,
+        )
+
+    def _taken(self, sent: _Sent) -> Decoded:
+        """A task's result, asked for again when its workers die."""
+        while True:
+            settled(self._client, sent.future, self._waiting)
+            try:
+                # From the worker itself where it can be reached; else through the scheduler.
+                found: list[Decoded] = self._client.gather([sent.future], direct=True)
+                return found[0]
+            except KilledWorker:
+                if sent.tries >= TRIES:
+                    raise ClusterError(
+                        f"{sent.where}: every worker that decodes them dies; are they larger than "
+                        "a worker's memory? Look at the workers' logs"
+                    ) from None
+            except Exception:
+                # An error of the task itself is the run's; a result that was lost is made anew.
+                settled(self._client, sent.future, self._waiting)
+                if sent.future.status == "error" or sent.tries >= TRIES:
+                    raise
+            sent.tries += 1
+            sent.future = self._send(sent.group, sent.begin, sent.end)
+
+    def _pieces(self, sent: _Sent, found: Decoded) -> Iterator[Piece[Rows]]:
+        pieces, names = found
+        if self._names is not None:
+            for coordinate, known in names.items():
+                for name in known:
+                    self._names.add(int(coordinate), name)
+        nbytes = 0
+        for row, arrays in pieces:
+            rows = Rows(batch_of(arrays), None)
+            nbytes += rows.nbytes
+            yield Piece(sent.position, row, len(rows.batch), rows)
+        self._width = max(1.0, nbytes / max(1, sent.end - sent.begin))

@@ -1,0 +1,35 @@
+"""Where exact mode's rows come from when there is a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from distributed import Client
+
+from streamomd.distribute.choose import Faster
+from streamomd.distribute.cluster import told
+from streamomd.distribute.decode import Decoders, Reading
+from streamomd.model import Model
+from streamomd.report import note
+from streamomd.shards.shard import ShardSet
+from streamomd.stream import Source
+
+
+def source(
+    model: Model, shards: ShardSet, here: Source, client: Client, waiting: Callable[[], None]
+) -> Source:
+    """Rows from the workers (cluster.decode = "remote"), or from whoever is faster ("auto").
+
+    here: rows decoded by this process. waiting: called twice a second while rows are awaited.
+    """
+    cluster = model.spec.cluster
+    note(told(client))
+    decoders = Decoders(
+        client,
+        Reading(model.plan, model.spec.data.storage_options),
+        shards,
+        window_bytes=cluster.window << 20,
+        names=model.names,
+        waiting=waiting,
+    )
+    return decoders.rows if cluster.decode == "remote" else Faster(here, decoders.rows).rows
