@@ -6,6 +6,7 @@ command line returns for it (see README, "Exit codes").
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 
@@ -13,17 +14,6 @@ class StreamomdError(Exception):
     """Base of all errors raised on purpose."""
 
     exit_code = 1
-
-    def __reduce__(self) -> Any:
-        """Whole on the other side of a process: message, attributes, whatever __init__ asks for."""
-        return _rebuilt, (type(self), str(self), self.__dict__)
-
-
-def _rebuilt(kind: type[StreamomdError], message: str, state: dict[str, Any]) -> StreamomdError:
-    error = kind.__new__(kind, message)
-    error.args = (message,)
-    error.__dict__.update(state)
-    return error
 
 
 class UsageError(StreamomdError, ValueError):
@@ -64,6 +54,10 @@ class BadRowError(DataError):
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+    def __reduce__(self) -> Any:
+        """For other processes: pickle alone would call __init__ without the reason."""
+        return functools.partial(BadRowError, reason=self.reason), (str(self),)
 
 
 class OutputExistsError(StreamomdError, FileExistsError):
@@ -110,3 +104,7 @@ class StoppedError(StreamomdError, InterruptedError):
     def __init__(self, message: str, *, signal: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal
+
+    def __reduce__(self) -> Any:
+        """As BadRowError's."""
+        return functools.partial(StoppedError, signal=self.exit_code - 128), (str(self),)

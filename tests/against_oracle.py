@@ -37,7 +37,9 @@ def suited(rule: str, X: np.ndarray, params: dict) -> dict:
 
 
 def gentle(rule: str, params: dict) -> dict:
-    """Short steps: e^p runs away with long ones."""
+    """Short steps: e^p runs away with long ones, and where weights may leave a set for a while."""
+    if rule == "nag_projected":
+        return {**params, "C": min(params["C"], 1.0), "project_every": 1}
     if rule in oracles_ftrl.UNITS:
         return oracles_ftrl.gentle(rule, params)
     return {**params, "eta": min(params["eta"], 0.01)} if "eta" in params else params

@@ -76,8 +76,8 @@ def sized(workers: LocalCluster, count: int) -> None:
 
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some hundred tasks in a run, so that there is something in between."""
-    monkeypatch.setattr(decode, "TASK_BYTES", 20_000)
+    """Some dozen tasks in a run, so that there is something in between."""
+    monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
 
 
 def at_task(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> list[int]:
@@ -177,7 +177,7 @@ def test_a_worker_that_goes_costs_no_bit(
             pids = client.run(os.getpid, workers=[one.address])
             os.kill(pids[one.address], signal.SIGKILL)
 
-    done = at_task(monkeypatch, draw.randrange(2, 60), happens)
+    done = at_task(monkeypatch, draw.randrange(2, 24), happens)
     there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
     assert done
     assert there.state_sha256 == alone.state_sha256
@@ -190,13 +190,13 @@ def test_a_lost_scheduler_is_an_error_and_the_run_goes_on_elsewhere(
     """On no cluster at all, from the last commit."""
     lost = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
     client = Client(lost, set_as_default=False)
-    done = at_task(monkeypatch, 40, lost.close)
-    kept = {"url": str(tmp_path / "kept"), "every_rows": 2_000}
+    done = at_task(monkeypatch, 15, lost.close)
+    kept = {"url": str(tmp_path / "kept"), "every_rows": 100}
     with pytest.raises(ClusterError, match=r"scheduler .* was lost.*resume"):
         streamomd.train(job(data, cluster=REMOTE, checkpoint=kept), client=client, quiet=True)
     client.close()
     assert done
-    assert streamomd.load(kept["url"]).metrics.total_rows >= 2_000
+    assert streamomd.load(kept["url"]).metrics.total_rows >= 100
     resumed = streamomd.resume(kept["url"], sets={"cluster.decode": "local"}, quiet=True)
     assert resumed.state_sha256 == alone.state_sha256
 
@@ -335,9 +335,9 @@ def test_the_faster_one_goes_on(
     faster: str,
 ) -> None:
     """Both are tried, one is chosen and said, and no row is learned twice or left out."""
-    monkeypatch.setattr(choose, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(choose, "TRIAL_SECONDS", 1.0)
     clock = iter([0.0, 1.0, 0.0, 2.0] if faster == "this process" else [0.0, 2.0, 0.0, 1.0])
-    monkeypatch.setattr(choose.time, "monotonic", lambda: next(clock, 9.0))
+    monkeypatch.setattr(choose, "clock", lambda: next(clock))
     monkeypatch.setattr(decode, "UNIT_BYTES", 10_000)
     monkeypatch.setattr("streamomd.stream.UNIT_BYTES", 10_000)
     there = streamomd.train(job(data), client=client, checkpoint="none")
@@ -345,12 +345,12 @@ def test_the_faster_one_goes_on(
     assert f"going on with {faster}" in capsys.readouterr().err
 
 
-def test_who_is_no_cluster(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_no_cluster(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong client, and an address where nobody answers: said before anything is kept."""
     with pytest.raises(UsageError, match=r"distributed\.Client, not str"):
         streamomd.train(job(data), client="tcp://127.0.0.1:1", **QUIET)
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
-    done = run("train", str(data), "--label", "y", "--scheduler", "tcp://127.0.0.1:1")
+    done = run("train", job_file(tmp_path, data), "--scheduler", "tcp://127.0.0.1:1")
     assert done.code == 1
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err
 

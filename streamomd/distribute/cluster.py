@@ -66,9 +66,9 @@ def settled(client: Client, future: Future[Any], waiting: Callable[[], None]) ->
         except TimeoutError:
             pass
         except Exception as error:  # a lost scheduler cancels what was asked of it
-            _refuse_lost(client, error)
+            refuse_lost(client, error)
         waiting()
-        _refuse_lost(client, None)
+        refuse_lost(client)
         now = time.monotonic()
         if now - spoke < TOLD_SECONDS:
             continue
@@ -86,7 +86,8 @@ def has_workers(client: Client) -> bool:
     return bool(client.scheduler_info(n_workers=1)["workers"])
 
 
-def _refuse_lost(client: Client, error: Exception | None) -> None:
+def refuse_lost(client: Client, error: Exception | None = None) -> None:
+    """Raise ClusterError if the scheduler is gone."""
     if client.status != "running":
         why = f" ({type(error).__name__})" if error else ""
         raise ClusterError(

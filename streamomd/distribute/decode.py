@@ -18,7 +18,7 @@ from typing import Any
 from distributed import Client, Future, KilledWorker
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.distribute.cluster import settled
+from streamomd.distribute.cluster import refuse_lost, settled
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.read import Group, Piece, groups_of, read_rows
@@ -135,7 +135,8 @@ class Decoders:
                 sent = pending.popleft()
                 yield from self._pieces(sent, found)
         finally:
-            self._client.cancel([sent.future for sent in pending])
+            if self._client.status == "running":  # of a lost one nothing can be taken back
+                self._client.cancel([sent.future for sent in pending])
 
     def _has_room(self, pending: deque[_Sent]) -> bool:
         rows = sum(sent.end - sent.begin for sent in pending)
@@ -156,16 +157,14 @@ class Decoders:
 
     def _send(self, group: Group, begin: int, end: int) -> Future[Any]:
         number = next(self._count)
-        return self._client.submit(
-            decode,
-            self._reading,
-            group,
-            begin,
-            end,
-            key=f"omd-decode-{self._run}-{number}",
-            pure=False,
-            priority=-number,
-        )
+        task = (decode, self._reading, group, begin, end)
+        try:
+            return self._client.submit(
+                *task, key=f"omd-decode-{self._run}-{number}", pure=False, priority=-number
+            )
+        except Exception as error:
+            refuse_lost(self._client, error)
+            raise
 
     def _taken(self, sent: _Sent) -> Decoded:
         """A task's result, asked for again when its workers die."""
