@@ -36,7 +36,8 @@ def connected(client: object, address: str) -> Iterator[Client]:
         made = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address}: {scrub(str(error))}; see cluster.scheduler"
+            f"no Dask scheduler answers at {address}: {scrub(str(error))}. Give another address "
+            'with --scheduler, or --scheduler "" to go without'
         ) from None
     try:
         yield made
