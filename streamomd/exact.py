@@ -17,7 +17,7 @@ from streamomd.checkpoint import (
     open_store,
     read_document,
 )
-from streamomd.errors import DataError, ResumeRefusedError, StoppedError
+from streamomd.errors import DataError, ResumeRefusedError, StoppedError, UsageError
 from streamomd.features import check_schema, describe, make_plan
 from streamomd.job import build, change
 from streamomd.keep import Keeper
@@ -67,6 +67,9 @@ def train(
             note(line)
         with _connected(spec, client) as connection:
             keeper = _begin(model, shards, restart=restart)
+            if connection is not None and spec.cluster.learner == "worker":
+                options = (storage_options, spec.checkpoint.storage_options)
+                return _watch(model, shards, connection, stop, options, log=log, quiet=quiet)
             return _run(model, shards, keeper, stop, connection, log=log, quiet=quiet)
 
 
@@ -89,11 +92,12 @@ def resume(
     Raises NoCommitError, ResumeRefusedError (data or job changed), and what ``train`` raises.
     """
     check_log(log)
+    options = (storage_options, checkpoint_storage_options)
     with stop_on_signals() as stop, hushed(quiet):
         model, loaded = Model.load(url, storage_options=checkpoint_storage_options)
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
-        more = _change_job(model, sets or {}, storage_options, checkpoint_storage_options)
+        more = _change_job(model, sets or {}, *options)
         if model.finished and not more:
             if accept_new_shards:
                 note(f"this run is finished; new shards go on from it with train --start {url}")
@@ -103,10 +107,53 @@ def resume(
         with _connected(model.spec, client) as connection:
             keeper = _take_over(model, loaded, shards, accept_new=accept_new_shards)
             rows = model.metrics.total_rows
-            note(
-                f"going on from commit {loaded.commit.sequence} of {model.url}, after row {rows:,}"
-            )
+            note(f"going on from commit {model.sequence} of {model.url}, after row {rows:,}")
+            if connection is not None and model.spec.cluster.learner == "worker":
+                keeper.commit()  # with the job as it is now
+                return _watch(model, shards, connection, stop, options, log=log, quiet=quiet)
             return _run(model, shards, keeper, stop, connection, log=log, quiet=quiet)
+
+
+def _watch(
+    model: Model,
+    shards: ShardSet,
+    connection: Any,
+    stop: StopRequest,
+    options: Options,
+    *,
+    log: str | None,
+    quiet: bool,
+) -> Model:
+    """Have a worker go on with the run that was begun, and watch it; the finished model."""
+    from streamomd.distribute.learner import Submitted
+
+    rows, expected = model.metrics.total_rows, shards.rows * model.spec.train.epochs
+    watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
+    watchers += [] if quiet else [progress(model.metrics, expected)]
+    with watching(watchers, model.metrics):
+        task = Submitted(connection, _go_on, model.url, options, model.metrics, watchers, stop)
+        found = task.result()
+    learned = Model.load(model.url, storage_options=options[1])[0]
+    learned.seconds = found["seconds"]
+    learned.rows_per_second = (learned.metrics.total_rows - rows) / learned.seconds
+    return learned
+
+
+def _go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
+    """On a worker: what ``resume`` does, told to whoever submitted it."""
+    from streamomd.distribute.learner import figures, teller
+
+    stop = StopRequest()
+    with hushed(True), teller(topic, stop) as (client, watcher):
+        model, loaded = Model.load(url, storage_options=options[1])
+        if not model.finished:
+            _change_job(model, {}, *options)
+            data, decode = model.spec.data, model.spec.cluster.decode
+            shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+            keeper = _take_over(model, loaded, shards, accept_new=False)
+            connection = None if decode == "local" else client
+            _run(model, shards, keeper, stop, connection, told=[watcher], quiet=True)
+    return {"seconds": model.seconds or 1e-9, **figures(model.metrics)}
 
 
 def load(
@@ -120,6 +167,10 @@ def load(
     for sequence, reason in loaded.rejected:
         note(f"commit {sequence} rejected: {reason}; this is {model.sequence}")
     return model
+
+
+Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""Storage options of the shards, and of the checkpoint."""
 
 
 @dataclass(eq=False)
@@ -212,15 +263,16 @@ def _run(
     stop: StopRequest,
     connection: Any,
     *,
-    log: str | None,
+    log: str | None = None,
     quiet: bool,
+    told: Sequence[Watcher] = (),
 ) -> Model:
     model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     rows_before, began = model.metrics.total_rows, time.perf_counter()
     expected = shards.rows * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
-    watchers += [keeper] if keeper else []
+    watchers += [*told, *([keeper] if keeper else [])]
     with watching(watchers, model.metrics):
         Run(model, shards, keeper, watchers, stop, connection).go()
     if not model.metrics.total_rows:
@@ -252,9 +304,15 @@ def _new(spec: Spec, shards: ShardSet) -> Model:
 
 @contextmanager
 def _connected(spec: Spec, client: Any) -> Iterator[Any]:
-    """The cluster that may decode, or None. Asked for before anything is kept."""
+    """The cluster that is to help, or None. Asked for before anything is kept."""
     cluster = spec.cluster
-    if cluster.decode == "local" or (client is None and not cluster.scheduler):
+    away, known = cluster.learner == "worker", client is not None or bool(cluster.scheduler)
+    if away and not (known and spec.checkpoint.url != "none"):
+        raise UsageError(
+            'cluster.learner = "worker" needs a cluster (--scheduler, or client=) and a checkpoint '
+            "whose URL workers reach: what is learned there comes back through it"
+        )
+    if not known or (cluster.decode == "local" and not away):
         yield None
         return
     # Dask is slow to import, and needed only here.

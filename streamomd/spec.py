@@ -200,8 +200,6 @@ class Spec(_Table):
             raise UnsupportedError(
                 f"train.mode = {self.train.mode!r}: this version has exact alone"
             )
-        if self.cluster.learner != "client":
-            raise UnsupportedError('cluster.learner = "worker": only "client" is built')
 
 
 def read_job(path: str) -> dict[str, Any]:

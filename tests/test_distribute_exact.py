@@ -18,7 +18,14 @@ from running import rows, run, write
 
 import streamomd
 from streamomd.distribute import choose, cluster, decode
-from streamomd.errors import BadRowError, ClusterError, DataError, StreamomdError, UsageError
+from streamomd.errors import (
+    BadRowError,
+    ClusterError,
+    DataError,
+    StoppedError,
+    StreamomdError,
+    UsageError,
+)
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -368,3 +375,103 @@ def test_every_error_crosses_processes() -> None:
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.__dict__) == (kind, str(error), error.__dict__)
         assert again.exit_code == error.exit_code
+
+
+def away(data: Path, url: Path, **cluster: Any) -> dict[str, Any]:
+    """The job with its learner on a worker."""
+    kept = {"url": str(url), "every_rows": 500}
+    return job(data, cluster={"learner": "worker", **cluster}, checkpoint=kept)
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_the_learner_on_a_worker_has_the_same_bits(
+    data: Path, alone: Any, client: Client, tmp_path: Path, capfd: Any, where: str
+) -> None:
+    """Rows decoded beside it or by all workers; progress is told here; the model comes back."""
+    there = streamomd.train(away(data, tmp_path / "kept", decode=where), client=client)
+    assert there.state_sha256 == alone.state_sha256
+    assert there.result()["loss"] == alone.result()["loss"]
+    assert there.finished
+    told = capfd.readouterr().err
+    assert "learning on a worker" in told
+    assert f"{8 * ROWS:,}  100%" in told
+    more = streamomd.resume(
+        str(tmp_path / "kept"), client=client, sets={"train.epochs": 3}, quiet=True
+    )
+    assert more.metrics.total_rows == 12 * ROWS
+    table = job(data)
+    longer = streamomd.train({**table, "train": {"epochs": 3}}, **QUIET)
+    assert more.state_sha256 == longer.state_sha256
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_learner_that_is_killed_goes_on_elsewhere(
+    data: Path, alone: Any, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
+) -> None:
+    """kill -9 of its worker at seeded commits; Dask runs it again, and it goes on from there."""
+    commit = random.Random(seed).randrange(2, 40)
+    url = tmp_path / "kept"
+    killed = []
+
+    def killer() -> None:
+        while newest(url) < commit:
+            time.sleep(0.002)
+        address = learner_of(workers)
+        os.kill(pids[address], signal.SIGKILL)
+        killed.append(address)
+
+    import threading
+
+    pids = client.run(os.getpid)
+    thread = threading.Thread(target=killer, daemon=True)
+    thread.start()
+    there = streamomd.train(away(data, url, decode="local"), client=client, quiet=True)
+    thread.join(timeout=5)
+    assert killed
+    assert there.state_sha256 == alone.state_sha256
+    sized(workers, 2)
+
+
+def learner_of(workers: LocalCluster) -> str:
+    """Where the learner runs; the task is held by its worker while its thread is given back."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        for worker in list(workers.scheduler.workers.values()):
+            held = [*worker.processing, *worker.long_running]
+            if any("omd-learn" in str(task.key) for task in held):
+                return str(worker.address)
+    raise AssertionError("no worker learns")
+
+
+def newest(url: Path) -> int:
+    """The number of the newest commit; -1 if there is none."""
+    found = [path.stem for path in url.glob("commits/*.json")]
+    return max((int(name) for name in found if name.isdigit()), default=-1)
+
+
+def test_a_learner_on_a_worker_stops_when_asked(
+    data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal here: a commit there, and StoppedError."""
+    from streamomd.distribute import learner
+    from streamomd.stop import StopRequest
+
+    monkeypatch.setattr(learner.Submitted, "_heard", lambda self, event: stop(self.stop))
+
+    def stop(request: StopRequest) -> None:
+        request.signal = signal.SIGTERM
+
+    long = away(data, tmp_path / "kept", decode="local")
+    long["train"] = {"epochs": 400}
+    with pytest.raises(StoppedError, match="stopped after row") as caught:
+        streamomd.train(long, client=client, quiet=True)
+    assert caught.value.exit_code == 143
+    assert streamomd.load(str(tmp_path / "kept")).metrics.total_rows > 0
+
+
+def test_a_learner_away_needs_a_cluster_and_a_checkpoint(data: Path, client: Client) -> None:
+    """Said before anything is begun."""
+    table = job(data, cluster={"learner": "worker"})
+    for given in ({"client": client}, {}):
+        with pytest.raises(UsageError, match="needs a cluster"):
+            streamomd.train(table, **given, **QUIET)
