@@ -29,7 +29,7 @@ def test_compiled_is_uncompiled(rule, loss, classes, bias, is_dense, dtype) -> N
     if all_rules()[rule].keeps in ("root", "recent"):  # many steps a row, for plain Python
         rows = rows._replace(X=rows.X[:24, :6], y=rows.y[:24], h=rows.h[:24])
     size = rows.X.shape[1] + int(bias)
-    make = dense(rows.X, rows.y, rows.h) if is_dense else sparse(rows.X, rows.y, rows.h, bias=bias)
+    make = dense(rows.X, rows.y, rows.h) if is_dense else sparse(rows.X, rows.y, rows.h)
     count = rows.classes if classes > 2 else 2
     told = {"classes": count, "bias": bias, "dtype": dtype}
     one = Learner(rule, loss, size, **told)
