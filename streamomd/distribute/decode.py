@@ -28,7 +28,7 @@ from streamomd.urls import shown
 
 TASK_BYTES = 64 << 20
 UNIT_BYTES = 16 << 20
-WIDTH = 1024.0  # bytes a row, until rows have been seen
+PROBE_ROWS = 1024  # the first task alone, to learn how many bytes a row has
 TRIES = 3  # of a task whose workers die: Dask itself gives up after three deaths each time
 
 Arrays = tuple[Any, ...]
@@ -113,7 +113,7 @@ class Decoders:
         self._window = window_bytes
         self._names = names
         self._waiting = waiting
-        self._width = WIDTH
+        self._width = 0.0  # bytes a row, of those seen last; 0: none seen
         self._run = uuid.uuid4().hex[:8]
         self._count = itertools.count()
 
@@ -140,7 +140,7 @@ class Decoders:
 
     def _has_room(self, pending: deque[_Sent]) -> bool:
         rows = sum(sent.end - sent.begin for sent in pending)
-        return not pending or rows * self._width < self._window
+        return not pending or 0.0 < rows * self._width < self._window
 
     def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_Sent]:
         """Tasks in order, sent one by one; a large group is cut by what rows have weighed so far.
@@ -150,7 +150,9 @@ class Decoders:
         for group, position, first in groups_of(self._shards, places, start):
             begin, last = first, group.row + group.rows
             while begin < last:
-                most = max(1, int(min(TASK_BYTES, self._window) / self._width))
+                most = PROBE_ROWS
+                if self._width:
+                    most = max(1, int(min(TASK_BYTES, self._window) / self._width))
                 end = last if last - begin <= 2 * most else begin + most
                 yield _Sent(position, group, begin, end, self._send(group, begin, end))
                 begin = end
