@@ -68,7 +68,7 @@ def train(
         with _connected(spec, client) as connection:
             keeper = _begin(model, shards, restart=restart)
             if connection is not None and spec.cluster.learner == "worker":
-                options = (storage_options, spec.checkpoint.storage_options)
+                options = (spec.data.storage_options, spec.checkpoint.storage_options)
                 return _watch(model, shards, connection, stop, options, log=log, quiet=quiet)
             return _run(model, shards, keeper, stop, connection, log=log, quiet=quiet)
 
@@ -216,6 +216,8 @@ class Run:
         )
 
     def _while_waiting(self) -> None:
+        for watcher in self.watchers:
+            watcher.update(self.model.metrics)
         if self.stop.signal:
             self._leave()
 

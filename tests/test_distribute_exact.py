@@ -454,13 +454,15 @@ def test_a_learner_on_a_worker_stops_when_asked(
 ) -> None:
     """A signal here: a commit there, and StoppedError."""
     from streamomd.distribute import learner
-    from streamomd.stop import StopRequest
 
-    monkeypatch.setattr(learner.Submitted, "_heard", lambda self, event: stop(self.stop))
+    waiting = learner.Submitted._waiting
 
-    def stop(request: StopRequest) -> None:
-        request.signal = signal.SIGTERM
+    def signalled(self: Any, *given: Any) -> None:
+        waiting(self, *given)
+        if self.metrics.total_rows:
+            self.stop.signal = signal.SIGTERM
 
+    monkeypatch.setattr(learner.Submitted, "_waiting", signalled)
     long = away(data, tmp_path / "kept", decode="local")
     long["train"] = {"epochs": 400}
     with pytest.raises(StoppedError, match="stopped after row") as caught:
@@ -475,3 +477,65 @@ def test_a_learner_away_needs_a_cluster_and_a_checkpoint(data: Path, client: Cli
     for given in ({"client": client}, {}):
         with pytest.raises(UsageError, match="needs a cluster"):
             streamomd.train(table, **given, **QUIET)
+
+
+def test_waiting_is_calm(client: Client) -> None:
+    """Twice a second, whoever's client it is: not as fast as a processor can."""
+    calls = []
+    future = client.submit(time.sleep, 2.0, pure=False)
+    cluster.settled(client, future, lambda: calls.append(1))
+    assert 2 <= len(calls) <= 8
+
+
+def test_a_result_that_does_not_come_is_asked_for_again(
+    data: Path, alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoded anew, and from then on through the scheduler."""
+    taken, ways = decode.fetched, []
+
+    def lame(*given: Any, direct: bool | None) -> Any:
+        ways.append(direct)
+        if len(ways) == 3:
+            raise cluster.NotFetchedError
+        return taken(*given, direct=direct)
+
+    monkeypatch.setattr(decode, "fetched", lame)
+    there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
+    assert there.state_sha256 == alone.state_sha256
+    assert ways[:4] == [True, True, True, None]
+
+
+def test_in_auto_a_cluster_that_fails_is_left(
+    data: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The scheduler goes while its workers decode: this process goes on, no row twice."""
+    monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
+    monkeypatch.setattr("streamomd.stream.UNIT_BYTES", 10_000)
+    monkeypatch.setattr(choose, "TRIAL_SECONDS", 0.0)
+    lost = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    client = Client(lost, set_as_default=False)
+    done = at_task(monkeypatch, 2, lost.close)
+    there = streamomd.train(job(data), client=client, checkpoint="none")
+    client.close()
+    assert done
+    assert there.state_sha256 == alone.state_sha256
+    assert "decodes alone from now on" in capsys.readouterr().err
+
+
+def test_another_version_on_a_worker_is_refused(
+    data: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might hash otherwise, in silence."""
+    monkeypatch.setattr(cluster, "VERSION", "0.0.0")
+    with pytest.raises(ClusterError, match=r"a worker has streamomd .*, this process 0\.0\.0"):
+        streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
+
+
+def test_a_closed_client_is_refused_before_anything_is_kept(data: Path, tmp_path: Path) -> None:
+    """And nothing stays behind."""
+    with LocalCluster(n_workers=0, dashboard_address=None) as empty:
+        client = Client(empty, set_as_default=False)
+        client.close()
+        with pytest.raises(ClusterError, match="lost"):
+            streamomd.train(job(data), client=client, checkpoint=str(tmp_path / "kept"))
+    assert not (tmp_path / "kept").exists()

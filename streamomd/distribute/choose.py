@@ -3,62 +3,83 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any
 
+from streamomd.errors import ClusterError
 from streamomd.report import note
 from streamomd.shards.read import Piece
 from streamomd.stream import Rows, Source
 
 TRIAL_SECONDS = 2.0
+HERE, THERE = "this process", "the cluster"
 clock = time.monotonic
 
 
 class Faster:
-    """A source of rows that is the faster one of two, from some seconds on. They give the same."""
+    """A source of rows that is the faster one of two, from some seconds on. They give the same.
 
-    def __init__(self, here: Source, there: Source) -> None:
-        self._sources = {"this process": here, "the cluster": there}
+    ready: whether there are workers. A cluster that fails is left; this process goes on alone.
+    """
+
+    def __init__(self, here: Source, there: Source, ready: Callable[[], bool]) -> None:
+        self._sources = {HERE: here, THERE: there}
+        self._ready = ready
         self._chosen = ""
+        self._at = 0, 0
 
     def rows(self, places: Sequence[int], start: tuple[int, int] = (0, 0)) -> Iterator[Piece[Rows]]:
         """Pieces in order, from place and row ``start`` on."""
-        at = start
+        self._at = start
+        if not self._chosen and not self._ready():
+            note(f"the cluster has no workers: {HERE} decodes alone")
+            self._chosen = HERE
+        try:
+            yield from self._followed(places)
+        except ClusterError as error:
+            note(f"{error}. {HERE} decodes alone from now on")
+            self._chosen = HERE
+            yield from self._sources[HERE](places, self._at)
+
+    def _followed(self, places: Sequence[int]) -> Iterator[Piece[Rows]]:
         if not self._chosen:
-            rates = {}
-            for name, source in self._sources.items():
-                rate, at, ended = yield from _trial(source, places, at)
-                if ended:
+            rates: dict[str, float] = {}
+            for name in self._sources:
+                rate = yield from self._trial(name, places)
+                if rate is None:
                     return
                 rates[name] = rate
             self._chosen = max(rates, key=lambda name: rates[name])
             shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
             note(f"rows decoded and learned a second: {shown}; going on with {self._chosen}")
-        yield from self._sources[self._chosen](places, at)
+        yield from self._told(self._chosen, places)
 
+    def _trial(
+        self, name: str, places: Sequence[int]
+    ) -> Generator[Piece[Rows], None, float | None]:
+        """Rows for some seconds; then rows a second, or None when all are read.
 
-def _trial(
-    source: Source, places: Sequence[int], start: tuple[int, int]
-) -> Generator[Piece[Rows], None, tuple[float, tuple[int, int], bool]]:
-    """Rows for some seconds; then rows a second, where to go on, and whether all are read.
+        The clock begins after the first piece, so that starting counts for neither.
+        """
+        began: float | None = None
+        rows = 0
+        with closing(self._told(name, places)) as pieces:
+            for piece in pieces:
+                yield piece
+                now = clock()
+                if began is None:
+                    began = now
+                    continue
+                rows += piece.rows
+                if now - began >= TRIAL_SECONDS:
+                    return rows / (now - began)
+        return None
 
-    The clock begins after the first piece, so that starting counts for neither.
-    """
-    began: float | None = None
-    rows, at = 0, start
-    pieces = source(places, start)
-    try:
-        for piece in pieces:
-            at = piece.position, piece.row + piece.rows
-            yield piece
-            now = clock()
-            if began is None:
-                began = now
-                continue
-            rows += piece.rows
-            if now - began >= TRIAL_SECONDS:
-                return rows / (now - began), at, False
-        return 0.0, at, True
-    finally:
-        close = getattr(pieces, "close", None)
-        if close is not None:
-            close()
+    def _told(self, name: str, places: Sequence[int]) -> Generator[Piece[Rows], None, None]:
+        """A source's pieces, keeping where the next one begins."""
+        source: Any = self._sources[name](places, self._at)
+        with closing(source) as pieces:
+            for piece in pieces:
+                self._at = piece.position, piece.row + piece.rows
+                yield piece

@@ -1,22 +1,34 @@
-"""A Dask cluster: connect, wait for a future without hanging, say what was lost."""
+"""A Dask cluster: connect, wait without ever hanging, say what was lost."""
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
+import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from typing import Any
 
-from distributed import Client, Future, wait
+from distributed import Client, Future
 
 from streamomd.errors import ClusterError, UsageError
 from streamomd.report import note
-from streamomd.urls import scrub
+from streamomd.urls import scrub, shown
 
 CONNECT_SECONDS = 10
 LOOK_SECONDS = 0.5
+ANSWER_SECONDS = 5  # for a scheduler to say who its workers are
+FETCH_SECONDS = 60  # for a result that is there to arrive
 LONELY_SECONDS = 300  # without a worker, before it is called an error
 TOLD_SECONDS = 10
+Waiting = Callable[[], None]
+VERSION = version("streamomd")
+
+
+class NotFetchedError(Exception):
+    """A result that is there and does not come: its worker is stopped, or out of reach."""
 
 
 @contextmanager
@@ -28,6 +40,7 @@ def connected(client: object, address: str) -> Iterator[Client]:
     if isinstance(client, Client):
         if client.asynchronous:
             raise UsageError("this client is asynchronous: pass one made with asynchronous=False")
+        refuse_lost(client)
         yield client
         return
     if client is not None:
@@ -36,40 +49,39 @@ def connected(client: object, address: str) -> Iterator[Client]:
         made = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
         raise ClusterError(
-            f"no Dask scheduler answers at {address}: {scrub(str(error))}. Give another address "
-            'with --scheduler, or --scheduler "" to go without'
+            f"no Dask scheduler answers at {shown(address)}: {scrub(str(error))}. Give another "
+            'address with --scheduler, or --scheduler "" to go without'
         ) from None
     try:
         yield made
     finally:
-        made.close()
+        with suppress(OSError, TimeoutError):  # of a lost one nothing can be closed properly
+            made.close()
 
 
 def told(client: Client) -> str:
     """What a person wants to know of a cluster, once."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    threads = sum(worker["nthreads"] for worker in workers.values())
+    found = _workers(client) or {}
+    threads = sum(worker["nthreads"] for worker in found.values())
     return (
-        f"cluster {_address(client)}: {len(workers)} workers, {threads} threads; "
+        f"cluster {_address(client)}: {len(found)} workers, {threads} threads; "
         f"dashboard {client.dashboard_link}"
     )
 
 
-def settled(client: Client, future: Future[Any], waiting: Callable[[], None]) -> None:
+def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
     """Wait until a future is done, well or ill. ``waiting`` is called twice a second.
 
     Raises ClusterError when the scheduler is lost, or no worker has been there for minutes.
     """
+    done = threading.Event()
+    future.add_done_callback(lambda _: done.set())
     began = spoke = time.monotonic()
     while not future.done():
-        try:
-            wait([future], timeout=LOOK_SECONDS)
-        except TimeoutError:
-            pass
-        except Exception as error:  # a lost scheduler cancels what was asked of it
-            refuse_lost(client, error)
-        waiting()
+        done.wait(LOOK_SECONDS)
+        done.clear()
         refuse_lost(client)
+        waiting()
         now = time.monotonic()
         if now - spoke < TOLD_SECONDS:
             continue
@@ -82,12 +94,37 @@ def settled(client: Client, future: Future[Any], waiting: Callable[[], None]) ->
             note(f"no worker at {_address(client)}: waiting")
 
 
+def fetched(client: Client, future: Future[Any], waiting: Waiting, *, direct: bool | None) -> Any:
+    """A settled future's result, or what the task raised.
+
+    direct: from the worker itself, or through the scheduler; None: as the client does. Raises
+    NotFetchedError when it does not arrive, ClusterError when the scheduler is lost.
+    """
+
+    async def gather() -> Any:
+        return await client.gather([future], direct=direct, asynchronous=True)
+
+    coming = _on_the_loop(client, gather())
+    deadline = time.monotonic() + FETCH_SECONDS
+    while True:
+        try:
+            return coming.result(LOOK_SECONDS)[0]
+        except TimeoutError:
+            if coming.done():  # the task's own
+                raise
+        refuse_lost(client)
+        waiting()
+        if time.monotonic() > deadline:
+            coming.cancel()
+            raise NotFetchedError(f"{future.key} did not arrive in {FETCH_SECONDS} s")
+
+
 def has_workers(client: Client) -> bool:
-    """Whether the scheduler knows of any."""
-    return bool(client.scheduler_info(n_workers=1)["workers"])
+    """Whether the scheduler answers, and knows of any."""
+    return bool(_workers(client))
 
 
-def refuse_lost(client: Client, error: Exception | None = None) -> None:
+def refuse_lost(client: Client, error: BaseException | None = None) -> None:
     """Raise ClusterError if the scheduler is gone."""
     if client.status != "running":
         why = f" ({type(error).__name__})" if error else ""
@@ -95,6 +132,37 @@ def refuse_lost(client: Client, error: Exception | None = None) -> None:
             f"the scheduler at {_address(client)} was lost{why}: "
             "streamomd resume goes on from the last commit, on any cluster or none"
         )
+
+
+def refuse_other(there: str) -> None:
+    """Raise ClusterError for a worker whose streamomd is another one: it may hash otherwise."""
+    if there != VERSION:
+        raise ClusterError(
+            f"a worker has streamomd {there}, this process {VERSION}: install the same on all"
+        )
+
+
+def _workers(client: Client) -> dict[str, Any] | None:
+    """What the scheduler says of its workers; None if it does not answer."""
+
+    scheduler: Any = client.scheduler
+
+    async def ask() -> Any:
+        return await scheduler.identity(n_workers=-1)
+
+    asked = _on_the_loop(client, ask())
+    try:
+        found: dict[str, Any] = asked.result(ANSWER_SECONDS)["workers"]
+    except (OSError, TimeoutError, KeyError):
+        asked.cancel()
+        return None
+    return found
+
+
+def _on_the_loop(client: Client, what: Awaitable[Any]) -> concurrent.futures.Future[Any]:
+    """Where Dask's own thread works, so that this one can look around meanwhile."""
+    loop: Any = client.loop
+    return asyncio.run_coroutine_threadsafe(what, loop.asyncio_loop)  # type: ignore[arg-type]
 
 
 def _address(client: Client) -> Any:

@@ -12,13 +12,21 @@ import itertools
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Client, Future, KilledWorker
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.distribute.cluster import refuse_lost, settled
+from streamomd.distribute.cluster import (
+    VERSION,
+    NotFetchedError,
+    fetched,
+    refuse_lost,
+    refuse_other,
+    settled,
+)
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.read import Group, Piece, groups_of, read_rows
@@ -29,10 +37,10 @@ from streamomd.urls import shown
 TASK_BYTES = 64 << 20
 UNIT_BYTES = 16 << 20
 PROBE_ROWS = 1024  # the first task alone, to learn how many bytes a row has
-TRIES = 3  # of a task whose workers die: Dask itself gives up after three deaths each time
+TRIES = 3  # of a task whose workers die: Dask itself gives up after four deaths each time
 
 Arrays = tuple[Any, ...]
-Decoded = tuple[list[tuple[int, Arrays]], dict[str, list[str]]]
+Decoded = tuple[list[tuple[int, Arrays]], dict[str, list[str]], str]
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,12 @@ class Reading:
     """What every task is told: how columns become coordinates, and how to reach the store."""
 
     plan: Plan
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(repr=False)
 
 
 def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
-    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; and names seen in them.
+    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; names seen in them; and
+    which streamomd decoded them.
 
     Runs on a worker. Pieces are (first row, arrays).
     """
@@ -63,7 +72,7 @@ def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
         unit_bytes=UNIT_BYTES,
         convert=convert,
     )
-    return [(row, arrays_of(batch)) for row, batch in pieces], names.to_json()
+    return [(row, arrays_of(batch)) for row, batch in pieces], names.to_json(), VERSION
 
 
 def arrays_of(batch: Batch) -> Arrays:
@@ -87,7 +96,6 @@ class _Sent:
     begin: int
     end: int
     future: Future[Any]
-    tries: int = 1
 
     @property
     def where(self) -> str:
@@ -116,6 +124,8 @@ class Decoders:
         self._width = 0.0  # bytes a row, of those seen last; 0: none seen
         self._run = uuid.uuid4().hex[:8]
         self._count = itertools.count()
+        self._place = 0
+        self._direct: bool | None = True
 
     def rows(self, places: Sequence[int], start: tuple[int, int] = (0, 0)) -> Iterator[Piece[Rows]]:
         """Pieces of the shards at ``places``, from place and row ``start`` on, in order.
@@ -134,6 +144,7 @@ class Decoders:
                 found = self._taken(pending[0])
                 sent = pending.popleft()
                 yield from self._pieces(sent, found)
+                del sent, found  # not held while the next one comes
         finally:
             if self._client.status == "running":  # of a lost one nothing can be taken back
                 self._client.cancel([sent.future for sent in pending])
@@ -154,44 +165,49 @@ class Decoders:
                 if self._width:
                     most = max(1, int(min(TASK_BYTES, self._window) / self._width))
                 end = last if last - begin <= 2 * most else begin + most
-                yield _Sent(position, group, begin, end, self._send(group, begin, end))
+                self._place += 1
+                sent = self._send(group, begin, end, self._place)
+                yield _Sent(position, group, begin, end, sent)
                 begin = end
 
-    def _send(self, group: Group, begin: int, end: int) -> Future[Any]:
-        number = next(self._count)
+    def _send(self, group: Group, begin: int, end: int, place: int) -> Future[Any]:
+        """``place``: among all tasks; the earlier, the sooner."""
         task = (decode, self._reading, group, begin, end)
+        key = f"omd-decode-{self._run}-{next(self._count)}"
         try:
-            return self._client.submit(
-                *task, key=f"omd-decode-{self._run}-{number}", pure=False, priority=-number
-            )
+            return self._client.submit(*task, key=key, pure=False, priority=-place)
         except Exception as error:
             refuse_lost(self._client, error)
             raise
 
     def _taken(self, sent: _Sent) -> Decoded:
-        """A task's result, asked for again when its workers die."""
-        while True:
+        """A task's result, asked for again when it is lost. What the task raised is raised."""
+        for _ in range(TRIES):
             settled(self._client, sent.future, self._waiting)
             try:
-                # From the worker itself where it can be reached; else through the scheduler.
-                found: list[Decoded] = self._client.gather([sent.future], direct=True)
-                return found[0]
+                # From the worker itself while it can be reached; else through the scheduler.
+                found: Decoded = fetched(
+                    self._client, sent.future, self._waiting, direct=self._direct
+                )
             except KilledWorker:
-                if sent.tries >= TRIES:
-                    raise ClusterError(
-                        f"{sent.where}: every worker that decodes them dies; are they larger than "
-                        "a worker's memory? Look at the workers' logs"
-                    ) from None
-            except Exception:
-                # An error of the task itself is the run's; a result that was lost is made anew.
-                settled(self._client, sent.future, self._waiting)
-                if sent.future.status == "error" or sent.tries >= TRIES:
+                pass
+            except NotFetchedError:
+                self._direct = None
+            except (CancelledError, OSError):
+                if sent.future.status == "error":
                     raise
-            sent.tries += 1
-            sent.future = self._send(sent.group, sent.begin, sent.end)
+            else:
+                refuse_other(found[2])
+                return found
+            refuse_lost(self._client)
+            sent.future = self._send(sent.group, sent.begin, sent.end, 0)
+        raise ClusterError(
+            f"{sent.where}: the workers that decode them die or fall silent, {TRIES} times; are "
+            "they larger than a worker's memory? Look at the workers' logs"
+        )
 
     def _pieces(self, sent: _Sent, found: Decoded) -> Iterator[Piece[Rows]]:
-        pieces, names = found
+        pieces, names, _ = found
         if self._names is not None:
             for coordinate, known in names.items():
                 for name in known:
@@ -201,4 +217,5 @@ class Decoders:
             rows = Rows(batch_of(arrays), None)
             nbytes += rows.nbytes
             yield Piece(sent.position, row, len(rows.batch), rows)
-        self._width = max(1.0, nbytes / max(1, sent.end - sent.begin))
+        # Never at once to a half: a few slim rows say little of those that follow.
+        self._width = max(1.0, nbytes / (sent.end - sent.begin), 0.5 * self._width)

@@ -10,21 +10,34 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from signal import SIGTERM
 from typing import Any
 
 import numpy as np
-from distributed import Client, KilledWorker, Variable, get_worker, worker_client
+from distributed import Client, Future, KilledWorker, Variable, get_worker, worker_client
 
-from streamomd.distribute.cluster import settled, told
-from streamomd.errors import ClusterError
+from streamomd.distribute.cluster import (
+    VERSION,
+    NotFetchedError,
+    fetched,
+    refuse_lost,
+    refuse_other,
+    settled,
+    told,
+)
+from streamomd.errors import ClusterError, StoppedError
 from streamomd.metrics import Metrics
 from streamomd.report import Watcher, note
 from streamomd.stop import StopRequest
+from streamomd.urls import shown
 
-TRIES = 3  # of the whole task: Dask itself gives up after four deaths
-TOLD_SECONDS, ASKED_SECONDS = 0.1, 1.0
+TRIES = 3  # without a row learned in between: Dask itself gives up after four deaths
+TOLD_SECONDS, ASKED_SECONDS = 0.5, 1.0
+MIND_SECONDS = 30  # for a learner to commit and leave
 
 
 class Teller:
@@ -38,7 +51,7 @@ class Teller:
         self._told = self._asked = time.monotonic()
 
     def update(self, metrics: Metrics) -> None:
-        """Ten times a second an event; once a second a look at what the submitter wants."""
+        """Twice a second an event; once a second a look at what the submitter wants."""
         now = time.monotonic()
         if now - self._told > TOLD_SECONDS:
             self._told = now
@@ -47,8 +60,8 @@ class Teller:
             self._asked = now
             try:
                 self._stop.signal = self._stop.signal or int(self._signal.get(timeout=1))
-            except TimeoutError:  # the submitter has left: the run goes on without it
-                self._asked = math.inf
+            except TimeoutError:  # deleted: the submitter has left
+                self._stop.signal = self._stop.signal or SIGTERM
 
     def finish(self, metrics: Metrics) -> None:
         """The figures of the last row."""
@@ -60,7 +73,7 @@ class Teller:
 
 def figures(metrics: Metrics) -> dict[str, Any]:
     """Metrics as an event carries them."""
-    return {"rows": list(metrics.rows), "sums": metrics.sums.tolist()}
+    return {"rows": list(metrics.rows), "sums": metrics.sums.tolist(), "version": VERSION}
 
 
 def copy_into(metrics: Metrics, told: dict[str, Any]) -> None:
@@ -88,6 +101,8 @@ class Submitted:
     metrics: Metrics
     watchers: list[Watcher]
     stop: StopRequest
+    _heard: list[Any] = field(default_factory=list)
+    _asked: float = 0.0
 
     def result(self) -> dict[str, Any]:
         """Wait for the task's result, watching. Raises what it raised.
@@ -98,32 +113,66 @@ class Submitted:
         topic = f"omd-learn-{uuid.uuid4().hex[:8]}"
         note(f"{told(self.client)}; learning on a worker")
         signal = Variable(topic, client=self.client)
-        signal.set(0)
-        self.client.subscribe_topic(topic, self._heard)
-
-        def waiting() -> None:
-            for watcher in self.watchers:
-                watcher.update(self.metrics)
-            if self.stop.signal:
-                signal.set(self.stop.signal)
-
-        for attempt in range(TRIES):
-            future = self.client.submit(
-                self.task, self.url, topic, self.arguments, key=f"{topic}-{attempt}", pure=False
-            )
-            settled(self.client, future, waiting)
-            try:
-                found: dict[str, Any] = future.result()
-            except KilledWorker:
-                note(f"workers die of {topic}; sent again from the last commit")
-                continue
-            self.client.unsubscribe_topic(topic)
+        try:
+            signal.set(0)
+            self.client.subscribe_topic(topic, self._heard.append)
+            found = self._tried(topic, signal)
             copy_into(self.metrics, found)
             return found
+        except OSError as error:
+            refuse_lost(self.client, error)
+            raise
+        finally:
+            self._leave(topic, signal)
+
+    def _tried(self, topic: str, signal: Variable) -> dict[str, Any]:
+        tries = 0
+        while tries < TRIES:
+            rows, key = self.metrics.total_rows, f"{topic}-{uuid.uuid4().hex[:4]}"
+            future = self.client.submit(
+                self.task, self.url, topic, self.arguments, key=key, pure=False
+            )
+            self._asked = 0.0
+            waiting = partial(self._waiting, signal, future)
+            settled(self.client, future, waiting)
+            try:
+                found: dict[str, Any] = fetched(self.client, future, waiting, direct=None)
+            except (KilledWorker, CancelledError, NotFetchedError) as error:
+                refuse_lost(self.client, error)
+                note(f"the learner was lost ({type(error).__name__}); sent again")
+                tries = 1 if self.metrics.total_rows > rows else tries + 1
+                continue
+            refuse_other(found["version"])
+            return found
         raise ClusterError(
-            f"every worker that learns {self.url} dies; is the state larger than its memory? Look "
-            f"at the workers' logs, then: streamomd resume {self.url}"
+            f"every worker that learns {shown(self.url)} dies; is the state larger than its "
+            f"memory? Look at the workers' logs, then: streamomd resume {shown(self.url)}"
         )
 
-    def _heard(self, event: tuple[float, dict[str, Any]]) -> None:
-        copy_into(self.metrics, event[1])
+    def _waiting(self, signal: Variable, future: Future[Any]) -> None:
+        """Show what was heard; hand a signal on, and leave if nobody minds it."""
+        if self._heard:
+            copy_into(self.metrics, self._heard[-1][1])
+            self._heard.clear()
+        for watcher in self.watchers:
+            watcher.update(self.metrics)
+        if not self.stop.signal:
+            return
+        if not self._asked:
+            self._asked = time.monotonic()
+            signal.set(self.stop.signal)
+        elif time.monotonic() - self._asked > MIND_SECONDS:
+            future.cancel()
+            raise StoppedError(
+                f"stopped: the learner did not answer in {MIND_SECONDS} s, its last commit stands; "
+                f"go on with: streamomd resume {shown(self.url)}",
+                signal=self.stop.signal,
+            )
+
+    def _leave(self, topic: str, signal: Variable) -> None:
+        """Whoever still learns is told to stop, and nothing stays on the scheduler."""
+        if self.client.status != "running":
+            return
+        with suppress(OSError, TimeoutError, ValueError):
+            self.client.unsubscribe_topic(topic)
+            signal.delete()

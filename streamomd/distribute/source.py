@@ -7,7 +7,7 @@ from collections.abc import Callable
 from distributed import Client
 
 from streamomd.distribute.choose import Faster
-from streamomd.distribute.cluster import told
+from streamomd.distribute.cluster import has_workers, told
 from streamomd.distribute.decode import Decoders, Reading
 from streamomd.model import Model
 from streamomd.report import note
@@ -32,4 +32,6 @@ def source(
         names=model.names,
         waiting=waiting,
     )
-    return decoders.rows if cluster.decode == "remote" else Faster(here, decoders.rows).rows
+    if cluster.decode == "remote":
+        return decoders.rows
+    return Faster(here, decoders.rows, lambda: has_workers(client)).rows
