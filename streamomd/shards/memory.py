@@ -40,7 +40,7 @@ class Release:
         self._passed = 0
 
     def passed(self, nbytes: int) -> None:
-        """Told of every buffer. After each unit it costs 15 % of a training, so 3 %."""
+        """Told of every buffer. After each unit it costs 15 % of a training, after 32 MiB 7 %."""
         self._passed += nbytes
         if self._passed >= RELEASE_BYTES:
             self._passed = 0
