@@ -26,8 +26,10 @@ class UnsupportedError(UsageError, NotImplementedError):
     """A combination that is known by name but not offered."""
 
 
-class TooLargeError(StreamomdError, MemoryError):
+class TooLargeError(MemoryError, StreamomdError):
     """A model that does not fit in memory."""
+
+    # MemoryError first: it has a __new__ of its own, which Dask's unpickling asks for.
 
     exit_code = 2
 

@@ -368,10 +368,14 @@ def test_who_is_no_cluster(data: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_every_error_crosses_processes() -> None:
-    """Message, class and attributes, of each class there is."""
+    """Message, class and attributes, of each class there is; also once Dask has its own way."""
     import pickle
 
+    from tblib import pickling_support
+
     from streamomd import errors
+
+    pickling_support.install()  # which Dask does when a task first fails
 
     kinds = [one for one in vars(errors).values() if isinstance(one, type)]
     for kind in (one for one in kinds if issubclass(one, StreamomdError)):

@@ -70,7 +70,7 @@ def test_flags_and_sets(here: Path) -> None:
         learn("data", **FLAGS, etaa=1)
     with pytest.raises(UsageError, match="shards are given twice"):
         learn("data", shards="data", **FLAGS)
-    with pytest.raises(UsageError, match="one process"):
+    with pytest.raises(UsageError, match="not object"):
         learn("data", client=object(), **FLAGS)
 
 
