@@ -500,15 +500,15 @@ def test_a_result_that_does_not_come_is_asked_for_again(
     data: Path, alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decoded anew, and from then on through the scheduler."""
-    taken, ways = decode.fetched, []
+    taken, ways = decode.outcome, []
 
     def lame(*given: Any, direct: bool | None) -> Any:
         ways.append(direct)
         if len(ways) == 3:
-            raise cluster.NotFetchedError
+            raise cluster.LostError
         return taken(*given, direct=direct)
 
-    monkeypatch.setattr(decode, "fetched", lame)
+    monkeypatch.setattr(decode, "outcome", lame)
     there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
     assert there.state_sha256 == alone.state_sha256
     assert ways[:4] == [True, True, True, None]

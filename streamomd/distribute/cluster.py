@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError
+from concurrent.futures import Future as Coming
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Client, Future, KilledWorker
 
 from streamomd.errors import ClusterError, UsageError
 from streamomd.report import note
@@ -27,8 +28,8 @@ Waiting = Callable[[], None]
 VERSION = version("streamomd")
 
 
-class NotFetchedError(Exception):
-    """A result that is there and does not come: its worker is stopped, or out of reach."""
+class LostError(Exception):
+    """A task whose outcome will not come: its workers die, fall silent, or it was taken back."""
 
 
 @contextmanager
@@ -69,6 +70,48 @@ def told(client: Client) -> str:
     )
 
 
+def sent(
+    client: Client, key: str, function: Callable[..., Any], *given: Any, priority: int = 0
+) -> Future[Any]:
+    """A task under way, for ``outcome``. Raises ClusterError when the scheduler is lost."""
+    try:
+        return client.submit(_stamped, function, *given, key=key, pure=False, priority=priority)
+    except Exception as error:
+        refuse_lost(client, error)
+        raise
+
+
+def outcome(
+    client: Client, future: Future[Any], waiting: Waiting, *, direct: bool | None = None
+) -> Any:
+    """What a task sent gives, or what it raised. ``waiting`` is called twice a second until then.
+
+    direct: from the worker itself, or through the scheduler; None: as the client does. Raises
+    LostError where it is to be sent again, ClusterError when the scheduler is lost, no worker has
+    been there for minutes, or one has another streamomd.
+    """
+    settled(client, future, waiting)
+    try:
+        there, found = _fetched(client, future, waiting, direct)
+    except KilledWorker as error:
+        raise LostError("its workers died") from error
+    except (CancelledError, OSError) as error:
+        if future.status == "error":  # the task's own
+            raise
+        refuse_lost(client, error)
+        raise LostError(type(error).__name__) from error
+    if there != VERSION:
+        raise ClusterError(
+            f"a worker has streamomd {there}, this process {VERSION}: install the same on all"
+        )
+    return found
+
+
+def _stamped(function: Callable[..., Any], *given: Any) -> tuple[str, Any]:
+    """On the worker: the result, and whose it is, for another version may hash otherwise."""
+    return VERSION, function(*given)
+
+
 def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
     """Wait until a future is done, well or ill. ``waiting`` is called twice a second.
 
@@ -94,12 +137,8 @@ def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
             note(f"no worker at {_address(client)}: waiting")
 
 
-def fetched(client: Client, future: Future[Any], waiting: Waiting, *, direct: bool | None) -> Any:
-    """A settled future's result, or what the task raised.
-
-    direct: from the worker itself, or through the scheduler; None: as the client does. Raises
-    NotFetchedError when it does not arrive, ClusterError when the scheduler is lost.
-    """
+def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool | None) -> Any:
+    """A settled future's result: Dask's own gather has no deadline."""
 
     async def gather() -> Any:
         return await client.gather([future], direct=direct, asynchronous=True)
@@ -116,7 +155,7 @@ def fetched(client: Client, future: Future[Any], waiting: Waiting, *, direct: bo
         waiting()
         if time.monotonic() > deadline:
             coming.cancel()
-            raise NotFetchedError(f"{future.key} did not arrive in {FETCH_SECONDS} s")
+            raise LostError(f"no answer in {FETCH_SECONDS} s")
 
 
 def has_workers(client: Client) -> bool:
@@ -131,14 +170,6 @@ def refuse_lost(client: Client, error: BaseException | None = None) -> None:
         raise ClusterError(
             f"the scheduler at {_address(client)} was lost{why}: "
             "streamomd resume goes on from the last commit, on any cluster or none"
-        )
-
-
-def refuse_other(there: str) -> None:
-    """Raise ClusterError for a worker whose streamomd is another one: it may hash otherwise."""
-    if there != VERSION:
-        raise ClusterError(
-            f"a worker has streamomd {there}, this process {VERSION}: install the same on all"
         )
 
 
@@ -159,7 +190,7 @@ def _workers(client: Client) -> dict[str, Any] | None:
     return found
 
 
-def _on_the_loop(client: Client, what: Awaitable[Any]) -> concurrent.futures.Future[Any]:
+def _on_the_loop(client: Client, what: Awaitable[Any]) -> Coming[Any]:
     """Where Dask's own thread works, so that this one can look around meanwhile."""
     loop: Any = client.loop
     return asyncio.run_coroutine_threadsafe(what, loop.asyncio_loop)  # type: ignore[arg-type]

@@ -12,24 +12,16 @@ import itertools
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.distribute.cluster import (
-    VERSION,
-    NotFetchedError,
-    fetched,
-    refuse_lost,
-    refuse_other,
-    settled,
-)
+from streamomd.distribute.cluster import LostError, outcome, sent
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan, encode
-from streamomd.shards.read import Group, Piece, groups_of, read_rows
+from streamomd.shards.read import Group, Piece, jobs_of, read_rows
 from streamomd.shards.shard import ShardSet
 from streamomd.stream import Rows
 from streamomd.urls import shown
@@ -40,7 +32,7 @@ PROBE_ROWS = 1024  # the first task alone, to learn how many bytes a row has
 TRIES = 3  # of a task whose workers die: Dask itself gives up after four deaths each time
 
 Arrays = tuple[Any, ...]
-Decoded = tuple[list[tuple[int, Arrays]], dict[str, list[str]], str]
+Decoded = tuple[list[tuple[int, Arrays]], dict[str, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -52,8 +44,7 @@ class Reading:
 
 
 def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
-    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; names seen in them; and
-    which streamomd decoded them.
+    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; and names seen in them.
 
     Runs on a worker. Pieces are (first row, arrays).
     """
@@ -72,7 +63,7 @@ def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
         unit_bytes=UNIT_BYTES,
         convert=convert,
     )
-    return [(row, arrays_of(batch)) for row, batch in pieces], names.to_json(), VERSION
+    return [(row, arrays_of(batch)) for row, batch in pieces], names.to_json()
 
 
 def arrays_of(batch: Batch) -> Arrays:
@@ -158,56 +149,43 @@ class Decoders:
 
         Who reads the second half of a group decodes the first too: halves cost 1.5 groups.
         """
-        for group, position, first in groups_of(self._shards, places, start):
-            begin, last = first, group.row + group.rows
+        for job in jobs_of(self._shards, places, start):
+            group, begin = job.group, job.begin
+            last = group.row + group.rows
             while begin < last:
                 most = PROBE_ROWS
                 if self._width:
                     most = max(1, int(min(TASK_BYTES, self._window) / self._width))
                 end = last if last - begin <= 2 * most else begin + most
                 self._place += 1
-                sent = self._send(group, begin, end, self._place)
-                yield _Sent(position, group, begin, end, sent)
+                future = self._send(group, begin, end, self._place)
+                yield _Sent(job.position, group, begin, end, future)
                 begin = end
 
     def _send(self, group: Group, begin: int, end: int, place: int) -> Future[Any]:
         """``place``: among all tasks; the earlier, the sooner."""
-        task = (decode, self._reading, group, begin, end)
         key = f"omd-decode-{self._run}-{next(self._count)}"
-        try:
-            return self._client.submit(*task, key=key, pure=False, priority=-place)
-        except Exception as error:
-            refuse_lost(self._client, error)
-            raise
+        return sent(self._client, key, decode, self._reading, group, begin, end, priority=-place)
 
-    def _taken(self, sent: _Sent) -> Decoded:
+    def _taken(self, task: _Sent) -> Decoded:
         """A task's result, asked for again when it is lost. What the task raised is raised."""
         for _ in range(TRIES):
-            settled(self._client, sent.future, self._waiting)
             try:
                 # From the worker itself while it can be reached; else through the scheduler.
-                found: Decoded = fetched(
-                    self._client, sent.future, self._waiting, direct=self._direct
+                found: Decoded = outcome(
+                    self._client, task.future, self._waiting, direct=self._direct
                 )
-            except KilledWorker:
-                pass
-            except NotFetchedError:
-                self._direct = None
-            except (CancelledError, OSError):
-                if sent.future.status == "error":
-                    raise
-            else:
-                refuse_other(found[2])
                 return found
-            refuse_lost(self._client)
-            sent.future = self._send(sent.group, sent.begin, sent.end, 0)
+            except LostError:
+                self._direct = None
+                task.future = self._send(task.group, task.begin, task.end, 0)
         raise ClusterError(
-            f"{sent.where}: the workers that decode them die or fall silent, {TRIES} times; are "
+            f"{task.where}: the workers that decode them die or fall silent, {TRIES} times; are "
             "they larger than a worker's memory? Look at the workers' logs"
         )
 
     def _pieces(self, sent: _Sent, found: Decoded) -> Iterator[Piece[Rows]]:
-        pieces, names, _ = found
+        pieces, names = found
         if self._names is not None:
             for coordinate, known in names.items():
                 for name in known:

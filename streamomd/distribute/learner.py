@@ -10,7 +10,6 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,17 +17,9 @@ from signal import SIGTERM
 from typing import Any
 
 import numpy as np
-from distributed import Client, Future, KilledWorker, Variable, get_worker, worker_client
+from distributed import Client, Future, Variable, get_worker, worker_client
 
-from streamomd.distribute.cluster import (
-    VERSION,
-    NotFetchedError,
-    fetched,
-    refuse_lost,
-    refuse_other,
-    settled,
-    told,
-)
+from streamomd.distribute.cluster import LostError, outcome, refuse_lost, sent, told
 from streamomd.errors import ClusterError, StoppedError
 from streamomd.metrics import Metrics
 from streamomd.report import Watcher, note
@@ -73,7 +64,7 @@ class Teller:
 
 def figures(metrics: Metrics) -> dict[str, Any]:
     """Metrics as an event carries them."""
-    return {"rows": list(metrics.rows), "sums": metrics.sums.tolist(), "version": VERSION}
+    return {"rows": list(metrics.rows), "sums": metrics.sums.tolist()}
 
 
 def copy_into(metrics: Metrics, told: dict[str, Any]) -> None:
@@ -129,21 +120,16 @@ class Submitted:
         tries = 0
         while tries < TRIES:
             rows, key = self.metrics.total_rows, f"{topic}-{uuid.uuid4().hex[:4]}"
-            future = self.client.submit(
-                self.task, self.url, topic, self.arguments, key=key, pure=False
-            )
+            future = sent(self.client, key, self.task, self.url, topic, self.arguments)
             self._asked = 0.0
-            waiting = partial(self._waiting, signal, future)
-            settled(self.client, future, waiting)
             try:
-                found: dict[str, Any] = fetched(self.client, future, waiting, direct=None)
-            except (KilledWorker, CancelledError, NotFetchedError) as error:
-                refuse_lost(self.client, error)
-                note(f"the learner was lost ({type(error).__name__}); sent again")
+                found: dict[str, Any] = outcome(
+                    self.client, future, partial(self._waiting, signal, future)
+                )
+                return found
+            except LostError as error:
+                note(f"the learner was lost ({error}); sent again")
                 tries = 1 if self.metrics.total_rows > rows else tries + 1
-                continue
-            refuse_other(found["version"])
-            return found
         raise ClusterError(
             f"every worker that learns {shown(self.url)} dies; is the state larger than its "
             f"memory? Look at the workers' logs, then: streamomd resume {shown(self.url)}"

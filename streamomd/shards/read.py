@@ -82,7 +82,7 @@ def read_units(
     `StorageError`, and whatever ``convert`` raises.
     """
     steady()
-    jobs = (Job(at, group, begin) for group, at, begin in groups_of(shard_set, places, start))
+    jobs = jobs_of(shard_set, places, start)
     block = LOCAL_BLOCK if is_local(shard_set.fs) else REMOTE_BLOCK
     wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
 
@@ -111,24 +111,21 @@ def _legal_start(
     return start
 
 
-def groups_of(
+def jobs_of(
     shard_set: ShardSet, places: Sequence[int], start: tuple[int, int] = (0, 0)
-) -> Iterator[tuple[Group, int, int]]:
-    """Every group with rows from ``start`` on, its shard's place in the order, and its first row
-    to be read. Raises UsageError if there is no such start."""
-    return _groups(shard_set, tuple(places), _legal_start(shard_set, places, start))
+) -> Iterator[Job]:
+    """Every group with rows from ``start`` on. Raises UsageError if there is no such start."""
+    return _jobs(shard_set, tuple(places), _legal_start(shard_set, places, start))
 
 
-def _groups(
-    shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]
-) -> Iterator[tuple[Group, int, int]]:
+def _jobs(shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]) -> Iterator[Job]:
     for position in range(start[0], len(places)):
         shard = shard_set.shards[places[position]]
         begin = start[1] if position == start[0] else 0
         row = 0
         for number, rows in enumerate(shard.groups):
             if rows and row + rows > begin:
-                yield Group(shard, number, row, rows), position, max(begin, row)
+                yield Job(position, Group(shard, number, row, rows), max(begin, row))
             row += rows
 
 
@@ -167,10 +164,9 @@ def _within(
         after = row + batch.num_rows
         low, high = max(row, begin), min(after, end)
         if high > low:
-            yield (
-                (batch if high - low == batch.num_rows else batch.slice(low - row, high - low)),
-                low,
-            )
+            # A slice of all rows would do, but hold its parent.
+            cut = (low, high) != (row, after)
+            yield (batch.slice(low - row, high - low) if cut else batch), low
         row = after
         if row >= end:
             return
