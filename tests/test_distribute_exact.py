@@ -505,7 +505,7 @@ def test_a_result_that_does_not_come_is_asked_for_again(
     def lame(*given: Any, direct: bool | None) -> Any:
         ways.append(direct)
         if len(ways) == 3:
-            raise cluster.LostError
+            raise cluster.SilentError
         return taken(*given, direct=direct)
 
     monkeypatch.setattr(decode, "outcome", lame)

@@ -32,6 +32,10 @@ class LostError(Exception):
     """A task whose outcome will not come: its workers die, fall silent, or it was taken back."""
 
 
+class SilentError(LostError):
+    """A result that is there and does not come: perhaps by another way."""
+
+
 @contextmanager
 def connected(client: object, address: str) -> Iterator[Client]:
     """The client that was given, or one for an address, closed at the end.
@@ -155,7 +159,7 @@ def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool
         waiting()
         if time.monotonic() > deadline:
             coming.cancel()
-            raise LostError(f"no answer in {FETCH_SECONDS} s")
+            raise SilentError(f"no answer in {FETCH_SECONDS} s")
 
 
 def has_workers(client: Client) -> bool:

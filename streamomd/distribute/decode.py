@@ -18,7 +18,7 @@ from typing import Any
 from distributed import Client, Future
 
 from streamomd.batch import Batch, DenseBatch, SparseBatch
-from streamomd.distribute.cluster import LostError, outcome, sent
+from streamomd.distribute.cluster import LostError, SilentError, outcome, sent
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.read import Group, Piece, jobs_of, read_rows
@@ -79,7 +79,7 @@ def batch_of(arrays: Arrays) -> Batch:
 
 
 @dataclass
-class _Sent:
+class _Task:
     """A task under way."""
 
     position: int
@@ -125,26 +125,26 @@ class Decoders:
         their workers, or the scheduler is lost.
         """
         spans = self._spans(places, start)
-        pending: deque[_Sent] = deque()
+        pending: deque[_Task] = deque()
         try:
             while True:
-                while self._has_room(pending) and (sent := next(spans, None)) is not None:
-                    pending.append(sent)
+                while self._has_room(pending) and (task := next(spans, None)) is not None:
+                    pending.append(task)
                 if not pending:
                     return
                 found = self._taken(pending[0])
-                sent = pending.popleft()
-                yield from self._pieces(sent, found)
-                del sent, found  # not held while the next one comes
+                task = pending.popleft()
+                yield from self._pieces(task, found)
+                del task, found  # not held while the next one comes
         finally:
             if self._client.status == "running":  # of a lost one nothing can be taken back
-                self._client.cancel([sent.future for sent in pending])
+                self._client.cancel([task.future for task in pending])
 
-    def _has_room(self, pending: deque[_Sent]) -> bool:
-        rows = sum(sent.end - sent.begin for sent in pending)
+    def _has_room(self, pending: deque[_Task]) -> bool:
+        rows = sum(task.end - task.begin for task in pending)
         return not pending or 0.0 < rows * self._width < self._window
 
-    def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_Sent]:
+    def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_Task]:
         """Tasks in order, sent one by one; a large group is cut by what rows have weighed so far.
 
         Who reads the second half of a group decodes the first too: halves cost 1.5 groups.
@@ -159,7 +159,7 @@ class Decoders:
                 end = last if last - begin <= 2 * most else begin + most
                 self._place += 1
                 future = self._send(group, begin, end, self._place)
-                yield _Sent(job.position, group, begin, end, future)
+                yield _Task(job.position, group, begin, end, future)
                 begin = end
 
     def _send(self, group: Group, begin: int, end: int, place: int) -> Future[Any]:
@@ -167,24 +167,26 @@ class Decoders:
         key = f"omd-decode-{self._run}-{next(self._count)}"
         return sent(self._client, key, decode, self._reading, group, begin, end, priority=-place)
 
-    def _taken(self, task: _Sent) -> Decoded:
+    def _taken(self, task: _Task) -> Decoded:
         """A task's result, asked for again when it is lost. What the task raised is raised."""
-        for _ in range(TRIES):
+        for tried in range(TRIES):
+            if tried:
+                task.future = self._send(task.group, task.begin, task.end, 0)
             try:
                 # From the worker itself while it can be reached; else through the scheduler.
                 found: Decoded = outcome(
                     self._client, task.future, self._waiting, direct=self._direct
                 )
                 return found
-            except LostError:
-                self._direct = None
-                task.future = self._send(task.group, task.begin, task.end, 0)
+            except LostError as error:
+                if isinstance(error, SilentError):
+                    self._direct = None
         raise ClusterError(
             f"{task.where}: the workers that decode them die or fall silent, {TRIES} times; are "
             "they larger than a worker's memory? Look at the workers' logs"
         )
 
-    def _pieces(self, sent: _Sent, found: Decoded) -> Iterator[Piece[Rows]]:
+    def _pieces(self, task: _Task, found: Decoded) -> Iterator[Piece[Rows]]:
         pieces, names = found
         if self._names is not None:
             for coordinate, known in names.items():
@@ -194,6 +196,6 @@ class Decoders:
         for row, arrays in pieces:
             rows = Rows(batch_of(arrays), None)
             nbytes += rows.nbytes
-            yield Piece(sent.position, row, len(rows.batch), rows)
+            yield Piece(task.position, row, len(rows.batch), rows)
         # Never at once to a half: a few slim rows say little of those that follow.
-        self._width = max(1.0, nbytes / (sent.end - sent.begin), 0.5 * self._width)
+        self._width = max(1.0, nbytes / (task.end - task.begin), 0.5 * self._width)
