@@ -1,0 +1,54 @@
+"""Rows, a job and faults that the tests of clusters share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import LocalCluster
+
+from streamomd.distribute import decode
+
+ROWS = 5_000
+QUIET = {"checkpoint": "none", "quiet": True}
+REMOTE = {"decode": "remote"}
+
+
+def long(*values: int) -> list[Any]:
+    """Cases of the long run."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+def job(data: Path, **tables: Any) -> dict[str, Any]:
+    """Every kind of column, two epochs."""
+    pair = {"indices": "i", "values": "v", "size": 100}
+    columns = {"numeric": ["n", "k"], "hashed": ["h", "c"], "sparse": pair}
+    described = {"shards": [str(data)], "label": "y", "weight": "w", "bits": 8, **columns}
+    return {"data": described, "train": {"epochs": 2}, **tables}
+
+
+def sized(workers: LocalCluster, count: int) -> None:
+    """As many workers as that, running."""
+    workers.scale(count)
+    deadline = time.monotonic() + 60
+    while len(workers.scheduler.workers) != count:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def at_task(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> list[int]:
+    """Have something happen just before a task's result is waited for; [number] once it has."""
+    taken, seen, done = decode.Decoders._taken, [0], []
+
+    def counting(self: Any, sent: Any) -> Any:
+        seen[0] += 1
+        if seen[0] == number:
+            done.append(number)
+            happens()
+        return taken(self, sent)
+
+    monkeypatch.setattr(decode.Decoders, "_taken", counting)
+    return done

@@ -1,0 +1,53 @@
+"""A cluster, rows on disk, and the run of one process, for every test file of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clustered import QUIET, ROWS, job, sized
+from distributed import Client, LocalCluster
+from running import rows, write
+
+import streamomd
+from streamomd.distribute import decode
+
+GROUP = 900
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four shards, groups that are not cut evenly."""
+    folder = tmp_path_factory.mktemp("rows") / "data"
+    for i in range(4):
+        write(folder / f"{i}.parquet", rows(ROWS, first=i * ROWS), row_group_size=GROUP)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(data: Path) -> Any:
+    """The run of one process."""
+    return streamomd.train(job(data), **QUIET)
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[LocalCluster]:
+    """Worker processes with a thread each; a test says how many it wants."""
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as made:
+        yield made
+
+
+@pytest.fixture
+def client(workers: LocalCluster) -> Iterator[Client]:
+    """A client of two workers."""
+    sized(workers, 2)
+    with Client(workers, set_as_default=False) as made:
+        yield made
+
+
+@pytest.fixture
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some dozen tasks in a run, so that there is something in between."""
+    monkeypatch.setattr(decode, "TASK_BYTES", 60_000)

@@ -1,0 +1,53 @@
+"""Who decodes is found out on the first rows, and a cluster that fails is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clustered import at_task, job
+from distributed import Client, LocalCluster
+
+import streamomd
+from streamomd.distribute import choose, decode
+
+# Dask's own warnings of workers that die are what is provoked here.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.mark.parametrize("faster", ["this process", "the cluster"])
+def test_the_faster_one_goes_on(
+    data: Path,
+    alone: Any,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    faster: str,
+) -> None:
+    """Both are tried, one is chosen and said, and no row is learned twice or left out."""
+    monkeypatch.setattr(choose, "TRIAL_SECONDS", 1.0)
+    clock = iter([0.0, 1.0, 0.0, 2.0] if faster == "this process" else [0.0, 2.0, 0.0, 1.0])
+    monkeypatch.setattr(choose, "clock", lambda: next(clock))
+    monkeypatch.setattr(decode, "UNIT_BYTES", 10_000)
+    monkeypatch.setattr("streamomd.stream.UNIT_BYTES", 10_000)
+    there = streamomd.train(job(data), client=client, checkpoint="none")
+    assert there.state_sha256 == alone.state_sha256
+    assert f"going on with {faster}" in capsys.readouterr().err
+
+
+def test_in_auto_a_cluster_that_fails_is_left(
+    data: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The scheduler goes while its workers decode: this process goes on, no row twice."""
+    monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
+    monkeypatch.setattr("streamomd.stream.UNIT_BYTES", 10_000)
+    monkeypatch.setattr(choose, "TRIAL_SECONDS", 0.0)
+    lost = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    client = Client(lost, set_as_default=False)
+    done = at_task(monkeypatch, 2, lost.close)
+    there = streamomd.train(job(data), client=client, checkpoint="none")
+    client.close()
+    assert done
+    assert there.state_sha256 == alone.state_sha256
+    assert "decodes alone from now on" in capsys.readouterr().err

@@ -1,0 +1,189 @@
+"""Clusters of every kind: empty, lost, started by someone else, over tls, or none at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clustered import QUIET, REMOTE, at_task, job
+from distributed import Client, LocalCluster
+from running import run
+
+import streamomd
+from streamomd.distribute import cluster
+from streamomd.errors import ClusterError, UsageError
+
+# Dask's own warnings of workers that die are what is provoked here.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_waiting_is_calm(client: Client) -> None:
+    """Twice a second, whoever's client it is: not as fast as a processor can."""
+    calls = []
+    future = client.submit(time.sleep, 2.0, pure=False)
+    cluster.settled(client, future, lambda: calls.append(1))
+    assert 2 <= len(calls) <= 8
+
+
+def test_a_cluster_without_workers_is_waited_for(data: Path, alone: Any) -> None:
+    """Workers that come later are used."""
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=None) as empty,
+        Client(empty, set_as_default=False) as client,
+    ):
+        client.loop.call_later(1.0, lambda: empty.scale(1))
+        there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
+    assert there.state_sha256 == alone.state_sha256
+
+
+def test_a_cluster_that_stays_empty_is_an_error(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a hang."""
+    monkeypatch.setattr(cluster, "LONELY_SECONDS", 0.5)
+    monkeypatch.setattr(cluster, "TOLD_SECONDS", 0.2)
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as empty,
+        Client(empty, set_as_default=False) as client,
+        pytest.raises(ClusterError, match="no worker at"),
+    ):
+        streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
+
+
+def test_a_lost_scheduler_is_an_error_and_the_run_goes_on_elsewhere(
+    data: Path, alone: Any, small_tasks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On no cluster at all, from the last commit."""
+    lost = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    client = Client(lost, set_as_default=False)
+    done = at_task(monkeypatch, 15, lost.close)
+    kept = {"url": str(tmp_path / "kept"), "every_rows": 100}
+    with pytest.raises(ClusterError, match=r"scheduler .* was lost.*resume"):
+        streamomd.train(job(data, cluster=REMOTE, checkpoint=kept), client=client, quiet=True)
+    client.close()
+    assert done
+    assert streamomd.load(kept["url"]).metrics.total_rows >= 100
+    resumed = streamomd.resume(kept["url"], sets={"cluster.decode": "local"}, quiet=True)
+    assert resumed.state_sha256 == alone.state_sha256
+
+
+@pytest.mark.parametrize("security", [False, True], ids=["tcp", "tls"])
+def test_a_cluster_that_someone_else_started(
+    data: Path, alone: Any, tmp_path: Path, security: bool
+) -> None:
+    """A scheduler and two workers as processes of their own, from the command line."""
+    options = list(map(str, tls_options(tmp_path))) if security else []
+    at = tmp_path / "scheduler.json"
+    address = ["--protocol", "tls" if security else "tcp", "--host", "127.0.0.1", "--port", "0"]
+    dask = [sys.executable, "-m", "dask"]
+    scheduler = [*dask, "scheduler", "--scheduler-file", str(at), "--no-dashboard", *address]
+    worker = [*dask, "worker", "--scheduler-file", str(at), "--nthreads", "1", "--no-dashboard"]
+    worker += ["--local-directory", str(tmp_path / "worker")]
+    started = [subprocess.Popen([*scheduler, *options], stderr=subprocess.DEVNULL)]
+    try:
+        wait_for(at)
+        started += [
+            subprocess.Popen([*worker, *options], stderr=subprocess.DEVNULL) for _ in range(2)
+        ]
+        url = address_in(at)
+        assert url.startswith("tls://" if security else "tcp://")
+        environment = tls_environment(tmp_path) if security else {}
+        command = [sys.executable, "-m", "streamomd", "train", str(job_file(tmp_path, data))]
+        done = subprocess.run(
+            [*command, "--scheduler", url, "--set", "cluster.decode=remote", "--json"],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        assert f'"state_sha256": "{alone.state_sha256}"' in done.stdout
+        assert f"cluster {url}" in done.stderr
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def job_file(folder: Path, data: Path) -> Path:
+    """The job as TOML."""
+    path = folder / "job.toml"
+    path.write_text(
+        f"""[data]
+shards = "{data}"
+label = "y"
+weight = "w"
+numeric = ["n", "k"]
+hashed = ["h", "c"]
+bits = 8
+sparse = {{ indices = "i", values = "v", size = 100 }}
+[train]
+epochs = 2
+[checkpoint]
+url = "none"
+"""
+    )
+    return path
+
+
+def wait_for(path: Path) -> None:
+    """Until a file is there."""
+    deadline = time.monotonic() + 60
+    while not (path.exists() and path.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def address_in(path: Path) -> str:
+    """The scheduler's, of its file."""
+    address: str = json.loads(path.read_text())["address"]
+    return address
+
+
+def tls_options(folder: Path) -> list[Any]:
+    """Certificates of a day, as Dask's commands take them."""
+    from distributed.security import Security
+
+    made = Security.temporary()
+    (folder / "ca.pem").write_text(made.tls_ca_file)
+    (folder / "key.pem").write_text(made.tls_scheduler_cert + made.tls_scheduler_key)
+    key = folder / "key.pem"
+    return ["--tls-ca-file", folder / "ca.pem", "--tls-cert", key, "--tls-key", key]
+
+
+def tls_environment(folder: Path) -> dict[str, str]:
+    """The same for whoever connects, as Dask's configuration takes it."""
+    key = str(folder / "key.pem")
+    return {
+        "DASK_DISTRIBUTED__COMM__TLS__CA_FILE": str(folder / "ca.pem"),
+        "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT": key,
+        "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY": key,
+        "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true",
+    }
+
+
+def test_who_is_no_cluster(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong client, and an address where nobody answers: said before anything is kept."""
+    with pytest.raises(UsageError, match=r"distributed\.Client, not str"):
+        streamomd.train(job(data), client="tcp://127.0.0.1:1", **QUIET)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    done = run("train", job_file(tmp_path, data), "--scheduler", "tcp://127.0.0.1:1")
+    assert done.code == 1
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err
+
+
+def test_a_closed_client_is_refused_before_anything_is_kept(data: Path, tmp_path: Path) -> None:
+    """And nothing stays behind."""
+    with LocalCluster(n_workers=0, dashboard_address=None) as empty:
+        client = Client(empty, set_as_default=False)
+        client.close()
+        with pytest.raises(ClusterError, match="lost"):
+            streamomd.train(job(data), client=client, checkpoint=str(tmp_path / "kept"))
+    assert not (tmp_path / "kept").exists()
