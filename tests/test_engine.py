@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamomd.batch import SparseBatch
-from streamomd.engine import fuse, loops
+from streamomd.engine import fuse, loops, row
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 
@@ -172,15 +172,15 @@ def test_a_nan_is_a_mistake() -> None:
     """A margin that is NaN counts as a mistake for either class and for every one of three."""
     nan = np.full((1, 3), np.nan)
     half = np.array([[1.0, np.nan, 0.0]])
-    assert [loops.mistake(nan, 0, y, None) for y in (-1.0, 1.0)] == [1.0, 1.0]
-    assert [loops.multiclass_mistake(nan, 0, y, None) for y in (0.0, 1.0, 2.0)] == [1.0] * 3
-    assert [loops.multiclass_mistake(half, 0, y, None) for y in (0.0, 1.0, 2.0)] == [1.0] * 3
+    assert [row.mistake(nan, 0, y, None) for y in (-1.0, 1.0)] == [1.0, 1.0]
+    assert [row.multiclass_mistake(nan, 0, y, None) for y in (0.0, 1.0, 2.0)] == [1.0] * 3
+    assert [row.multiclass_mistake(half, 0, y, None) for y in (0.0, 1.0, 2.0)] == [1.0] * 3
 
 
 def test_the_first_of_equal_classes_is_predicted() -> None:
     """Equal margins predict the first class, as argmax does."""
     equal = np.array([[1.0, 2.0, 2.0]])
-    assert [loops.multiclass_mistake(equal, 0, y, None) for y in (0.0, 1.0, 2.0)] == [1.0, 0.0, 1.0]
+    assert [row.multiclass_mistake(equal, 0, y, None) for y in (0.0, 1.0, 2.0)] == [1.0, 0.0, 1.0]
 
 
 def test_scalar_functions_use_math_only() -> None:

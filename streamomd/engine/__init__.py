@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streamomd.batch import Batch, DenseBatch, KeptRows, SparseBatch
 from streamomd.engine import recent
 from streamomd.engine.fuse import learn_loop, look_loop, plain_loop, predict_loop, renew_loop
-from streamomd.engine.loops import Shape
+from streamomd.engine.row import Shape
 from streamomd.errors import TooLargeError
 from streamomd.losses import Loss
 from streamomd.rules.contract import fields

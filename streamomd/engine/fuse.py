@@ -23,7 +23,7 @@ from numba import types
 from numba.extending import register_jitable
 
 from streamomd.engine import loops, matrix, prefetch, recent, root, whole
-from streamomd.engine.loops import Shape
+from streamomd.engine.row import Shape
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
 from streamomd.state import MATRICES

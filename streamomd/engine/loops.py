@@ -5,97 +5,23 @@ compiled by ``engine.fuse``. Uncompiled they are plain Python, and the compiled 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from streamomd.engine import nothing
-from streamomd.engine.cells import add, gain, number, put, take, zeros
+from streamomd.engine.cells import add, gain, put, take, zeros
 from streamomd.engine.prefetch import prefetch
+from streamomd.engine.row import Shape, entry, miss_of, number_of_class, target
 from streamomd.engine.whole import make_gather, make_restrain
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
-
-
-class Shape(NamedTuple):
-    """What a loop is made for, beside its rule and loss.
-
-    learners: side by side. classes: 1 in regression, else as many as there are. width: cells of a
-    coordinate, padding included. bias: 1 if coordinate 0 is one, else 0.
-    """
-
-    learners: int
-    classes: int
-    width: int
-    bias: int
-    dense: bool
-
 
 # ns a non-zero at 32, 64, 96, 128, 192 ahead (NAG, rows of 75): 8.0 7.2 7.1 7.1 7.1 at 2^18 float32
 # coordinates, 10.9 8.6 10.4 9.3 10.3 at 2^24. Other lengths of row favour now one, now another, by
 # as much: what helps is that the rare, far coordinates at the ends of rows are not all asked for
 # at once.
 AHEAD = 64
-
-
-def squared_error(margins: Any, i: int, y: float, mean: Any) -> Any:
-    """What rmse sums."""
-    r = mean(margins[i, 0]) - y
-    return r * r
-
-
-def mistake(margins: Any, i: int, y: float, mean: Any) -> float:
-    """1 if the sign is wrong; a margin of 0 predicts the first class; NaN is always wrong."""
-    if y > 0.0:
-        return 0.0 if margins[i, 0] > 0.0 else 1.0
-    return 0.0 if margins[i, 0] <= 0.0 else 1.0
-
-
-def multiclass_mistake(margins: Any, i: int, y: float, mean: Any) -> float:
-    """1 if another class has a larger margin, or an equal one before it; NaN is always wrong."""
-    at = int(y)
-    best = margins[i, at]
-    for l in range(margins.shape[1]):
-        if not (margins[i, l] < best or (l >= at and margins[i, l] == best)):
-            return 1.0
-    return 0.0
-
-
-def pair_mistake(margins: Any, i: int, y: float, mean: Any) -> float:
-    """As ``multiclass_mistake``, of two classes with a learner each and y = -1 or +1."""
-    return multiclass_mistake(margins, i, 1.0 if y > 0.0 else 0.0, mean)
-
-
-def miss_of(shape: Shape) -> Callable[..., float]:
-    """What counts as a mistake, or as an error."""
-    if shape.classes == 2:
-        return mistake if shape.learners == 1 else pair_mistake
-    return squared_error if shape.classes == 1 else multiclass_mistake
-
-
-def entry(indices: Any, values: Any, n: int, start: int, bias: int, dense: bool) -> Any:
-    """Coordinate and value of entry n of a row; the one before its first is the bias."""
-    if n < start:
-        return 0, 1.0
-    if dense:
-        return n - start + bias, number(values[n])
-    return indices[n] + bias, number(values[n])
-
-
-def target(y: float, learner: int, classes: int, learners: int) -> float:
-    """What a learner is to predict: y, or in one-against-all whether y is its class."""
-    if classes > 2:
-        return 1.0 if y == learner else -1.0
-    if learners == 2:
-        return y if learner == 1 else -y
-    return y
-
-
-def number_of_class(y: float, classes: int) -> int:
-    """The class's number, of y as a batch holds it."""
-    if classes > 2:
-        return int(y)
-    return 1 if y > 0.0 else 0
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:

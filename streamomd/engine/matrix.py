@@ -18,7 +18,7 @@ import numpy as np
 from streamomd.engine import loops, nothing
 from streamomd.engine.ball import contract_into_ball
 from streamomd.engine.cells import put, take
-from streamomd.engine.loops import Shape, entry, miss_of, number_of_class, target
+from streamomd.engine.row import Shape, entry, miss_of, number_of_class, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 

@@ -15,7 +15,7 @@ import numpy as np
 from streamomd.batch import Batch, KeptRows, SparseBatch
 from streamomd.engine import loops, nothing
 from streamomd.engine.cells import put, take
-from streamomd.engine.loops import Shape, miss_of, target
+from streamomd.engine.row import Shape, miss_of, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 

@@ -19,9 +19,9 @@ import numpy as np
 
 from streamomd.engine import loops, nothing
 from streamomd.engine.cells import number, put, take
-from streamomd.engine.loops import Shape, number_of_class, target
 from streamomd.engine.matrix import collect
 from streamomd.engine.orthogonal import keep_largest, orthogonalise, product
+from streamomd.engine.row import Shape, miss_of, number_of_class, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
@@ -274,7 +274,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or nothing.couple
     coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
     at_implicit = fields(Hyper).index("implicit") if implicit else 0
-    miss = loops.miss_of(shape)
+    miss = miss_of(shape)
 
     def learn(
         cells: Any,
