@@ -94,7 +94,11 @@ def resume(
     check_log(log)
     options = (storage_options, checkpoint_storage_options)
     with stop_on_signals() as stop, hushed(quiet):
-        model, loaded = Model.load(url, storage_options=checkpoint_storage_options)
+        model, loaded = Model.load(
+            url,
+            storage_options=checkpoint_storage_options,
+            far=lambda spec: client is not None and spec.train.mode == "sharded",
+        )
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
         more = _change_job(model, sets or {}, *options)
@@ -269,14 +273,15 @@ def _run(
     quiet: bool,
     told: Sequence[Watcher] = (),
 ) -> Model:
-    model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
+    if model.spec.train.mode == "exact":
+        model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     rows_before, began = model.metrics.total_rows, time.perf_counter()
     expected = shards.rows * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [*told, *([keeper] if keeper else [])]
     with watching(watchers, model.metrics):
-        Run(model, shards, keeper, watchers, stop, connection).go()
+        _walk_of(model)(model, shards, keeper, watchers, stop, connection).go()
     if not model.metrics.total_rows:
         raise DataError("no rows were read")
     model.finished = True
@@ -285,6 +290,14 @@ def _run(
     model.seconds = time.perf_counter() - began
     model.rows_per_second = (model.metrics.total_rows - rows_before) / model.seconds
     return model
+
+
+def _walk_of(model: Model) -> Any:
+    if model.spec.train.mode == "sharded":
+        from streamomd.sharded import Sharded
+
+        return Sharded
+    return Run
 
 
 def _new(spec: Spec, shards: ShardSet) -> Model:
@@ -314,7 +327,7 @@ def _connected(spec: Spec, client: Any) -> Iterator[Any]:
             'cluster.learner = "worker" needs a cluster (--scheduler, or client=) and a checkpoint '
             "whose URL workers reach: what is learned there comes back through it"
         )
-    if not known or (cluster.decode == "local" and not away):
+    if not known or (spec.train.mode == "exact" and cluster.decode == "local" and not away):
         yield None
         return
     # Dask is slow to import, and needed only here.

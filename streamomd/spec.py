@@ -196,9 +196,11 @@ class Spec(_Table):
         return find_loss(self.model.loss)
 
     def _refuse_what_is_not_built(self) -> None:
-        if self.train.mode != "exact":
+        mode, modes = self.train.mode, self.rule.modes_with(self.model.params)
+        if mode not in modes:
             raise UnsupportedError(
-                f"train.mode = {self.train.mode!r}: this version has exact alone"
+                f"rule {self.rule.name!r} with {self.model.params} learns in mode "
+                f"{' or '.join(modes)}, not {mode}: see streamomd list rules"
             )
 
 

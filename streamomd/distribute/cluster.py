@@ -162,6 +162,11 @@ def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool
             raise SilentError(f"no answer in {FETCH_SECONDS} s")
 
 
+def workers_of(client: Client) -> dict[str, Any]:
+    """What the scheduler says of each worker, by address; none if it does not answer."""
+    return _workers(client) or {}
+
+
 def has_workers(client: Client) -> bool:
     """Whether the scheduler answers, and knows of any."""
     return bool(_workers(client))

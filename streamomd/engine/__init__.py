@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from streamomd.batch import Batch, DenseBatch, KeptRows, SparseBatch
 from streamomd.engine import recent
-from streamomd.engine.fuse import learn_loop, look_loop, plain_loop, predict_loop, renew_loop
+from streamomd.engine.fuse import (
+    apply_loop,
+    decide_loop,
+    learn_loop,
+    look_loop,
+    plain_loop,
+    predict_loop,
+    renew_loop,
+    sense_loop,
+)
+from streamomd.engine.micro import numbers_of
 from streamomd.engine.row import Shape
 from streamomd.errors import TooLargeError
 from streamomd.losses import Loss
@@ -83,6 +93,35 @@ class Engine:
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``learn``, but nothing is learned."""
         margins, _ = self._walk(predict_loop, state, sums, batch)
+        return margins
+
+    def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Floats:
+        """Observe a micro-batch; what each partition adds to its rows, (partitions, rows, n).
+
+        edges: the coordinates between the partitions, from 0 to the state's last and one.
+        """
+        n = numbers_of(self.layout.rule, self.layout.learners)
+        found = np.zeros((len(edges) - 1, len(batch), n))
+        rows = _flat(batch)
+        loop = self._loop(sense_loop, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        given = (state.cells, state.totals.reshape(-1), self._hyper, float(state.clock))
+        loop(*given, edges, len(batch), *rows, found.reshape(-1))
+        return found
+
+    def follow(self, state: State, sums: Floats, batch: Batch, summed: Floats) -> Floats:
+        """Learn the micro-batch just sensed, from its numbers summed over all partitions.
+
+        As ``learn`` otherwise. summed: (rows, n).
+        """
+        dense, rows = isinstance(batch, DenseBatch), _flat(batch)
+        moves = np.empty(len(batch) * self.layout.learners * len(fields(self.layout.rule.move)))
+        margins = np.empty((len(batch), self.layout.learners))
+        told = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
+        decide = self._loop(decide_loop, dense, rows[2].dtype.name)
+        decide(*told, summed.reshape(-1), batch.y, batch.weight, moves, margins)
+        apply = self._loop(apply_loop, dense, rows[2].dtype.name)
+        apply(state.cells, self._hyper, float(state.clock), len(batch), *rows, moves)
+        state.clock += len(batch)
         return margins
 
     def weights(self, state: State, low: int, high: int) -> Floats:

@@ -296,7 +296,6 @@ class Rule:
     largest: Callable[[Mapping[str, Any]], int | None] | None = None
     losses: tuple[str, ...] = ()
     losses_with: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
-    modes: tuple[str, ...] = field(default=("exact",))
     certificate: Callable[[Run], list[Claim]] | None = None
     uncertified: str = "no paper proves a bound for it"
     accounted: Rule | None = None
@@ -336,6 +335,22 @@ class Rule:
     def implicit(self) -> bool:
         """Whether it has the parameter ``implicit``."""
         return "implicit" in fields(self.hyper)
+
+    @cached_property
+    def modes(self) -> tuple[str, ...]:
+        """The modes it learns in with its default parameters."""
+        return self.modes_with(self.parse_params({}))
+
+    def modes_with(self, params: Mapping[str, Any]) -> tuple[str, ...]:
+        """The modes it learns in with these parameters.
+
+        Sharded: what a row needs to know of all coordinates is one sum over the row's own.
+        """
+        rule = self.simplest(params) if self.simplest else self
+        all_at_once = rule.masses > 0 or rule.kept_in is not None or rule.prepare is not None
+        twice = params.get("implicit", False) or (rule.looks is not None and rule.looks(params))
+        sharded = rule.keeps == "coordinates" and not all_at_once and not twice
+        return ("exact", "sharded") if sharded else ("exact",)
 
     def parse_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Hyper-parameters made legal, defaults filled in, as saved in a job.
