@@ -26,6 +26,11 @@ class Keeper:
         self._due_at = self._started + self._every_seconds
         self._plan_next(model.metrics.total_rows)
 
+    @property
+    def sequence(self) -> int:
+        """Of the last commit."""
+        return self._writer.sequence
+
     def update(self, metrics: Metrics) -> None:
         """Commit if it is time."""
         by_time = self._every_seconds > 0 and time.monotonic() >= self._due_at

@@ -98,6 +98,11 @@ class Writer:
         writer._claim("open", uuid.uuid4().hex, commit.document, commit.directory, commit.parts)
         return writer
 
+    @property
+    def sequence(self) -> int:
+        """Of the last commit."""
+        return self._next - 1
+
     def commit(self, document: Mapping[str, Any], parts: Iterable[Part]) -> Commit:
         """Commit a document and parts, given lazily; older commits beyond ``keep`` are deleted.
 

@@ -41,6 +41,12 @@ class Names:
                 self._seen[coordinate] = (*known, name if len(known) < _EACH else _MORE)
                 self.version += 1
 
+    def update(self, saved: Mapping[str, list[str]]) -> None:
+        """Add the names of another table, as ``to_json`` gives it."""
+        for place, known in saved.items():
+            for name in known:
+                self.add(int(place), name)
+
     def at(self, coordinate: int) -> tuple[str, ...]:
         """The names seen there; "+" as the last one when there were more."""
         return self._seen.get(coordinate, ())

@@ -296,7 +296,6 @@ class Rule:
     largest: Callable[[Mapping[str, Any]], int | None] | None = None
     losses: tuple[str, ...] = ()
     losses_with: Callable[[Mapping[str, Any]], tuple[str, ...]] | None = None
-    modes: tuple[str, ...] = field(default=("exact",))
     certificate: Callable[[Run], list[Claim]] | None = None
     uncertified: str = "no paper proves a bound for it"
     accounted: Rule | None = None
@@ -304,6 +303,11 @@ class Rule:
     fit: Functions | None = None
     live: Functions | None = None
     live_name: str = ""
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The modes it learns in. States that keep rows do not merge."""
+        return ("exact",) if self.keeps == "recent" else ("exact", "averaged")
 
     @cached_property
     def own_slots(self) -> tuple[Slot, ...]:

@@ -10,6 +10,13 @@ def path_key(path: str) -> bytes:
     return path.encode("utf-8", "surrogateescape")
 
 
+def places(order: str, seed: int, shards: int, epoch: int) -> list[int]:
+    """Which shards an epoch reads, in order; epoch −1, of a rule that only looks, is sorted."""
+    if order == "shuffled" and epoch >= 0:
+        return permutation(shards, seed, epoch)
+    return list(range(shards))
+
+
 def permutation(n: int, seed: int, epoch: int) -> list[int]:
     """Indexes ``0 … n-1`` as permuted in this epoch; the same on every machine, for ever.
 
