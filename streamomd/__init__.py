@@ -10,18 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamomd.exact import load as load
-    from streamomd.exact import resume as resume
-    from streamomd.exact import train as train
     from streamomd.model import Model as Model
+    from streamomd.runs import load as load
+    from streamomd.runs import resume as resume
+    from streamomd.runs import train as train
     from streamomd.spec import Spec as Spec
 
 _HOME = {
     "Model": "streamomd.model",
     "Spec": "streamomd.spec",
-    "load": "streamomd.exact",
-    "resume": "streamomd.exact",
-    "train": "streamomd.exact",
+    "load": "streamomd.runs",
+    "resume": "streamomd.runs",
+    "train": "streamomd.runs",
 }
 
 __all__ = ["Model", "Spec", "load", "resume", "train"]

@@ -207,7 +207,17 @@ def modes() -> list[dict[str, Any]]:
             "name": "exact",
             "what": "one learner, every row in order; threads or a cluster decode ahead",
             "bits": "the same however batches, shards and interruptions fall",
-        }
+        },
+        {
+            "name": "averaged",
+            "what": "in a round parts learn side by side on a cluster, then merge",
+            "bits": "of the job (train.parts), with any number of workers",
+        },
+        {
+            "name": "sharded",
+            "what": "workers own partitions of the coordinates, and learn micro-batches together",
+            "bits": "of the job (train.parts, train.batch_rows), with any number of workers",
+        },
     ]
 
 

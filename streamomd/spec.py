@@ -125,6 +125,7 @@ class Train(_Table):
     parts: int = Field(default=16, ge=1)
     rounds_per_epoch: int = Field(default=1, ge=1)
     merge: Literal["examples", "gradients"] = "examples"
+    exact_epochs: int = Field(default=0, ge=0)
     batch_rows: int = Field(default=256, ge=1)
     prefetch: int = Field(default=32, ge=1, le=65_536, description="MiB decoded ahead")
 
@@ -164,7 +165,7 @@ class Spec(_Table):
             spec = cls.model_validate(dict(given))
         except ValidationError as error:
             raise UsageError(_explain(error)) from None
-        spec._refuse_what_is_not_built()
+        spec._refuse_what_does_not_go_together()
         return spec
 
     def to_json(self, *, secrets: bool = False) -> dict[str, Any]:
@@ -195,12 +196,25 @@ class Spec(_Table):
         """The loss that is named."""
         return find_loss(self.model.loss)
 
-    def _refuse_what_is_not_built(self) -> None:
-        mode, modes = self.train.mode, self.rule.modes_with(self.model.params)
+    def _refuse_what_does_not_go_together(self) -> None:
+        mode, rule = self.train.mode, self.rule
+        modes = rule.modes_with(self.model.params)
         if mode not in modes:
             raise UnsupportedError(
-                f"rule {self.rule.name!r} with {self.model.params} learns in mode "
+                f"rule {rule.name!r} with {self.model.params} learns in mode "
                 f"{' or '.join(modes)}, not {mode}: see streamomd list rules"
+            )
+        if mode != "averaged":
+            return
+        if self.train.merge == "gradients" and "G" not in [slot.name for slot in rule.own_slots]:
+            raise UsageError(
+                f"train.merge = 'gradients' weighs by accumulated squared gradients, and rule "
+                f"{rule.name!r} keeps none (no slot G): take 'examples', or a rule such as nag"
+            )
+        if self.checkpoint.url == "none":
+            raise UsageError(
+                "averaged mode needs a checkpoint, at a URL that the workers reach: each round "
+                "goes on from the commit of the one before"
             )
 
 

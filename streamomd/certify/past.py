@@ -13,10 +13,10 @@ from streamomd.batch import Batch
 from streamomd.checkpoint import compare, explain, open_store, read_document
 from streamomd.checkpoint.chain import read_commit
 from streamomd.errors import CorruptionError
-from streamomd.exact import places
 from streamomd.features import check_schema
 from streamomd.model import Model
 from streamomd.shards.find import ShardSet
+from streamomd.shards.order import places
 from streamomd.stream import rows_of
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,8 @@ class Past:
 
     def all(self) -> Iterator[Batch]:
         """Every row of the shards, in the order of the first epoch."""
-        order = places(self.model.spec, len(self.shards), 0)
+        data = self.model.spec.data
+        order = places(data.order, data.seed, len(self.shards), 0)
         pieces = rows_of(self.model.plan, self.shards, order)
         try:
             for piece in pieces:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, LocalCluster
 
 from streamomd.errors import ClusterError, UsageError
 from streamomd.report import note
@@ -23,7 +23,8 @@ LOOK_SECONDS = 0.5
 ANSWER_SECONDS = 5  # for a scheduler to say who its workers are
 FETCH_SECONDS = 60  # for a result that is there to arrive
 LONELY_SECONDS = 300  # without a worker, before it is called an error
-TOLD_SECONDS = 10
+SILENT_SECONDS = 30  # of a worker that is not heard of, before its tasks run elsewhere
+TOLD_SECONDS = 5
 Waiting = Callable[[], None]
 VERSION = version("streamomd")
 
@@ -38,7 +39,8 @@ class SilentError(LostError):
 
 @contextmanager
 def connected(client: object, address: str) -> Iterator[Client]:
-    """The client that was given, or one for an address, closed at the end.
+    """The client that was given, or one for an address, or with neither one for a cluster of this
+    machine's cores; what was made here is closed at the end.
 
     Raises UsageError for what is no client, ClusterError where nobody answers.
     """
@@ -50,6 +52,13 @@ def connected(client: object, address: str) -> Iterator[Client]:
         return
     if client is not None:
         raise UsageError(f"client is a distributed.Client, not {type(client).__name__}")
+    if not address:
+        with (
+            LocalCluster(threads_per_worker=1, dashboard_address=None) as local,
+            Client(local, set_as_default=False) as made,
+        ):
+            yield made
+        return
     try:
         made = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
@@ -79,7 +88,9 @@ def sent(
 ) -> Future[Any]:
     """A task under way, for ``outcome``. Raises ClusterError when the scheduler is lost."""
     try:
-        return client.submit(_stamped, function, *given, key=key, pure=False, priority=priority)
+        return client.submit(
+            _checked, VERSION, function, *given, key=key, pure=False, priority=priority
+        )
     except Exception as error:
         refuse_lost(client, error)
         raise
@@ -96,7 +107,7 @@ def outcome(
     """
     settled(client, future, waiting)
     try:
-        there, found = _fetched(client, future, waiting, direct)
+        return _fetched(client, future, waiting, direct)
     except KilledWorker as error:
         raise LostError("its workers died") from error
     except (CancelledError, OSError) as error:
@@ -104,16 +115,15 @@ def outcome(
             raise
         refuse_lost(client, error)
         raise LostError(type(error).__name__) from error
-    if there != VERSION:
+
+
+def _checked(version: str, function: Callable[..., Any], *given: Any) -> Any:
+    """On the worker. Another version may hash otherwise, or learn otherwise."""
+    if version != VERSION:
         raise ClusterError(
-            f"a worker has streamomd {there}, this process {VERSION}: install the same on all"
+            f"a worker has streamomd {VERSION}, the driver {version}: install the same on all"
         )
-    return found
-
-
-def _stamped(function: Callable[..., Any], *given: Any) -> tuple[str, Any]:
-    """On the worker: the result, and whose it is, for another version may hash otherwise."""
-    return VERSION, function(*given)
+    return function(*given)
 
 
 def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
@@ -123,22 +133,55 @@ def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
     """
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
-    began = spoke = time.monotonic()
+    lookout = Lookout(client)
     while not future.done():
         done.wait(LOOK_SECONDS)
         done.clear()
         refuse_lost(client)
         waiting()
+        lookout.look()
+
+
+class Lookout:
+    """Looks at the workers every few seconds, while something is waited for.
+
+    One that is not heard of is taken off the scheduler's list, so that its tasks run elsewhere:
+    Dask itself waits five minutes for a machine that was stopped or cut off.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._seen: dict[str, tuple[float, float]] = {}  # what the scheduler said last, and when
+        self._looked = self._company = time.monotonic()
+
+    def look(self) -> None:
+        """Raise ClusterError when no worker has been there for minutes."""
         now = time.monotonic()
-        if now - spoke < TOLD_SECONDS:
-            continue
-        spoke = now
-        if has_workers(client):
-            began = now
-        elif now - began > LONELY_SECONDS:
-            raise ClusterError(f"no worker at {_address(client)} for {now - began:.0f} s")
+        if now - self._looked < TOLD_SECONDS:
+            return
+        self._looked = now
+        found = _workers(self._client) or {}
+        for address, worker in found.items():
+            self._listen(address, worker["last_seen"], now)
+        where = _address(self._client)
+        if found:
+            self._company = now
+        elif now - self._company > LONELY_SECONDS:
+            raise ClusterError(f"no worker at {where} for {now - self._company:.0f} s")
         else:
-            note(f"no worker at {_address(client)}: waiting")
+            note(f"no worker at {where}: waiting")
+
+    def _listen(self, address: str, heard: float, now: float) -> None:
+        before = self._seen.get(address)
+        if before is None or before[0] != heard:
+            self._seen[address] = heard, now
+        elif now - before[1] > SILENT_SECONDS:
+            note(f"worker {address} is silent: what it was to do is done elsewhere")
+            del self._seen[address]
+            scheduler: Any = self._client.scheduler
+            leave = scheduler.unregister(address=address, stimulus_id="streamomd-silent")
+            with suppress(OSError, TimeoutError):
+                _on_the_loop(self._client, leave).result(ANSWER_SECONDS)
 
 
 def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool | None) -> Any:

@@ -189,9 +189,7 @@ class Decoders:
     def _pieces(self, task: _Task, found: Decoded) -> Iterator[Piece[Rows]]:
         pieces, names = found
         if self._names is not None:
-            for coordinate, known in names.items():
-                for name in known:
-                    self._names.add(int(coordinate), name)
+            self._names.update(names)
         nbytes = 0
         for row, arrays in pieces:
             rows = Rows(batch_of(arrays), None)

@@ -344,13 +344,18 @@ class Rule:
     def modes_with(self, params: Mapping[str, Any]) -> tuple[str, ...]:
         """The modes it learns in with these parameters.
 
-        Sharded: what a row needs to know of all coordinates is one sum over the row's own.
+        Averaged: but for states that keep rows, which do not merge. Sharded: where all that a row
+        needs to know of other coordinates is one sum over its own.
         """
         rule = self.simplest(params) if self.simplest else self
         all_at_once = rule.masses > 0 or rule.kept_in is not None or rule.prepare is not None
         twice = params.get("implicit", False) or (rule.looks is not None and rule.looks(params))
-        sharded = rule.keeps == "coordinates" and not all_at_once and not twice
-        return ("exact", "sharded") if sharded else ("exact",)
+        able = {
+            "exact": True,
+            "averaged": rule.keeps != "recent",
+            "sharded": rule.keeps == "coordinates" and not all_at_once and not twice,
+        }
+        return tuple(mode for mode, one in able.items() if one)
 
     def parse_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Hyper-parameters made legal, defaults filled in, as saved in a job.

@@ -134,5 +134,5 @@ def test_another_version_on_a_worker_is_refused(
 ) -> None:
     """It might hash otherwise, in silence."""
     monkeypatch.setattr(cluster, "VERSION", "0.0.0")
-    with pytest.raises(ClusterError, match=r"a worker has streamomd .*, this process 0\.0\.0"):
+    with pytest.raises(ClusterError, match=r"a worker has streamomd .*, the driver 0\.0\.0"):
         streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)

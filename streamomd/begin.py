@@ -1,0 +1,115 @@
+"""How a run is begun, and how it is taken up again: what is refused, what is kept first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamomd.checkpoint import (
+    Loaded,
+    Writer,
+    compare,
+    explain,
+    keep_document,
+    open_store,
+    read_document,
+)
+from streamomd.errors import DataError, ResumeRefusedError
+from streamomd.features import check_schema, make_plan
+from streamomd.job import change
+from streamomd.keep import Keeper
+from streamomd.model import Model
+from streamomd.report import note
+from streamomd.shards.labels import distinct_labels
+from streamomd.shards.shard import ShardSet
+from streamomd.spec import Spec
+
+
+def new_model(spec: Spec, shards: ShardSet) -> Model:
+    """A model that starts at its beginning, or from another's state."""
+    if not shards.rows:
+        raise DataError(f"no rows: all {len(shards)} shards are empty")
+    schema = next(iter(shards)).schema
+    plan = make_plan(
+        spec.data, spec.model, schema, lambda: distinct_labels(shards, spec.data.label)
+    )
+    for shard in shards:
+        check_schema(plan, shard.schema, shard.url)
+    model = Model.new(spec, plan)
+    if spec.model.start:
+        options = spec.checkpoint.storage_options
+        model.start_from(Model.load(spec.model.start, storage_options=options)[0])
+    return model
+
+
+def begin(model: Model, shards: ShardSet, *, restart: bool) -> Keeper | None:
+    """Commit 0: the job, the shards' fingerprint and the state before the first row."""
+    kept = model.spec.checkpoint
+    if kept.url == "none":
+        return None
+    store = open_store(kept.url, kept.storage_options)
+    dataset = keep_document(store, "dataset", shards.fingerprint())
+    names = keep_document(store, "names", model.names.to_json())
+    document = model.document(dataset=dataset, names=names)
+    writer = Writer.begin(store, document, model.parts(), keep=kept.keep, restart=restart)
+    model.url = store.url
+    return Keeper(model, store, writer, dataset)
+
+
+def take_over(model: Model, loaded: Loaded, shards: ShardSet, *, accept_new: bool) -> Keeper:
+    """Compare the shards with those the run was begun on, then fence an older writer.
+
+    Raises ResumeRefusedError telling what differs, field by field.
+    """
+    kept, found = model.spec.checkpoint, shards.fingerprint()
+    store = open_store(model.url, kept.storage_options)
+    dataset = str(loaded.commit.document["dataset"])
+    saved = read_document(store, "dataset", dataset)
+    differences = compare(saved, found, accept_new=accept_new)
+    refused = [difference for difference in differences if difference.refused]
+    if refused:
+        raise ResumeRefusedError(
+            f"the shards are not those this run was begun on:\n{explain(refused)}\n"
+            "put them back; a shard that was mended is another shard: train --restart begins anew, "
+            "train --start URL goes on from this state with other rows"
+        )
+    if len(found) > len(saved) and model.spec.data.order == "shuffled":
+        raise ResumeRefusedError(
+            'new shards change the order of those already read, with data.order = "shuffled":\n'
+            f"{explain(differences)}\n"
+            "take them away, or go on from this state with other rows: train --start URL"
+        )
+    if differences:
+        note(explain(differences))
+    if found != saved:
+        dataset = keep_document(store, "dataset", found)
+    writer = Writer.take_over(store, loaded, keep=kept.keep)
+    return Keeper(model, store, writer, dataset)
+
+
+def change_job(
+    model: Model,
+    sets: Mapping[str, Any],
+    storage_options: Mapping[str, Any] | None,
+    checkpoint_storage_options: Mapping[str, Any] | None,
+) -> bool:
+    """Apply what may change on resume; whether there are more epochs than before."""
+    secrets = {
+        "data.storage_options": dict(storage_options or {}),
+        "checkpoint.storage_options": dict(checkpoint_storage_options or {}),
+        "checkpoint.url": model.url,
+    }
+    if "checkpoint.url" in sets:
+        raise ResumeRefusedError(
+            f"checkpoint.url is {model.url} and stays so: to go on elsewhere, copy the whole "
+            "checkpoint there and resume the copy"
+        )
+    epochs = model.spec.train.epochs
+    model.spec = change(model.spec.to_json(), {**sets, **secrets})
+    if model.spec.train.epochs < epochs:
+        raise ResumeRefusedError(
+            f"train.epochs was {epochs} and may only grow; got {model.spec.train.epochs}"
+        )
+    more = model.spec.train.epochs > epochs
+    model.finished = model.finished and not more
+    return more

@@ -1,0 +1,161 @@
+"""Commands that look at what was learned: evaluate, predict, inspect, certify, checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from streamomd import show
+from streamomd.cli.base import (
+    CODES,
+    checkpoint_options,
+    data_options,
+    guarded,
+    listed,
+    loaded,
+    main,
+    options_in,
+    shards,
+    url,
+)
+
+
+@main.command(epilog=CODES)
+@url
+@shards
+@data_options
+@checkpoint_options
+@guarded
+def evaluate(
+    url: str, shards: tuple[str, ...], storage_options: str, checkpoint_storage_options: str
+) -> tuple[Any, str]:
+    """Loss and error of a model on labelled shards; nothing is learned."""
+    model = loaded(url, checkpoint_storage_options)
+    result = model.evaluate(list(shards), storage_options=options_in(storage_options))
+    return result, show.figures(result)
+
+
+@main.command(epilog=CODES)
+@url
+@shards
+@click.option("--to", required=True, metavar="DIR", help="Directory or URL for the predictions.")
+@click.option("--keep", metavar="A,B", help="Columns to copy beside the predictions.")
+@click.option("--overwrite", is_flag=True, help="Replace predictions that are there.")
+@data_options
+@checkpoint_options
+@guarded
+def predict(
+    url: str,
+    shards: tuple[str, ...],
+    to: str,
+    keep: str | None,
+    overwrite: bool,
+    storage_options: str,
+    checkpoint_storage_options: str,
+) -> tuple[Any, str]:
+    """Write a Parquet file of predictions for each shard.
+
+    Columns: row, prediction, score, probability (logistic), and those kept.
+    """
+    written = loaded(url, checkpoint_storage_options).predict(
+        list(shards),
+        to,
+        keep=listed(keep) or (),
+        overwrite=overwrite,
+        storage_options=options_in(storage_options),
+    )
+    return {"files": written}, "\n".join(written)
+
+
+@main.command(epilog=CODES)
+@url
+@click.option("--top", default=20, show_default=True, help="How many coordinates.")
+@checkpoint_options
+@guarded
+def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, str]:
+    """The heaviest features of a model by name, with their weights and slots."""
+    model = loaded(url, checkpoint_storage_options)
+    result = {**model.summary(), "top": model.inspect(top)}
+    return result, show.inspected(result)
+
+
+@main.command(epilog=CODES)
+@url
+@shards
+@click.option(
+    "--comparator",
+    default="best",
+    metavar="best|FILE",
+    help="Fixed weights to compare with: the best there are (L-BFGS over the shards), or a .npy or "
+    "Parquet file of them, in the order of coordinates.  [best]",
+)
+@data_options
+@checkpoint_options
+@guarded
+def certify(
+    url: str,
+    shards: tuple[str, ...],
+    comparator: str,
+    storage_options: str,
+    checkpoint_storage_options: str,
+) -> tuple[Any, str]:
+    """Regret or mistakes of a run beside what its paper proves, over the shards it learned.
+
+    \b
+      streamomd certify runs/bank data/
+      streamomd certify runs/bank data/ --comparator weights.npy --json
+    """
+    from streamomd.certify import certify as certify_run
+
+    model = loaded(url, checkpoint_storage_options)
+    learners = certify_run(
+        model,
+        list(shards),
+        comparator=comparator,
+        storage_options=options_in(storage_options),
+        checkpoint_storage_options=options_in(checkpoint_storage_options),
+    )
+    told = model.spec.model
+    result = {
+        "rule": told.rule,
+        "loss": told.loss,
+        "params": told.params,
+        "comparator": comparator,
+        "checkpoint": {"url": model.url, "sequence": model.sequence},
+        "learners": learners,
+    }
+    return result, show.certified(result)
+
+
+@main.group()
+def checkpoint() -> None:
+    """Look at what a checkpoint holds."""
+
+
+@checkpoint.command("list", epilog=CODES)
+@url
+@checkpoint_options
+@guarded
+def list_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
+    """Every commit: sequence, rows, when, and whether it can be used."""
+    return _commits(url, checkpoint_storage_options, deep=False)
+
+
+@checkpoint.command("verify", epilog=CODES)
+@url
+@checkpoint_options
+@guarded
+def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
+    """Read every byte of every commit and compare it with its hash."""
+    return _commits(url, checkpoint_storage_options, deep=True)
+
+
+def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[Any, str]:
+    from streamomd.checkpoint import commits, open_store
+    from streamomd.errors import CorruptionError
+
+    found = commits(open_store(url, options_in(checkpoint_storage_options)), deep=deep)
+    if deep and not all(one["ok"] for one in found):
+        raise CorruptionError(show.table(found))
+    return {"commits": found}, show.table(found)

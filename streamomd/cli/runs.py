@@ -1,0 +1,78 @@
+"""Commands that learn: train, resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from streamomd import show
+from streamomd.cli.base import (
+    CODES,
+    checkpoint_options,
+    data_options,
+    guarded,
+    job_options,
+    listed,
+    log_option,
+    main,
+    parsed,
+    set_option,
+    url,
+)
+
+
+@main.command(epilog=CODES)
+@click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
+@job_options
+@click.option("--restart", is_flag=True, help="Begin anew in a checkpoint that holds a run.")
+@data_options
+@checkpoint_options
+@set_option
+@log_option
+@guarded
+def train(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
+    """Learn from shards, row by row, each predicted before it is learned.
+
+    \b
+      streamomd train pipelines/quickstart.toml
+      streamomd train data/*.parquet --label y --rule nag --eta 0.5
+      streamomd train s3://bucket/rows/ --label y --checkpoint s3://bucket/run --epochs 3
+    """
+    jobs = [name for name in what if name.endswith(".toml")]
+    job = jobs[0] if len(jobs) == 1 else None
+    given["shards"] = [name for name in what if name != job]
+    for columns in ("numeric", "hashed"):
+        given[columns] = listed(given[columns])
+    import streamomd
+
+    model = streamomd.train(job, **parsed(given))
+    result = model.result()
+    return result, show.trained(result, model.spec.data.shards)
+
+
+@main.command(epilog=CODES)
+@url
+@click.option("--epochs", type=int, help="Read the rows more often than was planned.")
+@click.option("--accept-new-shards", is_flag=True, help="Shards were added after the last one.")
+@click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, another or the same.")
+@data_options
+@checkpoint_options
+@set_option
+@log_option
+@guarded
+def resume(url: str, epochs: int | None, scheduler: str | None, **given: Any) -> tuple[Any, str]:
+    """Go on with a run from its last commit; a finished one prints its result again.
+
+    \b
+      streamomd resume runs/bank
+      streamomd resume runs/bank --epochs 5
+    """
+    import streamomd
+
+    given = parsed(given)
+    given["sets"] |= {"train.epochs": epochs} if epochs else {}
+    given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
+    model = streamomd.resume(url, **given)
+    result = model.result()
+    return result, show.trained(result, model.spec.data.shards)

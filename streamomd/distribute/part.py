@@ -1,0 +1,147 @@
+"""What a worker does in a round of averaged mode: learn a stretch of rows, or merge two states.
+
+Both are pure: they read the commit the round begins from, change none of their inputs, and write
+nothing. So a task whose worker is lost runs again anywhere, and a late double does no harm.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from distributed import get_worker
+from numpy.typing import NDArray
+
+from streamomd.errors import ClusterError, NoCommitError
+from streamomd.features import Names, encode
+from streamomd.merge import merge
+from streamomd.model import Model
+from streamomd.shards.read import read_rows
+from streamomd.shards.stretches import Stretch
+from streamomd.state import State
+from streamomd.urls import shown
+
+UNIT_BYTES = 4 << 20
+TELL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Start:
+    """The commit a round begins from. run: of this driver alone, so that no other is meant."""
+
+    run: str
+    url: str
+    sequence: int
+    options: Mapping[str, Any] = field(repr=False)
+    data_options: Mapping[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A state as it travels, and what it has learned since the round began."""
+
+    cells: NDArray[Any]
+    totals: NDArray[np.float64]
+    clock: int
+    extra: dict[str, NDArray[Any]]
+    rows: int
+    sums: NDArray[np.float64]
+    names: dict[str, list[str]]
+
+    def __sizeof__(self) -> int:
+        # For Dask, which would take it for some bytes and never spill it.
+        arrays = (self.cells, self.totals, *self.extra.values())
+        return object.__sizeof__(self) + sum(array.nbytes for array in arrays)
+
+    def state_like(self, state: State) -> State:
+        """The state; its arrays are these."""
+        return State(state.layout, self.cells, self.totals, self.clock, self.extra)
+
+
+def part_of(
+    state: State, rows: int, sums: NDArray[np.float64], names: dict[str, list[str]]
+) -> Part:
+    """What travels of a state."""
+    return Part(state.cells, state.totals, state.clock, state.extra, rows, sums, names)
+
+
+_reading = threading.Lock()
+_held: list[tuple[Start, Model]] = []
+
+
+def model_at(start: Start) -> Model:
+    """The model of that commit, not to be changed; held until another is asked for."""
+    with _reading:
+        if not (_held and _held[0][0] == start):
+            _held.clear()  # first, so that two are never held
+            _held.append((start, _read(start)))
+        return _held[0][1]
+
+
+def _read(start: Start) -> Model:
+    try:
+        return Model.load(start.url, storage_options=start.options, at=start.sequence)[0]
+    except NoCommitError as error:
+        raise ClusterError(
+            f"worker {get_worker().address} does not find commit {start.sequence} in "
+            f"{shown(start.url)}: averaged mode needs a checkpoint URL that all workers reach, "
+            f"a shared disk or a bucket ({error})"
+        ) from None
+
+
+def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
+    """Learn a stretch of rows from the commit's state on, telling how it goes.
+
+    Decoded and learned in one thread: a worker has as many tasks at once as it has threads.
+    """
+    model = model_at(start)
+    plan, state, names = model.plan, model.state.copy(), Names()
+    sums, rows, told = np.zeros(3), 0, time.monotonic()
+
+    def convert(table: Any, shard: Any, row: int) -> Any:
+        return encode(plan, table, shard=shard.url, row=row, names=names)
+
+    for span in stretch.spans:
+        pieces = read_rows(
+            span.group,
+            span.begin,
+            span.end,
+            options=start.data_options,
+            columns=plan.columns,
+            dictionary=plan.dictionary,
+            unit_bytes=UNIT_BYTES,
+            convert=convert,
+        )
+        for _, batch in pieces:
+            model.engine.learn(state, sums, batch)
+            rows += len(batch)
+            if time.monotonic() - told > TELL_SECONDS:
+                told = time.monotonic()
+                tell(topic, number, rows, sums)
+    tell(topic, number, rows, sums)
+    return part_of(state, rows, sums, names.to_json())
+
+
+def tell(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
+    """An event, for whoever shows progress."""
+    get_worker().log_event(topic, {"part": number, "rows": rows, "sums": sums.tolist()})
+
+
+def merge_parts(start: Start, a: Part, b: Part, by: str) -> Part:
+    """One of two that began from the commit's state."""
+    model = model_at(start)
+    states = [part.state_like(model.state) for part in (a, b)]
+    whole = merge(model.engine, states, model.state, (a.rows, b.rows), by=by)
+    return part_of(whole, a.rows + b.rows, a.sums + b.sums, joined((a.names, b.names)))
+
+
+def joined(tables: Sequence[Mapping[str, list[str]]]) -> dict[str, list[str]]:
+    """Tables of names as one, within the bounds of one."""
+    names = Names()
+    for table in tables:
+        names.update(table)
+    return names.to_json()
