@@ -39,14 +39,6 @@ def owned(owner: int, owners: int, parts: int) -> range:
     return range(owner * parts // owners, (owner + 1) * parts // owners)
 
 
-def summed(found: Floats) -> Floats:
-    """(partitions, rows, n) summed over the partitions, in their order."""
-    total: Floats = found[0].copy()
-    for one in found[1:]:
-        total += one
-    return total
-
-
 @dataclass(eq=False)
 class Share:
     """Some consecutive partitions: an engine and a state for their coordinates alone.
@@ -105,7 +97,7 @@ class Share:
 
     def follow(self, batch: Batch, sums: Floats, found: Floats) -> Floats:
         """Learn the micro-batch just sensed; ``found`` is that of all partitions. Its margins."""
-        return self.engine.follow(self.state, sums, batch, summed(found))
+        return self.engine.follow(self.state, sums, batch, found)
 
     def fill(self, low: int, high: int, arrays: dict[str, NDArray[Any]]) -> None:
         """Take what is this share's of a part that a checkpoint keeps; the first is everyone's."""

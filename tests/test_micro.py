@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import micro_oracles
 import numpy as np
 import oracles
-import oracles_sharded
 import pytest
 from helpers import Learner, dense, sparse
 
@@ -83,19 +83,19 @@ def stream(kind: str, classes: int = 2, seed: int = 3) -> oracles.Stream:
 
 @pytest.mark.parametrize("parts, rows", [(1, 1), (3, 7), (16, 20), (5, 40)])
 @pytest.mark.parametrize("loss", ["logistic", "square"])
-@pytest.mark.parametrize("rule", list(oracles_sharded.LEARNERS))
+@pytest.mark.parametrize("rule", list(micro_oracles.LEARNERS))
 def test_micro_batches_are_the_oracles(rule: str, loss: str, parts: int, rows: int) -> None:
     """Margins to 1e-12 and slots to 1e-10, dense and sparse."""
     for kind in ("dense", "sparse", "weights"):
         found = stream(kind)
         d = found.X.shape[1]
-        oracle = oracles_sharded.LEARNERS[rule](d, loss, parts, eta=0.2)
+        oracle = micro_oracles.LEARNERS[rule](d, loss, parts, eta=0.2)
         expected = oracle.run(found.X, found.y, found.h, rows)
         make = dense if kind == "dense" else sparse
         one = learner(rule, loss, d, params={"eta": 0.2})
         margins = run(one, make(found.X, found.y, found.h), parts, rows)
         np.testing.assert_allclose(margins[:, 0], expected, rtol=1e-12, atol=1e-12)
-        for slot in oracles_sharded.SLOTS[rule]:
+        for slot in micro_oracles.SLOTS[rule]:
             there = one.state.slot(slot).reshape(d)
             np.testing.assert_allclose(there, getattr(oracle, slot), rtol=1e-10, atol=1e-13)
         assert np.abs(margins).max() > 0.0

@@ -47,6 +47,7 @@ class Engine:
     loss_params: dict[str, Any] = field(default_factory=dict)
     compiled: bool = True
     compile_seconds: float = field(default=0.0, init=False)
+    _loops: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         numbers = [
@@ -108,17 +109,17 @@ class Engine:
         loop(*given, edges, len(batch), *rows, found.reshape(-1))
         return found
 
-    def follow(self, state: State, sums: Floats, batch: Batch, summed: Floats) -> Floats:
-        """Learn the micro-batch just sensed, from its numbers summed over all partitions.
+    def follow(self, state: State, sums: Floats, batch: Batch, found: Floats) -> Floats:
+        """Learn the micro-batch just sensed, from the numbers of all partitions.
 
-        As ``learn`` otherwise. summed: (rows, n).
+        As ``learn`` otherwise. found: (partitions, rows, n).
         """
         dense, rows = isinstance(batch, DenseBatch), _flat(batch)
         moves = np.empty(len(batch) * self.layout.learners * len(fields(self.layout.rule.move)))
         margins = np.empty((len(batch), self.layout.learners))
         told = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
         decide = self._loop(decide_loop, dense, rows[2].dtype.name)
-        decide(*told, summed.reshape(-1), batch.y, batch.weight, moves, margins)
+        decide(*told, found.reshape(-1), batch.y, batch.weight, moves, margins)
         apply = self._loop(apply_loop, dense, rows[2].dtype.name)
         apply(state.cells, self._hyper, float(state.clock), len(batch), *rows, moves)
         state.clock += len(batch)
@@ -168,6 +169,12 @@ class Engine:
         return margins, clock
 
     def _loop(self, find: Any, dense: bool, value: str) -> Any:
+        key = find, dense, value
+        if key not in self._loops:  # a rule's own hash takes its time
+            self._loops[key] = self._found(*key)
+        return self._loops[key]
+
+    def _found(self, find: Any, dense: bool, value: str) -> Any:
         layout = self.layout
         shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
         if not self.compiled:

@@ -128,10 +128,10 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 
 
 def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """decide(…): takes each row's step, in order, from the sums over all partitions.
+    """decide(…): sums over the partitions, in their order; then takes each row's step, in order.
 
-    summed: (rows * numbers,). moves: (rows * learners * n,), written. totals, sums, hyper, y,
-    importance and margins as ``loops.make_learn`` has them.
+    found: (partitions * rows * numbers,). moves: (rows * learners * n,), written. totals, sums,
+    hyper, y, importance and margins as ``loops.make_learn`` has them.
     """
     L, classes, _, _, _ = shape
     Totals, Hyper, Move, Aim = rule.totals, rule.hyper, rule.move, loss.hyper
@@ -150,13 +150,20 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         sums: Any,
         hyper: Any,
         clock: float,
-        summed: Any,
+        found: Any,
         y: Any,
         importance: Any,
         moves: Any,
         margins: Any,
     ) -> None:
         slopes = np.zeros(L)
+        numbers = len(y) * size
+        summed = np.empty(numbers)
+        for m in range(numbers):
+            summed[m] = found[m]
+        for at in range(numbers, len(found), max(1, numbers)):
+            for m in range(numbers):
+                summed[m] += found[at + m]
         for i in range(len(y)):
             clock += 1.0
             at = i * size

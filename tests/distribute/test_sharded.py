@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from clustered import long, sized
 from distributed import Client, LocalCluster
+from distributed.security import Security
 from gangs import told
+from running import rows, with_column, write
 
 import streamomd
-from streamomd.errors import UsageError
+from streamomd.distribute.sharded import Owners
+from streamomd.errors import BadRowError, UsageError
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -53,6 +58,70 @@ def test_owners_leave_no_trace(
     assert kept.state_sha256 == one[rows].state_sha256
     assert kept.finished
     sized(workers, 2)
+
+
+def test_dasks_own_connections_carry_the_same(
+    data: Path, one: Any, client: Client, tmp_path: Path, capfd: Any
+) -> None:
+    """streamomd.transport = "dask": through the workers' own ports."""
+    with dask.config.set({"streamomd.transport": "dask"}):
+        there = streamomd.train(told(data, tmp_path / "kept"), client=client)
+    assert there.state_sha256 == one[256].state_sha256
+    assert "2 owners of 16 partitions, by dask" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_where_all_is_encrypted_so_are_the_numbers(
+    data: Path, one: Any, tmp_path: Path, capfd: Any
+) -> None:
+    """A tls:// cluster: Dask's connections, and ZeroMQ is refused."""
+    security = Security.temporary()
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", security=security
+        ) as workers,
+        Client(workers, set_as_default=False) as client,
+    ):
+        there = streamomd.train(told(data, tmp_path / "kept"), client=client)
+        assert "by dask" in capfd.readouterr().err
+        with (
+            dask.config.set({"streamomd.transport": "zmq"}),
+            pytest.raises(UsageError, match="in clear"),
+        ):
+            streamomd.train(told(data, tmp_path / "clear"), client=client, quiet=True)
+    assert there.state_sha256 == one[256].state_sha256
+
+
+def test_a_bad_row_is_the_error_that_is_told(data: Path, client: Client, tmp_path: Path) -> None:
+    """Every owner meets it; the driver raises it as one process does."""
+    bad = tmp_path / "data"
+    shutil.copytree(data, bad)
+    write(bad / "9.parquet", with_column(rows(50), "n", [float("nan")] * 50))
+    with pytest.raises(BadRowError) as alone:
+        streamomd.train(told(bad, "none"), quiet=True)
+    with pytest.raises(BadRowError) as there:
+        streamomd.train(told(bad, tmp_path / "kept"), client=client, quiet=True)
+    assert str(there.value) == str(alone.value)
+
+
+def test_tasks_are_as_many_as_owners(data: Path, client: Client, tmp_path: Path) -> None:
+    """However many rounds: what the scheduler knows is a task an owner."""
+    most = []
+
+    def looked(dask_scheduler: Any) -> int:
+        return len(dask_scheduler.tasks)
+
+    look = Owners._look
+    patch = pytest.MonkeyPatch()
+    patch.setattr(
+        Owners, "_look", lambda self: (most.append(client.run_on_scheduler(looked)), look(self))[1]
+    )
+    try:
+        streamomd.train(told(data, tmp_path / "kept", 64), client=client, quiet=True)
+    finally:
+        patch.undo()
+    assert set(most) <= {0, 1, 2}
+    assert 2 in most
 
 
 def test_owners_need_a_checkpoint(data: Path, client: Client) -> None:
