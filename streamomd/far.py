@@ -15,11 +15,12 @@ from streamomd.state import Arrays, Layout, State
 class Far(State):
     """As any state, but its cells are read when they are first needed; its hash needs none.
 
-    put: where its parts are, which a commit may name again.
+    put: where its parts are; None once its cells are here, for then they may have moved.
     """
 
     def __init__(self, layout: Layout, store: Store, put: Put) -> None:
-        self.layout, self.store, self.put = layout, store, put
+        self.layout, self.store = layout, store
+        self.put: Put | None = put
         self.extra = {}
         self._near: State | None = None
         _, _, first = read_part(store, put, put.entries[0])
@@ -33,7 +34,7 @@ class Far(State):
             near = State.start(self.layout)
             for low, high, arrays in self._read():
                 near.fill(low, high, arrays)
-            self._near = near
+            self._near, self.put = near, None
         return self._near.cells
 
     def parts(self) -> Iterator[tuple[int, int, Arrays]]:
@@ -63,5 +64,6 @@ class Far(State):
             held = [one for one in held if one[1] > high]
 
     def _read(self) -> Iterator[tuple[int, int, Arrays]]:
+        assert self.put is not None
         for entry in self.put.entries:
             yield read_part(self.store, self.put, entry)

@@ -180,7 +180,8 @@ class Model:
 
     def kept(self) -> Iterator[Part] | Put:
         """What a commit is to be made of: parts, or those that are in the checkpoint already."""
-        return self.state.put if isinstance(self.state, Far) else self.parts()
+        put = self.state.put if isinstance(self.state, Far) else None
+        return put or self.parts()
 
     def summary(self) -> dict[str, Any]:
         """What a model is, in a few words."""

@@ -23,15 +23,17 @@ LOOK_SECONDS = 0.1
 JOIN_SECONDS = 15.0  # for all to connect, once all are known
 STUCK_SECONDS = 600.0  # for an owner that is alive and says nothing
 LINGER_SECONDS = 1.0  # for what was said last to leave
+DRIVER = -1
 HELLO = struct.Struct("<4s16sI")
 GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
 
 class PeerLostError(ClusterError):
-    """An owner that another one has lost: it died, was stopped or cut off, or gave up itself."""
+    """Somebody whom an owner has lost: who died, was stopped or cut off, or gave up."""
 
     def __init__(self, peer: int, why: str) -> None:
-        super().__init__(f"owner {peer} was lost: {why}")
+        who = "the driver" if peer == DRIVER else f"owner {peer}"
+        super().__init__(f"{who} was lost: {why}")
         self.peer, self.why = peer, why
 
     def __reduce__(self) -> Any:

@@ -31,7 +31,7 @@ from streamomd.checkpoint import (
 )
 from streamomd.distribute.cluster import VERSION
 from streamomd.distribute.due import Due
-from streamomd.distribute.exchange import Mesh, ZmqMesh, others
+from streamomd.distribute.exchange import DRIVER, Mesh, PeerLostError, ZmqMesh, others
 from streamomd.distribute.streams import StreamMesh
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan
@@ -117,11 +117,11 @@ class Wire:
         self.queue.put({"kind": kind, **more})
 
     def told(self) -> dict[str, Any]:
-        """What the driver says now. Raises ClusterError when it is gone."""
+        """What the driver says now. Raises PeerLostError when it is gone."""
         try:
             told: dict[str, Any] = self.orders.get(timeout=5)
         except TimeoutError:
-            raise ClusterError("the driver has left") from None
+            raise PeerLostError(DRIVER, "it has left") from None
         if told["beat"] != self._beat:
             self._beat, self._beaten = told["beat"], time.monotonic()
         return told
@@ -131,11 +131,11 @@ class Wire:
         return time.monotonic() - self._beaten > GONE_SECONDS
 
     def wait(self, what: Any, seconds: float) -> Any:
-        """The first answer that is something. Raises ClusterError when none comes."""
+        """The first answer that is something. Raises PeerLostError when none comes."""
         deadline, pause = time.monotonic() + seconds, 0.002
         while not (found := what(self.told())):
             if time.monotonic() > deadline:
-                raise ClusterError(f"the driver did not answer in {seconds:g} s")
+                raise PeerLostError(DRIVER, f"no answer in {seconds:g} s")
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
         return found
@@ -272,7 +272,7 @@ class Owner:
         self._wire.say("rows", **self._figures())
         self._stop = self._wire.told()["stop"]
         if self._wire.is_silent():
-            raise ClusterError("the driver is silent")
+            raise PeerLostError(DRIVER, f"no beat in {GONE_SECONDS:g} s")
 
     def _figures(self) -> dict[str, Any]:
         state = self._share.state

@@ -11,7 +11,8 @@ from distributed import LocalCluster
 
 def told(data: Path, url: Any, rows: int = 256, **kept: Any) -> dict[str, Any]:
     """The job, by owners of 16 partitions; where each row is a round, of one shard."""
-    table = job(data / "0.parquet" if rows == 1 else data, checkpoint={"url": str(url), "every_seconds": 0, **kept})
+    shards = data / "0.parquet" if rows == 1 else data
+    table = job(shards, checkpoint={"url": str(url), "every_seconds": 0, **kept})
     table["train"] = {"epochs": 2, "mode": "sharded", "parts": 16, "batch_rows": rows}
     return table
 
