@@ -13,8 +13,10 @@ from distributed import Client, Future, Queue, Variable
 from streamomd.distribute.cluster import refuse_lost, workers_of
 from streamomd.distribute.exchange import SILENT_SECONDS, PeerLostError
 from streamomd.distribute.owner import Order, own
+from streamomd.errors import ClusterError
 
 PAUSE_SECONDS, WAIT_SECONDS, LOOK_SECONDS, BEAT_SECONDS = 0.01, 0.2, 0.5, 5.0
+ANSWER_SECONDS = 30.0  # for the scheduler to answer, whatever it is asked
 MEET_SECONDS = 20.0  # for a worker to begin
 GRACE_SECONDS = SILENT_SECONDS + 2.0  # for the others to notice that one is lost, and to end
 
@@ -50,12 +52,17 @@ class Gang:
         queue = Queue(topic, client=self.client)
         variable = Variable(topic, client=self.client)
         self._told = {"places": None, "stop": 0, "committed": 0, "directory": "", "beat": 0}
-        variable.set(self._told)
         try:
+            variable.set(self._told, callback_timeout=ANSWER_SECONDS)
             self._place()
             return self._watched(queue, variable)
         except OSError as error:
             refuse_lost(self.client, error)
+            if isinstance(error, TimeoutError):
+                raise ClusterError(
+                    f"the scheduler has not answered for {ANSWER_SECONDS:g} s; the last commit "
+                    "stands: streamomd resume goes on from it, on any cluster or none"
+                ) from error
             raise
         finally:
             self._leave(queue, variable)
@@ -98,11 +105,11 @@ class Gang:
         """The next message, or none in some time."""
         deadline = time.monotonic() + WAIT_SECONDS
         # Of a wait that ends without one the scheduler would log an error.
-        while not queue.qsize():
+        while not queue.qsize(callback_timeout=ANSWER_SECONDS):
             if time.monotonic() > deadline:
                 return {"kind": ""}
             time.sleep(PAUSE_SECONDS)
-        found: dict[str, Any] = queue.get(timeout=MEET_SECONDS)
+        found: dict[str, Any] = queue.get(callback_timeout=ANSWER_SECONDS)
         return found
 
     def _tell(self, variable: Any, more: dict[str, Any]) -> None:
@@ -112,7 +119,7 @@ class Gang:
         if new or now - self._beaten > BEAT_SECONDS:
             self._beaten = now
             self._told |= {**new, "beat": self._told["beat"] + 1}
-            variable.set(self._told)
+            variable.set(self._told, callback_timeout=ANSWER_SECONDS)
 
     def _look(self) -> dict[str, Any]:
         """Raise LostOwnersError, or an owner's own error, if there is one."""

@@ -51,6 +51,7 @@ COMMIT, STOP = 1, 2
 TABLE_SECONDS = 30.0  # for the driver to know all owners
 ANSWER_SECONDS = 120.0  # for the driver to make a commit
 GONE_SECONDS = 60.0  # without a beat of the driver
+TOLD_SECONDS = 30.0  # for the scheduler to take or give a word
 SPEAK_SECONDS = 0.5
 
 
@@ -113,13 +114,16 @@ class Wire:
     _beaten: float = field(default_factory=time.monotonic)
 
     def say(self, kind: str, **more: Any) -> None:
-        """Tell the driver."""
-        self.queue.put({"kind": kind, **more})
+        """Tell the driver. Raises PeerLostError when the scheduler does not take it."""
+        try:
+            self.queue.put({"kind": kind, **more}, callback_timeout=TOLD_SECONDS)
+        except TimeoutError:
+            raise PeerLostError(DRIVER, "the scheduler does not answer") from None
 
     def told(self) -> dict[str, Any]:
         """What the driver says now. Raises PeerLostError when it is gone."""
         try:
-            told: dict[str, Any] = self.orders.get(timeout=5)
+            told: dict[str, Any] = self.orders.get(timeout=5, callback_timeout=TOLD_SECONDS)
         except TimeoutError:
             raise PeerLostError(DRIVER, "it has left") from None
         if told["beat"] != self._beat:
@@ -290,5 +294,9 @@ def entries_of(told: str) -> tuple[PartEntry, ...]:
 
 
 def gang_size(size: int, parts: int, workers: int) -> int:
-    """How many owners so many workers give: none is without a coordinate."""
+    """How many owners so many workers give; the first is never without a coordinate.
+
+    >>> gang_size(1000, 16, 3), gang_size(1000, 16, 40), gang_size(10, 16, 3)
+    (3, 16, 1)
+    """
     return min(workers, parts) if edges(size, parts)[1] > 0 else 1

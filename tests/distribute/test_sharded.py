@@ -36,6 +36,22 @@ def one(data: Path) -> dict[int, Any]:
     return Alone()
 
 
+@pytest.mark.slow
+def test_more_owners_than_partitions_and_other_numbers_of_them(
+    data: Path, client: Client, workers: LocalCluster, tmp_path: Path
+) -> None:
+    """P = 3 of 2 workers, begun; P = 3 of 4, resumed: three own one each."""
+    table = told(data, tmp_path / "kept", every_rows=7000)
+    table["train"] |= {"parts": 3, "epochs": 1}
+    streamomd.train(table, client=client, quiet=True)
+    sized(workers, 4)
+    url = str(tmp_path / "kept")
+    done = streamomd.resume(url, client=client, sets={"train.epochs": 2}, quiet=True)
+    sized(workers, 2)
+    again = {**told(data, "none"), "train": {**table["train"], "epochs": 2}}
+    assert done.state_sha256 == streamomd.train(again, quiet=True).state_sha256
+
+
 @pytest.mark.parametrize("owners", [2, *long(1, 3, 4)])
 @pytest.mark.parametrize("rows", [256, *long(1, 4096)])
 def test_owners_leave_no_trace(
