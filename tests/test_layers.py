@@ -15,8 +15,8 @@ PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "metrics", "demo", "report", "features", "shards", "checkpoint", "stream", "predict", "model",
-    "job", "keep", "stop", "begin", "distribute", "exact", "runs", "comparator", "certify",
-    "rule_pages", "show", "cli", "__init__", "__main__",
+    "job", "keep", "stop", "begin", "distribute", "exact", "modes", "away", "runs", "comparator",
+    "certify", "rule_pages", "show", "cli", "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {
     "numba": {"engine"},

@@ -14,17 +14,12 @@ from typing import Any
 
 from distributed import Client, Future, KilledWorker, LocalCluster
 
+from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, UsageError
 from streamomd.report import note
 from streamomd.urls import scrub, shown
 
-CONNECT_SECONDS = 10
 LOOK_SECONDS = 0.5
-ANSWER_SECONDS = 5  # for a scheduler to say who its workers are
-FETCH_SECONDS = 60  # for a result that is there to arrive
-LONELY_SECONDS = 300  # without a worker, before it is called an error
-SILENT_SECONDS = 30  # of a worker that is not heard of, before its tasks run elsewhere
-TOLD_SECONDS = 5
 Waiting = Callable[[], None]
 VERSION = version("streamomd")
 
@@ -60,7 +55,7 @@ def connected(client: object, address: str) -> Iterator[Client]:
             yield made
         return
     try:
-        made = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        made = Client(address, timeout=seconds("connect"), set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {shown(address)}: {scrub(str(error))}. Give another "
@@ -157,7 +152,7 @@ class Lookout:
     def look(self) -> None:
         """Raise ClusterError when no worker has been there for minutes."""
         now = time.monotonic()
-        if now - self._looked < TOLD_SECONDS:
+        if now - self._looked < seconds("look"):
             return
         self._looked = now
         found = _workers(self._client) or {}
@@ -166,7 +161,7 @@ class Lookout:
         where = _address(self._client)
         if found:
             self._company = now
-        elif now - self._company > LONELY_SECONDS:
+        elif now - self._company > seconds("lonely"):
             raise ClusterError(f"no worker at {where} for {now - self._company:.0f} s")
         else:
             note(f"no worker at {where}: waiting")
@@ -175,13 +170,13 @@ class Lookout:
         before = self._seen.get(address)
         if before is None or before[0] != heard:
             self._seen[address] = heard, now
-        elif now - before[1] > SILENT_SECONDS:
+        elif now - before[1] > seconds("silent"):
             note(f"worker {address} is silent: what it was to do is done elsewhere")
             del self._seen[address]
             scheduler: Any = self._client.scheduler
             leave = scheduler.unregister(address=address, stimulus_id="streamomd-silent")
             with suppress(OSError, TimeoutError):
-                _on_the_loop(self._client, leave).result(ANSWER_SECONDS)
+                _on_the_loop(self._client, leave).result(seconds("answer"))
 
 
 def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool | None) -> Any:
@@ -191,7 +186,8 @@ def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool
         return await client.gather([future], direct=direct, asynchronous=True)
 
     coming = _on_the_loop(client, gather())
-    deadline = time.monotonic() + FETCH_SECONDS
+    limit = seconds("fetch")
+    deadline = time.monotonic() + limit
     while True:
         try:
             return coming.result(LOOK_SECONDS)[0]
@@ -202,7 +198,7 @@ def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool
         waiting()
         if time.monotonic() > deadline:
             coming.cancel()
-            raise SilentError(f"no answer in {FETCH_SECONDS} s")
+            raise SilentError(f"no answer in {limit:.0f} s")
 
 
 def workers_of(client: Client) -> dict[str, Any]:
@@ -235,7 +231,7 @@ def _workers(client: Client) -> dict[str, Any] | None:
 
     asked = _on_the_loop(client, ask())
     try:
-        found: dict[str, Any] = asked.result(ANSWER_SECONDS)["workers"]
+        found: dict[str, Any] = asked.result(seconds("answer"))["workers"]
     except (OSError, TimeoutError, KeyError):
         asked.cancel()
         return None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from distributed import LocalCluster
 
@@ -37,6 +38,12 @@ def sized(workers: LocalCluster, count: int) -> None:
     while len(workers.scheduler.workers) != count:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def waits(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Settings of how long to wait, in this process."""
+    for name, value in seconds.items():
+        monkeypatch.setitem(dask.config.config["streamomd"], f"{name}-seconds", value)
 
 
 def at_task(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> list[int]:

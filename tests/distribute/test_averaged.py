@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clustered import ROWS, job, long, sized
+from clustered import ROWS, job, long, sized, waits
 from distributed import Client, LocalCluster
 from faults import armed, buried, hits
 from running import rows, write
@@ -208,8 +208,7 @@ def test_faults_change_no_bit(
     seed: int,
 ) -> None:
     """kill -9, a stop and a retirement while a worker loads, learns, or merges."""
-    monkeypatch.setattr(cluster, "SILENT_SECONDS", 2.0)
-    monkeypatch.setattr(cluster, "TOLD_SECONDS", 0.3)
+    waits(monkeypatch, silent=2.0, look=0.3)
     draw = random.Random(f"{how}-{where}-{seed}")
     marks = tmp_path / "marks"
     marks.mkdir()

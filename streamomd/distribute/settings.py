@@ -1,0 +1,15 @@
+"""Seconds to wait for a cluster, from Dask's configuration under the key ``streamomd``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dask
+import yaml
+
+dask.config.update_defaults(yaml.safe_load(Path(__file__).with_name("streamomd.yaml").read_text()))
+
+
+def seconds(name: str) -> float:
+    """The setting ``name-seconds``; streamomd.yaml tells what each is."""
+    return float(dask.config.get(f"streamomd.{name}-seconds"))
