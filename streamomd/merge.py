@@ -31,7 +31,7 @@ from streamomd.state import State
 
 Floats = NDArray[np.float64]
 BY = ("examples", "G")
-BLOCK_BYTES = 2 << 20  # of cells: 2^16 coordinates of NAG
+BLOCK_BYTES = 1 << 20  # of cells, 2^15 coordinates of NAG: they and what is made of them stay near
 
 
 def merge(

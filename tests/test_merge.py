@@ -11,6 +11,7 @@ import oracles
 import pytest
 from helpers import Learner, legal, sparse
 
+from streamomd import merge as merge_module
 from streamomd.errors import UsageError
 from streamomd.losses import all_losses
 from streamomd.merge import merge, tree
@@ -145,6 +146,19 @@ def test_a_merged_state_learns_on(name: str, at: int) -> None:
     margins = engine.learn(whole, np.zeros(3), sparse(X, y))
     assert np.isfinite(margins).all()
     assert whole.clock == start.clock + sum(examples) + 30
+
+
+@pytest.mark.parametrize("name, at", CASES)
+def test_blocks_leave_no_trace(name: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many coordinates are taken at a time, a merge has the same bits."""
+    engine, start, parts, examples = run(name, at)
+    for by in merge_module.BY:
+        whole = merge(engine, parts, start, examples, by=by)
+        for coordinates in (1, 3):
+            cells = coordinates * start.layout.width * start.cells.itemsize
+            with monkeypatch.context() as patch:
+                patch.setattr(merge_module, "BLOCK_BYTES", cells)
+                assert bits(merge(engine, parts, start, examples, by=by)) == bits(whole)
 
 
 def averages(rule: Rule) -> bool:
