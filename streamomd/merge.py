@@ -137,7 +137,7 @@ def _join(slot: Slot, parts: list[NDArray[Any]], shares: list[Any]) -> Floats:
     start, *arrays = [np.asarray(part, dtype=np.float64) for part in parts]
     if slot.merge in ("max", "min"):
         pick = np.maximum if slot.merge == "max" else np.minimum
-        most: Floats = pick.reduce(arrays) + 0.0  # which of 0 and -0 is picked depends on the place
+        most: Floats = pick.reduce(arrays) + 0.0  # -0 becomes 0: of the two, numpy picks the last
         return most
     total = np.zeros(start.shape)
     for array, share in zip(arrays, shares, strict=True):
