@@ -111,15 +111,6 @@ class State:
                 state.table[:, cells_of_slot] = slot.start
         return state
 
-    def copy(self) -> State:
-        """Another with the same numbers."""
-        copy = State.start(self.layout)
-        copy.cells[...] = self.cells
-        copy.totals[...] = self.totals
-        copy.clock = self.clock
-        copy.extra = {name: array.copy() for name, array in self.extra.items()}
-        return copy
-
     @property
     def table(self) -> NDArray[Any]:
         """The cells as (size, width)."""
