@@ -173,7 +173,7 @@ def _merge_matrices(whole: State, parts: list[State]) -> None:
 
 
 def _merge_roots(whole: State, parts: list[State]) -> None:
-    """The sum of z z' by what each has added, its root stored as ``engine.root`` says."""
+    """The sum of z z' by what each has added, its root stored as ``engine.roots`` says."""
     size = whole.layout.size
     for k in range(whole.layout.learners):
         halves = [np.vstack(np.hsplit(part.extra["matrix"][k], 2)) for part in parts]

@@ -7,7 +7,6 @@ import itertools
 import os
 import random
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 from clustered import ROWS, job, long, sized, waits
 from distributed import Client, LocalCluster
-from faults import armed, buried, hits
+from faults import fresh, struck
 from running import rows, write
 
 import streamomd
@@ -210,34 +209,10 @@ def test_faults_change_no_bit(
     """kill -9, a stop and a retirement while a worker loads, learns, or merges."""
     waits(monkeypatch, silent=2.0, look=0.3)
     draw = random.Random(f"{how}-{where}-{seed}")
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    most = {"load": 4, "part": 20, "merge": 12}[where]
-    armed(client, PLACES[where], draw.randrange(most), how, marks)
-    retiring = threading.Thread(target=retired, args=(workers, marks), daemon=True)
-    if how == "retire":
-        retiring.start()
-    try:
+    nth = draw.randrange({"load": 4, "part": 20, "merge": 12}[where])
+    with struck(workers, client, PLACES[where], nth, how, tmp_path / "marks"):
         there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
-        assert len(hits(marks)) == 1
-        assert there.state_sha256 == expected
-    finally:
-        buried(marks)
-        fresh(workers)
-
-
-def retired(workers: LocalCluster, marks: Path) -> None:
-    """Retire the worker that leaves a mark."""
-    while not hits(marks):
-        time.sleep(0.01)
-    with Client(workers, set_as_default=False) as other:
-        other.retire_workers([hits(marks)[0][1]], close_workers=True)
-
-
-def fresh(workers: LocalCluster) -> None:
-    """Workers that nothing is armed in."""
-    sized(workers, 0)
-    sized(workers, 2)
+    assert there.state_sha256 == expected
 
 
 @pytest.mark.parametrize("seed", [0, *long(1, 2)])
