@@ -27,9 +27,11 @@ job = subprocess.Popen(["bash", copy], stdout=log, stderr=log, start_new_session
 (home / f"job-{{job.pid}}").touch()
 print("Submitted batch job", job.pid)
 """
-SCANCEL = """#!/bin/sh
-kill -TERM -- "-$1" 2>/dev/null
-rm -f "$HOME/job-$1"
+SCANCEL = f"""#!{sys.executable}
+import contextlib, os, pathlib, signal, sys
+with contextlib.suppress(ProcessLookupError):
+    os.killpg(int(sys.argv[1]), signal.SIGTERM)
+pathlib.Path(os.environ["HOME"], "job-" + sys.argv[1]).unlink(missing_ok=True)
 """
 # One node, of more processors than there are; nobody else is on the machine's own addresses.
 CONF = """ClusterName=tests

@@ -85,6 +85,33 @@ def test_the_validation_sees_a_wrong_field() -> None:
     assert len(list(errors)) == 2
 
 
+@pytest.mark.filterwarnings("ignore")  # the operator's own libraries
+def test_what_the_operator_makes_of_the_job() -> None:
+    """Its own functions: the runner finds the scheduler, and the policy is about every pod."""
+    from dask_kubernetes.operator.controller import controller
+
+    document = one("job.yaml", "DaskJob")
+    name, labels = document["metadata"]["name"], document["metadata"]["labels"]
+    roles = pods(document)
+    service = controller.build_scheduler_service_spec(name, {}, {}, labels)["metadata"]["name"]
+    made = {
+        "job": controller.build_job_pod_spec(name, name, "spaces", roles["job"], {}, labels),
+        "worker": controller.build_worker_deployment_spec(
+            f"{name}-default", "spaces", name, "1", roles["worker"], {}, labels
+        )["spec"]["template"],
+        "scheduler": controller.build_scheduler_deployment_spec(
+            name, roles["scheduler"], {}, labels
+        )["spec"]["template"],
+    }
+    assert {pod["metadata"]["labels"][PART[0]] for pod in made.values()} == {PART[1]}
+    for role, wanted in (("job", "DASK_SCHEDULER_ADDRESS"), ("worker", "DASK_WORKER_NAME")):
+        (container,) = made[role]["spec"]["containers"]
+        given = {variable["name"]: variable["value"] for variable in container["env"]}
+        assert f"$({wanted})" in container["args"]
+        assert given[wanted]
+        assert given["DASK_SCHEDULER_ADDRESS"].startswith(f"tcp://{service}.spaces.svc.")
+
+
 def misnamed(model: str, given: Any, where: str) -> list[str]:
     """Fields that one of Kubernetes's own kinds does not have, or that are of another shape."""
     if model.startswith("list["):

@@ -138,9 +138,10 @@ def test_a_lost_job_is_asked_for_again_and_a_signal_is_handed_on(
     """A worker's job ends: another comes. SIGTERM: a commit, 143, and no job left."""
     described, url = job(tmp_path, epochs=4000), tmp_path / "run"
     command = [*WITH_WORKERS, "--jobs", "1", "--", "go-on", str(described), str(url)]
-    with subprocess.Popen(
+    running = subprocess.Popen(
         command, env=slurm.environment, cwd=slurm.home, stderr=subprocess.PIPE, text=True
-    ) as running:
+    )
+    try:
         first = slurm.await_jobs(but=set())
         deadline = time.monotonic() + 120
         while not kept(url):
@@ -150,6 +151,8 @@ def test_a_lost_job_is_asked_for_again_and_a_signal_is_handed_on(
         slurm.await_jobs(but=first)
         running.terminate()
         said = running.communicate(timeout=120)[1]
+    finally:
+        running.kill()
     assert running.returncode == 143, said + slurm.logs()
     slurm.await_none()
     assert "stopped after row" in said
