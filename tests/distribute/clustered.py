@@ -18,9 +18,10 @@ QUIET = {"checkpoint": "none", "quiet": True}
 REMOTE = {"decode": "remote"}
 
 
-def long(*values: int) -> list[Any]:
-    """Cases of the long run."""
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+def long(*values: Any) -> list[Any]:
+    """Cases of the long run; a tuple is one of several parameters."""
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 def job(data: Path, **tables: Any) -> dict[str, Any]:
