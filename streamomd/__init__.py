@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streamomd.away import submit as submit
     from streamomd.model import Model as Model
     from streamomd.runs import load as load
     from streamomd.runs import resume as resume
@@ -21,10 +22,11 @@ _HOME = {
     "Spec": "streamomd.spec",
     "load": "streamomd.runs",
     "resume": "streamomd.runs",
+    "submit": "streamomd.away",
     "train": "streamomd.runs",
 }
 
-__all__ = ["Model", "Spec", "load", "resume", "train"]
+__all__ = ["Model", "Spec", "load", "resume", "submit", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,13 +11,14 @@ adds up, which for least squares is the very solution of all rows. Of those with
 z z' adds up; directions in which it is below rounding are left out.
 
 A state's weights are at their mean; where a set moves with the scales (projected NAG), they are
-brought back into it after the next row. Merging costs a pass over the coordinates; where slots must
-be aligned, an uncompiled one over those that have changed.
+brought back into it after the next row. Merging costs a few passes over the coordinates, and one
+new state: they are taken in blocks, and what is aligned are copies of a block. Rules with sums over
+all coordinates, which may have to be refreshed first, cost a copy of each state beside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +26,12 @@ from numpy.typing import NDArray
 
 from streamomd.engine import Engine
 from streamomd.errors import UsageError
-from streamomd.rules.contract import Slot, fields
+from streamomd.rules.contract import Slot
 from streamomd.state import State
 
 Floats = NDArray[np.float64]
 BY = ("examples", "G")
-TOGETHER = 1 << 14  # coordinates that an uncompiled pass takes at a time
+BLOCK_BYTES = 1 << 20  # of cells, 2^15 coordinates of NAG: they and what is made of them stay near
 
 
 def merge(
@@ -51,31 +52,25 @@ def merge(
         raise UsageError(f"expected a number of examples for each state, and by one of {BY}")
     rule = engine.layout.rule
     if len(states) == 1:
-        return _copy(states[0])
+        return states[0].copy()
     if rule.keeps not in ("coordinates", "matrix", "root"):
         raise UsageError(f"states of rule {rule.name!r} cannot be merged: it keeps rows")
     parts = [_normal(engine, state) for state in (start, *states)]
-    whole = _copy(start)
+    whole = State.start(start.layout)
     whole.clock = start.clock + sum(state.clock - start.clock for state in states)
     shares = np.array(examples, dtype=np.float64)
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(shares), 1 / len(shares))
     for at, slot in enumerate(rule.total_slots):
         whole.totals[:, at] = _join(slot, [part.totals[:, at] for part in parts], list(shares))
-    for slot in rule.shared_slots:
-        whole.slot(slot.name)[...] = _joined(slot, parts, list(shares))
-    if rule.align is not None:
-        for part in parts:
-            _align(engine, part, whole)
-    weights = _shares(parts, shares, by)
-    mean = _mean_weights(engine, parts, weights) if rule.rejoin is not None else None
-    for slot in rule.own_slots:
-        whole.slot(slot.name)[...] = _joined(slot, parts, weights)
+    rows = max(1, BLOCK_BYTES // (whole.layout.width * whole.cells.itemsize))
+    for low in range(0, whole.layout.size, rows):
+        high = min(low + rows, whole.layout.size)
+        block = [part.block(low, high).copy() for part in parts]
+        _merge_block(engine, whole.block(low, high), block, shares, by)
     if rule.keeps == "matrix":
         _merge_matrices(whole, parts)
     if rule.keeps == "root":
         _merge_roots(whole, parts)
-    if mean is not None:
-        _rejoin(engine, whole, mean)
     engine.renew(whole)
     return whole
 
@@ -94,7 +89,7 @@ def tree(
     """
     nodes = list(zip(states, examples, strict=True))
     if len(nodes) == 1:
-        return _copy(nodes[0][0])
+        return nodes[0][0].copy()
     while len(nodes) > 1:
         above = []
         for (a, n), (b, m) in zip(nodes[::2], nodes[1::2], strict=False):
@@ -103,20 +98,34 @@ def tree(
     return nodes[0][0]
 
 
-def _copy(state: State) -> State:
-    copy = State.start(state.layout)
-    copy.cells[...] = state.cells
-    copy.totals[...] = state.totals
-    copy.clock = state.clock
-    copy.extra = {name: array.copy() for name, array in state.extra.items()}
-    return copy
-
-
 def _normal(engine: Engine, state: State) -> State:
-    """A copy whose factors common to all coordinates are multiplied in."""
-    copy = _copy(state)
+    """The state; where it has sums over all coordinates, a copy with these summed anew and the
+    factors common to all coordinates multiplied in.
+    """
+    if not engine.layout.rule.masses:
+        return state
+    copy = state.copy()
     engine.renew(copy)
     return copy
+
+
+def _merge_block(engine: Engine, whole: State, parts: list[State], shares: Floats, by: str) -> None:
+    """Slots of some coordinates; the totals of all are merged already. Moves the parts too."""
+    rule = engine.layout.rule
+    for slot in rule.shared_slots:
+        whole.slot(slot.name)[...] = _joined(slot, parts, list(shares))
+    if rule.align is not None and rule.shared_slots:
+        common = np.ascontiguousarray(whole.table[:, : len(rule.shared_slots)])
+        for part in parts:
+            engine.align(part, common)
+    weights = _shares(parts, shares, by)
+    for slot in rule.own_slots:
+        whole.slot(slot.name)[...] = _joined(slot, parts, weights)
+    if rule.rejoin is not None:
+        mean = np.zeros((whole.layout.size, whole.layout.learners))
+        for part, share in zip(parts[1:], weights, strict=True):
+            mean += share * engine.weights(part, 0, whole.layout.size)
+        engine.rejoin(whole, mean)
 
 
 def _joined(slot: Slot, parts: list[State], shares: list[Any]) -> Floats:
@@ -128,7 +137,7 @@ def _join(slot: Slot, parts: list[NDArray[Any]], shares: list[Any]) -> Floats:
     start, *arrays = [np.asarray(part, dtype=np.float64) for part in parts]
     if slot.merge in ("max", "min"):
         pick = np.maximum if slot.merge == "max" else np.minimum
-        most: Floats = pick.reduce(arrays)
+        most: Floats = pick.reduce(arrays) + 0.0  # -0 becomes 0: of the two, numpy picks the last
         return most
     total = np.zeros(start.shape)
     for array, share in zip(arrays, shares, strict=True):
@@ -143,94 +152,10 @@ def _shares(parts: list[State], shares: Floats, by: str) -> list[Any]:
         return list(shares)
     start, *grown = [np.asarray(part.slot("G"), dtype=np.float64) for part in parts]
     grown = [np.maximum(G - start, 0.0) for G in grown]
-    total = np.sum(grown, axis=0)
+    total = sum(grown)  # in turn: numpy's own order depends on the shape
     known = total > 0.0
     of = np.where(known, total, 1.0)
     return [np.where(known, G / of, share) for G, share in zip(grown, shares, strict=True)]
-
-
-def _cells(
-    state: State, where: NDArray[np.bool_], beside: NDArray[Any]
-) -> Iterator[tuple[NDArray[np.int64], int, slice, list[tuple[Any, Any, list[float]]]]]:
-    """The coordinates marked, a learner and some thousands of them at a time.
-
-    Yields which, the learner, where its own cells are, and (own, shared, row of beside) of each.
-    """
-    rule, learners = state.layout.rule, state.layout.learners
-    make_own: Any = rule.own
-    make_shared: Any = rule.shared
-    first = len(rule.shared_slots)
-    marked = np.flatnonzero(where)
-    for low in range(0, len(marked), TOGETHER):
-        some = marked[low : low + TOGETHER]
-        rows, others = state.table[some].tolist(), beside[some].tolist()
-        shared = [make_shared(*row[:first]) for row in rows]
-        for k in range(learners):
-            at = slice(first + k, state.layout.used, learners)
-            yield (
-                some,
-                k,
-                at,
-                [
-                    (make_own(*row[at]), common, other)
-                    for row, common, other in zip(rows, shared, others, strict=True)
-                ],
-            )
-
-
-def _totals(state: State) -> list[Any]:
-    rule = state.layout.rule
-    make: Any = rule.totals
-    return [make(*row[: len(fields(rule.totals))]) for row in state.totals.tolist()]
-
-
-def _align(engine: Engine, part: State, whole: State) -> None:
-    """A state's own slots carried to the common shared ones."""
-    rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
-    assert rule.align is not None
-    make: Any = rule.shared
-    first, totals, clock = len(rule.shared_slots), _totals(part), float(part.clock)
-    common = whole.table[:, :first]
-    moved = (part.table[:, :first] != common).any(axis=1)
-    align = rule.align
-    for some, k, at, cells in _cells(part, moved, common):
-        part.table[some, at] = [
-            align(own, old, make(*new), totals[k], clock, h) for own, old, new in cells
-        ]
-    part.table[:, :first] = common
-
-
-def _used(state: State) -> NDArray[np.bool_]:
-    """Coordinates that anything has happened to."""
-    layout = state.layout
-    starts = np.empty(layout.used)
-    for slot, columns in layout.columns():
-        starts[columns] = slot.start
-    used: NDArray[np.bool_] = (state.table[:, : layout.used] != starts).any(axis=1)
-    return used
-
-
-def _mean_weights(engine: Engine, parts: list[State], shares: list[Any]) -> Floats:
-    """The mean of the weights as each state's next row would meet them."""
-    rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
-    mean = np.zeros((engine.layout.size, engine.layout.learners))
-    for part, share in zip(parts[1:], shares, strict=True):
-        w, totals, clock = np.zeros(mean.shape), _totals(part), part.clock + 1.0
-        for some, k, _, cells in _cells(part, _used(part), mean):
-            w[some, k] = [rule.weight(own, old, totals[k], clock, h) for own, old, _ in cells]
-        mean += share * w
-    return mean
-
-
-def _rejoin(engine: Engine, whole: State, mean: Floats) -> None:
-    """Own slots that neither add nor average, made from the mean weight."""
-    rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
-    assert rule.rejoin is not None
-    totals, clock, rejoin = _totals(whole), float(whole.clock), rule.rejoin
-    for some, k, at, cells in _cells(whole, _used(whole), mean):
-        whole.table[some, at] = [
-            rejoin(own, w[k], shared, totals[k], clock, h) for own, shared, w in cells
-        ]
 
 
 def _merge_matrices(whole: State, parts: list[State]) -> None:
@@ -248,7 +173,7 @@ def _merge_matrices(whole: State, parts: list[State]) -> None:
 
 
 def _merge_roots(whole: State, parts: list[State]) -> None:
-    """The sum of z z' by what each has added, its root stored as ``engine.root`` says."""
+    """The sum of z z' by what each has added, its root stored as ``engine.roots`` says."""
     size = whole.layout.size
     for k in range(whole.layout.learners):
         halves = [np.vstack(np.hsplit(part.extra["matrix"][k], 2)) for part in parts]

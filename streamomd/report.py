@@ -25,6 +25,7 @@ from streamomd.metrics import Metrics
 LOG_SECONDS = 10.0
 COPY_SECONDS = 2.0
 _HUSHED = ContextVar("hushed", default=False)
+_HEARD: ContextVar[Callable[[str], None] | None] = ContextVar("heard", default=None)
 
 
 class Watcher(Protocol):
@@ -223,8 +224,21 @@ def watching(watchers: Sequence[Watcher], metrics: Metrics) -> Iterator[Sequence
 
 def note(text: str) -> None:
     """Say something to the person, beside the results."""
+    tell = _HEARD.get()
+    if tell is not None:
+        tell(text)
     if not _HUSHED.get():
         _say(text, sys.stderr)
+
+
+@contextmanager
+def heard(tell: Callable[[str], None]) -> Iterator[None]:
+    """Notes are told to somebody too while inside."""
+    token = _HEARD.set(tell)
+    try:
+        yield
+    finally:
+        _HEARD.reset(token)
 
 
 @contextmanager

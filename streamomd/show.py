@@ -77,6 +77,44 @@ def trained(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
+def submitted(name: str, scheduler: str | None) -> str:
+    """A job's id, and what to type next."""
+    where = f" --scheduler {scheduler}" if scheduler else ""
+    lines = [name, "next:"]
+    lines += [f"  streamomd {word} {name}{where}" for word in ("status", "logs", "cancel")]
+    return "\n".join(lines)
+
+
+def status(found: Mapping[str, Any]) -> str:
+    """How a job is, in some lines."""
+    share = f" of {found['expected']:,} ({found['rows'] / found['expected']:.0%})"
+    loss = "" if found["loss"] is None else f", loss {found['loss']:.6f}"
+    lines = [f"{found['id']}: {found['state']}", f"rows {found['rows']:,}{share}{loss}"]
+    if found["error"]:
+        lines.append(found["error"])
+    if found["heard"] is not None:
+        lines.append(f"heard of {found['heard']:.0f} s ago")
+    commit = found["commit"]
+    lines.append(
+        f"commit {commit['sequence']} after row {commit['rows']:,}, {commit['written']}"
+        if commit
+        else "its checkpoint is not reached from here"
+    )
+    return "\n".join([*lines, f"kept in {found['url']}", f"submitted {found['submitted']}"])
+
+
+def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each worker, and under it what is wrong."""
+    lines = []
+    for one in found:
+        memory = f"{one['memory'] / 2**30:.1f} GiB" if one["memory"] else "memory without limit"
+        fit = "fit" if one["ok"] else "NOT fit"
+        lines.append(f"{one['worker']}: {fit}; {one['threads']} threads, {memory}")
+        lines += [f"  {text}" for text in one["unfit"]]
+        lines += [f"  {text} (the last bits may differ)" for text in one["differs"]]
+    return "\n".join(lines)
+
+
 def inspected(result: Mapping[str, Any]) -> str:
     """A model's summary and its heaviest coordinates."""
     lines = [f"{key}: {value}" for key, value in result.items() if key != "top"]

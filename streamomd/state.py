@@ -7,9 +7,10 @@ padded so that no coordinate straddles a cache line it could avoid. What a rule 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,14 @@ class Layout:
         """Bytes of all coordinates."""
         return self.size * self.row_bytes
 
+    @property
+    def starts(self) -> NDArray[np.float64]:
+        """What each used cell of a coordinate starts as."""
+        starts = np.empty(self.used)
+        for slot, columns in self.columns():
+            starts[columns] = slot.start
+        return starts
+
     def columns(self) -> Iterator[tuple[Slot, slice]]:
         """Each slot with its cells of a coordinate."""
         for at, slot in enumerate(self.rule.shared_slots):
@@ -93,32 +102,14 @@ class State:
     @classmethod
     def start(cls, layout: Layout) -> State:
         """Every slot and total at its start. Raises TooLargeError naming the GiB asked for."""
-        try:
+        with _memory_for(layout):
             cells = _aligned(layout.size * layout.width, layout.dtype)
             extra = _start_extra(layout)
-        except MemoryError:
-            remedy = 'take model.dtype = "float32"'
-            if MATRICES[layout.rule.keeps]:
-                remedy = "choose a rule that keeps no matrix (the _diag ones)"
-            raise TooLargeError(
-                f"{layout.size:,} coordinates of {layout.rule.name} need "
-                f"{layout.nbytes / 2**30:.1f} GiB, more than can be had: lower data.bits, or "
-                f"{remedy}"
-            ) from None
         state = cls(layout, cells, _start_totals(layout), extra=extra)
         for slot, cells_of_slot in layout.columns():
             if slot.start:
                 state.table[:, cells_of_slot] = slot.start
         return state
-
-    def copy(self) -> State:
-        """Another with the same numbers."""
-        copy = State.start(self.layout)
-        copy.cells[...] = self.cells
-        copy.totals[...] = self.totals
-        copy.clock = self.clock
-        copy.extra = {name: array.copy() for name, array in self.extra.items()}
-        return copy
 
     @property
     def table(self) -> NDArray[Any]:
@@ -129,6 +120,22 @@ class State:
     def nbytes(self) -> int:
         """Bytes held."""
         return sum(array.nbytes for array in (self.cells, self.totals, *self.extra.values()))
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes
+
+    def copy(self) -> State:
+        """The same numbers in memory of their own. Raises TooLargeError as ``start`` does."""
+        with _memory_for(self.layout):
+            cells = _aligned(len(self.cells), self.layout.dtype)
+            extra = {name: array.copy() for name, array in self.extra.items()}
+        cells[...] = self.cells
+        return State(self.layout, cells, self.totals.copy(), self.clock, extra)
+
+    def block(self, low: int, high: int) -> State:
+        """Coordinates low … high − 1 as a state: these very cells and totals, nothing beside."""
+        cells = self.cells[low * self.layout.width : high * self.layout.width]
+        return State(replace(self.layout, size=high - low), cells, self.totals, self.clock)
 
     def slot(self, name: str) -> NDArray[Any]:
         """A view of one slot: (size,) if shared, (size, learners) if own. KeyError if unknown."""
@@ -187,6 +194,21 @@ class State:
         rows = max(1, CHUNK_BYTES // self.layout.row_bytes)
         for low in range(0, self.layout.size, rows):
             yield low, min(low + rows, self.layout.size)
+
+
+@contextlib.contextmanager
+def _memory_for(layout: Layout) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        remedy = 'take model.dtype = "float32"'
+        if MATRICES[layout.rule.keeps]:
+            remedy = "choose a rule that keeps no matrix (the _diag ones)"
+        raise TooLargeError(
+            f"{layout.size:,} coordinates of {layout.rule.name} need "
+            f"{layout.nbytes / 2**30:.1f} GiB, more than can be had: lower data.bits, or "
+            f"{remedy}"
+        ) from None
 
 
 def _start_totals(layout: Layout) -> NDArray[np.float64]:

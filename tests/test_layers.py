@@ -16,8 +16,8 @@ LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "partitions", "metrics", "demo", "report", "features", "shards", "checkpoint", "stream",
     "predict", "far", "model", "job", "keep", "stop", "begin", "rounds", "distribute", "exact",
-    "sharded", "runs", "comparator", "certify", "rule_pages", "show", "cli", "__init__",
-    "__main__",
+    "sharded", "modes", "away", "runs", "comparator", "certify", "rule_pages", "show", "cli",
+    "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {
     "numba": {"engine"},

@@ -11,6 +11,7 @@ import oracles
 import pytest
 from helpers import Learner, legal, sparse
 
+from streamomd import merge as merge_module
 from streamomd.errors import UsageError
 from streamomd.losses import all_losses
 from streamomd.merge import merge, tree
@@ -32,15 +33,6 @@ def loss_of(rule: Rule) -> str:
 def params_of(name: str, at: int) -> dict:
     rule = all_rules()[name]
     return legal(rule, all_losses()[loss_of(rule)], oracles.VARIANTS.get(name, [{}])[at])
-
-
-def copied(state: State) -> State:
-    copy = State.start(state.layout)
-    copy.cells[...] = state.cells
-    copy.totals[...] = state.totals
-    copy.clock = state.clock
-    copy.extra = {name: array.copy() for name, array in state.extra.items()}
-    return copy
 
 
 def bits(state: State) -> tuple:
@@ -73,7 +65,7 @@ def run(name: str, at: int, *, accounts: bool = False, classes: int = 2) -> tupl
     learner.learn(sparse(X, y))
     start, parts = learner.state, []
     for part in range(PARTS):
-        learner.state = copied(start)
+        learner.state = start.copy()
         X, y = rows(rng, 10 + 5 * part, rule, classes)
         if part != 2:
             X[:, 6] = 0.0
@@ -156,6 +148,19 @@ def test_a_merged_state_learns_on(name: str, at: int) -> None:
     assert whole.clock == start.clock + sum(examples) + 30
 
 
+@pytest.mark.parametrize("name, at", CASES)
+def test_blocks_leave_no_trace(name: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many coordinates are taken at a time, a merge has the same bits."""
+    engine, start, parts, examples = run(name, at)
+    for by in merge_module.BY:
+        whole = merge(engine, parts, start, examples, by=by)
+        for coordinates in (1, 3):
+            cells = coordinates * start.layout.width * start.cells.itemsize
+            with monkeypatch.context() as patch:
+                patch.setattr(merge_module, "BLOCK_BYTES", cells)
+                assert bits(merge(engine, parts, start, examples, by=by)) == bits(whole)
+
+
 def averages(rule: Rule) -> bool:
     """Whether its weights are kept, and merge as a mean: not made from sums, nor in the dual."""
     kept = {slot.merge for slot in rule.own_slots if slot.name in ("w", "v", "z", "mu")}
@@ -196,10 +201,10 @@ def union(name: str) -> tuple:
     learner.learn(batches[0])
     start, parts = learner.state, []
     for batch in batches[1:]:
-        learner.state = copied(start)
+        learner.state = start.copy()
         learner.learn(batch)
         parts.append(learner.state)
-    learner.state = copied(start)
+    learner.state = start.copy()
     for batch in batches[1:]:
         learner.learn(batch)
     return merge(learner.engine, parts, start, (12, 12, 12)), learner.state
@@ -218,7 +223,7 @@ def test_each_kind_by_hand() -> None:
     """NAG: scales by their maximum, weights squashed to it and averaged, G and N by increments."""
     learner = Learner("nag", "logistic", 2, compiled=False)
     start = learner.state
-    parts = [copied(start), copied(start)]
+    parts = [start.copy(), start.copy()]
     for part, (s, w, G, N) in zip(parts, ((2.0, 0.5, 3.0, 1.5), (8.0, 0.1, 1.0, 4.0)), strict=True):
         part.slot("s")[0], part.slot("w")[0], part.slot("G")[0] = s, w, G
         part.totals[0, 0], part.clock = N, 5
@@ -259,7 +264,7 @@ def test_roots_add_their_squares() -> None:
     start, parts = State.start(layout), []
     start.extra["matrix"][0, :2, :5] = rng.standard_normal((2, 5))
     for _ in range(2):
-        part = copied(start)
+        part = start.copy()
         part.extra["matrix"][0, 0, 5:] = rng.standard_normal(5)
         parts.append(part)
     engine = Learner("adagrad", "logistic", 5, compiled=False).engine
@@ -278,7 +283,7 @@ def test_roots_add_their_squares() -> None:
 def test_float32_states_merge_in_double() -> None:
     """Sums and means are taken in float64, and rounded once."""
     learner = Learner("nag", "logistic", 3, dtype="float32", compiled=False)
-    start, parts = learner.state, [copied(learner.state) for _ in range(3)]
+    start, parts = learner.state, [learner.state.copy() for _ in range(3)]
     for part, w in zip(parts, (1.0, 1e-7, 1e-7), strict=True):
         part.slot("s")[:], part.slot("w")[:], part.slot("G")[:] = 1.0, w, w
     whole = merge(learner.engine, parts, start, (1, 1, 1))
@@ -302,5 +307,5 @@ def test_what_cannot_be_merged_is_refused() -> None:
 def test_no_examples_at_all() -> None:
     """States that learned nothing count alike."""
     engine, start, _, _ = run("nag", 0)
-    for many in itertools.repeat((copied(start), copied(start)), 2):
+    for many in itertools.repeat((start.copy(), start.copy()), 2):
         assert bits(merge(engine, many, start, (0, 0))) == bits(start)

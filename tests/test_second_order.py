@@ -181,11 +181,12 @@ def test_options_compiled_are_uncompiled(rule, params) -> None:
 
 @pytest.mark.parametrize("rule", CERTIFIED)
 def test_certificates_hold(rule) -> None:
-    """On 200 streams of all kinds, each against several comparators."""
+    """On 200 streams of all kinds (20 where a row costs d^3), each against several comparators."""
+    many = 20 if find_rule(rule).keeps == "root" else 200
     with np.errstate(over="ignore", invalid="ignore"):  # runs that are tried again, more slowly
-        tally = certified.examine(find_rule(rule), 200)
+        tally = certified.examine(find_rule(rule), many)
     assert not tally.failures
-    assert tally.count["claims"] >= 500
+    assert tally.count["claims"] >= 2.5 * many
 
 
 @pytest.mark.parametrize("rule", FULL)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 
 import numpy as np
 import pytest
+from dask.sizeof import sizeof
 from helpers import Learner, some_pairs, sparse
 
 from streamomd import state as state_module
 from streamomd.errors import TooLargeError
 from streamomd.rules import all_rules, find_rule
 from streamomd.state import CACHE_LINE, Layout, State
+
+KINDS = [("nag", "logistic"), ("rls", "square"), ("dual_ascent", "hinge")]  # of what is kept
 
 
 def learned(rule: str, loss: str, dtype: str, classes: int) -> State:
@@ -84,6 +88,52 @@ def test_slots_start_where_they_say() -> None:
         state = State.start(Layout(rule, 4, 3, "float64"))
         for slot, columns in state.layout.columns():
             assert np.all(state.table[:, columns] == slot.start)
+
+
+@pytest.mark.parametrize("rule, loss", KINDS)
+def test_a_copy_has_the_numbers_and_none_of_the_memory(rule, loss) -> None:
+    """Also of what is kept beside the cells; and it learns from a cache line on."""
+    state = learned(rule, loss, "float32", 3)
+    copy = state.copy()
+    assert sha(copy) == sha(state)
+    assert copy.cells.ctypes.data % CACHE_LINE == 0
+    assert copy.extra.keys() == state.extra.keys()
+    arrays = [(copy.cells, state.cells), (copy.totals, state.totals)]
+    arrays += [(copy.extra[name], state.extra[name]) for name in state.extra]
+    assert not any(np.shares_memory(*pair) for pair in arrays)
+
+
+def test_a_block_is_a_view() -> None:
+    """What is written to a block is written to the state, at its coordinates."""
+    state = learned("nag", "logistic", "float64", 3)
+    expected = state.copy()
+    expected.slot("w")[3:5] = 7.0
+    block = state.block(3, 5)
+    assert np.array_equal(block.slot("s"), state.slot("s")[3:5])
+    block.slot("w")[...] = 7.0
+    assert sha(state) == sha(expected)
+
+
+@pytest.mark.parametrize("rule, loss", KINDS)
+def test_a_state_says_how_large_it_is(rule, loss) -> None:
+    """Python and Dask are told of the bytes in its arrays."""
+    state = learned(rule, loss, "float64", 2)
+    arrays = (state.cells, state.totals, *state.extra.values())
+    held = sum(array.size * array.itemsize for array in arrays)
+    for told in (sys.getsizeof(state), sizeof(state)):
+        assert held <= told <= held + 200
+
+
+def test_too_large_a_copy_says_how_large(monkeypatch) -> None:
+    """As too large a state does."""
+    state = learned("nag", "logistic", "float64", 2)
+
+    def none(count: int, dtype: str) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(state_module, "_aligned", none)
+    with pytest.raises(TooLargeError, match="9 coordinates of nag"):
+        state.copy()
 
 
 def test_too_large_a_state_says_how_large() -> None:

@@ -40,7 +40,9 @@ JOB_NUMBERS = (
 OPTIONS_FILE = "Storage options for the {}, a TOML or JSON file."
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    "streamomd", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="streamomd")
 def main() -> None:
     """Linear models on more rows than memory: exact, checkpointed, resumable to the bit.
@@ -106,6 +108,16 @@ shards = click.argument("shards", nargs=-1, required=True)
 def listed(text: str | None) -> list[str] | None:
     """Names between commas."""
     return [name.strip() for name in text.split(",") if name.strip()] if text else None
+
+
+def described(what: tuple[str, ...], given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """The job file that words name, if one does, and flags with the shards that the others name."""
+    jobs = [name for name in what if name.endswith(".toml")]
+    job = jobs[0] if len(jobs) == 1 else None
+    given = {**given, "shards": [name for name in what if name != job]}
+    for columns in ("numeric", "hashed"):
+        given[columns] = listed(given[columns])
+    return job, given
 
 
 def options_in(path: str | None) -> dict[str, Any] | None:

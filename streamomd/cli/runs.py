@@ -11,9 +11,9 @@ from streamomd.cli.base import (
     CODES,
     checkpoint_options,
     data_options,
+    described,
     guarded,
     job_options,
-    listed,
     log_option,
     main,
     parsed,
@@ -39,11 +39,7 @@ def train(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
       streamomd train data/*.parquet --label y --rule nag --eta 0.5
       streamomd train s3://bucket/rows/ --label y --checkpoint s3://bucket/run --epochs 3
     """
-    jobs = [name for name in what if name.endswith(".toml")]
-    job = jobs[0] if len(jobs) == 1 else None
-    given["shards"] = [name for name in what if name != job]
-    for columns in ("numeric", "hashed"):
-        given[columns] = listed(given[columns])
+    job, given = described(what, given)
     import streamomd
 
     model = streamomd.train(job, **parsed(given))

@@ -50,7 +50,7 @@ class Averaged:
     def go(self) -> None:
         """Learn every row that is left. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
-        refuse_small(self.connection, model.state.layout)
+        refuse_small(self.connection, train.mode, model.state.layout)
         note(told(self.connection))
         self.connection.subscribe_topic(self._topic, self._hear)
         try:

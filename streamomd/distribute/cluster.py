@@ -11,20 +11,16 @@ from concurrent.futures import Future as Coming
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, KilledWorker, LocalCluster
 
+from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, UsageError
 from streamomd.report import note
 from streamomd.urls import scrub, shown
 
-CONNECT_SECONDS = 10
 LOOK_SECONDS = 0.5
-ANSWER_SECONDS = 5  # for a scheduler to say who its workers are
-FETCH_SECONDS = 60  # for a result that is there to arrive
-LONELY_SECONDS = 300  # without a worker, before it is called an error
-SILENT_SECONDS = 30  # of a worker that is not heard of, before its tasks run elsewhere
-TOLD_SECONDS = 5
 Waiting = Callable[[], None]
 VERSION = version("streamomd")
 
@@ -60,7 +56,7 @@ def connected(client: object, address: str) -> Iterator[Client]:
             yield made
         return
     try:
-        made = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        made = Client(address, timeout=seconds("connect"), set_as_default=False)
     except (OSError, TimeoutError, ValueError, TypeError) as error:
         raise ClusterError(
             f"no Dask scheduler answers at {shown(address)}: {scrub(str(error))}. Give another "
@@ -133,55 +129,73 @@ def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
     """
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
-    lookout = Lookout(client)
     while not future.done():
         done.wait(LOOK_SECONDS)
         done.clear()
         refuse_lost(client)
         waiting()
-        lookout.look()
+        look_out(client)
+
+
+def look_out(client: Client) -> list[str]:
+    """While something is waited for: workers that have just been given up.
+
+    Raises ClusterError when no worker has been there for minutes.
+    """
+    return _lookouts.setdefault(client, Lookout()).look(client)
 
 
 class Lookout:
-    """Looks at the workers every few seconds, while something is waited for.
+    """Looks at the workers every few seconds, over all that is waited for with one client.
 
     One that is not heard of is taken off the scheduler's list, so that its tasks run elsewhere:
     Dask itself waits five minutes for a machine that was stopped or cut off.
     """
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self) -> None:
         self._seen: dict[str, tuple[float, float]] = {}  # what the scheduler said last, and when
         self._looked = self._company = time.monotonic()
 
-    def look(self) -> None:
-        """Raise ClusterError when no worker has been there for minutes."""
+    def look(self, client: Client) -> list[str]:
+        """Those given up just now; see ``look_out``."""
         now = time.monotonic()
-        if now - self._looked < TOLD_SECONDS:
-            return
+        if now - self._looked < seconds("look"):
+            return []
+        if now - self._looked > 2 * seconds("silent"):  # nothing was waited for meanwhile
+            self._seen.clear()
+            self._company = now
         self._looked = now
-        found = _workers(self._client) or {}
-        for address, worker in found.items():
-            self._listen(address, worker["last_seen"], now)
-        where = _address(self._client)
+        found = _workers(client) or {}
+        self._seen = {address: self._heard(address, found[address], now) for address in found}
+        silent = [
+            address for address, (_, since) in self._seen.items() if now - since > seconds("silent")
+        ]
+        for address in silent:
+            _give_up(client, address)
+        where = _address(client)
         if found:
             self._company = now
-        elif now - self._company > LONELY_SECONDS:
+        elif now - self._company > seconds("lonely"):
             raise ClusterError(f"no worker at {where} for {now - self._company:.0f} s")
         else:
             note(f"no worker at {where}: waiting")
+        return silent
 
-    def _listen(self, address: str, heard: float, now: float) -> None:
+    def _heard(self, address: str, worker: dict[str, Any], now: float) -> tuple[float, float]:
         before = self._seen.get(address)
-        if before is None or before[0] != heard:
-            self._seen[address] = heard, now
-        elif now - before[1] > SILENT_SECONDS:
-            note(f"worker {address} is silent: what it was to do is done elsewhere")
-            del self._seen[address]
-            scheduler: Any = self._client.scheduler
-            leave = scheduler.unregister(address=address, stimulus_id="streamomd-silent")
-            with suppress(OSError, TimeoutError):
-                _on_the_loop(self._client, leave).result(ANSWER_SECONDS)
+        heard = worker["last_seen"]
+        return before if before is not None and before[0] == heard else (heard, now)
+
+
+_lookouts: WeakKeyDictionary[Client, Lookout] = WeakKeyDictionary()
+
+
+def _give_up(client: Client, address: str) -> None:
+    note(f"worker {address} is silent: what it was to do is done elsewhere")
+    scheduler: Any = client.scheduler
+    leave = scheduler.unregister(address=address, stimulus_id="streamomd-silent")
+    with suppress(OSError, TimeoutError):
+        _on_the_loop(client, leave).result(seconds("answer"))
 
 
 def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool | None) -> Any:
@@ -191,7 +205,8 @@ def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool
         return await client.gather([future], direct=direct, asynchronous=True)
 
     coming = _on_the_loop(client, gather())
-    deadline = time.monotonic() + FETCH_SECONDS
+    limit = seconds("fetch")
+    deadline = time.monotonic() + limit
     while True:
         try:
             return coming.result(LOOK_SECONDS)[0]
@@ -200,9 +215,12 @@ def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool
                 raise
         refuse_lost(client)
         waiting()
+        if look_out(client):  # the result may have been there
+            coming.cancel()
+            raise LostError("a worker fell silent")
         if time.monotonic() > deadline:
             coming.cancel()
-            raise SilentError(f"no answer in {FETCH_SECONDS} s")
+            raise SilentError(f"no answer in {limit:.0f} s")
 
 
 def workers_of(client: Client) -> dict[str, Any]:
@@ -235,7 +253,7 @@ def _workers(client: Client) -> dict[str, Any] | None:
 
     asked = _on_the_loop(client, ask())
     try:
-        found: dict[str, Any] = asked.result(ANSWER_SECONDS)["workers"]
+        found: dict[str, Any] = asked.result(seconds("answer"))["workers"]
     except (OSError, TimeoutError, KeyError):
         asked.cancel()
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Client, Future, Queue, Variable
 
-from streamomd.distribute.cluster import refuse_lost, workers_of
+from streamomd.distribute.cluster import look_out, refuse_lost, workers_of
 from streamomd.distribute.exchange import SILENT_SECONDS, PeerLostError
 from streamomd.distribute.owner import Order, own
 from streamomd.errors import ClusterError
@@ -126,6 +126,7 @@ class Gang:
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return {}
         refuse_lost(self.client)
+        look_out(self.client)
         there = workers_of(self.client)
         gone = [at for at in self.addresses if at not in there] if there else []
         if gone or any(future.status not in ("pending", "finished") for future in self._futures):

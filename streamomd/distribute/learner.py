@@ -20,6 +20,7 @@ import numpy as np
 from distributed import Client, Future, Variable, get_worker, worker_client
 
 from streamomd.distribute.cluster import LostError, outcome, refuse_lost, sent, told
+from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, StoppedError
 from streamomd.metrics import Metrics
 from streamomd.report import Watcher, note
@@ -28,7 +29,6 @@ from streamomd.urls import shown
 
 TRIES = 3  # without a row learned in between: Dask itself gives up after four deaths
 TOLD_SECONDS, ASKED_SECONDS = 0.5, 1.0
-MIND_SECONDS = 30  # for a learner to commit and leave
 
 
 class Teller:
@@ -57,6 +57,10 @@ class Teller:
     def finish(self, metrics: Metrics) -> None:
         """The figures of the last row."""
         get_worker().log_event(self._topic, figures(metrics))
+
+    def say(self, text: str) -> None:
+        """A note for the person."""
+        get_worker().log_event(self._topic, {"note": text})
 
     def close(self) -> None:
         """Nothing is left open."""
@@ -137,9 +141,12 @@ class Submitted:
 
     def _waiting(self, signal: Variable, future: Future[Any]) -> None:
         """Show what was heard; hand a signal on, and leave if nobody minds it."""
-        if self._heard:
-            copy_into(self.metrics, self._heard[-1][1])
-            self._heard.clear()
+        while self._heard:
+            event = self._heard.pop(0)[1]
+            if "note" in event:
+                note(event["note"])
+            else:
+                copy_into(self.metrics, event)
         for watcher in self.watchers:
             watcher.update(self.metrics)
         if not self.stop.signal:
@@ -147,11 +154,11 @@ class Submitted:
         if not self._asked:
             self._asked = time.monotonic()
             signal.set(self.stop.signal)
-        elif time.monotonic() - self._asked > MIND_SECONDS:
+        elif time.monotonic() - self._asked > seconds("mind"):
             future.cancel()
             raise StoppedError(
-                f"stopped: the learner did not answer in {MIND_SECONDS} s, its last commit stands; "
-                f"go on with: streamomd resume {shown(self.url)}",
+                f"stopped: the learner did not answer in {seconds('mind'):.0f} s, its last commit "
+                f"stands; go on with: streamomd resume {shown(self.url)}",
                 signal=self.stop.signal,
             )
 

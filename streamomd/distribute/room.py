@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from distributed import Client
 
 from streamomd.distribute.cluster import workers_of
@@ -17,16 +20,39 @@ USABLE = 0.8
 """Of memory_limit, above which Dask pauses a worker."""
 
 
-def refuse_small(client: Client, layout: Layout) -> None:
-    """Raise ClusterError for a worker that a round of averaged mode would not fit in."""
+def too_small(worker: Mapping[str, Any], mode: str, layout: Layout) -> list[str]:
+    """Why a worker, as the scheduler tells of it, has no room for a mode's states; [] if it has."""
+    if mode != "averaged":  # the owners of sharded mode are asked when it is known how many
+        return []
+    limit, threads = worker.get("memory_limit") or 0, worker["nthreads"]
+    times = ALWAYS + A_THREAD * threads
+    need = BASE_BYTES + layout.nbytes * times
+    if not limit or need <= USABLE * limit:
+        return []
+    return [
+        f"it may use {limit / 2**20:,.0f} MiB (memory_limit), of which {USABLE:.0%} before Dask "
+        f"pauses it; averaged mode needs {need / 2**20:,.0f} MiB there: a state of "
+        f"{layout.nbytes / 2**20:,.0f} MiB is held up to {times} times. Give workers fewer threads "
+        'or more memory, lower data.bits, or take model.dtype = "float32"'
+    ]
+
+
+def refuse_small_owners(client: Client, layout: Layout, owners: int) -> None:
+    """Raise ClusterError for a worker that has no room for its share of a state."""
+    share = layout.nbytes // owners
     for address, worker in workers_of(client).items():
-        limit, threads = worker.get("memory_limit") or 0, worker["nthreads"]
-        need = BASE_BYTES + layout.nbytes * (ALWAYS + A_THREAD * threads)
-        if limit and need > USABLE * limit:
+        limit = worker.get("memory_limit") or 0
+        if limit and BASE_BYTES + share > USABLE * limit:
             raise ClusterError(
                 f"worker {address} may use {limit / 2**20:,.0f} MiB (memory_limit), of which "
-                f"{USABLE:.0%} before Dask pauses it; averaged mode needs {need / 2**20:,.0f} MiB "
-                f"there: a state of {layout.nbytes / 2**20:,.0f} MiB is held up to "
-                f"{ALWAYS + A_THREAD * threads} times. Give workers fewer threads or more memory, "
-                'lower data.bits, or take model.dtype = "float32"'
+                f"{USABLE:.0%} before Dask pauses it; one of {owners} owners needs "
+                f"{(BASE_BYTES + share) / 2**20:,.0f} MiB: have more workers, or more memory for "
+                'each, lower data.bits, or take model.dtype = "float32"'
             )
+
+
+def refuse_small(client: Client, mode: str, layout: Layout) -> None:
+    """Raise ClusterError for a worker that has no room for a mode's states."""
+    for address, worker in workers_of(client).items():
+        for problem in too_small(worker, mode, layout):
+            raise ClusterError(f"worker {address}: {problem}")

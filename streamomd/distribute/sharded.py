@@ -11,14 +11,15 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-import dask
 from distributed import Client
 
 from streamomd.checkpoint import Put
-from streamomd.distribute.cluster import LONELY_SECONDS, VERSION, told, workers_of
+from streamomd.distribute.cluster import VERSION, told, workers_of
 from streamomd.distribute.gang import Gang, LostOwnersError
-from streamomd.distribute.learner import MIND_SECONDS, copy_into, figures
+from streamomd.distribute.learner import copy_into, figures
 from streamomd.distribute.owner import Order, entries_of, gang_size
+from streamomd.distribute.room import refuse_small_owners
+from streamomd.distribute.settings import seconds, setting
 from streamomd.errors import ClusterError, StoppedError, UsageError
 from streamomd.far import Far
 from streamomd.keep import Keeper
@@ -98,6 +99,7 @@ class Owners:
         addresses = self._live()
         model, run = self.model, uuid.uuid4().hex
         size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
+        refuse_small_owners(self.connection, model.state.layout, size)
         transport = _transport(addresses[:size])
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
         self._directory = keeper.reserve()
@@ -129,11 +131,11 @@ class Owners:
             if live:
                 return live
             now = time.monotonic()
-            if there and now - began > MIND_SECONDS:
+            if there and now - began > seconds("mind"):
                 self._suspects.clear()
-            if now - began > LONELY_SECONDS:
+            if now - began > seconds("lonely"):
                 raise ClusterError(
-                    f"no worker for {LONELY_SECONDS} s; the last commit stands, go on with: "
+                    f"no worker for {seconds('lonely'):g} s; the last commit stands, go on with: "
                     f"streamomd resume {shown(self.model.url)}"
                 )
             if now - spoke > 5.0:
@@ -168,9 +170,9 @@ class Owners:
         if not self.stop.signal:
             return {}
         self._asked = self._asked or time.monotonic()
-        if time.monotonic() - self._asked > MIND_SECONDS:
+        if time.monotonic() - self._asked > seconds("mind"):
             raise StoppedError(
-                f"stopped: the owners did not answer in {MIND_SECONDS} s, the last commit stands; "
+                f"stopped: the owners did not answer in {seconds('mind'):g} s, the last commit stands; "
                 f"go on with: streamomd resume {self.model.url}",
                 signal=self.stop.signal,
             )
@@ -179,7 +181,7 @@ class Owners:
 
 def _transport(addresses: list[str]) -> str:
     """ZeroMQ where nothing is encrypted and ports may be opened, else Dask's own connections."""
-    wanted = dask.config.get("streamomd.transport", "auto")
+    wanted = setting("transport")
     if wanted not in TRANSPORTS:
         raise UsageError(f"streamomd.transport is one of {', '.join(TRANSPORTS)}, not {wanted!r}")
     plain = all(address.startswith(("tcp://", "inproc://")) for address in addresses)

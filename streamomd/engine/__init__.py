@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from streamomd.batch import Batch, DenseBatch, KeptRows, SparseBatch
 from streamomd.engine import recent
 from streamomd.engine.fuse import (
+    align_loop,
     apply_loop,
     decide_loop,
     learn_loop,
     look_loop,
     plain_loop,
     predict_loop,
+    rejoin_loop,
     renew_loop,
     sense_loop,
 )
@@ -68,7 +70,20 @@ class Engine:
         if self.layout.rule.masses:
             loop = self._loop(renew_loop, False, "float64")
             for k in range(self.layout.learners):
-                loop(state.cells, state.totals.reshape(-1), self._hyper, float(state.clock), k)
+                loop(*self._numbers(state), k)
+
+    def align(self, state: State, common: NDArray[Any]) -> None:
+        """Carry every coordinate's own slots to common shared ones, which then become its own.
+
+        common: (coordinates, shared slots), of the cells' dtype.
+        """
+        loop = self._loop(align_loop, False, "float64")
+        loop(*self._numbers(state), common.reshape(-1))
+
+    def rejoin(self, state: State, mean: Floats) -> None:
+        """Make own slots from mean weights, (coordinates, learners), wherever a slot has moved."""
+        loop = self._loop(rejoin_loop, False, "float64")
+        loop(*self._numbers(state), state.layout.starts, mean.reshape(-1))
 
     def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
         """Compile, or load from the disk cache, what batches like this one of no rows need."""
@@ -138,6 +153,9 @@ class Engine:
         plain = replace(self.layout.rule, keeps="coordinates", part=None, foresee=None, clamp=None)
         walk = replace(self, bias=False, layout=replace(self.layout, rule=plain))
         return walk.predict(state, np.zeros(3), unit)
+
+    def _numbers(self, state: State) -> tuple[NDArray[Any], Floats, Floats, float]:
+        return state.cells, state.totals.reshape(-1), self._hyper, float(state.clock)
 
     def _walk(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
         margins = np.empty((len(batch), self.layout.learners))

@@ -22,7 +22,7 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from streamomd.engine import loops, matrix, micro, prefetch, recent, root, whole
+from streamomd.engine import joining, loops, matrix, micro, prefetch, recent, root, whole
 from streamomd.engine.row import Shape
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
@@ -61,9 +61,20 @@ def renew_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> A
     def make_renew(rule: Rule, loss: Loss, shape: Shape) -> Any:
         return whole.make_renew(rule, shape)
 
-    cells, numbers = _array(cell, written=True), _array("float64", written=True)
-    signature = (cells, numbers, _array("float64"), types.float64, types.int64)
-    return _compile(make_renew, rule, loss, shape, signature)
+    return _compile(make_renew, rule, loss, shape, (*_state(cell), types.int64))
+
+
+@functools.cache
+def align_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
+    """The compiled ``joining.make_align``, which no loss and no value takes part in."""
+    return _compile(joining.make_align, rule, loss, shape, (*_state(cell), _array(cell)))
+
+
+@functools.cache
+def rejoin_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
+    """The compiled ``joining.make_rejoin``, which no loss and no value takes part in."""
+    numbers = _array("float64")
+    return _compile(joining.make_rejoin, rule, loss, shape, (*_state(cell), numbers, numbers))
 
 
 @functools.cache
@@ -112,6 +123,8 @@ def plain_loop(find: Any, rule: Rule, loss: Loss, shape: Shape) -> Any:
         learn_loop: loops_of.make_learn,
         look_loop: loops_of.make_look,
         predict_loop: loops_of.make_predict,
+        align_loop: joining.make_align,
+        rejoin_loop: joining.make_rejoin,
     }
     return makers[find](rule, loss, shape)
 
@@ -196,6 +209,12 @@ def _called(function: FunctionType) -> Iterator[FunctionType]:
 
 def _array(dtype: str, ndim: int = 1, *, written: bool = False) -> Any:
     return types.Array(numba.from_dtype(np.dtype(dtype)), ndim, "C", readonly=not written)
+
+
+def _state(cell: str) -> Any:
+    """Argument types that passes over all coordinates begin with: cells, totals, hyper, clock."""
+    totals = _array("float64", written=True)
+    return _array(cell, written=True), totals, _array("float64"), types.float64
 
 
 def _rows(rule: Rule, cell: str, value: str) -> Any:

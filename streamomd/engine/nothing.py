@@ -14,6 +14,10 @@ def align(own: Any, old: Any, new: Any, totals: Any, clock: float, h: Any) -> An
     return own
 
 
+def rejoin(own: Any, w: float, shared: Any, totals: Any, clock: float, h: Any) -> Any:
+    return own
+
+
 def prepare(q: Any, totals: Any, clock: float, h: Any) -> Any:
     return totals
 

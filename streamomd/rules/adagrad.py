@@ -165,6 +165,11 @@ def fit(u: Any, slots: Any, h: Hyper) -> Any:
     return weighted.fit(into_box(u, h.box), h.ball, h.radius)
 
 
+def rejoin(own: Own, w: float, shared: object, totals: object, clock: float, h: Hyper) -> Own:
+    """Of a merge: the mean weight stands for every round so far."""
+    return Own(w, own.G, clock)
+
+
 class Accounts(NamedTuple):
     w: Mean = 0.0
     G: Sum = 0.0
@@ -174,11 +179,6 @@ class Accounts(NamedTuple):
     low: Min = 0.0  # of w_t
     high: Max = 0.0
     paid: Sum = 0.0  # of (g x_i)^2 / H_t
-
-
-def rejoin(own: Any, w: float, shared: object, totals: object, clock: float, h: Hyper) -> Any:
-    """Of a merge: the mean weight stands for every round so far."""
-    return own._replace(w=w, seen=clock)
 
 
 def accounted_update(
@@ -208,6 +208,12 @@ def accounted_project(
 ) -> Accounts:
     w = inside(own, mu, h)
     return Accounts(w, own.G, own.seen, own.s, own.q, own.low, own.high, own.paid)
+
+
+def accounted_rejoin(
+    own: Accounts, w: float, shared: object, totals: object, clock: float, h: Hyper
+) -> Accounts:
+    return Accounts(w, own.G, clock, own.s, own.q, own.low, own.high, own.paid)
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -257,7 +263,8 @@ RULE = replace(
     certificate=certificate,
     accounted=replace(
         PLAIN, own=Accounts, update=accounted_update,
-        kept_in=Set(outside, reach, radius, accounted_project), certificate=certificate,
+        kept_in=Set(outside, reach, radius, accounted_project), rejoin=accounted_rejoin,
+        certificate=certificate,
     ),
 )  # fmt: skip
 

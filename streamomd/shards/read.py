@@ -156,6 +156,12 @@ def read_rows(
         opened.close()
 
 
+def look(shard: Shard, options: Mapping[str, Any]) -> None:
+    """Open a shard and read its footer. Raises what ``read_units`` does, but of rows nothing."""
+    fs = connect(shard.url, options)
+    Opened(fs, shard, Wanted((), (), 1, LOCAL_BLOCK)).close()
+
+
 def _within(
     batches: Iterator[pa.RecordBatch], row: int, begin: int, end: float
 ) -> Iterator[tuple[pa.RecordBatch, int]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from distributed import LocalCluster
 
@@ -17,9 +18,10 @@ QUIET = {"checkpoint": "none", "quiet": True}
 REMOTE = {"decode": "remote"}
 
 
-def long(*values: int) -> list[Any]:
-    """Cases of the long run."""
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+def long(*values: Any) -> list[Any]:
+    """Cases of the long run; a tuple is one of several parameters."""
+    cases = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 def job(data: Path, **tables: Any) -> dict[str, Any]:
@@ -37,6 +39,12 @@ def sized(workers: LocalCluster, count: int) -> None:
     while len(workers.scheduler.workers) != count:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def waits(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Settings of how long to wait, in this process."""
+    for name, value in seconds.items():
+        monkeypatch.setitem(dask.config.config["streamomd"], f"{name}-seconds", value)
 
 
 def at_task(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> list[int]:

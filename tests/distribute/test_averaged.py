@@ -7,16 +7,15 @@ import itertools
 import os
 import random
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from clustered import ROWS, job, long, sized
+from clustered import ROWS, job, long, sized, waits
 from distributed import Client, LocalCluster
-from faults import armed, buried, hits
+from faults import fresh, struck
 from running import rows, write
 
 import streamomd
@@ -93,8 +92,9 @@ def expected(data: Path, tmp_path_factory: pytest.TempPathFactory, workers: Loca
     return found.state_sha256
 
 
-@pytest.mark.parametrize("parts, rounds", [(4, 2), (5, 1), (8, 3)])
-@pytest.mark.parametrize("merge", ["examples", "gradients"])
+@pytest.mark.parametrize(
+    "parts, rounds, merge", [(5, 2, "gradients"), *long((4, 2, "examples"), (8, 3, "examples"))]
+)
 def test_it_is_what_it_says(
     data: Path, client: Client, tmp_path: Path, parts: int, rounds: int, merge: str
 ) -> None:
@@ -188,7 +188,7 @@ PLACES = {
     "part": "streamomd.distribute.part.read_rows",
     "merge": "streamomd.distribute.part.merge",
 }
-QUICK = [("kill", "part", 0), ("stop", "merge", 0), ("retire", "part", 0)]
+QUICK = [("kill", "merge", 0), ("stop", "part", 0)]
 CASES = [
     pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
     for case in itertools.product(("kill", "stop", "retire"), PLACES, range(3))
@@ -208,37 +208,12 @@ def test_faults_change_no_bit(
     seed: int,
 ) -> None:
     """kill -9, a stop and a retirement while a worker loads, learns, or merges."""
-    monkeypatch.setattr(cluster, "SILENT_SECONDS", 2.0)
-    monkeypatch.setattr(cluster, "TOLD_SECONDS", 0.3)
+    waits(monkeypatch, silent=2.0, look=0.3)
     draw = random.Random(f"{how}-{where}-{seed}")
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    most = {"load": 4, "part": 20, "merge": 12}[where]
-    armed(client, PLACES[where], draw.randrange(most), how, marks)
-    retiring = threading.Thread(target=retired, args=(workers, marks), daemon=True)
-    if how == "retire":
-        retiring.start()
-    try:
+    nth = draw.randrange({"load": 4, "part": 20, "merge": 12}[where])
+    with struck(workers, client, PLACES[where], nth, how, tmp_path / "marks"):
         there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
-        assert len(hits(marks)) == 1
-        assert there.state_sha256 == expected
-    finally:
-        buried(marks)
-        fresh(workers)
-
-
-def retired(workers: LocalCluster, marks: Path) -> None:
-    """Retire the worker that leaves a mark."""
-    while not hits(marks):
-        time.sleep(0.01)
-    with Client(workers, set_as_default=False) as other:
-        other.retire_workers([hits(marks)[0][1]], close_workers=True)
-
-
-def fresh(workers: LocalCluster) -> None:
-    """Workers that nothing is armed in."""
-    sized(workers, 0)
-    sized(workers, 2)
+    assert there.state_sha256 == expected
 
 
 @pytest.mark.parametrize("seed", [0, *long(1, 2)])

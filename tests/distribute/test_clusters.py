@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered import QUIET, REMOTE, at_task, job
+from clustered import QUIET, REMOTE, at_task, job, waits
 from distributed import Client, LocalCluster
 from running import run
 
@@ -46,8 +46,7 @@ def test_a_cluster_that_stays_empty_is_an_error(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not a hang."""
-    monkeypatch.setattr(cluster, "LONELY_SECONDS", 0.5)
-    monkeypatch.setattr(cluster, "TOLD_SECONDS", 0.2)
+    waits(monkeypatch, lonely=0.5, look=0.2)
     with (
         LocalCluster(n_workers=0, dashboard_address=None) as empty,
         Client(empty, set_as_default=False) as client,
@@ -173,7 +172,7 @@ def test_who_is_no_cluster(data: Path, tmp_path: Path, monkeypatch: pytest.Monke
     """A wrong client, and an address where nobody answers: said before anything is kept."""
     with pytest.raises(UsageError, match=r"distributed\.Client, not str"):
         streamomd.train(job(data), client="tcp://127.0.0.1:1", **QUIET)
-    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.5)
+    waits(monkeypatch, connect=0.5)
     done = run("train", job_file(tmp_path, data), "--scheduler", "tcp://127.0.0.1:1")
     assert done.code == 1
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import random
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered import QUIET, REMOTE, at_task, job, long, sized
+from clustered import QUIET, REMOTE, at_task, job, long, sized, waits
 from distributed import Client, LocalCluster
+from faults import struck
 from running import rows, write
 
 import streamomd
@@ -54,35 +54,32 @@ def test_bits_do_not_depend_on_the_window(
     assert most[0] <= window + 1
 
 
-@pytest.mark.parametrize("how", ["kill", "retire"])
-@pytest.mark.parametrize("seed", [0, *long(1, 2, 3, 4, 5)])
+QUICK = [("kill", 0), ("stop", 1)]
+CASES = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in itertools.product(("kill", "stop", "retire"), range(5))
+]
+
+
+@pytest.mark.parametrize("how, seed", CASES)
 def test_a_worker_that_goes_costs_no_bit(
     data: Path,
     alone: Any,
     client: Client,
     workers: LocalCluster,
     small_tasks: None,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
     seed: int,
 ) -> None:
-    """kill -9 and retirement at seeded tasks."""
-    draw = random.Random(f"{how}-{seed}")
-
-    def happens() -> None:
-        found = sorted(workers.scheduler.workers.values(), key=lambda one: one.address)
-        one = draw.choice(found)
-        if how == "retire":
-            workers.scale(1)
-        else:
-            pids = client.run(os.getpid, workers=[one.address])
-            os.kill(pids[one.address], signal.SIGKILL)
-
-    done = at_task(monkeypatch, draw.randrange(2, 24), happens)
-    there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
-    assert done
+    """kill -9, a stop and retirement while it decodes."""
+    waits(monkeypatch, silent=2.0, look=0.3)
+    nth = random.Random(f"{how}-{seed}").randrange(24)
+    name = "streamomd.distribute.decode.read_rows"
+    with struck(workers, client, name, nth, how, tmp_path / "marks"):
+        there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
     assert there.state_sha256 == alone.state_sha256
-    sized(workers, 2)
 
 
 def test_errors_are_those_of_one_process(tmp_path: Path, client: Client) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import random
 import signal
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered import QUIET, ROWS, job, long, sized
+from clustered import QUIET, ROWS, job, waits
 from distributed import Client, LocalCluster
+from faults import struck
 
 import streamomd
 from streamomd.distribute import learner
@@ -49,47 +48,37 @@ def test_the_learner_on_a_worker_has_the_same_bits(
     assert more.state_sha256 == longer.state_sha256
 
 
-@pytest.mark.parametrize("seed", [0, *long(1, 2, 3)])
-def test_a_learner_that_is_killed_goes_on_elsewhere(
-    data: Path, alone: Any, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
+PLACES = {
+    "round": ("streamomd.model.Model.consume", 60),
+    "commit": ("streamomd.keep.Keeper.commit", 40),
+}
+QUICK = [("kill", "commit", 0), ("stop", "round", 0)]
+CASES = [
+    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
+    for case in itertools.product(("kill", "stop", "retire"), PLACES, range(3))
+]
+
+
+@pytest.mark.parametrize("how, where, seed", CASES)
+def test_a_learner_that_is_lost_goes_on_elsewhere(
+    data: Path,
+    alone: Any,
+    client: Client,
+    workers: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    where: str,
+    seed: int,
 ) -> None:
-    """kill -9 of its worker at seeded commits; Dask runs it again, and it goes on from there."""
-    commit = random.Random(seed).randrange(2, 40)
-    url = tmp_path / "kept"
-    killed = []
-
-    def killer() -> None:
-        while newest(url) < commit:
-            time.sleep(0.002)
-        address = learner_of(workers)
-        os.kill(pids[address], signal.SIGKILL)
-        killed.append(address)
-
-    pids = client.run(os.getpid)
-    thread = threading.Thread(target=killer, daemon=True)
-    thread.start()
-    there = streamomd.train(away(data, url, decode="local"), client=client, quiet=True)
-    thread.join(timeout=5)
-    assert killed
+    """kill -9, a stop and retirement of its worker, while it learns and while it commits."""
+    waits(monkeypatch, silent=2.0, look=0.3)
+    name, most = PLACES[where]
+    nth = random.Random(f"{how}-{where}-{seed}").randrange(2, most)
+    with struck(workers, client, name, nth, how, tmp_path / "marks"):
+        table = away(data, tmp_path / "kept", decode="local")
+        there = streamomd.train(table, client=client, quiet=True)
     assert there.state_sha256 == alone.state_sha256
-    sized(workers, 2)
-
-
-def learner_of(workers: LocalCluster) -> str:
-    """Where the learner runs; the task is held by its worker while its thread is given back."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        for worker in list(workers.scheduler.workers.values()):
-            held = [*worker.processing, *worker.long_running]
-            if any("omd-learn" in str(task.key) for task in held):
-                return str(worker.address)
-    raise AssertionError("no worker learns")
-
-
-def newest(url: Path) -> int:
-    """The number of the newest commit; -1 if there is none."""
-    found = [path.stem for path in url.glob("commits/*.json")]
-    return max((int(name) for name in found if name.isdigit()), default=-1)
 
 
 def test_a_learner_on_a_worker_stops_when_asked(

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered import long, sized
+from clustered import long, sized, waits
 from distributed import Client, LocalCluster
+from faults import struck
 from gangs import owned, told
 
 import streamomd
@@ -113,6 +114,27 @@ def test_an_owner_that_is_lost_costs_what_was_not_committed(
                 os.kill(pids[address], signal.SIGKILL)
         sized(workers, 0)
         sized(workers, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill", "stop", "retire"])
+def test_the_only_owner_is_lost(
+    data: Path,
+    one: Any,
+    client: Client,
+    workers: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    """P = 1: no other owner notices it, the driver does."""
+    waits(monkeypatch, silent=2.0, look=0.3)
+    table = told(data, tmp_path / "kept", ROWS, every_rows=4000)
+    table["train"]["parts"] = 1
+    alone = {**told(data, "none", ROWS), "train": table["train"]}
+    with struck(workers, client, "streamomd.rounds.Rounds._learn", 900, how, tmp_path / "marks"):
+        there = streamomd.train(table, client=client, quiet=True)
+    assert there.state_sha256 == streamomd.train(alone, quiet=True).state_sha256
 
 
 @pytest.mark.parametrize("seed", [0, *long(1)])

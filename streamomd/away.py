@@ -1,0 +1,120 @@
+"""Runs whose learner is a task on a worker: watched from here, or left to the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamomd.begin import begin, change_job, new_model, take_over
+from streamomd.job import build
+from streamomd.model import Model
+from streamomd.modes import connected, is_far, run
+from streamomd.report import Log, Watcher, heard, hushed, progress, watching
+from streamomd.shards.find import ShardSet, find
+from streamomd.spec import Spec
+from streamomd.stop import StopRequest
+
+Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""Storage options of the shards, and of the checkpoint."""
+
+
+def watch(
+    model: Model,
+    shards: ShardSet,
+    connection: Any,
+    stop: StopRequest,
+    options: Options,
+    *,
+    log: str | None,
+    quiet: bool,
+) -> Model:
+    """Have a worker go on with the run that was begun, and watch it; the finished model."""
+    from streamomd.distribute.learner import Submitted
+
+    rows, expected = model.metrics.total_rows, shards.rows * model.spec.train.epochs
+    watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
+    watchers += [] if quiet else [progress(model.metrics, expected)]
+    with watching(watchers, model.metrics):
+        task = Submitted(connection, go_on, model.url, options, model.metrics, watchers, stop)
+        found = task.result()
+    far = is_far(connection, {})
+    learned = Model.load(model.url, storage_options=options[1], far=far)[0]
+    learned.seconds = found["seconds"]
+    learned.rows_per_second = (learned.metrics.total_rows - rows) / learned.seconds
+    return learned
+
+
+def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
+    """On a worker: what ``resume`` does, told to whoever submitted it."""
+    from streamomd.distribute.learner import figures, teller
+
+    stop = StopRequest()
+    with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
+        model, loaded = Model.load(url, storage_options=options[1], far=is_far(client, {}))
+        if not model.finished:
+            change_job(model, {}, *options)
+            data = model.spec.data
+            alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
+            shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+            keeper = take_over(model, loaded, shards, accept_new=False)
+            connection = None if alone else client
+            run(model, shards, keeper, stop, connection, told=[watcher], quiet=True)
+        watcher.finish(model.metrics)
+    return {"seconds": model.seconds or 1e-9, **figures(model.metrics)}
+
+
+def submit(
+    job: str | Mapping[str, Any] | Spec | None = None,
+    *,
+    client: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    restart: bool = False,
+    sets: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> str:
+    """Begin a run, leave it to a cluster, and come back with its id.
+
+    Arguments as in ``train``. The job, the shards and the workers are looked at here and now, and
+    the first commit is made; then a task on a worker goes on from it, and begins again from the
+    last commit, elsewhere, if its worker is lost. See ``streamomd.distribute.jobs`` for what can be
+    done with the id. Raises what ``train`` raises before its first row.
+    """
+    spec = build(job, {**flags, "storage_options": storage_options}, sets)
+    away = spec.cluster.model_copy(update={"learner": "worker"})
+    spec = spec.model_copy(update={"cluster": away})
+    data, kept = spec.data, spec.checkpoint
+    shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+    model = new_model(spec, shards)
+    with connected(spec, client) as connection:
+        from streamomd.distribute import doctor, jobs
+
+        doctor.refuse_unfit(connection, model, shards)
+        begin(model, shards, restart=restart)
+        options = (data.storage_options, kept.storage_options)
+        rows = shards.rows * spec.train.epochs
+        return jobs.send(connection, go_on, model.url, options, rows)
+
+
+def diagnose(
+    job: str | Mapping[str, Any] | Spec | None = None,
+    *,
+    client: Any = None,
+    scheduler: str = "",
+    storage_options: Mapping[str, Any] | None = None,
+    checkpoint_storage_options: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """What ``streamomd.distribute.doctor`` finds of each worker, for a job if there is one."""
+    from streamomd.distribute.cluster import connected as reached
+    from streamomd.distribute.doctor import diagnose as look
+
+    model = shards = None
+    if job is not None:
+        options = (storage_options, checkpoint_storage_options)
+        flags = dict(zip(("storage_options", "checkpoint_storage_options"), options, strict=True))
+        spec = build(job, flags, sets)
+        data = spec.data
+        shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+        model = new_model(spec, shards)
+    with reached(client, scheduler) as connection:
+        return look(connection, model, shards)

@@ -1,0 +1,112 @@
+"""Walking the rows that are left, in the mode of the job, with a cluster or without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from streamomd.errors import DataError, UsageError
+from streamomd.exact import Run
+from streamomd.keep import Keeper
+from streamomd.model import Model
+from streamomd.report import Log, Watcher, progress, watching
+from streamomd.sharded import Sharded
+from streamomd.shards.shard import ShardSet
+from streamomd.spec import Spec
+from streamomd.stop import StopRequest
+from streamomd.stream import no_rows
+
+
+@contextmanager
+def connected(spec: Spec, client: Any) -> Iterator[Any]:
+    """The cluster that is to help, or None. Asked for before anything is kept."""
+    cluster = spec.cluster
+    away, known = cluster.learner == "worker", client is not None or bool(cluster.scheduler)
+    if away and not (known and spec.checkpoint.url != "none"):
+        raise UsageError(
+            'cluster.learner = "worker" needs a cluster (--scheduler, or client=) and a checkpoint '
+            "whose URL workers reach: what is learned there comes back through it"
+        )
+    # Owners on this machine's own cores would have no more memory than this process alone.
+    needed = spec.train.mode == "averaged"
+    local = spec.train.mode == "exact" and cluster.decode == "local" and not away
+    if not needed and (not known or local):
+        yield None
+        return
+    # Dask is slow to import, and needed only here.
+    from streamomd.distribute.cluster import connected as reached
+
+    with reached(client, cluster.scheduler) as connection:
+        yield connection
+
+
+def run(
+    model: Model,
+    shards: ShardSet,
+    keeper: Keeper | None,
+    stop: StopRequest,
+    connection: Any,
+    *,
+    log: str | None = None,
+    quiet: bool,
+    told: Sequence[Watcher] = (),
+) -> Model:
+    """Learn what is left, keep it, and tell how it goes; the model, finished."""
+    if model.spec.train.mode != "sharded":  # which has loops of its own
+        model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
+    compiled = model.engine.compile_seconds
+    rows_before, began = model.metrics.total_rows, time.perf_counter()
+    expected = shards.rows * model.spec.train.epochs
+    watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
+    watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
+    watchers += [*told, *([keeper] if keeper else [])]
+    with watching(watchers, model.metrics):
+        _walk(model, shards, keeper, watchers, stop, connection)
+    if not model.metrics.total_rows:
+        raise DataError("no rows were read")
+    model.finished = True
+    if keeper:
+        keeper.commit()
+    compiled -= model.engine.compile_seconds
+    model.seconds = max(time.perf_counter() - began + compiled, 1e-9)
+    model.rows_per_second = (model.metrics.total_rows - rows_before) / model.seconds
+    return model
+
+
+def is_far(client: Any, sets: Mapping[str, Any]) -> Callable[[Spec], bool]:
+    """Whether workers are to own a job's state: then it is not read here."""
+
+    def tell(spec: Spec) -> bool:
+        scheduler = sets.get("cluster.scheduler", spec.cluster.scheduler)
+        return spec.train.mode == "sharded" and (client is not None or bool(scheduler))
+
+    return tell
+
+
+def _walk(
+    model: Model,
+    shards: ShardSet,
+    keeper: Keeper | None,
+    watchers: list[Watcher],
+    stop: StopRequest,
+    connection: Any,
+) -> None:
+    """Every row that is left, in the job's mode."""
+    train = model.spec.train
+    if train.mode == "exact":
+        Run(model, shards, keeper, watchers, stop, connection).go(train.epochs)
+        return
+    if train.mode == "sharded":
+        Sharded(model, shards, keeper, watchers, stop, connection).go()
+        return
+    assert keeper is not None
+    begun = model.cursor
+    Run(model, shards, keeper, watchers, stop, connection).go(train.exact_epochs)
+    if model.cursor != begun:  # the first round begins from a commit
+        keeper.commit()
+    from streamomd.distribute.averaged import Averaged
+
+    told = [watcher for watcher in watchers if watcher is not keeper]
+    Averaged(model, shards, keeper, told, stop, connection).go()

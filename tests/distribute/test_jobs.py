@@ -1,0 +1,223 @@
+"""Jobs left to a cluster, asked about from elsewhere; and what is looked at before."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clustered import ROWS, job, long, sized, waits
+from distributed import Client, LocalCluster
+from running import run
+
+import streamomd
+from streamomd.distribute import doctor, jobs
+from streamomd.errors import ClusterError, OutputExistsError, UsageError
+
+# Dask's own warnings of workers that die are what is provoked here.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def kept(data: Path, url: Path, epochs: int = 2) -> dict[str, Any]:
+    """The job, with commits between."""
+    table = job(data, checkpoint={"url": str(url), "every_rows": 4_000})
+    return {**table, "train": {"epochs": epochs}}
+
+
+def until(job_: jobs.Job, good: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The job's status once it is like that."""
+    deadline = time.monotonic() + 60
+    while not good(found := jobs.status(job_)):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    return found
+
+
+def toml(table: dict[str, Any], path: Path) -> Path:
+    """A job file."""
+    lines = []
+    for name, keys in table.items():
+        lines.append(f"[{name}]")
+        for key, value in keys.items():
+            if isinstance(value, dict):
+                inner = ", ".join(f"{k} = {json.dumps(v)}" for k, v in value.items())
+                lines.append(f"{key} = {{{inner}}}")
+            else:
+                lines.append(f"{key} = {json.dumps(value)}")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_job_goes_on_without_who_submitted_it(
+    data: Path, alone: Any, workers: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    """Submitted by a process that ends; asked about by others; the bits of one process."""
+    file = toml(kept(data, tmp_path / "run"), tmp_path / "job.toml")
+    address = workers.scheduler_address
+    done = subprocess.run(
+        [sys.executable, "-m", "streamomd", "submit", str(file), "--scheduler", address, "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    name = json.loads(done.stdout.splitlines()[-1])["id"]
+    found = until(jobs.find(client, name), lambda one: one["state"] == "finished")
+    assert (found["rows"], found["expected"]) == (8 * ROWS, 8 * ROWS)
+    assert found["commit"]["rows"] == 8 * ROWS
+    assert found["loss"] == pytest.approx(alone.result()["loss"], rel=1e-12)
+    assert streamomd.load(str(tmp_path / "run")).state_sha256 == alone.state_sha256
+    told = run("status", name, "--scheduler", address)
+    assert f"{name}: finished" in told.out
+    assert f"{8 * ROWS:,} rows, loss" in run("logs", name, "--scheduler", address).out
+
+
+def test_cancelled_it_commits_and_leaves(
+    data: Path, workers: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    """And is resumed like any other run."""
+    name = streamomd.submit(kept(data, tmp_path / "run", 300), client=client)
+    job_ = jobs.find(client, name)
+    until(job_, lambda one: one["rows"] > 0)
+    told = run("cancel", name, "--scheduler", workers.scheduler_address)
+    assert f"{name}: stopped" in told.out
+    rows = streamomd.load(str(tmp_path / "run")).metrics.total_rows
+    assert 0 < rows < 300 * 4 * ROWS
+    assert f"stopped after row {rows:,}" in jobs.status(job_)["error"]
+
+
+def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> None:
+    """It waits for a worker until then."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as small,
+        Client(small, set_as_default=False) as client,
+    ):
+        busy = client.submit(time.sleep, 20, pure=False)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(doctor, "refuse_unfit", lambda *_: None)
+            name = streamomd.submit(kept(data, tmp_path / "run"), client=client)
+        job_ = jobs.find(client, name)
+        assert jobs.status(job_)["state"] == "waiting"
+        dropped = jobs.status(jobs.cancel(job_))
+        assert (dropped["state"], dropped["rows"]) == ("stopped", 0)
+        assert dropped["error"].startswith("dropped")
+        busy.cancel(force=True)
+
+
+@pytest.mark.parametrize("seed", [0, *long(1, 2)])
+def test_a_job_whose_worker_dies_goes_on_elsewhere(
+    data: Path, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
+) -> None:
+    """Nobody watches; Dask runs its task again, and it resumes."""
+    pids = client.run(os.getpid)
+    name = streamomd.submit(kept(data, tmp_path / "run", 40), client=client)
+    job_ = jobs.find(client, name)
+    until(job_, lambda one: one["rows"] > (1 + seed) * ROWS)
+    holds = [
+        address
+        for address, worker in workers.scheduler.workers.items()
+        if any(str(task.key) == name for task in [*worker.processing, *worker.long_running])
+    ]
+    os.kill(pids[holds[0]], signal.SIGKILL)
+    assert until(job_, lambda one: one["state"] == "finished")["rows"] == 160 * ROWS
+    there = streamomd.load(str(tmp_path / "run"))
+    expected = streamomd.train(kept(data, tmp_path / "alone", 40), quiet=True)
+    assert there.state_sha256 == expected.state_sha256
+    sized(workers, 2)
+
+
+def test_a_job_that_fails_tells_why(data: Path, client: Client, tmp_path: Path) -> None:
+    """In its status, not in somebody's log."""
+    table = kept(data, tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "sent", lambda client, key, *_: client.submit(failing, key=key))
+        name = streamomd.submit(table, client=client)
+    found = until(jobs.find(client, name), lambda one: one["state"] != "waiting")
+    assert (found["state"], found["error"]) == ("failed", "ValueError: the disk is full")
+
+
+def failing() -> None:
+    raise ValueError("the disk is full")
+
+
+def test_mistakes_are_told_when_it_is_submitted(
+    data: Path, client: Client, tmp_path: Path, workers: LocalCluster
+) -> None:
+    """Nothing is left on the cluster for them."""
+    table = kept(data, tmp_path / "run")
+    with pytest.raises(UsageError, match="needs a cluster"):
+        streamomd.submit(table)
+    streamomd.train(table, quiet=True)
+    with pytest.raises(OutputExistsError):
+        streamomd.submit(table, client=client)
+    with pytest.raises(UsageError, match="no job 'omd-job-0' at this scheduler"):
+        jobs.find(client, "omd-job-0")
+    nowhere = run("status", "omd-job-0", "--scheduler", workers.scheduler_address)
+    assert (nowhere.code, nowhere.out) == (2, "")
+
+
+def test_doctor_finds_a_fit_cluster_fit(
+    data: Path, workers: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    """Versions, memory, shards, and an object written here and read there; which is gone then."""
+    file = toml(kept(data, tmp_path / "run"), tmp_path / "job.toml")
+    found = run("doctor", file, "--scheduler", workers.scheduler_address, "--json").result
+    assert [one["ok"] for one in found["workers"]] == [True, True]
+    assert not [*(tmp_path / "run").rglob("probe/*")]
+    bare = run("doctor", "--scheduler", workers.scheduler_address)
+    assert bare.out.count(": fit; 1 threads") == 2
+
+
+def test_doctor_finds_what_is_wrong(
+    data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version, a disk that is not shared, a worker too small: each by name."""
+    table = kept(data, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        mine = doctor.versions()
+        patch.setattr(doctor, "versions", lambda: {**mine, "streamomd": "0.0.0", "numpy": "0.0.0"})
+        told = doctor.diagnose(client)
+        assert all("streamomd is" in one["unfit"][0] for one in told)
+        assert all("numpy is" in one["differs"][0] for one in told)
+        with pytest.raises(ClusterError, match="not fit for this job"):
+            streamomd.submit(table, client=client)
+    table["checkpoint"]["url"] = "memory://doctored"
+    with pytest.raises(ClusterError, match="on a disk that all share"):
+        streamomd.submit(table, client=client)
+    wide = kept(data, tmp_path / "run")
+    wide["data"]["bits"] = 28
+    wide["train"] = {"mode": "averaged", "parts": 2}
+    monkeypatch.setattr(doctor, "new_model", None, raising=False)
+    big = {"memory_limit": 1 << 30, "nthreads": 1}
+    layout = streamomd.train({**table, "checkpoint": {"url": "none"}}, quiet=True).state.layout
+    assert doctor.too_small(big, "averaged", layout) == []
+    small = {"memory_limit": 1 << 20, "nthreads": 1}
+    assert "averaged mode needs" in doctor.too_small(small, "averaged", layout)[0]
+
+
+def test_doctor_does_not_wait_for_a_worker_that_is_busy(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said that it does not answer."""
+    waits(monkeypatch, mind=1.0)
+    busy = [client.submit(time.sleep, 10, pure=False) for _ in range(2)]
+    told = doctor.diagnose(client)
+    assert all("no answer in 1 s" in one["unfit"][0] for one in told)
+    client.cancel(busy, force=True)
+
+
+def test_dask_knows_streamomd() -> None:
+    """``dask streamomd …``, by Dask's own plug-in point."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dask", "streamomd", "list", "modes"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "averaged" in done.stdout, done.stderr
