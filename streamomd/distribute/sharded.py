@@ -135,7 +135,7 @@ class Owners:
                 self._suspects.clear()
             if now - began > seconds("lonely"):
                 raise ClusterError(
-                    f"no worker for {seconds('lonely'):g} s; the last commit stands, go on with: "
+                    "no worker to own partitions; the last commit stands, go on with: "
                     f"streamomd resume {shown(self.model.url)}"
                 )
             if now - spoke > 5.0:
@@ -172,7 +172,7 @@ class Owners:
         self._asked = self._asked or time.monotonic()
         if time.monotonic() - self._asked > seconds("mind"):
             raise StoppedError(
-                f"stopped: the owners did not answer in {seconds('mind'):g} s, the last commit stands; "
+                f"stopped: the owners did not answer in time, the last commit stands; "
                 f"go on with: streamomd resume {self.model.url}",
                 signal=self.stop.signal,
             )

@@ -129,10 +129,10 @@ def test_the_only_owner_is_lost(
 ) -> None:
     """P = 1: no other owner notices it, the driver does."""
     waits(monkeypatch, silent=2.0, look=0.3)
-    table = told(data, tmp_path / "kept", ROWS, every_rows=4000)
+    table = told(data, tmp_path / "kept", 128, every_rows=4000)
     table["train"]["parts"] = 1
-    alone = {**told(data, "none", ROWS), "train": table["train"]}
-    with struck(workers, client, "streamomd.rounds.Rounds._learn", 900, how, tmp_path / "marks"):
+    alone = {**told(data, "none"), "train": table["train"]}
+    with struck(workers, client, "streamomd.rounds.Rounds._learn", 150, how, tmp_path / "marks"):
         there = streamomd.train(table, client=client, quiet=True)
     assert there.state_sha256 == streamomd.train(alone, quiet=True).state_sha256
 
