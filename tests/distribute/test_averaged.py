@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clustered import ROWS, job, long, sized, waits
+from clustered import PARTS, ROWS, long, sized, spread, waits
 from distributed import Client, LocalCluster
 from faults import fresh, struck
 from running import rows, write
@@ -40,15 +40,6 @@ from streamomd.spec import Spec
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-PARTS, ROUNDS = 4, 2
-
-
-def spread(data: Path, url: Path, train: dict[str, Any] | None = None, **tables: Any) -> Any:
-    """The job in averaged mode: two epochs of two rounds of four parts."""
-    mode = {"mode": "averaged", "parts": PARTS, "rounds_per_epoch": ROUNDS, "epochs": 2}
-    table = job(data, checkpoint={"url": str(url)}, **tables)
-    return {**table, "train": {**mode, **(train or {})}}
 
 
 def literally(table: dict[str, Any]) -> Model:
@@ -81,15 +72,6 @@ def literally(table: dict[str, Any]) -> Model:
             model.metrics.count(sum(counts))
             model.metrics.current[...] += sums[0]
     return model
-
-
-@pytest.fixture(scope="module")
-def expected(data: Path, tmp_path_factory: pytest.TempPathFactory, workers: LocalCluster) -> str:
-    """The hash of a run that nothing disturbs."""
-    url = tmp_path_factory.mktemp("expected") / "run"
-    with Client(workers, set_as_default=False) as client:
-        found = streamomd.train(spread(data, url), client=client, quiet=True)
-    return found.state_sha256
 
 
 @pytest.mark.parametrize(
