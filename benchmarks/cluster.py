@@ -1,8 +1,9 @@
 """What does a cluster cost, or win?
 
-Exact mode: wall time of ``streamomd.train`` with two workers of one thread each on this machine, which may
-decode (``cluster.decode = "auto"``: both ways are tried on the first rows), ÷ wall time of the same
-call in one process. Pairs run in turn; the median of their ratios. The cluster is started before.
+Exact mode: wall time of ``streamomd.train`` with two workers of one thread each on this machine,
+which may decode (``cluster.decode = "auto"``: both ways are tried on the first rows), ÷ wall time
+of the same call in one process. Pairs run in turn; the median of their ratios. The cluster is
+started before.
 
 Data, written into a temporary folder: "numbers" are rows of about 75 non-zeros as in scan.py;
 "texts" are 8 columns of strings, hashed, which cost more to decode than to learn.
