@@ -198,6 +198,25 @@ def test_faults_change_no_bit(
     assert there.state_sha256 == expected
 
 
+def test_workers_come_and_go_between_rounds(
+    data: Path, workers: LocalCluster, client: Client, tmp_path: Path, expected: str
+) -> None:
+    """From two to three, then to one."""
+    took, sizes = Averaged._take, [3, 1]
+
+    def scaling(self: Any, *given: Any) -> None:
+        took(self, *given)
+        if sizes:
+            sized(workers, sizes.pop(0))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Averaged, "_take", scaling)
+        there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
+    assert not sizes
+    assert there.state_sha256 == expected
+    sized(workers, 2)
+
+
 @pytest.mark.parametrize("seed", [0, *long(1, 2)])
 def test_a_worker_that_dies_during_a_commit(
     data: Path,
