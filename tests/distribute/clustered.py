@@ -14,6 +14,7 @@ from distributed import LocalCluster
 from streamomd.distribute import decode
 
 ROWS = 5_000
+PARTS, ROUNDS = 4, 2
 QUIET = {"checkpoint": "none", "quiet": True}
 REMOTE = {"decode": "remote"}
 
@@ -30,6 +31,13 @@ def job(data: Path, **tables: Any) -> dict[str, Any]:
     columns = {"numeric": ["n", "k"], "hashed": ["h", "c"], "sparse": pair}
     described = {"shards": [str(data)], "label": "y", "weight": "w", "bits": 8, **columns}
     return {"data": described, "train": {"epochs": 2}, **tables}
+
+
+def spread(data: Path, url: Path, train: dict[str, Any] | None = None, **tables: Any) -> Any:
+    """The job in averaged mode: two epochs of two rounds of four parts."""
+    mode = {"mode": "averaged", "parts": PARTS, "rounds_per_epoch": ROUNDS, "epochs": 2}
+    table = job(data, checkpoint={"url": str(url)}, **tables)
+    return {**table, "train": {**mode, **(train or {})}}
 
 
 def sized(workers: LocalCluster, count: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered import QUIET, ROWS, job, sized
+from clustered import QUIET, ROWS, job, sized, spread
 from distributed import Client, LocalCluster
 from running import rows, write
 
@@ -37,6 +37,15 @@ def workers() -> Iterator[LocalCluster]:
     """Worker processes with a thread each; a test says how many it wants."""
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def expected(data: Path, tmp_path_factory: pytest.TempPathFactory, workers: LocalCluster) -> str:
+    """The hash of an averaged run that nothing disturbs."""
+    url = tmp_path_factory.mktemp("expected") / "run"
+    with Client(workers, set_as_default=False) as client:
+        found = streamomd.train(spread(data, url), client=client, quiet=True)
+    return found.state_sha256
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clustered import ROWS, job, long, sized, waits
+from clustered import PARTS, ROWS, long, sized, spread, waits
 from distributed import Client, LocalCluster
 from faults import fresh, struck
 from running import rows, write
@@ -40,15 +40,6 @@ from streamomd.spec import Spec
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-PARTS, ROUNDS = 4, 2
-
-
-def spread(data: Path, url: Path, train: dict[str, Any] | None = None, **tables: Any) -> Any:
-    """The job in averaged mode: two epochs of two rounds of four parts."""
-    mode = {"mode": "averaged", "parts": PARTS, "rounds_per_epoch": ROUNDS, "epochs": 2}
-    table = job(data, checkpoint={"url": str(url)}, **tables)
-    return {**table, "train": {**mode, **(train or {})}}
 
 
 def literally(table: dict[str, Any]) -> Model:
@@ -81,15 +72,6 @@ def literally(table: dict[str, Any]) -> Model:
             model.metrics.count(sum(counts))
             model.metrics.current[...] += sums[0]
     return model
-
-
-@pytest.fixture(scope="module")
-def expected(data: Path, tmp_path_factory: pytest.TempPathFactory, workers: LocalCluster) -> str:
-    """The hash of a run that nothing disturbs."""
-    url = tmp_path_factory.mktemp("expected") / "run"
-    with Client(workers, set_as_default=False) as client:
-        found = streamomd.train(spread(data, url), client=client, quiet=True)
-    return found.state_sha256
 
 
 @pytest.mark.parametrize(
@@ -214,6 +196,25 @@ def test_faults_change_no_bit(
     with struck(workers, client, PLACES[where], nth, how, tmp_path / "marks"):
         there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert there.state_sha256 == expected
+
+
+def test_workers_come_and_go_between_rounds(
+    data: Path, workers: LocalCluster, client: Client, tmp_path: Path, expected: str
+) -> None:
+    """From two to three, then to one."""
+    took, sizes = Averaged._take, [3, 1]
+
+    def scaling(self: Any, *given: Any) -> None:
+        took(self, *given)
+        if sizes:
+            sized(workers, sizes.pop(0))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Averaged, "_take", scaling)
+        there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
+    assert not sizes
+    assert there.state_sha256 == expected
+    sized(workers, 2)
 
 
 @pytest.mark.parametrize("seed", [0, *long(1, 2)])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clustered import QUIET, REMOTE, at_task, job, waits
+from clustered import PARTS, QUIET, REMOTE, ROUNDS, at_task, job, waits
 from distributed import Client, LocalCluster
 from running import run
 
@@ -74,7 +74,7 @@ def test_a_lost_scheduler_is_an_error_and_the_run_goes_on_elsewhere(
 
 @pytest.mark.parametrize("security", [False, True], ids=["tcp", "tls"])
 def test_a_cluster_that_someone_else_started(
-    data: Path, alone: Any, tmp_path: Path, security: bool
+    data: Path, alone: Any, expected: str, tmp_path: Path, security: bool
 ) -> None:
     """A scheduler and two workers as processes of their own, from the command line."""
     options = list(map(str, tls_options(tmp_path))) if security else []
@@ -94,17 +94,24 @@ def test_a_cluster_that_someone_else_started(
         assert url.startswith("tls://" if security else "tcp://")
         environment = tls_environment(tmp_path) if security else {}
         command = [sys.executable, "-m", "streamomd", "train", str(job_file(tmp_path, data))]
-        done = subprocess.run(
-            [*command, "--scheduler", url, "--set", "cluster.decode=remote", "--json"],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        assert f'"state_sha256": "{alone.state_sha256}"' in done.stdout
-        assert f"cluster {url}" in done.stderr
+        rounds = [f"train.parts={PARTS}", f"train.rounds_per_epoch={ROUNDS}"]
+        averaged = ["--mode", "averaged", "--checkpoint", str(tmp_path / "run")]
+        averaged += [word for key in rounds for word in ("--set", key)]
+        for words, sha256 in (
+            (["--set", "cluster.decode=remote"], alone.state_sha256),
+            (averaged, expected),
+        ):
+            done = subprocess.run(
+                [*command, "--scheduler", url, *words, "--json"],
+                env={**os.environ, **environment},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=120,
+            )
+            assert done.returncode == 0, done.stderr
+            assert f'"state_sha256": "{sha256}"' in done.stdout
+            assert f"cluster {url}" in done.stderr
     finally:
         for process in started:
             process.kill()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clustered import QUIET, ROWS, job, waits
 from distributed import Client, LocalCluster
-from faults import struck
+from faults import hits, struck
 
 import streamomd
 from streamomd.distribute import learner
@@ -79,6 +81,34 @@ def test_a_learner_that_is_lost_goes_on_elsewhere(
         table = away(data, tmp_path / "kept", decode="local")
         there = streamomd.train(table, client=client, quiet=True)
     assert there.state_sha256 == alone.state_sha256
+
+
+@pytest.mark.slow
+def test_a_learner_that_wakes_up_commits_nothing(
+    data: Path,
+    alone: Any,
+    client: Client,
+    workers: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stopped, given up, overtaken; then it goes on computing, and its commit is refused."""
+    waits(monkeypatch, silent=2.0, look=0.3)
+    url, marks = tmp_path / "kept", tmp_path / "marks"
+    with struck(workers, client, "streamomd.model.Model.consume", 30, "stop", marks):
+        there = streamomd.train(away(data, url, decode="local"), client=client, quiet=True)
+        before = newest(url)
+        [(pid, _)] = hits(marks)
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(5.0)
+        assert newest(url) == before
+    assert there.state_sha256 == alone.state_sha256
+    assert streamomd.load(str(url)).state_sha256 == alone.state_sha256
+
+
+def newest(url: Path) -> int:
+    """The number of the newest commit."""
+    return max(int(path.stem) for path in url.glob("commits/*.json"))
 
 
 def test_a_learner_on_a_worker_stops_when_asked(
