@@ -33,6 +33,7 @@ from streamomd.distribute.cluster import VERSION
 from streamomd.distribute.due import Due
 from streamomd.distribute.exchange import DRIVER, Mesh, PeerLostError, ZmqMesh, others
 from streamomd.distribute.streams import StreamMesh
+from streamomd.distribute.wire import Wire
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan
 from streamomd.metrics import Metrics
@@ -50,8 +51,6 @@ HEAD = struct.Struct("<QQ")
 COMMIT, STOP = 1, 2
 TABLE_SECONDS = 30.0  # for the driver to know all owners
 ANSWER_SECONDS = 120.0  # for the driver to make a commit
-GONE_SECONDS = 60.0  # without a beat of the driver
-TOLD_SECONDS = 30.0  # for the scheduler to take or give a word
 SPEAK_SECONDS = 0.5
 
 
@@ -102,47 +101,6 @@ def _host(address: str) -> str:
     """Where to listen: the address at which the other workers reach this one, and no other."""
     host = get_address_host(address) if not address.startswith("inproc") else "127.0.0.1"
     return f"[{host}]" if ":" in host else host
-
-
-@dataclass
-class Wire:
-    """To the driver and back, through the scheduler: some words a second, never data."""
-
-    queue: Any
-    orders: Any
-    _beat: int = -1
-    _beaten: float = field(default_factory=time.monotonic)
-
-    def say(self, kind: str, **more: Any) -> None:
-        """Tell the driver. Raises PeerLostError when the scheduler does not take it."""
-        try:
-            self.queue.put({"kind": kind, **more}, callback_timeout=TOLD_SECONDS)
-        except TimeoutError:
-            raise PeerLostError(DRIVER, "the scheduler does not answer") from None
-
-    def told(self) -> dict[str, Any]:
-        """What the driver says now. Raises PeerLostError when it is gone."""
-        try:
-            told: dict[str, Any] = self.orders.get(timeout=5, callback_timeout=TOLD_SECONDS)
-        except TimeoutError:
-            raise PeerLostError(DRIVER, "it has left") from None
-        if told["beat"] != self._beat:
-            self._beat, self._beaten = told["beat"], time.monotonic()
-        return told
-
-    def is_silent(self) -> bool:
-        """Whether the driver has not been heard of for long."""
-        return time.monotonic() - self._beaten > GONE_SECONDS
-
-    def wait(self, what: Any, seconds: float) -> Any:
-        """The first answer that is something. Raises PeerLostError when none comes."""
-        deadline, pause = time.monotonic() + seconds, 0.002
-        while not (found := what(self.told())):
-            if time.monotonic() > deadline:
-                raise PeerLostError(DRIVER, f"no answer in {seconds:g} s")
-            time.sleep(pause)
-            pause = min(2 * pause, 0.1)
-        return found
 
 
 class Owner:
@@ -276,7 +234,7 @@ class Owner:
         self._wire.say("rows", **self._figures())
         self._stop = self._wire.told()["stop"]
         if self._wire.is_silent():
-            raise PeerLostError(DRIVER, f"no beat in {GONE_SECONDS:g} s")
+            raise PeerLostError(DRIVER, "it gives no sign of life")
 
     def _figures(self) -> dict[str, Any]:
         state = self._share.state
