@@ -8,7 +8,7 @@ from typing import Any
 from streamomd.begin import begin, change_job, new_model, take_over
 from streamomd.job import build
 from streamomd.model import Model
-from streamomd.modes import connected, run
+from streamomd.modes import connected, is_far, run
 from streamomd.report import Log, Watcher, heard, hushed, progress, watching
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
@@ -37,7 +37,8 @@ def watch(
     with watching(watchers, model.metrics):
         task = Submitted(connection, go_on, model.url, options, model.metrics, watchers, stop)
         found = task.result()
-    learned = Model.load(model.url, storage_options=options[1])[0]
+    far = is_far(connection, {})
+    learned = Model.load(model.url, storage_options=options[1], far=far)[0]
     learned.seconds = found["seconds"]
     learned.rows_per_second = (learned.metrics.total_rows - rows) / learned.seconds
     return learned
@@ -49,7 +50,7 @@ def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
 
     stop = StopRequest()
     with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
-        model, loaded = Model.load(url, storage_options=options[1])
+        model, loaded = Model.load(url, storage_options=options[1], far=is_far(client, {}))
         if not model.finished:
             change_job(model, {}, *options)
             data = model.spec.data

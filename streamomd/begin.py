@@ -38,7 +38,12 @@ def new_model(spec: Spec, shards: ShardSet) -> Model:
     model = Model.new(spec, plan)
     if spec.model.start:
         options = spec.checkpoint.storage_options
-        model.start_from(Model.load(spec.model.start, storage_options=options)[0])
+        start, _ = Model.load(
+            spec.model.start,
+            storage_options=options,
+            far=lambda _: spec.train.mode == "sharded",  # its owners may be elsewhere
+        )
+        model.start_from(start)
     return model
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from streamomd.checkpoint import Commit, Store, Writer, keep_document
+from streamomd.checkpoint import Commit, Put, Store, Writer, keep_document
+from streamomd.far import Far
 from streamomd.metrics import Metrics
 from streamomd.model import Model
 from streamomd.report import note
@@ -26,6 +27,15 @@ class Keeper:
         self._due_at = self._started + self._every_seconds
         self._plan_next(model.metrics.total_rows)
 
+    def far(self) -> Far:
+        """The state of the last commit, left where it is."""
+        commit = self._writer.last
+        return Far(self._model.state.layout, self._store, Put(commit.directory, commit.parts))
+
+    def reserve(self) -> str:
+        """A directory of the checkpoint for parts that others put."""
+        return self._writer.reserve()
+
     @property
     def sequence(self) -> int:
         """Of the last commit."""
@@ -42,7 +52,7 @@ class Keeper:
         began = time.monotonic()
         model = self._model
         document = model.document(dataset=self._dataset, names=self._keep_names())
-        commit = self._writer.commit(document, model.parts())
+        commit = self._writer.commit(document, model.kept())
         model.sequence = commit.sequence
         now = time.monotonic()
         self._spent += now - began

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import Batch, check
-from streamomd.checkpoint import Commit, Loaded, Part, load, open_store, read_document
+from streamomd.checkpoint import Commit, Loaded, Part, Put, load, open_store, read_document
 from streamomd.engine import Engine
 from streamomd.errors import CorruptionError, StreamomdError, TooLargeError, UsageError
+from streamomd.far import Far
 from streamomd.features import Names, Plan, name_of
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.metrics import Metrics
@@ -55,25 +56,25 @@ class Model:
     @classmethod
     def new(cls, spec: Spec, plan: Plan) -> Self:
         """A model that has seen nothing."""
-        classes = len(plan.classes) if spec.model.classifies else 1
-        told, loss = spec.model, spec.loss
-        learners = classes if classes > 2 or loss.coupled else 1
-        layout = Layout(spec.rule, plan.size, learners, told.dtype)
-        _refuse_too_many(layout, told.params)
-        params = with_lipschitz(spec.rule, loss, told.params, told.loss_params)
-        engine = Engine(layout, loss, classes, told.bias, params, told.loss_params)
-        state = State.start(layout)
+        engine = engine_of(spec, plan)
+        state = State.start(engine.layout)
         engine.begin(state)
-        looks = spec.rule.looks is not None and spec.rule.looks(told.params)
+        looks = spec.rule.looks is not None and spec.rule.looks(spec.model.params)
         cursor = Cursor(epoch=-1 if looks else 0)
-        return cls(spec, plan, engine, state, Metrics(told.classifies), cursor=cursor)
+        return cls(spec, plan, engine, state, Metrics(spec.model.classifies), cursor=cursor)
 
     @classmethod
     def load(
-        cls, url: str, *, storage_options: Mapping[str, Any] | None = None, at: int | None = None
+        cls,
+        url: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        at: int | None = None,
+        far: Callable[[Spec], bool] | None = None,
     ) -> tuple[Self, Loaded]:
         """The model of the newest commit that is whole, or of commit ``at``, and that commit.
 
+        far: whether its state is to be proven, and left where it is until it is asked for.
         Raises NoCommitError if there is none, StorageError if the store does not answer.
         """
         store = open_store(absolute(url), storage_options)
@@ -82,12 +83,16 @@ class Model:
         def receive(commit: Commit) -> Callable[[Part], None]:
             with _legible():
                 models.append(cls._described(commit))
-            return models[-1]._fill
+            left = far is not None and far(models[-1].spec)
+            return models[-1]._fill_figures if left else models[-1]._fill
 
         loaded = load(store, receive, at=at)
         model, document = models[-1], loaded.commit.document
         with _legible():
             model.names = Names.from_json(read_document(store, "names", document["names"]))
+            if far is not None and far(model.spec):
+                put = Put(loaded.commit.directory, loaded.commit.parts)
+                model.state = Far(model.state.layout, store, put)
         model.url, model.sequence = store.url, loaded.commit.sequence
         return model, loaded
 
@@ -110,6 +115,11 @@ class Model:
             self.state.fill(low, high, arrays)
             if low == 0:
                 self.metrics = Metrics.from_arrays(arrays, classifies=self.metrics.classifies)
+
+    def _fill_figures(self, part: Part) -> None:
+        with _legible():
+            if part[0] == 0:
+                self.metrics = Metrics.from_arrays(part[2], classifies=self.metrics.classifies)
 
     def start_from(self, other: Model) -> None:
         """Take another model's state and names; metrics begin anew.
@@ -167,6 +177,11 @@ class Model:
         """What a commit keeps of this model; counters go with the first part."""
         for low, high, arrays in self.state.parts():
             yield low, high, arrays | (self.metrics.arrays() if low == 0 else {})
+
+    def kept(self) -> Iterator[Part] | Put:
+        """What a commit is to be made of: parts, or those that are in the checkpoint already."""
+        put = self.state.put if isinstance(self.state, Far) else None
+        return put or self.parts()
 
     def summary(self) -> dict[str, Any]:
         """What a model is, in a few words."""
@@ -271,6 +286,17 @@ class Model:
         }
         name = name_of(self.plan, self.names, at)
         return {"coordinate": at, "name": name, "weight": weight, "slots": slots}
+
+
+def engine_of(spec: Spec, plan: Plan) -> Engine:
+    """The engine of a job whose columns become coordinates by this plan."""
+    classes = len(plan.classes) if spec.model.classifies else 1
+    told, loss = spec.model, spec.loss
+    learners = classes if classes > 2 or loss.coupled else 1
+    layout = Layout(spec.rule, plan.size, learners, told.dtype)
+    _refuse_too_many(layout, told.params)
+    params = with_lipschitz(spec.rule, loss, told.params, told.loss_params)
+    return Engine(layout, loss, classes, told.bias, params, told.loss_params)
 
 
 def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:

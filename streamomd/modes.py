@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from streamomd.exact import Run
 from streamomd.keep import Keeper
 from streamomd.model import Model
 from streamomd.report import Log, Watcher, progress, watching
+from streamomd.sharded import Sharded
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
 from streamomd.stop import StopRequest
@@ -28,8 +29,10 @@ def connected(spec: Spec, client: Any) -> Iterator[Any]:
             'cluster.learner = "worker" needs a cluster (--scheduler, or client=) and a checkpoint '
             "whose URL workers reach: what is learned there comes back through it"
         )
-    spread = spec.train.mode != "exact"
-    if not spread and (not known or (cluster.decode == "local" and not away)):
+    # Owners on this machine's own cores would have no more memory than this process alone.
+    needed = spec.train.mode == "averaged"
+    local = spec.train.mode == "exact" and cluster.decode == "local" and not away
+    if not needed and (not known or local):
         yield None
         return
     # Dask is slow to import, and needed only here.
@@ -51,7 +54,9 @@ def run(
     told: Sequence[Watcher] = (),
 ) -> Model:
     """Learn what is left, keep it, and tell how it goes; the model, finished."""
-    model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
+    if model.spec.train.mode != "sharded":  # which has loops of its own
+        model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
+    compiled = model.engine.compile_seconds
     rows_before, began = model.metrics.total_rows, time.perf_counter()
     expected = shards.rows * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
@@ -64,9 +69,20 @@ def run(
     model.finished = True
     if keeper:
         keeper.commit()
-    model.seconds = time.perf_counter() - began
+    compiled -= model.engine.compile_seconds
+    model.seconds = max(time.perf_counter() - began + compiled, 1e-9)
     model.rows_per_second = (model.metrics.total_rows - rows_before) / model.seconds
     return model
+
+
+def is_far(client: Any, sets: Mapping[str, Any]) -> Callable[[Spec], bool]:
+    """Whether workers are to own a job's state: then it is not read here."""
+
+    def tell(spec: Spec) -> bool:
+        scheduler = sets.get("cluster.scheduler", spec.cluster.scheduler)
+        return spec.train.mode == "sharded" and (client is not None or bool(scheduler))
+
+    return tell
 
 
 def _walk(
@@ -81,6 +97,9 @@ def _walk(
     train = model.spec.train
     if train.mode == "exact":
         Run(model, shards, keeper, watchers, stop, connection).go(train.epochs)
+        return
+    if train.mode == "sharded":
+        Sharded(model, shards, keeper, watchers, stop, connection).go()
         return
     assert keeper is not None
     begun = model.cursor

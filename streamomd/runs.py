@@ -10,7 +10,7 @@ from streamomd.begin import begin, change_job, new_model, take_over
 from streamomd.features import describe
 from streamomd.job import build
 from streamomd.model import Model
-from streamomd.modes import connected, run
+from streamomd.modes import connected, is_far, run
 from streamomd.report import check_log, hushed, note
 from streamomd.shards.find import find
 from streamomd.spec import Spec
@@ -78,7 +78,8 @@ def resume(
     check_log(log)
     options = (storage_options, checkpoint_storage_options)
     with stop_on_signals() as stop, hushed(quiet):
-        model, loaded = Model.load(url, storage_options=checkpoint_storage_options)
+        far = is_far(client, sets or {})
+        model, loaded = Model.load(url, storage_options=checkpoint_storage_options, far=far)
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
         more = change_job(model, sets or {}, *options)

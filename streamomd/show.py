@@ -251,6 +251,11 @@ def modes() -> list[dict[str, Any]]:
             "what": "in a round parts learn side by side on a cluster, then merge",
             "bits": "of the job (train.parts), with any number of workers",
         },
+        {
+            "name": "sharded",
+            "what": "workers own partitions of the coordinates, and learn micro-batches together",
+            "bits": "of the job (train.parts, train.batch_rows), with any number of workers",
+        },
     ]
 
 

@@ -198,12 +198,11 @@ class Spec(_Table):
 
     def _refuse_what_does_not_go_together(self) -> None:
         mode, rule = self.train.mode, self.rule
-        if mode == "sharded":
-            raise UnsupportedError("train.mode = 'sharded' is not built yet")
-        if mode not in rule.modes:
-            raise UsageError(
-                f"rule {rule.name!r} learns in mode {' or '.join(rule.modes)}, not {mode}: "
-                "see streamomd list rules"
+        modes = rule.modes_with(self.model.params)
+        if mode not in modes:
+            raise UnsupportedError(
+                f"rule {rule.name!r} with {self.model.params} learns in mode "
+                f"{' or '.join(modes)}, not {mode}: see streamomd list rules"
             )
         if mode != "averaged":
             return

@@ -45,16 +45,19 @@ def rows_of(
     keep: Sequence[str] = (),
     names: Names | None = None,
     ahead_bytes: int = AHEAD_BYTES,
+    cut: Callable[[Batch], Batch] | None = None,
 ) -> Iterator[Piece[Rows]]:
     """Pieces of the shards at ``places``, from place and row ``start`` on.
 
     labelled: with labels and weights. keep: columns to hand on as they are. names: told of hashed
-    values. ahead_bytes: bound on what is decoded and waits.
+    values. ahead_bytes: bound on what is decoded and waits. cut: what is wanted of a batch.
     """
     columns = plan.columns if labelled else plan.features
 
     def convert(table: Any, shard: Shard, row: int) -> Rows:
         batch = encode(plan, table, shard=shard.url, row=row, labelled=labelled, names=names)
+        if cut is not None:
+            batch = cut(batch)
         return Rows(batch, kept_rows(table, shard, keep) if keep else None)
 
     return read_units(

@@ -37,7 +37,10 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
     "set of the wrong kind": (["--set", "train.epochs=[1]"], ["train.epochs = [1]"]),
     "set of a table": (["--set", "train=3"], ["no parameter 'train'", "it has: eta"]),
     "order": (["--set", "data.order=random"], ["data.order", "sorted"]),
-    "mode not built": (["--mode", "averaged"], ["averaged", "exact"]),
+    "mode of another rule": (
+        ["--mode", "sharded", "--rule", "pnorm"],
+        ["'pnorm'", "not sharded", "exact or averaged"],
+    ),
     "text not built": (["--set", 'data.text=["h"]'], ["data.text", "not available"]),
     "unknown start": (["--start", "nowhere"], ["nowhere"]),
     "no options file": (

@@ -14,9 +14,10 @@ import streamomd
 PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
-    "metrics", "demo", "report", "features", "shards", "checkpoint", "stream", "predict", "model",
-    "job", "keep", "stop", "begin", "distribute", "exact", "modes", "away", "runs", "comparator",
-    "certify", "rule_pages", "show", "cli", "__init__", "__main__",
+    "partitions", "metrics", "demo", "report", "features", "shards", "checkpoint", "stream",
+    "predict", "far", "model", "job", "keep", "stop", "begin", "rounds", "distribute", "exact",
+    "sharded", "modes", "away", "runs", "comparator", "certify", "rule_pages", "show", "cli",
+    "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {
     "numba": {"engine"},
@@ -24,6 +25,7 @@ CONFINED = {
     "pyarrow": {"features", "shards"},
     "dask": {"distribute"},
     "distributed": {"distribute"},
+    "zmq": {"distribute"},
     "safetensors": {"checkpoint"},
     "click": {"cli"},
     "rich": {"report"},

@@ -11,20 +11,23 @@ Nothing here knows a model. The layout of a checkpoint (all names are made here,
 
 from __future__ import annotations
 
+from streamomd.checkpoint.chain import read_commit, read_part
 from streamomd.checkpoint.documents import keep_document, read_document
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.listing import commits
 from streamomd.checkpoint.manifest import Commit
-from streamomd.checkpoint.parts import Part
+from streamomd.checkpoint.parts import Part, PartEntry, Put, parse_entry
 from streamomd.checkpoint.reader import Loaded, load
 from streamomd.checkpoint.store import Store, open_store
-from streamomd.checkpoint.writer import Writer
+from streamomd.checkpoint.writer import Writer, put_part
 
 __all__ = [
     "Commit",
     "Difference",
     "Loaded",
     "Part",
+    "PartEntry",
+    "Put",
     "Store",
     "Writer",
     "commits",
@@ -33,5 +36,9 @@ __all__ = [
     "keep_document",
     "load",
     "open_store",
+    "parse_entry",
+    "put_part",
+    "read_commit",
     "read_document",
+    "read_part",
 ]

@@ -17,7 +17,7 @@ from streamomd.checkpoint.manifest import (
     refuse_newer,
     sequence_of,
 )
-from streamomd.checkpoint.parts import Part, PartEntry, unpack
+from streamomd.checkpoint.parts import Part, PartEntry, Put, unpack
 from streamomd.checkpoint.sealed import LIMIT, seal, unseal
 from streamomd.checkpoint.store import Store, confirmed, read_within
 from streamomd.errors import CorruptionError, NoCommitError, OutputExistsError
@@ -114,7 +114,7 @@ def check_parent(store: Store, commit: Commit) -> None:
         raise CorruptionError(f"it does not follow the commit {commit.parent} that is there")
 
 
-def read_part(store: Store, commit: Commit, entry: PartEntry) -> Part:
+def read_part(store: Store, commit: Commit | Put, entry: PartEntry) -> Part:
     """A part, proven; the object's size is compared before it is read."""
 
     def read() -> Part:
@@ -124,7 +124,7 @@ def read_part(store: Store, commit: Commit, entry: PartEntry) -> Part:
     return confirmed(read)
 
 
-def check_size(store: Store, commit: Commit, entry: PartEntry) -> None:
+def check_size(store: Store, commit: Commit | Put, entry: PartEntry) -> None:
     """Raises CorruptionError if a part is missing or of another size than its manifest says."""
     size = store.size(commit.part_name(entry))
     if size is None:

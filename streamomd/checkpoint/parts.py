@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -45,6 +45,17 @@ class PartEntry:
         """For a manifest."""
         arrays = {name: [code, list(shape)] for name, (code, shape) in self.arrays.items()}
         return {**vars(self), "arrays": arrays}
+
+
+class Put(NamedTuple):
+    """Parts that are in a store already, below ``data/directory``."""
+
+    directory: str
+    entries: tuple[PartEntry, ...]
+
+    def part_name(self, entry: PartEntry) -> str:
+        """The object that holds a part."""
+        return f"data/{self.directory}/{entry.name}"
 
 
 def pack(part: Part) -> tuple[PartEntry, bytes]:

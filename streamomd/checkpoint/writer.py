@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from streamomd.checkpoint.chain import mark_format, mark_restart, read_commit, sequences
 from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
-from streamomd.checkpoint.parts import Part, PartEntry, pack
+from streamomd.checkpoint.parts import Part, PartEntry, Put, pack
 from streamomd.checkpoint.reader import Loaded
 from streamomd.checkpoint.retention import Retention
 from streamomd.checkpoint.store import Store
@@ -103,28 +103,43 @@ class Writer:
         """Of the last commit."""
         return self._next - 1
 
-    def commit(self, document: Mapping[str, Any], parts: Iterable[Part]) -> Commit:
+    @property
+    def last(self) -> Commit:
+        """The last commit."""
+        assert self._last is not None
+        return self._last
+
+    def reserve(self) -> str:
+        """A directory for the next commit's parts, which others are to ``put_part``."""
+        directory = f"{self._next:012d}-{self._self.uuid[:8]}-{uuid.uuid4().hex[:8]}"
+        self._abandoned[directory] = []
+        return directory
+
+    def commit(self, document: Mapping[str, Any], parts: Iterable[Part] | Put) -> Commit:
         """Commit a document and parts, given lazily; older commits beyond ``keep`` are deleted.
 
-        After StorageError the last commit stands, and ``commit`` may be called again.
+        Parts that are put already, in a directory reserved or in that of the last commit, are
+        taken as they are. After StorageError the last commit stands, and ``commit`` may be called
+        again.
 
         Raises ConcurrentWriterError once another writer has taken over.
         """
         nonce = uuid.uuid4().hex
-        directory = f"{self._next:012d}-{self._self.uuid[:8]}-{nonce[:8]}"
-        written = self._abandoned.setdefault(directory, [])
-        entries = [self._put(f"data/{directory}/", part, written) for part in parts]
+        if isinstance(parts, Put):
+            directory, entries = parts
+        else:
+            directory = self.reserve()
+            written = self._abandoned[directory]
+            entries = tuple(self._put(directory, part, written) for part in parts)
         commit, sure = self._claim("commit", nonce, document, directory, entries)
         if sure:
             self._clean(commit)
         return commit
 
-    def _put(self, folder: str, part: Part, written: list[str]) -> PartEntry:
+    def _put(self, directory: str, part: Part, written: list[str]) -> PartEntry:
         entry, data = pack(part)
-        written.append(folder + entry.name)
-        self.store.put(written[-1], data)
-        if self.store.size(written[-1]) != entry.size:
-            raise StorageError(f"{shown(self.store.url)}/{written[-1]} was not written whole")
+        written.append(f"data/{directory}/{entry.name}")
+        _store(self.store, written[-1], data)
         return entry
 
     def _claim(
@@ -238,9 +253,23 @@ class Writer:
     def _delete_abandoned(self) -> None:
         while self._abandoned:
             directory, names = next(iter(self._abandoned.items()))
-            for name in names:
+            # What others put there is known to the store alone.
+            for name in names or self.store.names(f"data/{directory}/"):
                 self.store.delete(name)
             del self._abandoned[directory]
+
+
+def put_part(store: Store, directory: str, part: Part) -> PartEntry:
+    """Put a part of a commit that another process will make, into a directory it has reserved."""
+    entry, data = pack(part)
+    _store(store, f"data/{directory}/{entry.name}", data)
+    return entry
+
+
+def _store(store: Store, name: str, data: bytes) -> None:
+    store.put(name, data)
+    if store.size(name) != len(data):
+        raise StorageError(f"{shown(store.url)}/{name} was not written whole")
 
 
 def _readable(store: Store, sequence: int) -> Commit | None:

@@ -22,7 +22,7 @@ USABLE = 0.8
 
 def too_small(worker: Mapping[str, Any], mode: str, layout: Layout) -> list[str]:
     """Why a worker, as the scheduler tells of it, has no room for a mode's states; [] if it has."""
-    if mode == "exact":
+    if mode != "averaged":  # the owners of sharded mode are asked when it is known how many
         return []
     limit, threads = worker.get("memory_limit") or 0, worker["nthreads"]
     times = ALWAYS + A_THREAD * threads
@@ -35,6 +35,20 @@ def too_small(worker: Mapping[str, Any], mode: str, layout: Layout) -> list[str]
         f"{layout.nbytes / 2**20:,.0f} MiB is held up to {times} times. Give workers fewer threads "
         'or more memory, lower data.bits, or take model.dtype = "float32"'
     ]
+
+
+def refuse_small_owners(client: Client, layout: Layout, owners: int) -> None:
+    """Raise ClusterError for a worker that has no room for its share of a state."""
+    share = layout.nbytes // owners
+    for address, worker in workers_of(client).items():
+        limit = worker.get("memory_limit") or 0
+        if limit and BASE_BYTES + share > USABLE * limit:
+            raise ClusterError(
+                f"worker {address} may use {limit / 2**20:,.0f} MiB (memory_limit), of which "
+                f"{USABLE:.0%} before Dask pauses it; one of {owners} owners needs "
+                f"{(BASE_BYTES + share) / 2**20:,.0f} MiB: have more workers, or more memory for "
+                'each, lower data.bits, or take model.dtype = "float32"'
+            )
 
 
 def refuse_small(client: Client, mode: str, layout: Layout) -> None:

@@ -1,4 +1,4 @@
-"""Seconds to wait for a cluster, from Dask's configuration under the key ``streamomd``."""
+"""How to deal with a cluster: Dask's configuration under the key ``streamomd``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import dask
 import yaml
 
 dask.config.update_defaults(yaml.safe_load(Path(__file__).with_name("streamomd.yaml").read_text()))
+
+
+def setting(name: str) -> str:
+    """The setting of that name, as a word."""
+    return str(dask.config.get(f"streamomd.{name}"))
 
 
 def seconds(name: str) -> float:

@@ -13,13 +13,17 @@ from streamomd.batch import Batch, DenseBatch, KeptRows, SparseBatch
 from streamomd.engine import recent
 from streamomd.engine.fuse import (
     align_loop,
+    apply_loop,
+    decide_loop,
     learn_loop,
     look_loop,
     plain_loop,
     predict_loop,
     rejoin_loop,
     renew_loop,
+    sense_loop,
 )
+from streamomd.engine.micro import numbers_of
 from streamomd.engine.row import Shape
 from streamomd.errors import TooLargeError
 from streamomd.losses import Loss
@@ -45,6 +49,7 @@ class Engine:
     loss_params: dict[str, Any] = field(default_factory=dict)
     compiled: bool = True
     compile_seconds: float = field(default=0.0, init=False)
+    _loops: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         numbers = [
@@ -106,6 +111,35 @@ class Engine:
         margins, _ = self._walk(predict_loop, state, sums, batch)
         return margins
 
+    def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Floats:
+        """Observe a micro-batch; what each partition adds to its rows, (partitions, rows, n).
+
+        edges: the coordinates between the partitions, from 0 to the state's last and one.
+        """
+        n = numbers_of(self.layout.rule, self.layout.learners)
+        found = np.zeros((len(edges) - 1, len(batch), n))
+        rows = _flat(batch)
+        loop = self._loop(sense_loop, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        given = (state.cells, state.totals.reshape(-1), self._hyper, float(state.clock))
+        loop(*given, edges, len(batch), *rows, found.reshape(-1))
+        return found
+
+    def follow(self, state: State, sums: Floats, batch: Batch, found: Floats) -> Floats:
+        """Learn the micro-batch just sensed, from the numbers of all partitions.
+
+        As ``learn`` otherwise. found: (partitions, rows, n).
+        """
+        dense, rows = isinstance(batch, DenseBatch), _flat(batch)
+        moves = np.empty(len(batch) * self.layout.learners * len(fields(self.layout.rule.move)))
+        margins = np.empty((len(batch), self.layout.learners))
+        told = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
+        decide = self._loop(decide_loop, dense, rows[2].dtype.name)
+        decide(*told, found.reshape(-1), batch.y, batch.weight, moves, margins)
+        apply = self._loop(apply_loop, dense, rows[2].dtype.name)
+        apply(state.cells, self._hyper, float(state.clock), len(batch), *rows, moves)
+        state.clock += len(batch)
+        return margins
+
     def weights(self, state: State, low: int, high: int) -> Floats:
         """w of coordinates low … high − 1, (high − low, learners), as the next row meets it."""
         unit = SparseBatch(  # a row for each coordinate, holding it alone with value 1
@@ -153,6 +187,12 @@ class Engine:
         return margins, clock
 
     def _loop(self, find: Any, dense: bool, value: str) -> Any:
+        key = find, dense, value
+        if key not in self._loops:  # a rule's own hash takes its time
+            self._loops[key] = self._found(*key)
+        return self._loops[key]
+
+    def _found(self, find: Any, dense: bool, value: str) -> Any:
         layout = self.layout
         shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
         if not self.compiled:

@@ -22,7 +22,7 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from streamomd.engine import joining, loops, matrix, prefetch, recent, root, whole
+from streamomd.engine import joining, loops, matrix, micro, prefetch, recent, root, whole
 from streamomd.engine.row import Shape
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
@@ -77,10 +77,47 @@ def rejoin_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> 
     return _compile(joining.make_rejoin, rule, loss, shape, (*_state(cell), numbers, numbers))
 
 
+@functools.cache
+def sense_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
+    """The compiled ``micro.make_sense`` for cells and values of these dtypes."""
+    numbers = _array("float64")
+    state = [_array(cell, written=True), numbers, numbers, types.float64]
+    rows = [types.int64, _array("int64"), _array("int32"), _array(value)]
+    signature = (*state, _array("int64"), *rows, _array("float64", written=True))
+    return _compile(micro.make_sense, rule, loss, shape, signature)
+
+
+@functools.cache
+def decide_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
+    """The compiled ``micro.make_decide``, which no cell and no value takes part in."""
+    numbers, written = _array("float64"), _array("float64", written=True)
+    state = [written, written, numbers, types.float64]
+    rows = [numbers, numbers, numbers, written, _array("float64", 2, written=True)]
+    return _compile(micro.make_decide, rule, loss, shape, (*state, *rows))
+
+
+@functools.cache
+def apply_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
+    """The compiled ``micro.make_apply`` for cells and values of these dtypes."""
+    numbers = _array("float64")
+    state = [_array(cell, written=True), numbers, types.float64, types.int64]
+    rows = [_array("int64"), _array("int32"), _array(value), numbers]
+    return _compile(micro.make_apply, rule, loss, shape, (*state, *rows))
+
+
+MICRO = {
+    sense_loop: micro.make_sense,
+    decide_loop: micro.make_decide,
+    apply_loop: micro.make_apply,
+}
+
+
 def plain_loop(find: Any, rule: Rule, loss: Loss, shape: Shape) -> Any:
     """What ``find`` would compile, as plain Python."""
     if find is renew_loop:
         return whole.make_renew(rule, shape)
+    if find in MICRO:
+        return MICRO[find](rule, loss, shape)
     loops_of = LOOPS[rule.keeps]
     makers = {
         learn_loop: loops_of.make_learn,

@@ -304,11 +304,6 @@ class Rule:
     live: Functions | None = None
     live_name: str = ""
 
-    @property
-    def modes(self) -> tuple[str, ...]:
-        """The modes it learns in. States that keep rows do not merge."""
-        return ("exact",) if self.keeps == "recent" else ("exact", "averaged")
-
     @cached_property
     def own_slots(self) -> tuple[Slot, ...]:
         """Slots kept for each learner."""
@@ -340,6 +335,27 @@ class Rule:
     def implicit(self) -> bool:
         """Whether it has the parameter ``implicit``."""
         return "implicit" in fields(self.hyper)
+
+    @cached_property
+    def modes(self) -> tuple[str, ...]:
+        """The modes it learns in with its default parameters."""
+        return self.modes_with(self.parse_params({}))
+
+    def modes_with(self, params: Mapping[str, Any]) -> tuple[str, ...]:
+        """The modes it learns in with these parameters.
+
+        Averaged: but for states that keep rows, which do not merge. Sharded: where all that a row
+        needs to know of other coordinates is one sum over its own.
+        """
+        rule = self.simplest(params) if self.simplest else self
+        all_at_once = rule.masses > 0 or rule.kept_in is not None or rule.prepare is not None
+        twice = params.get("implicit", False) or (rule.looks is not None and rule.looks(params))
+        able = {
+            "exact": True,
+            "averaged": rule.keeps != "recent",
+            "sharded": rule.keeps == "coordinates" and not all_at_once and not twice,
+        }
+        return tuple(mode for mode, one in able.items() if one)
 
     def parse_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Hyper-parameters made legal, defaults filled in, as saved in a job.

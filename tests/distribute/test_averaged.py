@@ -25,7 +25,6 @@ from streamomd.errors import (
     ClusterError,
     ResumeRefusedError,
     StoppedError,
-    UnsupportedError,
     UsageError,
 )
 from streamomd.features import encode
@@ -344,8 +343,6 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
         Spec.parse(spread(data, url, {"merge": "gradients"}, model={"rule": "perceptron"}))
     with pytest.raises(UsageError, match="needs a checkpoint"):
         Spec.parse(spread(data, Path("none")))
-    with pytest.raises(UnsupportedError, match="sharded"):
-        Spec.parse(spread(data, url, {"mode": "sharded"}))
     monkeypatch.setattr(room, "BASE_BYTES", 1 << 50)
     with pytest.raises(ClusterError, match=r"memory_limit.*averaged mode needs"):
         streamomd.train(spread(data, url), client=client, quiet=True)

@@ -1,0 +1,150 @@
+"""Numbers from every owner to every other: a socket for each two, and no wait without an end.
+
+The sign of life is the transport's own, from a thread beside the learner's: an owner that decodes
+or compiles for long is alive; one that was killed, stopped or cut off is lost after seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from streamomd.errors import ClusterError
+
+SILENT_SECONDS = 3.0  # without a sign of life
+BEAT_SECONDS = 0.5
+LOOK_SECONDS = 0.1
+JOIN_SECONDS = 15.0  # for all to connect, once all are known
+STUCK_SECONDS = 600.0  # for an owner that is alive and says nothing
+LINGER_SECONDS = 1.0  # for what was said last to leave
+DRIVER = -1
+HELLO = struct.Struct("<4s16sI")
+GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+
+
+class PeerLostError(ClusterError):
+    """Somebody whom an owner has lost: who died, was stopped or cut off, or gave up."""
+
+    def __init__(self, peer: int, why: str) -> None:
+        who = "the driver" if peer == DRIVER else f"owner {peer}"
+        super().__init__(f"{who} was lost: {why}")
+        self.peer, self.why = peer, why
+
+    def __reduce__(self) -> Any:
+        """For other processes: pickle alone would call __init__ with the message."""
+        return functools.partial(PeerLostError, self.peer), (self.why,)
+
+
+class Mesh(Protocol):
+    """The way from one owner to all others. Raises PeerLostError where there is none any more."""
+
+    owner: int
+    owners: int
+    place: Any
+    """What the others must know to ``join``."""
+
+    def join(self, places: list[Any]) -> None:
+        """Connect all; ``places`` by owner."""
+
+    def send(self, peer: int, data: bytes) -> None:
+        """Send to one."""
+
+    def receive(self, peer: int) -> bytes:
+        """What one has sent, in its order."""
+
+    def close(self) -> None:
+        """Leave; the others lose this one, once they have heard what it said."""
+
+
+def others(mesh: Mesh) -> list[int]:
+    """All owners but this one."""
+    return [peer for peer in range(mesh.owners) if peer != mesh.owner]
+
+
+def greet(mesh: Mesh, token: bytes) -> None:
+    """Tell each other that it is this gang's members who are connected, and which."""
+    for peer in others(mesh):
+        mesh.send(peer, HELLO.pack(b"omd1", token, mesh.owner))
+    for peer in others(mesh):
+        if mesh.receive(peer) != HELLO.pack(b"omd1", token, peer):
+            raise PeerLostError(peer, "somebody else answers in its place")
+
+
+class ZmqMesh:
+    """ZeroMQ pairs, on ports of this machine's address alone. Nothing is encrypted."""
+
+    def __init__(self, host: str, token: bytes, owner: int, owners: int) -> None:
+        self.owner, self.owners, self._token = owner, owners, token
+        self._context = zmq.Context()
+        self._patience = STUCK_SECONDS
+        self._sockets: dict[int, Any] = {}
+        self._monitors: dict[int, Any] = {}
+        self.place: dict[int, str] = {}
+        for peer in range(owner + 1, owners):
+            port = self._socket(peer).bind_to_random_port(f"tcp://{host}")
+            self.place[peer] = f"tcp://{host}:{port}"
+
+    def _socket(self, peer: int) -> Any:
+        socket = self._context.socket(zmq.PAIR)
+        for option, value in {
+            zmq.IPV6: 1,
+            zmq.SNDHWM: 0,
+            zmq.RCVHWM: 0,
+            zmq.LINGER: int(LINGER_SECONDS * 1000),
+            zmq.RCVTIMEO: int(LOOK_SECONDS * 1000),
+            zmq.SNDTIMEO: int(LOOK_SECONDS * 1000),
+            zmq.HEARTBEAT_IVL: int(BEAT_SECONDS * 1000),
+            zmq.HEARTBEAT_TIMEOUT: int(SILENT_SECONDS * 1000),
+        }.items():
+            socket.setsockopt(option, value)
+        self._sockets[peer], self._monitors[peer] = socket, socket.get_monitor_socket(GONE)
+        return socket
+
+    def join(self, places: list[Any]) -> None:
+        """Connect to those before, and be connected to by those after."""
+        for peer in range(self.owner):
+            self._socket(peer).connect(places[peer][self.owner])
+        self._patience = JOIN_SECONDS
+        greet(self, self._token)
+        self._patience = STUCK_SECONDS
+
+    def send(self, peer: int, data: bytes) -> None:
+        """Send to one; what it does not take yet waits in memory."""
+        self._tried(peer, lambda: self._sockets[peer].send(data))
+
+    def receive(self, peer: int) -> bytes:
+        """What one has sent, in its order."""
+        data: bytes = self._tried(peer, self._sockets[peer].recv)
+        return data
+
+    def _tried(self, peer: int, act: Callable[[], Any]) -> Any:
+        deadline, gone = time.monotonic() + self._patience, ""
+        while True:
+            try:
+                return act()
+            except zmq.Again:
+                if gone:  # once more, for what came before it went
+                    raise PeerLostError(peer, gone) from None
+            if self._is_gone(peer):
+                gone = f"its connection closed, or no sign of life in {SILENT_SECONDS:g} s"
+            if time.monotonic() > deadline:
+                raise PeerLostError(peer, f"alive, but silent for {self._patience:g} s")
+
+    def _is_gone(self, peer: int) -> bool:
+        monitor = self._monitors[peer]
+        found = False
+        while monitor.poll(0):
+            found = found or bool(recv_monitor_message(monitor)["event"] & GONE)
+        return found
+
+    def close(self) -> None:
+        """Leave; the others lose this one, once they have heard what it said."""
+        for socket in self._sockets.values():
+            socket.disable_monitor()
+        self._context.destroy(linger=int(LINGER_SECONDS * 1000))

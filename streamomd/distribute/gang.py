@@ -1,0 +1,167 @@
+"""A gang of owners as their driver sees it: placed, introduced to each other, watched, ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Client, Future, Queue, Variable
+
+from streamomd.distribute.cluster import look_out, refuse_lost, workers_of
+from streamomd.distribute.exchange import SILENT_SECONDS, PeerLostError
+from streamomd.distribute.owner import Order, own
+from streamomd.errors import ClusterError
+
+PAUSE_SECONDS, WAIT_SECONDS, LOOK_SECONDS, BEAT_SECONDS = 0.01, 0.2, 0.5, 5.0
+ANSWER_SECONDS = 30.0  # for the scheduler to answer, whatever it is asked
+MEET_SECONDS = 20.0  # for a worker to begin
+GRACE_SECONDS = SILENT_SECONDS + 2.0  # for the others to notice that one is lost, and to end
+
+
+class LostOwnersError(Exception):
+    """Some owners are lost, and the others have ended; ``addresses``: the lost ones' workers."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        super().__init__(", ".join(addresses) or "one of them")
+        self.addresses = tuple(addresses)
+
+
+@dataclass(eq=False)
+class Gang:
+    """One attempt: it ends with all rows learned, with a stop, or with a lost owner.
+
+    orders: one an address. hear: told of each message of the leader's. look: called now and then.
+    """
+
+    client: Client
+    orders: Sequence[Order]
+    addresses: Sequence[str]
+    hear: Callable[[dict[str, Any]], dict[str, Any]]
+    look: Callable[[], dict[str, Any]]
+    _futures: list[Future[Any]] = field(default_factory=list)
+    _told: dict[str, Any] = field(default_factory=dict)
+    _looked: float = 0.0
+    _beaten: float = 0.0
+
+    def run(self) -> str:
+        """How it ended: "done" or "stopped". Raises LostOwnersError, or what an owner raised."""
+        topic = self.orders[0].topic
+        queue = Queue(topic, client=self.client)
+        variable = Variable(topic, client=self.client)
+        self._told = {"places": None, "stop": 0, "committed": 0, "directory": "", "beat": 0}
+        try:
+            variable.set(self._told, callback_timeout=ANSWER_SECONDS)
+            self._place()
+            return self._watched(queue, variable)
+        except OSError as error:
+            refuse_lost(self.client, error)
+            if isinstance(error, TimeoutError):
+                raise ClusterError(
+                    f"the scheduler has not answered for {ANSWER_SECONDS:g} s; the last commit "
+                    "stands: streamomd resume goes on from it, on any cluster or none"
+                ) from error
+            raise
+        finally:
+            self._leave(queue, variable)
+
+    def _place(self) -> None:
+        for order, address in zip(self.orders, self.addresses, strict=True):
+            future = self.client.submit(
+                own,
+                order,
+                key=f"{order.topic}-{order.owner}",
+                workers=[address],
+                allow_other_workers=False,
+                pure=False,
+            )
+            self._futures.append(future)
+
+    def _watched(self, queue: Any, variable: Any) -> str:
+        places: dict[int, Any] = {}
+        begun = time.monotonic()
+        while True:
+            message = self._next(queue)
+            match message["kind"]:
+                case "":
+                    more = {}
+                case "here":
+                    places[message["owner"]] = message["place"]
+                    all_here = len(places) == len(self.orders)
+                    more = {"places": [places[at] for at in sorted(places)]} if all_here else {}
+                case "done" | "stopped":
+                    self._settled()
+                    return str(message["kind"])
+                case _:
+                    more = self.hear(message)
+            self._tell(variable, {**more, **self._look()})
+            if len(places) < len(self.orders) and time.monotonic() - begun > MEET_SECONDS:
+                late = [at for n, at in enumerate(self.addresses) if n not in places]
+                raise LostOwnersError(late)
+
+    def _next(self, queue: Any) -> dict[str, Any]:
+        """The next message, or none in some time."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        # Of a wait that ends without one the scheduler would log an error.
+        while not queue.qsize(callback_timeout=ANSWER_SECONDS):
+            if time.monotonic() > deadline:
+                return {"kind": ""}
+            time.sleep(PAUSE_SECONDS)
+        found: dict[str, Any] = queue.get(callback_timeout=ANSWER_SECONDS)
+        return found
+
+    def _tell(self, variable: Any, more: dict[str, Any]) -> None:
+        """Tell the owners what is new, and now and then that the driver is there."""
+        now = time.monotonic()
+        new = {key: value for key, value in more.items() if self._told[key] != value}
+        if new or now - self._beaten > BEAT_SECONDS:
+            self._beaten = now
+            self._told |= {**new, "beat": self._told["beat"] + 1}
+            variable.set(self._told, callback_timeout=ANSWER_SECONDS)
+
+    def _look(self) -> dict[str, Any]:
+        """Raise LostOwnersError, or an owner's own error, if there is one."""
+        if time.monotonic() - self._looked < LOOK_SECONDS:
+            return {}
+        refuse_lost(self.client)
+        look_out(self.client)
+        there = workers_of(self.client)
+        gone = [at for at in self.addresses if at not in there] if there else []
+        if gone or any(future.status not in ("pending", "finished") for future in self._futures):
+            self._settled()
+            self._raise_own()
+            late = [
+                at
+                for at, future in zip(self.addresses, self._futures, strict=True)
+                if at in gone or not future.done()
+            ]
+            raise LostOwnersError(late)
+        more = self.look()
+        self._looked = time.monotonic()
+        return more
+
+    def _settled(self) -> None:
+        """Wait until all have ended, or those that have not are lost."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline and not all(one.done() for one in self._futures):
+            time.sleep(0.02)
+
+    def _raise_own(self) -> None:
+        """An owner's own error, which is not that it has lost another."""
+        for future in self._futures:
+            if future.status == "error":
+                error = future.exception(timeout=GRACE_SECONDS)
+                if isinstance(error, Exception) and not isinstance(error, PeerLostError):
+                    raise error
+
+    def _leave(self, queue: Any, variable: Any) -> None:
+        """Whoever still runs finds the driver gone; nothing stays on the scheduler."""
+        if self.client.status != "running":
+            return
+        with suppress(OSError, TimeoutError):
+            self.client.cancel([one for one in self._futures if not one.done()], force=True)
+            self._futures.clear()
+            variable.delete()
+            queue.close()

@@ -1,0 +1,195 @@
+"""Sharded mode over a cluster: a gang of owners learns, this process watches and commits.
+
+The state is never here: owners begin from the parts of the last commit, and put those of the next.
+An owner that is lost ends its gang; another begins from the last commit, on the workers that live.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Client
+
+from streamomd.checkpoint import Put
+from streamomd.distribute.cluster import VERSION, told, workers_of
+from streamomd.distribute.gang import Gang, LostOwnersError
+from streamomd.distribute.learner import copy_into, figures
+from streamomd.distribute.owner import Order, entries_of, gang_size
+from streamomd.distribute.room import refuse_small_owners
+from streamomd.distribute.settings import seconds, setting
+from streamomd.errors import ClusterError, StoppedError, UsageError
+from streamomd.far import Far
+from streamomd.keep import Keeper
+from streamomd.model import Model
+from streamomd.report import Watcher, note
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.shard import ShardSet
+from streamomd.stop import StopRequest
+from streamomd.urls import shown
+
+TRIES = 5  # without a commit in between
+TRANSPORTS = ("auto", "zmq", "dask")
+
+
+@dataclass(eq=False)
+class Owners:
+    """The rounds of a model over its shards, as ``streamomd.sharded.Sharded``, by a cluster."""
+
+    model: Model
+    shards: ShardSet
+    keeper: Keeper | None
+    watchers: list[Watcher]
+    stop: StopRequest
+    connection: Client
+    _suspects: set[str] = field(default_factory=set)
+    _asked: float = 0.0
+    _directory: str = ""
+    _figures: dict[str, Any] = field(default_factory=dict)
+
+    def go(self) -> None:
+        """Learn every row that is left. Raises StoppedError after a signal, its commit made.
+
+        Raises ClusterError when gang after gang is lost, or there is no worker.
+        """
+        if self.keeper is None:
+            raise UsageError(
+                "sharded mode over a cluster needs a checkpoint whose URL the workers reach: "
+                "they begin from it, and put their parts of the state there"
+            )
+        if self.model.cursor.epoch >= self.model.spec.train.epochs:
+            return
+        self.watchers = [one for one in self.watchers if one is not self.keeper]
+        note(told(self.connection))
+        self._kept(self.keeper.far())
+        tries = 0
+        while True:
+            sequence = self.keeper.sequence
+            try:
+                how = self._gang(self.keeper).run()
+                break
+            except LostOwnersError as lost:
+                self._suspects.update(lost.addresses)
+                tries = 1 if self.keeper.sequence > sequence else tries + 1
+                if tries == TRIES:
+                    raise ClusterError(
+                        f"{TRIES} gangs were lost one after the other, the last one with {lost}; "
+                        f"is a share of the state larger than a worker's memory? Look at the "
+                        f"workers' logs, then: streamomd resume {shown(self.model.url)}"
+                    ) from None
+                self._kept(self.keeper.far())
+                copy_into(self.model.metrics, self._figures)
+                note(f"owners were lost ({lost}); another gang begins from commit {sequence}")
+        if how == "stopped":
+            rows = self.model.metrics.total_rows
+            raise StoppedError(
+                f"stopped after row {rows:,}: commit {self.keeper.sequence}; go on with: "
+                f"streamomd resume {self.model.url}",
+                signal=self.stop.signal,
+            )
+
+    def _kept(self, state: Far) -> None:
+        """The state is that of a commit now; so are the figures, should those after it be lost."""
+        self.model.state = state
+        self._figures = figures(self.model.metrics)
+
+    def _gang(self, keeper: Keeper) -> Gang:
+        addresses = self._live()
+        model, run = self.model, uuid.uuid4().hex
+        size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
+        refuse_small_owners(self.connection, model.state.layout, size)
+        transport = _transport(addresses[:size])
+        note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
+        self._directory = keeper.reserve()
+        orders = [
+            Order(
+                VERSION,
+                run,
+                f"omd-owner-{run[:8]}",
+                owner,
+                size,
+                transport,
+                model.spec,
+                model.plan,
+                self.shards.shards,
+                model.url,
+                keeper.sequence,
+                self._directory,
+            )
+            for owner in range(size)
+        ]
+        return Gang(self.connection, orders, addresses[:size], self._hear, self._look)
+
+    def _live(self) -> list[str]:
+        """Workers to place owners on; those suspected only when there is no other for long."""
+        began = spoke = time.monotonic()
+        while True:
+            there = sorted(workers_of(self.connection))
+            live = [address for address in there if address not in self._suspects]
+            if live:
+                return live
+            now = time.monotonic()
+            if there and now - began > seconds("mind"):
+                self._suspects.clear()
+            if now - began > seconds("lonely"):
+                raise ClusterError(
+                    "no worker to own partitions; the last commit stands, go on with: "
+                    f"streamomd resume {shown(self.model.url)}"
+                )
+            if now - spoke > 5.0:
+                spoke = now
+                note("no worker to own partitions: waiting")
+            self._look()
+            time.sleep(0.2)
+
+    def _hear(self, message: dict[str, Any]) -> dict[str, Any]:
+        model, keeper = self.model, self.keeper
+        assert keeper is not None
+        if message["kind"] == "warm":
+            model.engine.compile_seconds += message["seconds"]
+            return {}
+        copy_into(model.metrics, message)
+        if message["kind"] == "rows":
+            model.state.totals[...] = message["totals"]
+            model.state.clock = message["clock"]
+            return {}
+        model.names.update(message.get("names", {}))
+        model.cursor = Cursor.from_json(message["cursor"])
+        entries = entries_of(message["entries"])
+        assert isinstance(model.state, Far)
+        self._kept(Far(model.state.layout, model.state.store, Put(self._directory, entries)))
+        keeper.commit()
+        self._directory = keeper.reserve()
+        return {"committed": message["number"], "directory": self._directory}
+
+    def _look(self) -> dict[str, Any]:
+        for watcher in self.watchers:
+            watcher.update(self.model.metrics)
+        if not self.stop.signal:
+            return {}
+        self._asked = self._asked or time.monotonic()
+        if time.monotonic() - self._asked > seconds("mind"):
+            raise StoppedError(
+                f"stopped: the owners did not answer in time, the last commit stands; "
+                f"go on with: streamomd resume {self.model.url}",
+                signal=self.stop.signal,
+            )
+        return {"stop": self.stop.signal}
+
+
+def _transport(addresses: list[str]) -> str:
+    """ZeroMQ where nothing is encrypted and ports may be opened, else Dask's own connections."""
+    wanted = setting("transport")
+    if wanted not in TRANSPORTS:
+        raise UsageError(f"streamomd.transport is one of {', '.join(TRANSPORTS)}, not {wanted!r}")
+    plain = all(address.startswith(("tcp://", "inproc://")) for address in addresses)
+    if wanted == "zmq" and not plain:
+        raise UsageError(
+            "streamomd.transport = 'zmq' would carry in clear what this cluster encrypts: take "
+            "'auto' or 'dask'"
+        )
+    if wanted == "auto":
+        return "zmq" if plain else "dask"
+    return str(wanted)

@@ -1,0 +1,87 @@
+"""Sharded mode's walk over the rows: one round a micro-batch, as every owner makes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.batch import Batch
+from streamomd.features import Names, Plan
+from streamomd.metrics import Metrics
+from streamomd.partitions import Share, micro_batches
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import places
+from streamomd.shards.shard import ShardSet
+from streamomd.spec import Spec
+from streamomd.stream import no_rows, rows_of
+
+Floats = NDArray[np.float64]
+Swap = Callable[[Floats], Floats]
+"""(own partitions, rows, n) to (all partitions, rows, n)."""
+
+
+def alone(found: Floats) -> Floats:
+    """The swap of an owner of all partitions."""
+    return found
+
+
+@dataclass(eq=False)
+class Rounds:
+    """A share's rounds, from its cursor on. Every owner has the same cursor, metrics and steps.
+
+    names: told of hashed values, of one owner.
+    """
+
+    spec: Spec
+    plan: Plan
+    shards: ShardSet
+    share: Share
+    metrics: Metrics
+    cursor: Cursor
+    names: Names | None = None
+    swap: Swap = alone
+
+    def warm(self) -> float:
+        """Compile the loops, or load them; the seconds it took."""
+        started = time.perf_counter()
+        none = self.share.cut(no_rows(self.plan, self.shards))
+        found = self.share.sense(none)
+        self.share.follow(none, np.zeros(3), found)
+        return time.perf_counter() - started
+
+    def __iter__(self) -> Iterator[None]:
+        """Learn a micro-batch, and give it; then cursor and metrics stand between two."""
+        while self.cursor.epoch < self.spec.train.epochs:
+            epoch = self.cursor.epoch
+            self.metrics.begin(epoch)
+            with closing(self._pieces()) as pieces:
+                for batch, place, row in micro_batches(pieces, self.spec.train.batch_rows):
+                    self._learn(batch)
+                    ended = self.metrics.rows[epoch] == self.shards.rows
+                    self.cursor = Cursor(epoch + 1) if ended else Cursor(epoch, place, row)
+                    yield
+            self.cursor = Cursor(epoch + 1)
+
+    def _learn(self, batch: Batch) -> None:
+        found = self.swap(self.share.sense(batch))
+        self.share.follow(batch, self.metrics.current, found)
+        self.metrics.count(len(batch))
+
+    def _pieces(self) -> Any:
+        at, data = self.cursor, self.spec.data
+        for piece in rows_of(
+            self.plan,
+            self.shards,
+            places(data.order, data.seed, len(self.shards), at.epoch),
+            start=(at.place, at.row),
+            names=self.names,
+            ahead_bytes=self.spec.train.prefetch << 20,
+            cut=self.share.cut,
+        ):
+            yield piece.value.batch, piece.position, piece.row

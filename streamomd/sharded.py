@@ -1,0 +1,75 @@
+"""Sharded mode: the coordinates in partitions, the rows in micro-batches."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamomd.errors import StoppedError
+from streamomd.keep import Keeper
+from streamomd.model import Model
+from streamomd.partitions import Share
+from streamomd.report import Watcher
+from streamomd.rounds import Rounds
+from streamomd.shards.shard import ShardSet
+from streamomd.stop import StopRequest
+
+TELL_SECONDS = 0.05
+
+
+@dataclass(eq=False)
+class Sharded:
+    """The rounds of a model over its shards, from its cursor to the end of its last epoch.
+
+    connection: a cluster whose workers each own some of the partitions; None: this process owns
+    them all. The bits are the same.
+    """
+
+    model: Model
+    shards: ShardSet
+    keeper: Keeper | None
+    watchers: list[Watcher]
+    stop: StopRequest
+    connection: Any = None
+    _told: float = field(default=0.0, init=False)
+
+    def go(self) -> None:
+        """Learn every row that is left. Raises StoppedError after a signal, its commit made."""
+        if self.connection is not None:
+            from streamomd.distribute.sharded import Owners
+
+            told = (self.keeper, self.watchers, self.stop, self.connection)
+            Owners(self.model, self.shards, *told).go()
+        else:
+            self._go_alone()
+
+    def _go_alone(self) -> None:
+        model, train = self.model, self.model.spec.train
+        share = Share.whole(model.engine, model.state, train.parts)
+        told = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)
+        rounds = Rounds(*told, model.names)
+        model.engine.compile_seconds += rounds.warm()
+        for _ in rounds:
+            model.cursor = rounds.cursor
+            self._tell()
+            if self.stop.signal:
+                self._leave()
+        model.cursor = rounds.cursor
+
+    def _tell(self) -> None:
+        """Tell the watchers, at the rows they asked for or some time after the last time."""
+        rows, now = self.model.metrics.total_rows, time.monotonic()
+        due = any(watcher.next_row <= rows for watcher in self.watchers)
+        if due or now - self._told > TELL_SECONDS:
+            self._told = now
+            for watcher in self.watchers:
+                watcher.update(self.model.metrics)
+
+    def _leave(self) -> None:
+        kept = "nothing was kept (checkpoint none)"
+        if self.keeper:
+            sequence = self.keeper.commit().sequence
+            kept = f"commit {sequence}; go on with: streamomd resume {self.model.url}"
+        rows = self.model.metrics.total_rows
+        raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=self.stop.signal)

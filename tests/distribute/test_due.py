@@ -1,0 +1,38 @@
+"""When a gang's leader asks for a commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamomd.distribute import due
+from streamomd.distribute.due import Due
+from streamomd.spec import Checkpoint
+
+
+def test_by_rows_exactly() -> None:
+    """The first round that ends at or after each multiple."""
+    asked, now = [], Due(Checkpoint(every_seconds=0, every_rows=100), 0)
+    for rows in range(64, 700, 64):
+        if now.at(rows):
+            asked.append(rows)
+            now.done(rows, 1e9)
+    assert asked == [128, 256, 320, 448, 512, 640]
+
+
+def test_by_time_within_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every ten seconds; after a commit of five seconds, when that is a twentieth of the time."""
+    clock = [0.0]
+    monkeypatch.setattr(due.time, "monotonic", lambda: clock[0])
+    now = Due(Checkpoint(every_seconds=10), 0)
+    for at, expected in ((9.9, False), (10.0, True)):
+        clock[0] = at
+        assert now.at(5) is expected
+    now.done(5, 5.0)
+    for at, expected in ((20.0, False), (104.9, False), (105.0, True)):
+        clock[0] = at
+        assert now.at(5) is expected
+
+
+def test_never_but_at_the_end() -> None:
+    """Neither rows nor seconds."""
+    assert not Due(Checkpoint(every_seconds=0), 0).at(10**12)

@@ -1,0 +1,135 @@
+"""Owners' sockets: what is sent arrives, in its order; who is not there is named, and soon."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from streamomd.distribute import exchange
+from streamomd.distribute.exchange import PeerLostError, ZmqMesh, others
+
+TOKEN = b"0123456789abcdef"
+HOST = "127.0.0.1"
+
+
+def meshes(owners: int, tokens: Any = None) -> list[ZmqMesh]:
+    """So many, not joined yet."""
+    tokens = tokens or [TOKEN] * owners
+    return [ZmqMesh(HOST, tokens[owner], owner, owners) for owner in range(owners)]
+
+
+def together(made: list[ZmqMesh], act: Any) -> list[Any]:
+    """What each does in a thread of its own; an error is a result."""
+
+    def caught(mesh: ZmqMesh) -> Any:
+        try:
+            return act(mesh)
+        except PeerLostError as error:
+            return error
+
+    with ThreadPoolExecutor(len(made)) as pool:
+        return list(pool.map(caught, made))
+
+
+@pytest.mark.parametrize("size", [1, 5 << 20])
+def test_everything_arrives_in_its_order(size: int) -> None:
+    """Three owners, rounds of messages, also far larger than a socket's buffers."""
+    made = meshes(3)
+    places = [mesh.place for mesh in made]
+
+    def rounds(mesh: ZmqMesh) -> None:
+        mesh.join(places)
+        for number in range(5):
+            for peer in others(mesh):
+                mesh.send(peer, bytes([number, mesh.owner]) * size)
+            for peer in others(mesh):
+                assert mesh.receive(peer) == bytes([number, peer]) * size
+
+    assert together(made, rounds) == [None] * 3
+    together(made, ZmqMesh.close)
+
+
+def test_only_this_address_is_listened_at() -> None:
+    """The address that was given, no other."""
+    made = meshes(2)
+    assert list(made[0].place) == [1]
+    assert made[0].place[1].startswith(f"tcp://{HOST}:")
+    assert made[1].place == {}
+    together(made, ZmqMesh.close)
+
+
+def test_another_gangs_owner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has another token: no number is exchanged with it."""
+    monkeypatch.setattr(exchange, "JOIN_SECONDS", 3.0)
+    made = meshes(2, [TOKEN, b"of an older gang"])
+    places = [mesh.place for mesh in made]
+    found = together(made, lambda mesh: mesh.join(places))
+    assert all("somebody else" in str(error) for error in found)
+    together(made, ZmqMesh.close)
+
+
+def test_who_never_comes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within the time for joining."""
+    monkeypatch.setattr(exchange, "JOIN_SECONDS", 0.5)
+    first, second = meshes(2)
+    with pytest.raises(PeerLostError, match="owner 1 was lost"):
+        first.join([first.place, second.place])
+    first.close()
+    second.close()
+
+
+def test_who_has_left_is_heard_to_the_end() -> None:
+    """What was sent before leaving arrives; then the peer is lost."""
+    made = meshes(2)
+    places = [mesh.place for mesh in made]
+    together(made, lambda mesh: mesh.join(places))
+    made[1].send(0, b"last words")
+    made[1].close()
+    assert made[0].receive(1) == b"last words"
+    with pytest.raises(PeerLostError, match="closed") as caught:
+        made[0].receive(1)
+    made[0].close()
+    assert pickle.loads(pickle.dumps(caught.value)).peer == 1
+
+
+def echo(places: Any, pipe: Any) -> None:
+    """Another process: joins, sends on what it hears, and is busy for long in between."""
+    mesh = ZmqMesh(HOST, TOKEN, 1, 2)
+    mesh.join(places)
+    pipe.send("joined")
+    while True:
+        data = mesh.receive(0)
+        if data == b"busy":  # longer than silence is borne
+            time.sleep(exchange.SILENT_SECONDS + 1.0)
+        mesh.send(0, data)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP)])
+def test_busy_is_alive_and_gone_is_lost(how: signal.Signals) -> None:
+    """A peer that computes for long is waited for; killed or stopped, it is lost."""
+    mesh = ZmqMesh(HOST, TOKEN, 0, 2)
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=echo, args=([mesh.place, {}], there), daemon=True
+    )
+    process.start()
+    try:
+        mesh.join([mesh.place, {}])
+        assert here.poll(30)
+        mesh.send(1, b"busy")
+        assert mesh.receive(1) == b"busy"
+        os.kill(process.pid or 0, how)
+        with pytest.raises(PeerLostError, match="closed, or no sign of life"):
+            mesh.send(1, b"anybody?")
+            mesh.receive(1)
+    finally:
+        os.kill(process.pid or 0, signal.SIGKILL)
+        process.join(10)
+        mesh.close()
