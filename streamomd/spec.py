@@ -205,6 +205,11 @@ class Spec(_Table):
                 f"{' or '.join(modes)}, not {mode}: see streamomd list rules"
             )
         if mode != "averaged":
+            if self.train.exact_epochs:
+                raise UsageError(
+                    f"train.exact_epochs = {self.train.exact_epochs}: only averaged mode has "
+                    f"epochs that are learned otherwise first; the mode is {mode!r}"
+                )
             return
         if self.train.merge == "gradients" and "G" not in [slot.name for slot in rule.own_slots]:
             raise UsageError(

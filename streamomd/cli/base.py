@@ -26,7 +26,7 @@ JOB_FLAGS = (
     ("--hashed", "Columns a,b,c: one coordinate a value, hashed."),
     ("--rule", "Learner; no name: a guide; see also: streamomd list rules.  [nag]"),
     ("--loss", "Loss; see: streamomd list losses.  [the rule's: logistic]"),
-    ("--mode", "exact or averaged; see: streamomd list modes.  [exact]"),
+    ("--mode", "exact, averaged or sharded; see: streamomd list modes.  [exact]"),
     ("--dtype", "float64 or float32 slots.  [float64]"),
     ("--checkpoint", "URL to keep the run in, or none.  [runs/NAME-DATE-TIME]"),
     ("--start", "Checkpoint URL whose state goes on with these rows."),

@@ -341,6 +341,8 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
             Spec.parse(spread(data, url, model={"rule": rule}))
     with pytest.raises(UsageError, match="no slot G"):
         Spec.parse(spread(data, url, {"merge": "gradients"}, model={"rule": "perceptron"}))
+    with pytest.raises(UsageError, match="only averaged mode"):
+        Spec.parse(spread(data, url, {"mode": "exact", "exact_epochs": 1}))
     with pytest.raises(UsageError, match="needs a checkpoint"):
         Spec.parse(spread(data, Path("none")))
     monkeypatch.setattr(room, "BASE_BYTES", 1 << 50)
