@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import oracles
 import pytest
@@ -21,8 +23,17 @@ def stream(kind: str, classes: int, seed: int) -> oracles.Stream:
     return oracles.streams(np.random.default_rng(seed), kind, target)
 
 
-@pytest.mark.parametrize("classes, bias, is_dense, dtype", LAYOUTS)
-@pytest.mark.parametrize("rule, loss", marked_pairs())
+def cases() -> list[Any]:
+    """Every pair in every layout; but the first in one, by turns, and the rest in the long run."""
+    made = []
+    for n, pair in enumerate(marked_pairs()):
+        for at, layout in enumerate(LAYOUTS):
+            marks = [*pair.marks] if n % 2 == at else [pytest.mark.slow]
+            made.append(pytest.param(*pair.values, *layout, marks=marks))
+    return made
+
+
+@pytest.mark.parametrize("rule, loss, classes, bias, is_dense, dtype", cases())
 def test_compiled_is_uncompiled(rule, loss, classes, bias, is_dense, dtype) -> None:
     """Margins, slots, totals and sums agree to the bit, whatever the layout."""
     rows = stream("weights", classes, 7)

@@ -245,11 +245,12 @@ CERTIFIED = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("many", [42, pytest.param(210, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule, loss, params", CERTIFIED)
-def test_certificates_hold(rule: str, loss: str, params: dict) -> None:
-    """On 210 streams and for three comparators each; the bound is a number."""
+def test_certificates_hold(rule: str, loss: str, params: dict, many: int) -> None:
+    """On many streams and for three comparators each; the bound is a number."""
     target = "real" if loss in oracles.REGRESSION else "binary"
-    for seed in range(210):
+    for seed in range(many):
         rng = np.random.default_rng([seed, *rule.encode()])
         kind = oracles.KINDS[seed % len(oracles.KINDS)]
         stream = oracles.streams(rng, "sparse" if kind == "scales" else kind, target)
