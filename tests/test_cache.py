@@ -102,12 +102,18 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
     "file, old, new",
     [
         ("rules/nag.py", "own.w - move.step * (", "own.w - 2.0 * move.step * ("),
-        ("rules/schedule.py", "return eta / math.sqrt(t)", "return 2.0 * eta / math.sqrt(t)"),
+        pytest.param(
+            "rules/schedule.py",
+            "return eta / math.sqrt(t)",
+            "return 2.0 * eta / math.sqrt(t)",
+            marks=pytest.mark.slow,
+        ),
         ("engine/cells.py", "return float(cell) * 1.0", "return float(cell) * 2.0"),
-        (
+        pytest.param(
             "losses/logistic.py",
             "return -y / (1.0 + math.exp(z))",
             "return -y / (2.0 + math.exp(z))",
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["rule", "helper", "engine", "loss"],
