@@ -156,6 +156,7 @@ def listening(process: subprocess.Popen[str]) -> set[tuple[str, str]]:
     return {(conn.laddr.ip, str(conn.laddr.port)) for conn in found if conn.status == "LISTEN"}
 
 
+@pytest.mark.slow
 def test_the_commands_do_what_they_say(names: dict[str, str], home: Path) -> None:
     """Scheduler, worker and learner, in order: healthy, the bits of one process, and again."""
     described = tomllib.loads((DEPLOY / "job.toml").read_text())

@@ -59,7 +59,7 @@ def directives(script: str) -> dict[str, str]:
     return found
 
 
-@pytest.fixture(params=["standin", pytest.param("real", marks=pytest.mark.slow)])
+@pytest.fixture(params=[pytest.param(one, marks=pytest.mark.slow) for one in ("standin", "real")])
 def slurm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Slurm]:
     """A Slurm of a test's own."""
     if request.param == "real" and not installed():

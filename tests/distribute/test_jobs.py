@@ -92,6 +92,7 @@ def test_cancelled_it_commits_and_leaves(
     assert f"stopped after row {rows:,}" in jobs.status(job_)["error"]
 
 
+@pytest.mark.slow
 def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> None:
     """It waits for a worker until then."""
     with (
@@ -111,6 +112,7 @@ def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("seed", [0, *long(1, 2)])
+@pytest.mark.slow
 def test_a_job_whose_worker_dies_goes_on_elsewhere(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
 ) -> None:
@@ -132,6 +134,7 @@ def test_a_job_whose_worker_dies_goes_on_elsewhere(
     sized(workers, 2)
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_tells_why(data: Path, client: Client, tmp_path: Path) -> None:
     """In its status, not in somebody's log."""
     table = kept(data, tmp_path / "run")
@@ -201,6 +204,7 @@ def test_doctor_finds_what_is_wrong(
     assert "averaged mode needs" in doctor.too_small(small, "averaged", layout)[0]
 
 
+@pytest.mark.slow
 def test_doctor_does_not_wait_for_a_worker_that_is_busy(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

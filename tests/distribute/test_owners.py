@@ -37,6 +37,7 @@ def one(data: Path) -> dict[int, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_more_owners_than_partitions_and_other_numbers_of_them(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_owners_leave_no_trace(
     sized(workers, 2)
 
 
+@pytest.mark.slow
 def test_dasks_own_connections_carry_the_same(
     data: Path, one: Any, client: Client, tmp_path: Path, capfd: Any
 ) -> None:
@@ -86,6 +88,7 @@ def test_dasks_own_connections_carry_the_same(
     assert "2 owners of 16 partitions, by dask" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_where_all_is_encrypted_so_are_the_numbers(
     data: Path, one: Any, tmp_path: Path, capfd: Any

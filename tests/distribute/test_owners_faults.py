@@ -118,6 +118,7 @@ def test_an_owner_that_is_lost_costs_what_was_not_committed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "stop", "retire"])
+@pytest.mark.slow
 def test_the_only_owner_is_lost(
     data: Path,
     one: Any,
@@ -138,6 +139,7 @@ def test_the_only_owner_is_lost(
 
 
 @pytest.mark.parametrize("seed", [0, *long(1)])
+@pytest.mark.slow
 def test_a_stop_is_a_commit_and_another_gang_goes_on(
     data: Path, one: Any, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
 ) -> None:
