@@ -15,7 +15,7 @@ from streamomd.distribute.exchange import SILENT_SECONDS, PeerLostError
 from streamomd.distribute.owner import Order, own
 from streamomd.errors import ClusterError
 
-PAUSE_SECONDS, WAIT_SECONDS, LOOK_SECONDS, BEAT_SECONDS = 0.01, 0.2, 0.5, 5.0
+PAUSE_SECONDS, WAIT_SECONDS, LOOK_SECONDS, BEAT_SECONDS = 0.05, 0.2, 0.5, 5.0
 ANSWER_SECONDS = 30.0  # for the scheduler to answer, whatever it is asked
 MEET_SECONDS = 20.0  # for a worker to begin
 GRACE_SECONDS = SILENT_SECONDS + 2.0  # for the others to notice that one is lost, and to end

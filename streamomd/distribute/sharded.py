@@ -81,7 +81,10 @@ class Owners:
                     ) from None
                 self._kept(self.keeper.far())
                 copy_into(self.model.metrics, self._figures)
-                note(f"owners were lost ({lost}); another gang begins from commit {sequence}")
+                note(
+                    f"owners were lost ({lost}); another gang begins from commit "
+                    f"{self.keeper.sequence}"
+                )
         if how == "stopped":
             rows = self.model.metrics.total_rows
             raise StoppedError(
