@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import oracles
 import oracles_ftrl
+import streams
 from helpers import Learner, dense, legal, pairs, sparse
 
 from streamomd.losses import all_losses
@@ -50,7 +51,7 @@ def redrawn(rule: str, loss: str, kind: str, target: str, seed: int, params: dic
     keeps = all_rules()[rule].keeps
     for again in range(REDRAWS):
         rng = np.random.default_rng([seed, again, *rule.encode(), *loss.encode(), *kind.encode()])
-        stream = oracles.streams(rng, kind, target)
+        stream = streams.make(rng, kind, target)
         if rule in ("dual_ascent", "cw_diag") and kind == "scales":
             # Two rows that one feature makes parallel to ten digits have no two multipliers that
             # two programs agree on, and confidence blurs there: scales from 1e-2 to 1e2 instead.
@@ -112,7 +113,7 @@ def quick_case(case: tuple[str, str]) -> None:
     rule, loss = case
     own = loss == (all_rules()[rule].losses or ("logistic",))[0]
     targets = ("binary", "classes") if all_losses()[loss].classifies else ("real",)
-    tried = list(itertools.product(variants(rule, loss), oracles.KINDS))
+    tried = list(itertools.product(variants(rule, loss), streams.KINDS))
     if all_rules()[rule].keeps == "root":
         tried = tried[::3]  # every variant and every kind, not each with each: d^3 a row
     for n, (params, kind) in enumerate(tried if own else tried[len(loss) % 7 : 7 : 7]):
@@ -143,7 +144,7 @@ def long_case(case: tuple[str, str]) -> None:
     rule, loss = case
     own = loss == (all_rules()[rule].losses or ("logistic",))[0]
     targets = ("binary", "classes") if all_losses()[loss].classifies else ("real",)
-    tried = itertools.cycle(itertools.product(oracles.KINDS, variants(rule, loss), targets))
+    tried = itertools.cycle(itertools.product(streams.KINDS, variants(rule, loss), targets))
     for n, (kind, params, target) in zip(range(200 if own else 14), tried, strict=False):
         check(rule, loss, kind, target, seed=1 + n, params=params, flat=n % 2 == 0, long=True)
 

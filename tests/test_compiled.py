@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import oracles
 import pytest
+import streams
 from helpers import Learner, dense, marked_pairs, sparse
 
 from streamomd.rules import all_rules
@@ -17,10 +17,10 @@ LAYOUTS = [  # classes, bias, dense, dtype
 ]
 
 
-def stream(kind: str, classes: int, seed: int) -> oracles.Stream:
+def stream(kind: str, classes: int, seed: int) -> streams.Stream:
     """A stream of a kind, with two classes or with three."""
     target = "binary" if classes == 2 else "classes"
-    return oracles.streams(np.random.default_rng(seed), kind, target)
+    return streams.make(np.random.default_rng(seed), kind, target)
 
 
 def cases() -> list[Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import oracles
 import pytest
+import streams
 from helpers import Learner, dense, sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,11 +15,11 @@ from streamomd.rules import dual_ascent
 from streamomd.rules.contract import Row
 
 
-def rows(seed: int, kind: str = "sparse") -> oracles.Stream:
-    return oracles.streams(np.random.default_rng(seed), kind, "binary")
+def rows(seed: int, kind: str = "sparse") -> streams.Stream:
+    return streams.make(np.random.default_rng(seed), kind, "binary")
 
 
-@pytest.mark.parametrize("kind", oracles.KINDS)
+@pytest.mark.parametrize("kind", streams.KINDS)
 def test_one_row_is_pa1(kind) -> None:
     """k = 1 has PA-I's margins and weights."""
     told = rows(3, kind)

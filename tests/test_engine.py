@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import oracles
 import pytest
+import streams
 from helpers import Learner, dense, pairs, some_pairs, sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -30,10 +31,10 @@ def Plain(rule: str, loss: str, size: int, **told: Any) -> Learner:
 UNCOUPLED = [pair for pair in some_pairs() if not all_losses()[pair[1]].coupled]
 
 
-def stream(kind: str, classes: int, seed: int) -> oracles.Stream:
+def stream(kind: str, classes: int, seed: int) -> streams.Stream:
     """A stream of a kind, with two classes or with three."""
     target = "binary" if classes == 2 else "classes"
-    return oracles.streams(np.random.default_rng(seed), kind, target)
+    return streams.make(np.random.default_rng(seed), kind, target)
 
 
 @pytest.mark.parametrize("rule, loss", list(some_pairs()))
@@ -94,7 +95,7 @@ def test_learners_side_by_side_are_learners_alone(rule, loss) -> None:
 def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
     """Any feature times ±2^k, k in −60 … 60, leaves every prediction bit-equal."""
     rng = np.random.default_rng(seed)
-    rows = oracles.streams(rng, "sparse", "binary")
+    rows = streams.make(rng, "sparse", "binary")
     factors = np.ldexp(
         rng.choice([-1.0, 1.0], rows.X.shape[1]), rng.integers(-60, 61, rows.X.shape[1])
     )
@@ -114,7 +115,7 @@ def test_powers_of_two_change_no_bit(rule, loss, seed) -> None:
 def test_any_unit_changes_nothing_but_rounding(rule, loss, seed) -> None:
     """Any feature times any c, 1e-9 … 1e9, moves no prediction by more than 1e-9 of its terms."""
     rng = np.random.default_rng(seed)
-    rows = oracles.streams(rng, "dense", "binary")
+    rows = streams.make(rng, "dense", "binary")
     factors = rng.choice([-1.0, 1.0], rows.X.shape[1]) * 10.0 ** rng.uniform(-9, 9, rows.X.shape[1])
     params = {"eta": 0.3}
     plain, scaled = (Plain(rule, loss, rows.X.shape[1], params=params) for _ in range(2))

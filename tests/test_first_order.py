@@ -9,6 +9,7 @@ import numpy as np
 import oracles
 import oracles_first_order
 import pytest
+import streams
 from helpers import Learner, sparse
 
 from streamomd.losses import find_loss
@@ -68,7 +69,7 @@ def weights_of(made: Learner) -> np.ndarray:
 def test_weights_are_the_slope_of_the_conjugate(link: str, C: float) -> None:
     """w_i is (f*(theta + e_i) - f*(theta - e_i)) / 2 e, and the live figure is the dual value."""
     for seed in range(5):
-        stream = oracles.streams(np.random.default_rng(seed), "sparse")
+        stream = streams.make(np.random.default_rng(seed), "sparse")
         made = learner("dual_step", "hinge", stream.X.shape[1], link=link, C=C, U=U, p=P)
         made.learn(sparse(stream.X, stream.y))
         theta, w = theta_of(made), weights_of(made)
@@ -111,7 +112,7 @@ def test_curvature_is_above_the_hessian(link: str) -> None:
 
 def test_p_norm_2_is_the_perceptron() -> None:
     for seed in range(20):
-        stream = oracles.streams(np.random.default_rng(seed), "sparse")
+        stream = streams.make(np.random.default_rng(seed), "sparse")
         d, rows = stream.X.shape[1], sparse(stream.X, stream.y)
         one = learner("perceptron", "hinge", d, C=0.7)
         other = learner("pnorm", "hinge", d, C=0.7, p=2.0)
@@ -121,7 +122,7 @@ def test_p_norm_2_is_the_perceptron() -> None:
 
 def test_dual_step_with_l2_is_pa1() -> None:
     for seed in range(20):
-        stream = oracles.streams(np.random.default_rng(seed), "weights")
+        stream = streams.make(np.random.default_rng(seed), "weights")
         d, rows = stream.X.shape[1], sparse(stream.X, stream.y, stream.h)
         one = learner("pa1", "hinge", d, C=0.7)
         other = learner("dual_step", "hinge", d, C=0.7)
@@ -130,7 +131,7 @@ def test_dual_step_with_l2_is_pa1() -> None:
 
 def test_pa_is_pa1_without_a_cap_and_pa2_with_a_large_one() -> None:
     for seed in range(20):
-        stream = oracles.streams(np.random.default_rng(seed), "dense")
+        stream = streams.make(np.random.default_rng(seed), "dense")
         d, rows = stream.X.shape[1], sparse(stream.X, stream.y)
         margins = learner("pa", "hinge", d).learn(rows)
         for rule in ("pa1", "pa2"):
@@ -139,7 +140,7 @@ def test_pa_is_pa1_without_a_cap_and_pa2_with_a_large_one() -> None:
 
 
 def test_pnorm_lms_does_not_see_one_scale_of_all_features() -> None:
-    stream = oracles.streams(np.random.default_rng(0), "sparse", "real")
+    stream = streams.make(np.random.default_rng(0), "sparse", "real")
     d = stream.X.shape[1]
     one = learner("pnorm_lms", "square", d).learn(sparse(stream.X, stream.y))
     for scale in (1e-12, 3.0, 1e12):
@@ -163,7 +164,7 @@ def test_huge_and_tiny_numbers_stay_numbers(
 ) -> None:
     """Weights that the oracle has too, whatever the size of theta."""
     kind = "sparse"
-    stream = oracles.streams(np.random.default_rng(3), kind, "binary")
+    stream = streams.make(np.random.default_rng(3), kind, "binary")
     X = stream.X * scale
     made = learner(rule, loss, X.shape[1], **params)
     margins = made.learn(sparse(X, stream.y))
@@ -187,7 +188,7 @@ def test_huge_and_tiny_numbers_stay_numbers(
 @pytest.mark.parametrize("link", ["winnow", "eg", "pnorm"])
 def test_float32_bears_large_theta(link: str) -> None:
     """e^theta and theta^(p-1) are beyond float32 long before theta is."""
-    stream = oracles.streams(np.random.default_rng(4), "dense", "binary")
+    stream = streams.make(np.random.default_rng(4), "dense", "binary")
     d, params = stream.X.shape[1], {"link": link, "p": 30.0, "C": 1e6, "gamma": 1e6}
     one, other = (
         Learner("dual_step", "hinge", d, params=params, compiled=False, dtype=dtype)
@@ -202,7 +203,7 @@ def test_float32_bears_large_theta(link: str) -> None:
     assert np.abs(theta_of(one)).max() > 100.0
 
 
-def run_of(made: Learner, stream: oracles.Stream, loss: str, u: np.ndarray) -> Run:
+def run_of(made: Learner, stream: streams.Stream, loss: str, u: np.ndarray) -> Run:
     """A run as a certificate is told of it, by hand."""
     rule, state = made.state.layout.rule, made.state
     h = rule.hyper_of(made.engine.params)
@@ -252,8 +253,8 @@ def test_certificates_hold(rule: str, loss: str, params: dict, many: int) -> Non
     target = "real" if loss in oracles.REGRESSION else "binary"
     for seed in range(many):
         rng = np.random.default_rng([seed, *rule.encode()])
-        kind = oracles.KINDS[seed % len(oracles.KINDS)]
-        stream = oracles.streams(rng, "sparse" if kind == "scales" else kind, target)
+        kind = streams.KINDS[seed % len(streams.KINDS)]
+        stream = streams.make(rng, "sparse" if kind == "scales" else kind, target)
         if kind == "scales":
             stream = stream._replace(X=stream.X * 10.0 ** rng.uniform(-2, 2, stream.X.shape[1]))
         stream = stream._replace(X=stream.X[:80], y=stream.y[:80], h=stream.h[:80])
@@ -277,7 +278,7 @@ def test_certificates_hold(rule: str, loss: str, params: dict, many: int) -> Non
 def test_corollary_2_as_printed_is_false() -> None:
     """x = 10, .01, .01, .01, y = 1, u = 0: one mistake. The bound as printed is below 1."""
     X = np.array([[10.0], [0.01], [0.01], [0.01]])
-    stream = oracles.Stream(X, np.ones(4), np.ones(4), X != 0.0, 2)
+    stream = streams.Stream(X, np.ones(4), np.ones(4), X != 0.0, 2)
     made = learner("aggressive", "hinge", 1)
     made.learn(sparse(X, stream.y))
     sharp, simple = find_rule("aggressive").certificate(run_of(made, stream, "hinge", np.zeros(1)))

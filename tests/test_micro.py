@@ -6,8 +6,8 @@ from typing import Any
 
 import micro_oracles
 import numpy as np
-import oracles
 import pytest
+import streams
 from helpers import Learner, dense, sparse
 
 from streamomd import partitions
@@ -74,10 +74,10 @@ def run_owned(one: Learner, batch: Batch, parts: int, rows: int, owners: int) ->
     return shares
 
 
-def stream(kind: str, classes: int = 2, seed: int = 3) -> oracles.Stream:
+def stream(kind: str, classes: int = 2, seed: int = 3) -> streams.Stream:
     """The first rows of a stream of a kind."""
     target = "binary" if classes == 2 else "classes"
-    found = oracles.streams(np.random.default_rng(seed), kind, target)
+    found = streams.make(np.random.default_rng(seed), kind, target)
     return found._replace(X=found.X[:60], y=found.y[:60], h=found.h[:60])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import oracles
 import pytest
+import streams
 from against_oracle import variants
 
 from streamomd.rules import all_rules
@@ -24,7 +25,7 @@ def test_no_rule_lacks_an_oracle(rule) -> None:
     """Each rule's slots are those that its oracle keeps, or derived from them."""
     found = all_rules()[rule]
     loss = (found.losses or ("logistic",))[0]
-    stream = oracles.streams(np.random.default_rng(0), "dense", "binary")
+    stream = streams.make(np.random.default_rng(0), "dense", "binary")
     rows = stream.X[:20], stream.y[:20], stream.h[:20]
     trace = oracles.run(rule, loss, *rows, variants(rule, loss)[0])
 

@@ -6,6 +6,7 @@ import certified
 import numpy as np
 import oracles
 import pytest
+import streams
 from helpers import Learner, dense, sparse
 
 from streamomd.engine.ball import contract_into_ball
@@ -148,7 +149,7 @@ def test_adagrad_full_is_the_diagonal_one_where_features_come_alone() -> None:
 @pytest.mark.parametrize("params", [{}, {"update": "dual"}, {"l1": 0.02}, {"every": 3}], ids=str)
 def test_adagrad_full_of_gradients_that_do_not_span(kind, params) -> None:
     """delta = 0: the pseudo-inverse, as by singular values of all gradients."""
-    made = oracles.streams(np.random.default_rng(4), kind, "binary")
+    made = streams.make(np.random.default_rng(4), kind, "binary")
     X, y, h = made.X[:60, :7], made.y[:60], made.h[:60]
     trace = oracles.run("adagrad_full", "logistic", X, y, h, params)
     margins = learned("adagrad_full", "logistic", X, y, h, **params)[1]
@@ -167,7 +168,7 @@ OPTIONS = [
 @pytest.mark.parametrize("rule, params", OPTIONS)
 def test_options_compiled_are_uncompiled(rule, params) -> None:
     """Also with several learners, a bias, importances and float32 slots; to the bit."""
-    made = oracles.streams(np.random.default_rng(7), "weights", "classes")
+    made = streams.make(np.random.default_rng(7), "weights", "classes")
     X, y, h = np.ascontiguousarray(made.X[:60, :5]), made.y[:60], made.h[:60]
     loss = (find_rule(rule).losses or ("logistic",))[0]
     ends = set()
