@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from streamomd.rules import all_rules
-from streamomd.rules.contract import Above, Between, Choice, Kind, Rule, Slot
+from streamomd.rules.contract import Rule, Slot
+from streamomd.rules.params import Above, Between, Choice, Kind
 
 MADE = (
     "<!-- Made by python -m streamomd.rule_pages docs/rules; edit the rule's docstring instead. -->"

@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 
 from streamomd.errors import UsageError
 from streamomd.losses import Loss, all_losses
-from streamomd.rules.contract import Claim, Rule, Run
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Rule
 
 oracles.families()
 KINDS = (

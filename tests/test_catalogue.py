@@ -17,7 +17,8 @@ import pytest
 from streamomd.losses import all_losses
 from streamomd.rule_pages import kinds
 from streamomd.rules import all_rules
-from streamomd.rules.contract import Choice, Rule, Set
+from streamomd.rules.contract import Rule, Set
+from streamomd.rules.params import Choice
 from streamomd.spec import Spec
 
 PARAMETERS = {

@@ -11,7 +11,7 @@ from helpers import Learner, sparse
 
 from streamomd.errors import UsageError
 from streamomd.rules import find_rule
-from streamomd.rules.contract import Claim, Run
+from streamomd.rules.certificate import Claim, Run
 
 THETA = ("sop_diag", "aggressive_second_order_diag")
 OPTIONS: dict[str, list[dict]] = {

@@ -14,7 +14,8 @@ from helpers import Learner, sparse
 
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.rules.contract import Run, fields
+from streamomd.rules.certificate import Run
+from streamomd.rules.contract import fields
 from streamomd.rules.links import (
     EG,
     L2,

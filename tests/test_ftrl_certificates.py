@@ -19,7 +19,8 @@ from streams import Stream
 
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule, ogd
-from streamomd.rules.contract import Rule, Run
+from streamomd.rules.certificate import Run
+from streamomd.rules.contract import Rule
 
 RULES = tuple(oracles_ftrl.LEARNERS)
 LOSSES = ("logistic", "hinge", "square", "absolute", "huber")

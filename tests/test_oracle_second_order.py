@@ -1,4 +1,4 @@
-"""Engine against oracle: second order and full matrices."""
+"""Engine against oracle: second order."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from oracles_adagrad import NEAREST
 
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.rules.contract import Claim, Rule, Run
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Rule
 from streamomd.rules.lazy import shrunk
 
 oracles.families()

@@ -16,7 +16,8 @@ from streamomd.comparator import Problem
 from streamomd.features import decode_labels
 from streamomd.model import Model
 from streamomd.rules import find_rule
-from streamomd.rules.contract import Claim, Rule, Run, fields
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Rule, fields
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]

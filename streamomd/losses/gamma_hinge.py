@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.losses.contract import Loss
-from streamomd.rules.contract import NotNegative
+from streamomd.rules.params import NotNegative
 
 
 class Hyper(NamedTuple):

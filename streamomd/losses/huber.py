@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.losses.contract import Loss
-from streamomd.rules.contract import Positive
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

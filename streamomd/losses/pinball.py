@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.losses.contract import Loss
-from streamomd.rules.contract import Between
+from streamomd.rules.params import Between
 
 
 class Hyper(NamedTuple):

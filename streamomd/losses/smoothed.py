@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any, get_type_hints
 
 from streamomd.losses.contract import Loss
-from streamomd.rules.contract import Nothing, Positive
+from streamomd.rules.contract import Nothing
+from streamomd.rules.params import Positive
 
 HALVINGS = 60
 

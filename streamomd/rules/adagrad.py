@@ -44,25 +44,10 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from streamomd.rules import weighted
-from streamomd.rules.contract import (
-    PROJECTED,
-    Between,
-    Claim,
-    Coords,
-    Max,
-    Mean,
-    Min,
-    Nothing,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Set,
-    Sum,
-    YesNo,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Min, Nothing, Row, Rule, Set, Sum
 from streamomd.rules.lazy import shrunk
+from streamomd.rules.params import Between, NotNegative, Positive, YesNo
 from streamomd.rules.prox import into_box, lead, phi
 from streamomd.rules.weighted import NONE, Ball, beyond, drawn, limit, size
 

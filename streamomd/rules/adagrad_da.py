@@ -45,21 +45,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from streamomd.rules import weighted
-from streamomd.rules.contract import (
-    PROJECTED,
-    Between,
-    Claim,
-    Coords,
-    Lipschitz,
-    Max,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Set,
-    Sum,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import PROJECTED, Coords, Max, Row, Rule, Set, Sum
+from streamomd.rules.params import Between, Lipschitz, NotNegative, Positive
 from streamomd.rules.prox import into_box, lead, phi
 from streamomd.rules.weighted import NONE, Ball, beyond, drawn, limit, size
 

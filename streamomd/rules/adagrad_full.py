@@ -28,22 +28,10 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.contract import (
-    Between,
-    Choice,
-    Claim,
-    Max,
-    Mean,
-    Min,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Sum,
-    YesNo,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Mean, Min, Row, Rule, Sum
 from streamomd.rules.full import Limit, largest
+from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
 from streamomd.rules.prox import phi
 
 MIRROR = 0.0

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.contract import Choice, Claim, Max, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.full import LIMIT, Limit, gain, largest, margin_claims
+from streamomd.rules.params import Choice, Positive
 
 
 class Hyper(NamedTuple):

@@ -21,7 +21,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.contract import Choice, Claim, Positive, Row, Rule, Run
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Row, Rule
+from streamomd.rules.params import Choice, Positive
 from streamomd.rules.theta_diagonal import (
     Accounts,
     Move,

@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Max, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.full import LIMIT, Limit, gain, largest, margin_claims
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

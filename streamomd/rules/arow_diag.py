@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Positive, Row, Rule, Sum
+from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from streamomd.errors import UsageError
-from streamomd.rules.contract import PROJECTED, Choice
+from streamomd.rules.contract import PROJECTED
+from streamomd.rules.params import Choice
 from streamomd.rules.prox import into_box
 
 Ball = Annotated[float, Choice(("none", "box", "l2", "l1"))]

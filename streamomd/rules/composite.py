@@ -34,18 +34,9 @@ from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
 from streamomd.errors import UsageError
-from streamomd.rules.contract import (
-    Choice,
-    Claim,
-    Max,
-    Nothing,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Sum,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Nothing, Row, Rule, Sum
+from streamomd.rules.params import Choice, NotNegative, Positive
 from streamomd.rules.prox import into_box, lead, phi
 
 CONSTANT, SQRT, STRONG = 0.0, 1.0, 2.0

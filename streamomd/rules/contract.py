@@ -53,13 +53,14 @@ before, and sums anew when a rule says ``stale``, when much has cancelled, and n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
 from streamomd.errors import UsageError
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.params import Kind
 
 Sum = Annotated[float, "sum"]
 Mean = Annotated[float, "mean"]
@@ -95,93 +96,6 @@ class Nothing(NamedTuple):
     """No slots, totals or sums."""
 
 
-@dataclass(frozen=True)
-class Above:
-    """A finite number above ``low``, or at least ``low`` when ``closed``."""
-
-    low: float
-    closed: bool = False
-
-    def parse(self, value: Any) -> float:
-        """The number, or ValueError saying what is expected."""
-        number = (
-            value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        )
-        if math.isfinite(number) and (number > self.low or (self.closed and number == self.low)):
-            return float(number)
-        bound = "at least" if self.closed else "above"
-        raise ValueError(f"expected a number {bound} {self.low:g}")
-
-    def show(self, number: float) -> Any:
-        """What is saved and printed."""
-        return number
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of a few words; inside, its place among them."""
-
-    words: tuple[str, ...]
-
-    def parse(self, value: Any) -> float:
-        """The word's place, or ValueError naming the words."""
-        if value in self.words:
-            return float(self.words.index(value))
-        raise ValueError(f"expected one of {', '.join(self.words)}")
-
-    def show(self, number: float) -> Any:
-        """What is saved and printed."""
-        return self.words[int(number)]
-
-
-@dataclass(frozen=True)
-class Between:
-    """A number between ``low`` and ``high``; ``closed``: or one of them. ``whole``: an integer."""
-
-    low: float
-    high: float
-    closed: bool = True
-    whole: bool = False
-
-    def parse(self, value: Any) -> float:
-        """The number, or ValueError saying what is expected."""
-        number = (
-            value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-        )
-        inside = self.low < number < self.high
-        if self.closed:
-            inside = self.low <= number <= self.high
-        if inside and (not self.whole or number == int(number)):
-            return float(number)
-        what = "a whole number" if self.whole else "a number"
-        raise ValueError(f"expected {what} between {self.low:g} and {self.high:g}")
-
-    def show(self, number: float) -> Any:
-        """What is saved and printed."""
-        return int(number) if self.whole else number
-
-
-@dataclass(frozen=True)
-class Switch:
-    """Yes or no."""
-
-    def parse(self, value: Any) -> float:
-        """1 or 0, or ValueError."""
-        if isinstance(value, bool):
-            return float(value)
-        raise ValueError("expected true or false")
-
-    def show(self, number: float) -> Any:
-        """What is saved and printed."""
-        return bool(number)
-
-
-Kind = Above | Between | Choice | Switch
-Positive = Annotated[float, Above(0.0)]
-NotNegative = Annotated[float, Above(0.0, closed=True)]
-YesNo = Annotated[float, Switch()]
-Lipschitz = Annotated[float, Above(0.0, closed=True)]
-"""A hyper-parameter of this kind is named L; 0 stands for the loss's own constant."""
 PROJECTED = 1_000_000
 MATRIX = 4096
 
@@ -201,44 +115,6 @@ class Set(NamedTuple):
     radius: Functions
     project: Functions | None = None
     settle: Functions | None = None
-
-
-class Claim(NamedTuple):
-    """One statement of a paper about a finished run: ``measured`` is at most ``bound``."""
-
-    name: str
-    measured: float
-    bound: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a certificate may look at: one learner's run of one pass, and a comparator.
-
-    own, shared, totals: slots by name, (d,) arrays and floats. w: weights as the next row meets
-    them, (d,). h: hyper-parameters. rows: T. loss, mistakes: sums over the rows of loss and 0-1
-    error of what was predicted. u: comparator, (d,), made legal for the rule's set. loss_u: sum of
-    the loss of u. hinge_u: ``hinge_u(gamma)`` is the sum of [gamma - y <u, x>]_+ (classification).
-    square_u: sum of (y - <u, x>)^2. lipschitz: the loss's, or NaN. probe(function): sums
-    function(x, y, p) over the rows (x as (indices, values), p = <u, x>), by one more pass.
-    """
-
-    own: Mapping[str, Any]
-    shared: Mapping[str, Any]
-    totals: Mapping[str, float]
-    w: Any
-    h: Any
-    rows: int
-    loss: float
-    mistakes: float
-    u: Any
-    loss_u: float
-    hinge_u: Callable[[float], float]
-    square_u: float
-    lipschitz: float
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    probe: Callable[[Callable[..., float]], float] | None = None
 
 
 @dataclass(frozen=True)

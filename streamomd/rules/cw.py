@@ -22,9 +22,10 @@ from __future__ import annotations
 import math
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.contract import Between, Choice, Mean, Positive, Row, Rule
+from streamomd.rules.contract import Mean, Row, Rule
 from streamomd.rules.cw_diag import FINEST, STDEV, Totals, begin, stdev, variance
 from streamomd.rules.full import LIMIT, Limit, largest
+from streamomd.rules.params import Between, Choice, Positive
 
 FLAT = 1e-200  # a variance that nothing is divided by
 

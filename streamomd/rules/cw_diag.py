@@ -30,7 +30,8 @@ import math
 from statistics import NormalDist
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.contract import Between, Choice, Max, Mean, Positive, Row, Rule, Sum
+from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.params import Between, Choice, Positive
 
 STDEV = 0.0
 FINEST = 1e100  # the largest S_i

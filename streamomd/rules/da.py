@@ -25,7 +25,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Positive, Row, Rule, Run, Sum, YesNo
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.params import Positive, YesNo
 from streamomd.rules.schedule import SQRT, Schedule, rate
 
 

@@ -25,7 +25,9 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.contract import Between, Claim, Positive, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.params import Between, Positive
 
 SINGULAR = 1e-12  # rows this near to parallel have a ridge of maxima: the first point is taken
 

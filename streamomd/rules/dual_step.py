@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streamomd.rules.contract import Claim, Coords, Max, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 from streamomd.rules.links import (
     L2,
     Link,
@@ -48,6 +49,7 @@ from streamomd.rules.links import (
     share,
     unfit,
 )
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

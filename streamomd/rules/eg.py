@@ -33,19 +33,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.contract import (
-    Claim,
-    Coords,
-    Max,
-    Mean,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Sum,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 from streamomd.rules.links import EG, complexity, conjugate, image, legal, unfit
+from streamomd.rules.params import NotNegative, Positive
 
 
 class Hyper(NamedTuple):

@@ -28,17 +28,9 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.contract import (
-    Claim,
-    Lipschitz,
-    Max,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Sum,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Row, Rule, Sum
+from streamomd.rules.params import Lipschitz, NotNegative, Positive
 from streamomd.rules.prox import into_box, lead, phi
 
 

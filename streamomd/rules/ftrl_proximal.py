@@ -32,17 +32,9 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-from streamomd.rules.contract import (
-    Choice,
-    Claim,
-    Mean,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Sum,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.params import Choice, NotNegative, Positive
 from streamomd.rules.prox import clip, into_box, lead, phi
 
 EVERY, ONCE = 0.0, 1.0

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from streamomd.rules.contract import MATRIX, Between, Claim, Run
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import MATRIX
+from streamomd.rules.params import Between
 
 Limit = Annotated[float, Between(1.0, 1_000_000.0, whole=True)]
 """The most coordinates: a matrix of 4,096 is 128 MiB for each learner, and read whole each row."""

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from streamomd.rules.contract import Between, Choice
+from streamomd.rules.params import Between, Choice
 
 Link = Annotated[float, Choice(("l2", "winnow", "eg", "pnorm"))]
 L2, WINNOW, EG, PNORM = 0.0, 1.0, 2.0, 3.0

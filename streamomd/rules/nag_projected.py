@@ -38,22 +38,9 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.contract import (
-    PROJECTED,
-    Between,
-    Choice,
-    Claim,
-    Coords,
-    Max,
-    Mean,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Set,
-    Sum,
-    YesNo,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Row, Rule, Set, Sum
+from streamomd.rules.params import Between, Choice, Positive, YesNo
 from streamomd.rules.weighted import L1, beyond, drawn, limit, size
 
 ETA = math.sqrt(2.0)

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Max, Mean, Positive, Row, Rule, Sum, YesNo
+from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.params import Positive, YesNo
 from streamomd.rules.schedule import SQRT, Schedule, rate
 
 

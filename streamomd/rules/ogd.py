@@ -34,20 +34,9 @@ from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules import balls
 from streamomd.rules.balls import NONE, SMALL, Ball, bound, shrunk, size
-from streamomd.rules.contract import (
-    Between,
-    Coords,
-    Max,
-    Mean,
-    Nothing,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Set,
-    YesNo,
-)
+from streamomd.rules.contract import Coords, Max, Mean, Nothing, Row, Rule, Set
 from streamomd.rules.ogd_accounts import accounted, certificate
+from streamomd.rules.params import Between, NotNegative, Positive, YesNo
 from streamomd.rules.prox import soft
 from streamomd.rules.schedule import SQRT, Schedule, rate
 

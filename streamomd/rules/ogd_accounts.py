@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from streamomd.rules import balls
 from streamomd.rules.balls import bound, shrunk, size
-from streamomd.rules.contract import Claim, Coords, Max, Mean, Row, Rule, Run, Set, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Set, Sum
 from streamomd.rules.prox import soft
 from streamomd.rules.schedule import rate
 

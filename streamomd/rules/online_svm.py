@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 from streamomd.rules import dual_ascent
-from streamomd.rules.contract import Between, Positive
+from streamomd.rules.params import Between, Positive
 
 
 class Hyper(NamedTuple):

@@ -23,21 +23,10 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.contract import (
-    Choice,
-    Claim,
-    Max,
-    Mean,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Set,
-    Sum,
-    YesNo,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Mean, Row, Rule, Set, Sum
 from streamomd.rules.full import LIMIT, Limit, largest, log_volume
+from streamomd.rules.params import Choice, NotNegative, Positive, YesNo
 
 NONE = 0.0
 

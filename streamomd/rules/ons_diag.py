@@ -22,20 +22,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.balls import legal
-from streamomd.rules.contract import (
-    PROJECTED,
-    Between,
-    Choice,
-    Coords,
-    Mean,
-    NotNegative,
-    Positive,
-    Row,
-    Rule,
-    Set,
-    Sum,
-    YesNo,
-)
+from streamomd.rules.contract import PROJECTED, Coords, Mean, Row, Rule, Set, Sum
+from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
 
 NONE, L1 = 0.0, 1.0
 

@@ -24,8 +24,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Max, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.links import rise
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

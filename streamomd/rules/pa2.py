@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Positive, Row, Rule
+from streamomd.rules.contract import Mean, Row, Rule
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

@@ -26,7 +26,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Coords, Max, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 from streamomd.rules.links import (
     PNORM,
     Power,
@@ -40,6 +41,7 @@ from streamomd.rules.links import (
     share,
     unfit,
 )
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Coords, Max, Mean, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 from streamomd.rules.links import PNORM, Power, complexity, factor, first, image, norm, share, unfit
 
 

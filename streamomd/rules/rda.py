@@ -25,7 +25,9 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.contract import Claim, NotNegative, Positive, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.params import NotNegative, Positive
 from streamomd.rules.prox import into_box, lead, phi
 
 

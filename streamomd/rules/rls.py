@@ -19,8 +19,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Mean, Positive, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Mean, Row, Rule, Sum
 from streamomd.rules.full import LIMIT, Limit, gain, largest
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

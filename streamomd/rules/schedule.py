@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from streamomd.rules.contract import Choice
+from streamomd.rules.params import Choice
 
 Schedule = Annotated[float, Choice(("constant", "sqrt", "inverse"))]
 CONSTANT, SQRT, INVERSE = 0.0, 1.0, 2.0

@@ -31,16 +31,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamomd.rules.contract import (
-    Claim,
-    Lipschitz,
-    Max,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Sum,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Row, Rule, Sum
+from streamomd.rules.params import Lipschitz, Positive
 
 
 class Hyper(NamedTuple):

@@ -38,17 +38,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamomd.rules.contract import (
-    Claim,
-    Coords,
-    Lipschitz,
-    Max,
-    Positive,
-    Row,
-    Rule,
-    Run,
-    Sum,
-)
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Coords, Max, Row, Rule, Sum
+from streamomd.rules.params import Lipschitz, Positive
 
 LEAST, MOST = 1e-24, 1e24  # of the sum of powers, between its renewals; float32 holds the parts
 

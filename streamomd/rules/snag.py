@@ -21,7 +21,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Positive, Row, Rule, Sum, YesNo
+from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.params import Positive, YesNo
 
 
 class Hyper(NamedTuple):

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Max, Mean, Row, Rule, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.full import LIMIT, Limit, gain, largest, margin_claims
 
 

@@ -21,7 +21,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.contract import Claim, Positive, Row, Rule, Run
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Row, Rule
+from streamomd.rules.params import Positive
 from streamomd.rules.theta_diagonal import (
     Accounts,
     Move,

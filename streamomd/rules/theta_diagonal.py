@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.contract import Claim, Max, Row, Run, Sum
+from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.contract import Max, Row, Sum
 
 SOURCE = "Orabona, Crammer & Cesa-Bianchi, section 6.3"
 

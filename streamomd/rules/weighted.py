@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from streamomd.errors import UsageError
 from streamomd.rules.balls import ROUNDING
-from streamomd.rules.contract import Choice
+from streamomd.rules.params import Choice
 from streamomd.rules.prox import soft
 
 Ball = Annotated[float, Choice(("none", "l1", "l2"))]

@@ -1,0 +1,45 @@
+"""Certificates: what one may look at of a finished run, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Claim(NamedTuple):
+    """One statement of a paper about a finished run: ``measured`` is at most ``bound``."""
+
+    name: str
+    measured: float
+    bound: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a certificate may look at: one learner's run of one pass, and a comparator.
+
+    own, shared, totals: slots by name, (d,) arrays and floats. w: weights as the next row meets
+    them, (d,). h: hyper-parameters. rows: T. loss, mistakes: sums over the rows of loss and 0-1
+    error of what was predicted. u: comparator, (d,), made legal for the rule's set. loss_u: sum of
+    the loss of u. hinge_u: ``hinge_u(gamma)`` is the sum of [gamma - y <u, x>]_+ (classification).
+    square_u: sum of (y - <u, x>)^2. lipschitz: the loss's, or NaN. probe(function): sums
+    function(x, y, p) over the rows (x as (indices, values), p = <u, x>), by one more pass.
+    """
+
+    own: Mapping[str, Any]
+    shared: Mapping[str, Any]
+    totals: Mapping[str, float]
+    w: Any
+    h: Any
+    rows: int
+    loss: float
+    mistakes: float
+    u: Any
+    loss_u: float
+    hinge_u: Callable[[float], float]
+    square_u: float
+    lipschitz: float
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    probe: Callable[[Callable[..., float]], float] | None = None

@@ -1,0 +1,97 @@
+"""Hyper-parameters: what is legal, how it is read from a job and shown again."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+
+@dataclass(frozen=True)
+class Above:
+    """A finite number above ``low``, or at least ``low`` when ``closed``."""
+
+    low: float
+    closed: bool = False
+
+    def parse(self, value: Any) -> float:
+        """The number, or ValueError saying what is expected."""
+        number = _number(value)
+        if math.isfinite(number) and (number > self.low or (self.closed and number == self.low)):
+            return float(number)
+        bound = "at least" if self.closed else "above"
+        raise ValueError(f"expected a number {bound} {self.low:g}")
+
+    def show(self, number: float) -> Any:
+        """What is saved and printed."""
+        return number
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words; inside, its place among them."""
+
+    words: tuple[str, ...]
+
+    def parse(self, value: Any) -> float:
+        """The word's place, or ValueError naming the words."""
+        if value in self.words:
+            return float(self.words.index(value))
+        raise ValueError(f"expected one of {', '.join(self.words)}")
+
+    def show(self, number: float) -> Any:
+        """What is saved and printed."""
+        return self.words[int(number)]
+
+
+@dataclass(frozen=True)
+class Between:
+    """A number between ``low`` and ``high``; ``closed``: or one of them. ``whole``: an integer."""
+
+    low: float
+    high: float
+    closed: bool = True
+    whole: bool = False
+
+    def parse(self, value: Any) -> float:
+        """The number, or ValueError saying what is expected."""
+        number = _number(value)
+        inside = self.low < number < self.high
+        if self.closed:
+            inside = self.low <= number <= self.high
+        if inside and (not self.whole or number == int(number)):
+            return float(number)
+        what = "a whole number" if self.whole else "a number"
+        raise ValueError(f"expected {what} between {self.low:g} and {self.high:g}")
+
+    def show(self, number: float) -> Any:
+        """What is saved and printed."""
+        return int(number) if self.whole else number
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Yes or no."""
+
+    def parse(self, value: Any) -> float:
+        """1 or 0, or ValueError."""
+        if isinstance(value, bool):
+            return float(value)
+        raise ValueError("expected true or false")
+
+    def show(self, number: float) -> Any:
+        """What is saved and printed."""
+        return bool(number)
+
+
+Kind = Above | Between | Choice | Switch
+Positive = Annotated[float, Above(0.0)]
+NotNegative = Annotated[float, Above(0.0, closed=True)]
+YesNo = Annotated[float, Switch()]
+Lipschitz = Annotated[float, Above(0.0, closed=True)]
+"""A hyper-parameter of this kind is named L; 0 stands for the loss's own constant."""
+
+
+def _number(value: Any) -> float:
+    """The value if it is a number, else NaN, which lies between no bounds."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
