@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamomd.errors import StoppedError
 from streamomd.keep import Keeper
 from streamomd.model import Model
 from streamomd.report import Watcher
@@ -14,7 +13,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.find import ShardSet
 from streamomd.shards.order import places
 from streamomd.shards.read import Piece
-from streamomd.stop import StopRequest
+from streamomd.stop import StopRequest, leave
 from streamomd.stream import Rows, Source, rows_of
 
 
@@ -67,7 +66,7 @@ class Run:
         for watcher in self.watchers:
             watcher.update(self.model.metrics)
         if self.stop.signal:
-            self._leave()
+            leave(self.stop, self.model, self.keeper)
 
     def _learn(self, piece: Piece[Rows]) -> None:
         """Learn a piece, cut where a watcher wants to be told: cuts change no bit."""
@@ -84,16 +83,8 @@ class Run:
             for watcher in self.watchers:
                 watcher.update(model.metrics)
             if self.stop.signal:
-                self._leave()
+                leave(self.stop, self.model, self.keeper)
 
     def _rows_to_tell(self) -> int:
         rows = self.model.metrics.total_rows
         return int(min([2.0**62, *(watcher.next_row - rows for watcher in self.watchers)]))
-
-    def _leave(self) -> None:
-        kept = "nothing was kept (checkpoint none)"
-        if self.keeper:
-            sequence = self.keeper.commit().sequence
-            kept = f"commit {sequence}; go on with: streamomd resume {self.model.url}"
-        rows = self.model.metrics.total_rows
-        raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=self.stop.signal)

@@ -6,14 +6,13 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamomd.errors import StoppedError
 from streamomd.keep import Keeper
 from streamomd.model import Model
 from streamomd.partitions import Share
 from streamomd.report import Watcher
 from streamomd.rounds import Rounds
 from streamomd.shards.shard import ShardSet
-from streamomd.stop import StopRequest
+from streamomd.stop import StopRequest, leave
 
 TELL_SECONDS = 0.05
 
@@ -54,7 +53,7 @@ class Sharded:
             model.cursor = rounds.cursor
             self._tell()
             if self.stop.signal:
-                self._leave()
+                leave(self.stop, self.model, self.keeper)
         model.cursor = rounds.cursor
 
     def _tell(self) -> None:
@@ -65,11 +64,3 @@ class Sharded:
             self._told = now
             for watcher in self.watchers:
                 watcher.update(self.model.metrics)
-
-    def _leave(self) -> None:
-        kept = "nothing was kept (checkpoint none)"
-        if self.keeper:
-            sequence = self.keeper.commit().sequence
-            kept = f"commit {sequence}; go on with: streamomd resume {self.model.url}"
-        rows = self.model.metrics.total_rows
-        raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=self.stop.signal)

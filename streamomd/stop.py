@@ -9,6 +9,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
+
+from streamomd.errors import StoppedError
+from streamomd.keep import Keeper
+from streamomd.model import Model
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -43,3 +48,12 @@ def stop_on_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def leave(stop: StopRequest, model: Model, keeper: Keeper | None) -> NoReturn:
+    """The batch is finished: commit, and raise StoppedError saying how to go on."""
+    kept = "nothing was kept (checkpoint none)"
+    if keeper:
+        kept = f"commit {keeper.commit().sequence}; go on with: streamomd resume {model.url}"
+    rows = model.metrics.total_rows
+    raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=stop.signal)

@@ -101,8 +101,16 @@ data_options = _options_file("--storage-options", "shards")
 checkpoint_options = _options_file("--checkpoint-storage-options", "checkpoint")
 set_option = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any job key.")
 log_option = click.option("--log", metavar="FILE", help="Append JSON lines of progress.")
+what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
+restart = click.option("--restart", is_flag=True, help="Begin anew where a run is kept already.")
 url = click.argument("url")
 shards = click.argument("shards", nargs=-1, required=True)
+
+
+def begin_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """All that a run may be begun with."""
+    function = data_options(checkpoint_options(set_option(function)))
+    return what(job_options(restart(function)))
 
 
 def listed(text: str | None) -> list[str] | None:

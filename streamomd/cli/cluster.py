@@ -10,11 +10,11 @@ import click
 from streamomd import show
 from streamomd.cli.base import (
     CODES,
+    begin_options,
     checkpoint_options,
     data_options,
     described,
     guarded,
-    job_options,
     main,
     options_in,
     parsed,
@@ -33,12 +33,7 @@ scheduler_option = click.option(
 
 
 @main.command(epilog=CODES)
-@click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
-@job_options
-@click.option("--restart", is_flag=True, help="Begin anew in a checkpoint that holds a run.")
-@data_options
-@checkpoint_options
-@set_option
+@begin_options
 @guarded
 def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     """Leave a job to a cluster: it is checked, begun, and goes on without this machine.

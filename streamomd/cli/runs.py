@@ -9,11 +9,11 @@ import click
 from streamomd import show
 from streamomd.cli.base import (
     CODES,
+    begin_options,
     checkpoint_options,
     data_options,
     described,
     guarded,
-    job_options,
     log_option,
     main,
     parsed,
@@ -23,12 +23,7 @@ from streamomd.cli.base import (
 
 
 @main.command(epilog=CODES)
-@click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
-@job_options
-@click.option("--restart", is_flag=True, help="Begin anew in a checkpoint that holds a run.")
-@data_options
-@checkpoint_options
-@set_option
+@begin_options
 @log_option
 @guarded
 def train(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
