@@ -121,10 +121,8 @@ def test_values_have_one_text(values, texts):
 def test_names_are_bounded():
     """At most 65,536 coordinates and 4 names each are kept; a fifth is told as "+"."""
     names = Names()
-    for place in range(70_000):
-        names.add(place, "a=1")
-    for k in range(9):
-        names.add(5, f"b={k}")
+    names.note("a", range(70_000), [b"1"] * 70_000)
+    names.note("b", [5] * 9, [str(k).encode() for k in range(9)])
     assert len(names) == 65_536
     assert names.at(5) == ("a=1", "b=0", "b=1", "b=2", "+")
     assert names.at(69_999) == ()
@@ -133,14 +131,25 @@ def test_names_are_bounded():
 def test_names_survive_json():
     """A table read back from JSON text names the same, and goes on counting."""
     names = Names()
-    for k in range(6):
-        names.add(3, f"b={k}")
-    names.add(9, "c=x")
+    names.note("b", [3] * 6, [str(k).encode() for k in range(6)])
+    names.note("c", [9], [b"x"])
     again = Names.from_json(json.loads(json.dumps(names.to_json())))
     assert again.to_json() == names.to_json()
-    again.add(3, "new")
-    again.add(9, "c=x")
+    again.note("new", [3], [None])
+    again.note("c", [9], [b"x"])
     assert (again.at(3), again.at(9)) == (names.at(3), ("c=x",))
+
+
+def test_tables_of_names_join_as_if_one_had_seen_all():
+    """Within the same bounds, and in the order in which they are joined."""
+    seen = [(place % 7, str(place % 11).encode()) for place in range(200)]
+    whole, parts = Names(), [Names(), Names()]
+    for number, (place, value) in enumerate(seen):
+        whole.note("a", [place], [value])
+        parts[number // 100].note("a", [place], [value])
+    parts[0].update(parts[1].seen())
+    assert parts[0].to_json() == whole.to_json()
+    assert "+" in whole.at(0)
 
 
 def test_threads_add_names_at_once():
@@ -149,7 +158,7 @@ def test_threads_add_names_at_once():
 
     def add(_):
         for place in range(3000):
-            names.add(place, f"a={place % 3}")
+            names.note("a", [place], [str(place % 3).encode()])
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(add, range(4)))

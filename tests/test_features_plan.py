@@ -216,8 +216,8 @@ def test_describe_tells_every_column():
 def test_coordinates_have_names():
     """Every kind of coordinate is called by what stands in its column."""
     names = Names()
-    names.add(6, "job=admin.")
-    names.add(6, "city=Oslo")
+    names.note("job", [6], [b"admin."])
+    names.note("city", [6], [b"Oslo"])
     told = [name_of(whole_plan(), names, c) for c in (0, 1, 2, 3, 5, 6, 7, 22, 39)]
     dense = ["bias", "age", "old", "e[0]", "e[2]"]
     assert told == [*dense, "job=admin. | city=Oslo", "hashed[1]", "i:0", "i:17"]

@@ -32,7 +32,7 @@ PROBE_ROWS = 1024  # the first task alone, to learn how many bytes a row has
 TRIES = 3  # of a task whose workers die: Dask itself gives up after four deaths each time
 
 Arrays = tuple[Any, ...]
-Decoded = tuple[list[tuple[int, Arrays]], dict[str, list[str]]]
+Decoded = tuple[list[tuple[int, Arrays]], dict[int, tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
         unit_bytes=UNIT_BYTES,
         convert=convert,
     )
-    return [(row, arrays_of(batch)) for row, batch in pieces], names.to_json()
+    return [(row, arrays_of(batch)) for row, batch in pieces], names.seen()
 
 
 def arrays_of(batch: Batch) -> Arrays:

@@ -27,6 +27,8 @@ from streamomd.urls import shown
 
 UNIT_BYTES = 4 << 20
 TELL_SECONDS = 0.5
+Seen = dict[int, tuple[str, ...]]
+"""Names by coordinate."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Part:
     extra: dict[str, NDArray[Any]]
     rows: int
     sums: NDArray[np.float64]
-    names: dict[str, list[str]]
+    names: Seen
 
     def __sizeof__(self) -> int:
         # For Dask, which would take it for some bytes and never spill it.
@@ -62,9 +64,7 @@ class Part:
         return State(state.layout, self.cells, self.totals, self.clock, self.extra)
 
 
-def part_of(
-    state: State, rows: int, sums: NDArray[np.float64], names: dict[str, list[str]]
-) -> Part:
+def part_of(state: State, rows: int, sums: NDArray[np.float64], names: Seen) -> Part:
     """What travels of a state."""
     return Part(state.cells, state.totals, state.clock, state.extra, rows, sums, names)
 
@@ -123,7 +123,7 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
                 told = time.monotonic()
                 tell(topic, number, rows, sums)
     tell(topic, number, rows, sums)
-    return part_of(state, rows, sums, names.to_json())
+    return part_of(state, rows, sums, names.seen())
 
 
 def tell(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
@@ -139,9 +139,10 @@ def merge_parts(start: Start, a: Part, b: Part, by: str) -> Part:
     return part_of(whole, a.rows + b.rows, a.sums + b.sums, joined((a.names, b.names)))
 
 
-def joined(tables: Sequence[Mapping[str, list[str]]]) -> dict[str, list[str]]:
+def joined(tables: Sequence[Seen]) -> Seen:
     """Tables of names as one, within the bounds of one."""
-    names = Names()
-    for table in tables:
+    first, *others = tables
+    names = Names(first)
+    for table in others:
         names.update(table)
-    return names.to_json()
+    return names.seen()

@@ -22,6 +22,7 @@ from streamomd.distribute.room import refuse_small_owners
 from streamomd.distribute.settings import seconds, setting
 from streamomd.errors import ClusterError, StoppedError, UsageError
 from streamomd.far import Far
+from streamomd.features import Names
 from streamomd.keep import Keeper
 from streamomd.model import Model
 from streamomd.report import Watcher, note
@@ -158,7 +159,7 @@ class Owners:
             model.state.totals[...] = message["totals"]
             model.state.clock = message["clock"]
             return {}
-        model.names.update(message.get("names", {}))
+        model.names.update(Names.from_json(message.get("names", {})).seen())
         model.cursor = Cursor.from_json(message["cursor"])
         entries = entries_of(message["entries"])
         assert isinstance(model.state, Far)

@@ -40,12 +40,16 @@ def categories(array: pa.Array, column: str, plan: Plan, names: Names | None) ->
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     codes = _codes(coded)
     used = np.flatnonzero(np.bincount(codes, minlength=1))
+    values = _values(coded.dictionary, used)
+    # Once a distinct value, of which there may be as many as rows: nothing is looked up in a loop.
+    seed, known = plan.hash_seed, f"{column}=".encode()
+    of_null = category(column, None)
+    hashes = (mmh3.hash(of_null if v is None else known + v, seed, signed=False) for v in values)
+    places = np.fromiter(hashes, np.int64, len(values))
     table = np.empty(len(coded.dictionary) + 1, np.int32)
-    for code, value in zip(used, _values(coded.dictionary, used), strict=True):
-        place = coordinate(category(column, value), plan.hash_seed, plan.bits)
-        table[code] = place + plan.hashed_offset
-        if names is not None:
-            names.add(int(table[code]), _name(column, value))
+    table[used] = places % (1 << plan.bits) + plan.hashed_offset
+    if names is not None:
+        names.note(column, table[used].tolist(), values)
     return table[codes]
 
 
@@ -89,9 +93,3 @@ def _values(dictionary: pa.Array, used: NDArray[np.int64]) -> list[bytes | None]
     if family(dictionary.type) in TEXTS:
         dictionary = _as_bytes(dictionary)
     return as_text(dictionary.take(pa.array(known))) + [None] * (len(used) - len(known))
-
-
-def _name(column: str, value: bytes | None) -> str:
-    if value is None:
-        return f"{column} is null"
-    return f"{column}={value.decode(errors='backslashreplace')}"

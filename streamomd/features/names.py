@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from streamomd.features.plan import Plan
@@ -20,32 +20,43 @@ class Names:
     first; nothing but what a person is shown depends on it.
     """
 
-    def __init__(self) -> None:
-        self._seen: dict[int, tuple[str, ...]] = {}
+    def __init__(self, seen: Mapping[int, tuple[str, ...]] | None = None) -> None:
+        """seen: of another table, within the same bounds."""
+        self._seen = dict(seen or {})
         self.version = 0  # grows with each change, so that an unchanged table is not saved again
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._seen)
 
-    def add(self, coordinate: int, name: str) -> None:
-        """Note that ``name`` was hashed to ``coordinate``."""
-        known = self._seen.get(coordinate, ())
-        if name in known or len(known) > _EACH:
-            return
+    def note(self, column: str, coordinates: Sequence[int], values: Sequence[bytes | None]) -> None:
+        """Note which values of a column were hashed to which coordinates."""
         with self._lock:
-            known = self._seen.get(coordinate, ())
-            if name in known or len(known) > _EACH:
-                return
-            if known or len(self._seen) < _COORDINATES:
-                self._seen[coordinate] = (*known, name if len(known) < _EACH else _MORE)
-                self.version += 1
+            for coordinate, value in zip(coordinates, values, strict=True):
+                known = self._seen.get(coordinate, ())
+                # First what is quick: most of a stream finds its coordinate full, or the table.
+                if len(known) <= _EACH and (known or len(self._seen) < _COORDINATES):
+                    self._add(coordinate, known, (_name(column, value),))
 
-    def update(self, saved: Mapping[str, list[str]]) -> None:
-        """Add the names of another table, as ``to_json`` gives it."""
-        for place, known in saved.items():
-            for name in known:
-                self.add(int(place), name)
+    def update(self, seen: Mapping[int, tuple[str, ...]]) -> None:
+        """Add the names of another table, as ``seen`` gives it."""
+        with self._lock:
+            for coordinate, more in seen.items():
+                known = self._seen.get(coordinate, ())
+                if known or len(self._seen) < _COORDINATES:
+                    self._add(coordinate, known, more)
+
+    def _add(self, coordinate: int, known: tuple[str, ...], more: Sequence[str]) -> None:
+        added = tuple(dict.fromkeys((*known, *more)))
+        if len(known) > _EACH or len(added) == len(known):
+            return
+        self._seen[coordinate] = added if len(added) <= _EACH else (*added[:_EACH], _MORE)
+        self.version += 1
+
+    def seen(self) -> dict[int, tuple[str, ...]]:
+        """The names by coordinate, for another process."""
+        with self._lock:
+            return dict(self._seen)
 
     def at(self, coordinate: int) -> tuple[str, ...]:
         """The names seen there; "+" as the last one when there were more."""
@@ -63,6 +74,12 @@ class Names:
         for place, known in list(saved.items())[:_COORDINATES]:
             names._seen[int(place)] = tuple(str(name) for name in known[: _EACH + 1])
         return names
+
+
+def _name(column: str, value: bytes | None) -> str:
+    if value is None:
+        return f"{column} is null"
+    return f"{column}={value.decode(errors='backslashreplace')}"
 
 
 def name_of(plan: Plan, names: Names, coordinate: int) -> str:
