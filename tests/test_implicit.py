@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,9 +66,7 @@ def test_a_step_ends_where_the_flow_ends(rule, loss) -> None:
         for implicit in (False, True):
             learner = taught(rule, loss, X[:-1], y[:-1], h[:-1], implicit=True)
             params = {**learner.engine.params, "implicit": implicit}
-            learner.engine = type(learner.engine)(
-                learner.engine.layout, learner.engine.loss, 2, False, params
-            )
+            learner.engine = replace(learner.engine, params=params)
             learner.learn(row)
             learner.state.clock -= 1  # weights as of the row itself, whatever the schedule
             ends.append(float(learner.engine.weights(learner.state, 0, 4)[:, 0] @ X[-1]))

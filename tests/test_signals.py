@@ -93,7 +93,11 @@ def manifests(place: Folder) -> set[str]:
     return {name for name in place.list("commits") if name.endswith(".json")}
 
 
-@pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+    ids=lambda number: number.name,
+)
 def test_a_signal_is_followed_by_a_commit(
     number: signal.Signals, ground: Ground, tmp_path: Path
 ) -> None:
@@ -115,7 +119,7 @@ def test_a_signal_is_followed_by_a_commit(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="tells from /proc that a handler is there")
-@pytest.mark.parametrize("after_commit_0", [False, True])
+@pytest.mark.parametrize("after_commit_0", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_signal_before_the_first_row(
     after_commit_0: bool, ground: Ground, tmp_path: Path
 ) -> None:
@@ -151,7 +155,13 @@ def test_a_second_signal_ends_it_at_once(ground: Ground, tmp_path: Path) -> None
     assert ground.resumed(tmp_path / "run") == ground.undisturbed
 
 
-@pytest.mark.parametrize("wakes", ["while the other runs", "when the other has finished"])
+@pytest.mark.parametrize(
+    "wakes",
+    [
+        "while the other runs",
+        pytest.param("when the other has finished", marks=pytest.mark.slow),
+    ],
+)
 def test_a_writer_that_slept_while_another_took_over(
     wakes: str, ground: Ground, tmp_path: Path
 ) -> None:

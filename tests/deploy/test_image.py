@@ -105,6 +105,7 @@ def going_on(*given: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_going_on(tmp_path: Path) -> None:
     """Begun where there is nothing, else gone on with; what is neither is told, and left."""
     job, url = ROOT / "pipelines" / "quickstart.toml", tmp_path / "run"

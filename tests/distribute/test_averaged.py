@@ -387,6 +387,7 @@ def test_new_shards_wait_for_the_end_of_an_epoch(tmp_path: Path, client: Client)
     assert streamomd.resume(str(url), client=client, quiet=True).finished
 
 
+@pytest.mark.slow
 def test_a_merged_run_has_no_certificate(data: Path, client: Client, tmp_path: Path) -> None:
     """The papers prove nothing of it, and that is said."""
     from streamomd.certify import certify
