@@ -11,7 +11,7 @@ from streamomd.errors import DataError, UsageError
 from streamomd.exact import Run
 from streamomd.keep import Keeper
 from streamomd.model import Model
-from streamomd.report import Log, Watcher, progress, watching
+from streamomd.report import Log, Watcher, note, progress, watching
 from streamomd.sharded import Sharded
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
@@ -37,8 +37,10 @@ def connected(spec: Spec, client: Any) -> Iterator[Any]:
         return
     # Dask is slow to import, and needed only here.
     from streamomd.distribute.cluster import connected as reached
+    from streamomd.distribute.cluster import told
 
     with reached(client, cluster.scheduler) as connection:
+        note(told(connection))
         yield connection
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, Future
 
-from streamomd.distribute.cluster import LostError, outcome, sent, told
+from streamomd.distribute.cluster import LostError, outcome, sent
 from streamomd.distribute.part import Part, Start, learn_part, merge_parts
 from streamomd.distribute.room import refuse_small
 from streamomd.errors import ClusterError, ResumeRefusedError, StoppedError
@@ -51,7 +51,6 @@ class Averaged:
         """Learn every row that is left. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
         refuse_small(self.connection, train.mode, model.state.layout)
-        note(told(self.connection))
         self.connection.subscribe_topic(self._topic, self._hear)
         try:
             while model.cursor.epoch < train.epochs:

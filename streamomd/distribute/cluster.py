@@ -73,10 +73,9 @@ def told(client: Client) -> str:
     """What a person wants to know of a cluster, once."""
     found = _workers(client) or {}
     threads = sum(worker["nthreads"] for worker in found.values())
-    return (
-        f"cluster {_address(client)}: {len(found)} workers, {threads} threads; "
-        f"dashboard {client.dashboard_link}"
-    )
+    link = client.dashboard_link
+    dashboard = f"; dashboard {link}" if link else ""
+    return f"cluster {_address(client)}: {len(found)} workers, {threads} threads{dashboard}"
 
 
 def sent(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, Future, Variable, get_worker, worker_client
 
-from streamomd.distribute.cluster import LostError, outcome, refuse_lost, sent, told
+from streamomd.distribute.cluster import LostError, outcome, refuse_lost, sent
 from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, StoppedError
 from streamomd.metrics import Metrics
@@ -106,7 +106,7 @@ class Submitted:
         stands.
         """
         topic = f"omd-learn-{uuid.uuid4().hex[:8]}"
-        note(f"{told(self.client)}; learning on a worker")
+        note("learning on a worker")
         signal = Variable(topic, client=self.client)
         try:
             signal.set(0)

@@ -14,7 +14,7 @@ from typing import Any
 from distributed import Client
 
 from streamomd.checkpoint import Put
-from streamomd.distribute.cluster import VERSION, told, workers_of
+from streamomd.distribute.cluster import VERSION, workers_of
 from streamomd.distribute.gang import Gang, LostOwnersError
 from streamomd.distribute.learner import copy_into, figures
 from streamomd.distribute.owner import Order, entries_of, gang_size
@@ -63,7 +63,6 @@ class Owners:
         if self.model.cursor.epoch >= self.model.spec.train.epochs:
             return
         self.watchers = [one for one in self.watchers if one is not self.keeper]
-        note(told(self.connection))
         self._kept(self.keeper.far())
         tries = 0
         while True:

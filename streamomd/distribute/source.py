@@ -7,10 +7,9 @@ from collections.abc import Callable
 from distributed import Client
 
 from streamomd.distribute.choose import Faster
-from streamomd.distribute.cluster import has_workers, told
+from streamomd.distribute.cluster import has_workers
 from streamomd.distribute.decode import Decoders, Reading
 from streamomd.model import Model
-from streamomd.report import note
 from streamomd.shards.shard import ShardSet
 from streamomd.stream import Source
 
@@ -23,7 +22,6 @@ def source(
     here: rows decoded by this process. waiting: called twice a second while rows are awaited.
     """
     cluster = model.spec.cluster
-    note(told(client))
     decoders = Decoders(
         client,
         Reading(model.plan, model.spec.data.storage_options),
