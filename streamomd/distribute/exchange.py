@@ -85,6 +85,7 @@ class ZmqMesh:
         self._patience = STUCK_SECONDS
         self._sockets: dict[int, Any] = {}
         self._monitors: dict[int, Any] = {}
+        self._lost: set[int] = set()
         self.place: dict[int, str] = {}
         for peer in range(owner + 1, owners):
             port = self._socket(peer).bind_to_random_port(f"tcp://{host}")
@@ -130,6 +131,7 @@ class ZmqMesh:
                 return act()
             except zmq.Again:
                 if gone:  # once more, for what came before it went
+                    self._lost.add(peer)
                     raise PeerLostError(peer, gone) from None
             if self._is_gone(peer):
                 gone = f"its connection closed, or no sign of life in {SILENT_SECONDS:g} s"
@@ -145,6 +147,8 @@ class ZmqMesh:
 
     def close(self) -> None:
         """Leave; the others lose this one, once they have heard what it said."""
-        for socket in self._sockets.values():
+        for peer, socket in self._sockets.items():
             socket.disable_monitor()
-        self._context.destroy(linger=int(LINGER_SECONDS * 1000))
+            # What a lost one has not taken it never will: nobody is to wait for that.
+            socket.close(linger=0 if peer in self._lost else int(LINGER_SECONDS * 1000))
+        self._context.destroy()

@@ -8,24 +8,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Client, Future, Queue, Variable
+from distributed import Client, Queue, Variable
 
 from streamomd.distribute.cluster import look_out, refuse_lost, workers_of
-from streamomd.distribute.exchange import SILENT_SECONDS, PeerLostError
+from streamomd.distribute.members import Members
 from streamomd.distribute.owner import Order, own
 from streamomd.errors import ClusterError
+from streamomd.report import note
 
 PAUSE_SECONDS, WAIT_SECONDS, LOOK_SECONDS, BEAT_SECONDS = 0.05, 0.2, 0.5, 5.0
 ANSWER_SECONDS = 30.0  # for the scheduler to answer, whatever it is asked
 MEET_SECONDS = 20.0  # for a worker to begin
-GRACE_SECONDS = SILENT_SECONDS + 2.0  # for the others to notice that one is lost, and to end
 
 
 class LostOwnersError(Exception):
     """Some owners are lost, and the others have ended; ``addresses``: the lost ones' workers."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        super().__init__(", ".join(addresses) or "one of them")
+    def __init__(self, addresses: Sequence[str], why: str = "") -> None:
+        super().__init__((", ".join(addresses) or "one of them") + why)
         self.addresses = tuple(addresses)
 
 
@@ -34,6 +34,7 @@ class Gang:
     """One attempt: it ends with all rows learned, with a stop, or with a lost owner.
 
     orders: one an address. hear: told of each message of the leader's. look: called now and then.
+    patience: the larger, the longer a worker may be silent before its owner has made a round.
     """
 
     client: Client
@@ -41,7 +42,8 @@ class Gang:
     addresses: Sequence[str]
     hear: Callable[[dict[str, Any]], dict[str, Any]]
     look: Callable[[], dict[str, Any]]
-    _futures: list[Future[Any]] = field(default_factory=list)
+    patience: int = 1
+    _members: Members = field(init=False)
     _told: dict[str, Any] = field(default_factory=dict)
     _looked: float = 0.0
     _beaten: float = 0.0
@@ -51,6 +53,7 @@ class Gang:
         topic = self.orders[0].topic
         queue = Queue(topic, client=self.client)
         variable = Variable(topic, client=self.client)
+        self._members = Members(self.addresses, patience=self.patience)
         self._told = {"places": None, "stop": 0, "committed": 0, "directory": "", "beat": 0}
         try:
             variable.set(self._told, callback_timeout=ANSWER_SECONDS)
@@ -77,7 +80,7 @@ class Gang:
                 allow_other_workers=False,
                 pure=False,
             )
-            self._futures.append(future)
+            self._members.tasks.append(future)
 
     def _watched(self, queue: Any, variable: Any) -> str:
         places: dict[int, Any] = {}
@@ -91,15 +94,18 @@ class Gang:
                     places[message["owner"]] = message["place"]
                     all_here = len(places) == len(self.orders)
                     more = {"places": [places[at] for at in sorted(places)]} if all_here else {}
+                case "met":
+                    self._members.met, more = True, {}
                 case "done" | "stopped":
-                    self._settled()
+                    self._members.settle()
                     return str(message["kind"])
                 case _:
                     more = self.hear(message)
             self._tell(variable, {**more, **self._look()})
             if len(places) < len(self.orders) and time.monotonic() - begun > MEET_SECONDS:
                 late = [at for n, at in enumerate(self.addresses) if n not in places]
-                raise LostOwnersError(late)
+                busy = f": not begun in {MEET_SECONDS:g} s, busy with other tasks?"
+                raise LostOwnersError(late, busy)
 
     def _next(self, queue: Any) -> dict[str, Any]:
         """The next message, or none in some time."""
@@ -128,40 +134,24 @@ class Gang:
         refuse_lost(self.client)
         look_out(self.client)
         there = workers_of(self.client)
-        gone = [at for at in self.addresses if at not in there] if there else []
-        if gone or any(future.status not in ("pending", "finished") for future in self._futures):
-            self._settled()
-            self._raise_own()
-            late = [
-                at
-                for at, future in zip(self.addresses, self._futures, strict=True)
-                if at in gone or not future.done()
-            ]
-            raise LostOwnersError(late)
+        gone = self._members.gone(there) if there else []
+        if gone or self._members.failed():
+            self._members.raise_own()
+            note("an owner was lost; the others end")
+            self._members.settle(gone)
+            self._members.raise_own()
+            raise LostOwnersError([*gone, *self._members.late(gone)])
         more = self.look()
         self._looked = time.monotonic()
         return more
-
-    def _settled(self) -> None:
-        """Wait until all have ended, or those that have not are lost."""
-        deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline and not all(one.done() for one in self._futures):
-            time.sleep(0.02)
-
-    def _raise_own(self) -> None:
-        """An owner's own error, which is not that it has lost another."""
-        for future in self._futures:
-            if future.status == "error":
-                error = future.exception(timeout=GRACE_SECONDS)
-                if isinstance(error, Exception) and not isinstance(error, PeerLostError):
-                    raise error
 
     def _leave(self, queue: Any, variable: Any) -> None:
         """Whoever still runs finds the driver gone; nothing stays on the scheduler."""
         if self.client.status != "running":
             return
         with suppress(OSError, TimeoutError):
-            self.client.cancel([one for one in self._futures if not one.done()], force=True)
-            self._futures.clear()
+            tasks = self._members.tasks
+            self.client.cancel([task for task in tasks if not task.done()], force=True)
+            tasks.clear()
             variable.delete()
             queue.close()

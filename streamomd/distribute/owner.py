@@ -134,6 +134,7 @@ class Owner:
         )
         self._due = Due(spec.checkpoint, self._metrics.total_rows)
         self._word = self._number = self._count = self._stop = 0
+        self._met = False
         self._spoke = time.monotonic()
 
     def _filled(self, commit: Commit) -> Metrics:
@@ -155,6 +156,9 @@ class Owner:
         if self._leads:
             self._wire.say("warm", seconds=warmed)
         for _ in self._rounds:
+            if self._leads and not self._met:
+                self._met = True
+                self._wire.say("met")
             if self._word and self._rounds.cursor.epoch < self._order.spec.train.epochs:
                 self._commit()
                 if self._word & STOP:

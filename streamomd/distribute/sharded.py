@@ -45,7 +45,7 @@ class Owners:
     watchers: list[Watcher]
     stop: StopRequest
     connection: Client
-    _suspects: set[str] = field(default_factory=set)
+    _suspects: dict[str, float] = field(default_factory=dict)
     _asked: float = 0.0
     _directory: str = ""
     _figures: dict[str, Any] = field(default_factory=dict)
@@ -68,10 +68,13 @@ class Owners:
         while True:
             sequence = self.keeper.sequence
             try:
-                how = self._gang(self.keeper).run()
+                how = self._gang(self.keeper, tries).run()
                 break
             except LostOwnersError as lost:
-                self._suspects.update(lost.addresses)
+                there = workers_of(self.connection)
+                self._suspects |= {
+                    at: there[at]["last_seen"] for at in lost.addresses if at in there
+                }
                 tries = 1 if self.keeper.sequence > sequence else tries + 1
                 if tries == TRIES:
                     raise ClusterError(
@@ -98,7 +101,7 @@ class Owners:
         self.model.state = state
         self._figures = figures(self.model.metrics)
 
-    def _gang(self, keeper: Keeper) -> Gang:
+    def _gang(self, keeper: Keeper, tries: int) -> Gang:
         addresses = self._live()
         model, run = self.model, uuid.uuid4().hex
         size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
@@ -123,14 +126,17 @@ class Owners:
             )
             for owner in range(size)
         ]
-        return Gang(self.connection, orders, addresses[:size], self._hear, self._look)
+        # Who is only slow to begin must not be taken for lost again and again.
+        patience = 2**tries
+        return Gang(self.connection, orders, addresses[:size], self._hear, self._look, patience)
 
     def _live(self) -> list[str]:
-        """Workers to place owners on; those suspected only when there is no other for long."""
+        """Workers to place owners on. Those suspected only once they are heard of again, or when
+        there is no other for long."""
         began = spoke = time.monotonic()
         while True:
-            there = sorted(workers_of(self.connection))
-            live = [address for address in there if address not in self._suspects]
+            there = workers_of(self.connection)
+            live = [at for at in sorted(there) if self._suspects.get(at) != there[at]["last_seen"]]
             if live:
                 return live
             now = time.monotonic()

@@ -41,7 +41,8 @@ class StreamMesh:
             peer: queue.SimpleQueue() for peer in others(self)
         }
         self._outbox: dict[int, asyncio.Queue[bytes | None]] = {}
-        self._senders: list[Any] = []
+        self._senders: dict[int, Any] = {}
+        self._lost: set[int] = set()
         _MESHES[token.hex(), owner] = self
         worker.handlers[OPERATION] = _take_in
 
@@ -66,7 +67,7 @@ class StreamMesh:
         told = {"token": self._token.hex(), "sender": self.owner, "receiver": peer}
         await comm.write({"op": OPERATION, "reply": False, **told})
         self._outbox[peer] = asyncio.Queue()
-        self._senders.append(asyncio.ensure_future(self._pass_on(comm, self._outbox[peer])))
+        self._senders[peer] = asyncio.ensure_future(self._pass_on(comm, self._outbox[peer]))
 
     async def _pass_on(self, comm: Any, outbox: asyncio.Queue[bytes | None]) -> None:
         """Write what is to be sent, and a sign of life where there is nothing, until None."""
@@ -96,6 +97,7 @@ class StreamMesh:
             except queue.Empty:
                 if time.monotonic() - self._heard[peer] > SILENT_SECONDS:
                     why = f"no sign of life in {SILENT_SECONDS:g} s"
+                    self._lost.add(peer)
                     raise PeerLostError(peer, why) from None
                 if time.monotonic() > deadline:
                     why = f"alive, but silent for {self._patience:g} s"
@@ -117,7 +119,8 @@ class StreamMesh:
         for outbox in self._outbox.values():
             self._loop.call_soon_threadsafe(outbox.put_nowait, None)
         deadline = time.monotonic() + LINGER_SECONDS
-        while time.monotonic() < deadline and not all(one.done() for one in self._senders):
+        senders = [one for peer, one in self._senders.items() if peer not in self._lost]
+        while time.monotonic() < deadline and not all(one.done() for one in senders):
             time.sleep(0.01)
 
 
