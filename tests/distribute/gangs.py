@@ -1,4 +1,4 @@
-"""What the tests of sharded mode share: its job, and who owns something now."""
+"""What the tests of sharded mode share: its job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from clustered import job
-from distributed import LocalCluster
 
 
 def told(data: Path, url: Any, rows: int = 256, **kept: Any) -> dict[str, Any]:
@@ -15,13 +14,3 @@ def told(data: Path, url: Any, rows: int = 256, **kept: Any) -> dict[str, Any]:
     table = job(shards, checkpoint={"url": str(url), "every_seconds": 0, **kept})
     table["train"] = {"epochs": 2, "mode": "sharded", "parts": 16, "batch_rows": rows}
     return table
-
-
-def owned(workers: LocalCluster) -> set[str]:
-    """Addresses of workers that own partitions."""
-    found = set()
-    for worker in list(workers.scheduler.workers.values()):
-        held = [*worker.processing, *worker.long_running]
-        if any("omd-owner" in str(task.key) for task in held):
-            found.add(str(worker.address))
-    return found

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-import os
-import random
 import signal
 import time
 from pathlib import Path
@@ -15,7 +12,8 @@ import numpy as np
 import pytest
 from clustered import PARTS, ROWS, long, sized, spread, waits
 from distributed import Client, LocalCluster
-from faults import fresh, struck
+from faults import struck
+from places import cases, drawn
 from running import rows, write
 
 import streamomd
@@ -28,7 +26,6 @@ from streamomd.errors import (
     UsageError,
 )
 from streamomd.features import encode
-from streamomd.keep import Keeper
 from streamomd.merge import tree
 from streamomd.model import Model
 from streamomd.rules import all_rules
@@ -166,19 +163,7 @@ def test_progress_and_nothing_left_on_the_scheduler(
         time.sleep(0.05)
 
 
-PLACES = {
-    "load": "streamomd.distribute.part._read",
-    "part": "streamomd.distribute.part.read_rows",
-    "merge": "streamomd.distribute.part.merge",
-}
-QUICK = [("kill", "merge", 0)]
-CASES = [
-    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-    for case in itertools.product(("kill", "stop", "retire"), PLACES, range(3))
-]
-
-
-@pytest.mark.parametrize("how, where, seed", CASES)
+@pytest.mark.parametrize("how, where, seed", cases("averaged", 2, quick=(("kill", "merge", 0),)))
 def test_faults_change_no_bit(
     data: Path,
     client: Client,
@@ -190,11 +175,10 @@ def test_faults_change_no_bit(
     where: str,
     seed: int,
 ) -> None:
-    """kill -9, a stop and a retirement while a worker loads, learns, or merges."""
+    """kill -9, a stop and a retirement while a worker loads, learns, or merges; or while the driver
+    commits."""
     waits(monkeypatch, silent=2.0, look=0.3)
-    draw = random.Random(f"{how}-{where}-{seed}")
-    nth = draw.randrange({"load": 4, "part": 20, "merge": 12}[where])
-    with struck(workers, client, PLACES[where], nth, how, tmp_path / "marks"):
+    with struck(workers, client, *drawn("averaged", where, how, seed), how, tmp_path / "marks"):
         there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert there.state_sha256 == expected
 
@@ -217,34 +201,6 @@ def test_workers_come_and_go_between_rounds(
     assert not sizes
     assert there.state_sha256 == expected
     sized(workers, 2)
-
-
-@pytest.mark.parametrize("seed", [0, *long(1, 2)])
-@pytest.mark.slow
-def test_a_worker_that_dies_during_a_commit(
-    data: Path,
-    client: Client,
-    workers: LocalCluster,
-    tmp_path: Path,
-    expected: str,
-    monkeypatch: pytest.MonkeyPatch,
-    seed: int,
-) -> None:
-    """The driver commits; a worker lost meanwhile is missed by the next round at most."""
-    draw, commit, made = random.Random(seed), Keeper.commit, []
-    pids = client.run(os.getpid)
-
-    def struck(self: Any) -> Any:
-        made.append(0)
-        if len(made) == draw.randrange(1, 4):
-            os.kill(pids.pop(sorted(pids)[0]), signal.SIGKILL)
-        return commit(self)
-
-    monkeypatch.setattr(Keeper, "commit", struck)
-    there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
-    assert len(pids) < 2
-    assert there.state_sha256 == expected
-    fresh(workers)
 
 
 def test_a_round_that_kills_its_workers_is_an_error(
@@ -280,29 +236,6 @@ def test_stopped_and_resumed_with_other_workers(
     there = streamomd.resume(str(tmp_path / "run"), client=client, quiet=True)
     assert there.state_sha256 == expected
     sized(workers, 2)
-
-
-@pytest.mark.slow
-def test_a_lost_scheduler_and_another_cluster(
-    data: Path, tmp_path: Path, expected: str, client: Client
-) -> None:
-    """The run goes on from its last round."""
-    gone = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
-    took = Averaged._take
-
-    def closing(self: Any, *given: Any) -> None:
-        took(self, *given)
-        gone.close()
-
-    with (
-        Client(gone, set_as_default=False) as first,
-        pytest.MonkeyPatch.context() as patch,
-        pytest.raises(ClusterError, match="was lost"),
-    ):
-        patch.setattr(Averaged, "_take", closing)
-        streamomd.train(spread(data, tmp_path / "run"), client=first, quiet=True)
-    there = streamomd.resume(str(tmp_path / "run"), client=client, quiet=True)
-    assert there.state_sha256 == expected
 
 
 @pytest.mark.slow

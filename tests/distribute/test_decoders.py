@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 from clustered import QUIET, REMOTE, at_task, job, long, sized, waits
 from distributed import Client, LocalCluster
 from faults import struck
+from places import cases, drawn
 from running import rows, write
 
 import streamomd
@@ -54,14 +53,9 @@ def test_bits_do_not_depend_on_the_window(
     assert most[0] <= window + 1
 
 
-QUICK = [("kill", 0), ("stop", 1)]
-CASES = [
-    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-    for case in itertools.product(("kill", "stop", "retire"), range(5))
-]
-
-
-@pytest.mark.parametrize("how, seed", CASES)
+@pytest.mark.parametrize(
+    "how, where, seed", cases("decoders", 2, quick=(("kill", "round", 0), ("stop", "round", 1)))
+)
 def test_a_worker_that_goes_costs_no_bit(
     data: Path,
     alone: Any,
@@ -71,14 +65,16 @@ def test_a_worker_that_goes_costs_no_bit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
+    where: str,
     seed: int,
 ) -> None:
-    """kill -9, a stop and retirement while it decodes."""
+    """kill -9, a stop and retirement while it decodes, and while the learner commits."""
     waits(monkeypatch, silent=2.0, look=0.3)
-    nth = random.Random(f"{how}-{seed}").randrange(24)
-    name = "streamomd.distribute.decode.read_rows"
-    with struck(workers, client, name, nth, how, tmp_path / "marks"):
-        there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
+    kept = {"url": str(tmp_path / "kept"), "every_rows": 4_000}
+    with struck(workers, client, *drawn("decoders", where, how, seed), how, tmp_path / "marks"):
+        there = streamomd.train(
+            job(data, cluster=REMOTE, checkpoint=kept), client=client, quiet=True
+        )
     assert there.state_sha256 == alone.state_sha256
 
 

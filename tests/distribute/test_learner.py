@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import random
 import signal
 import time
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from clustered import QUIET, ROWS, job, waits
 from distributed import Client, LocalCluster
 from faults import hits, struck
+from places import cases, drawn
 
 import streamomd
 from streamomd.distribute import learner
@@ -50,18 +49,7 @@ def test_the_learner_on_a_worker_has_the_same_bits(
     assert more.state_sha256 == longer.state_sha256
 
 
-PLACES = {
-    "round": ("streamomd.model.Model.consume", 60),
-    "commit": ("streamomd.keep.Keeper.commit", 40),
-}
-QUICK = [("kill", "commit", 0)]
-CASES = [
-    pytest.param(*case, marks=() if case in QUICK else pytest.mark.slow)
-    for case in itertools.product(("kill", "stop", "retire"), PLACES, range(3))
-]
-
-
-@pytest.mark.parametrize("how, where, seed", CASES)
+@pytest.mark.parametrize("how, where, seed", cases("learner", 2, quick=(("kill", "commit", 0),)))
 def test_a_learner_that_is_lost_goes_on_elsewhere(
     data: Path,
     alone: Any,
@@ -73,11 +61,9 @@ def test_a_learner_that_is_lost_goes_on_elsewhere(
     where: str,
     seed: int,
 ) -> None:
-    """kill -9, a stop and retirement of its worker, while it learns and while it commits."""
+    """kill -9, a stop and retirement of its worker, while it begins, learns and commits."""
     waits(monkeypatch, silent=2.0, look=0.3)
-    name, most = PLACES[where]
-    nth = random.Random(f"{how}-{where}-{seed}").randrange(2, most)
-    with struck(workers, client, name, nth, how, tmp_path / "marks"):
+    with struck(workers, client, *drawn("learner", where, how, seed), how, tmp_path / "marks"):
         table = away(data, tmp_path / "kept", decode="local")
         there = streamomd.train(table, client=client, quiet=True)
     assert there.state_sha256 == alone.state_sha256
