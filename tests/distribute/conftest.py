@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clustered import QUIET, ROWS, job, sized, spread
 from distributed import Client, LocalCluster
+from gangs import told
 from running import rows, write
 
 import streamomd
@@ -46,6 +48,21 @@ def expected(data: Path, tmp_path_factory: pytest.TempPathFactory, workers: Loca
     with Client(workers, set_as_default=False) as client:
         found = streamomd.train(spread(data, url), client=client, quiet=True)
     return found.state_sha256
+
+
+@pytest.fixture(scope="module")
+def bits(request: pytest.FixtureRequest, data: Path) -> Callable[[str], str]:
+    """The hash of a run that nothing disturbs, by mode."""
+
+    @functools.cache
+    def of(mode: str) -> str:
+        if mode == "averaged":
+            return str(request.getfixturevalue("expected"))
+        if mode == "sharded":
+            return str(streamomd.train(told(data, "none"), quiet=True).state_sha256)
+        return str(request.getfixturevalue("alone").state_sha256)
+
+    return of
 
 
 @pytest.fixture
