@@ -1,0 +1,148 @@
+"""What does each process hold when owners share a state?
+
+Peak resident memory (VmHWM) of client, scheduler and each of two workers in sharded mode: 2^26
+coordinates, NAG, float64; about 75 non-zeros a row. Scheduler, workers and client are processes of
+their own. "train" is read at the last moment before the first commit on the way, "checkpoint" when
+the run has ended, with some commits; "resume" is another cluster that goes on for an epoch.
+
+Targets: a worker ≤ its share of the state + 450 MB; client and scheduler ≤ 450 MB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import common
+
+MB = 1e6
+BESIDE = 450.0
+
+
+def peak() -> float:
+    """Of this process, in MB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [line] = [line for line in lines if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024 / MB
+
+
+def child(phase: str, address: str, data: str, url: str, power: int, rows: int) -> None:
+    """Train or resume, as a client of that scheduler; prints what each process has held."""
+    from distributed import Client
+
+    import streamomd
+    from streamomd.distribute.sharded import Owners
+
+    hear, before = Owners._hear, {}
+
+    def peaks() -> dict[str, float]:
+        workers = sorted(client.run(peak).values())
+        named = {f"worker {number}": found for number, found in enumerate(workers)}
+        return {"client": peak(), "scheduler": client.run_on_scheduler(peak), **named}
+
+    def looking(self: Any, message: dict[str, Any]) -> Any:
+        if message["kind"] == "rows" and phase == "train" and "committed" not in before:
+            before.update(peaks())
+        if message["kind"] == "commit":
+            before["committed"] = 1.0
+        return hear(self, message)
+
+    Owners._hear = looking  # type: ignore[method-assign]
+    with Client(address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        if phase == "train":
+            sparse = {"indices": "i", "values": "v", "size": 1 << power}
+            job = {
+                "data": {"shards": [data], "label": "y", "sparse": sparse},
+                "model": {"rule": "nag", "dtype": "float64"},
+                "train": {"mode": "sharded"},
+                "checkpoint": {"url": url, "every_rows": rows, "every_seconds": 0},
+            }
+            model = streamomd.train(job, client=client, quiet=True)
+        else:
+            model = streamomd.resume(url, client=client, sets={"train.epochs": 2}, quiet=True)
+        begun = time.monotonic()
+        sha256 = model.state_sha256
+        found = {"state": model.state.layout.nbytes / MB, "rows": model.metrics.total_rows}
+        found |= {"sha256": sha256, "hashing": time.monotonic() - begun}
+        before.pop("committed", None)
+        print(json.dumps({**found, "before": before, "after": peaks()}))
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[str]:
+    """A scheduler and two workers of one thread; its address."""
+    dask, at = [sys.executable, "-m", "dask"], folder / "scheduler.json"
+    at.unlink(missing_ok=True)
+    host = ["--host", "127.0.0.1"]
+    scheduler = ["scheduler", "--scheduler-file", str(at), "--port", "0", *host, "--no-dashboard"]
+    worker = ["worker", "--scheduler-file", str(at), "--nthreads", "1", *host, "--no-dashboard"]
+    worker += ["--local-directory", str(folder)]
+    quiet = {"stderr": subprocess.DEVNULL}
+    started = [subprocess.Popen([*dask, *scheduler], **quiet)]
+    try:
+        while not (at.exists() and at.read_text().strip()):
+            time.sleep(0.05)
+        started += [subprocess.Popen([*dask, *worker], **quiet) for _ in range(2)]
+        yield json.loads(at.read_text())["address"]
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait()
+
+
+def phase(name: str, folder: Path, data: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """A cluster and a client of their own."""
+    with cluster(folder) as address:
+        given = [address, data, folder / "run", args.power, args.rows // args.commits]
+        command = [sys.executable, __file__, "--child", name, *map(str, given)]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--power", type=int, default=26, help="2^: coordinates")
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--commits", type=int, default=2, help="on the way")
+    parser.add_argument("--child", nargs=6, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        name, address, data, url, power, rows = args.child
+        child(name, address, data, url, int(power), int(rows))
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, data = Path(temporary), Path(temporary) / "data"
+        each = args.rows // 2
+        list(
+            common.write_shards(
+                data, shards=2, shard_rows=each, group_rows=50_000, size=1 << args.power
+            )
+        )
+        trained, resumed = (phase(name, folder, data, args) for name in ("train", "resume"))
+    columns = {
+        "train": trained["before"],
+        "checkpoint": trained["after"],
+        "resume": resumed["after"],
+    }
+    share, lines = trained["state"] / 2, []
+    for process in trained["after"]:
+        limit = BESIDE + (share if process.startswith("worker") else 0.0)
+        peaks = [column.get(process, 0.0) for column in columns.values()]
+        lines.append([process, *peaks, limit, "yes" if max(peaks) <= limit else "NO"])
+    print(f"state {trained['state']:,.0f} MB, {trained['rows']:,} rows, then {resumed['rows']:,}")
+    common.table(["MB", *columns, "≤", ""], lines)
+    common.finish({"state": trained["state"], **columns}, as_json=args.json)
+
+
+if __name__ == "__main__":
+    main()
