@@ -43,7 +43,7 @@ def spread(data: Path, url: Path, train: dict[str, Any] | None = None, **tables:
 def sized(workers: LocalCluster, count: int) -> None:
     """As many workers as that, running."""
     workers.scale(count)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while len(workers.scheduler.workers) != count:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -29,7 +29,7 @@ def main(told: dict[str, Any]) -> None:
     dask.config.set({f"streamomd.{name}-seconds": value for name, value in told["waits"].items()})
     notes: list[tuple[float, str]] = []
     with Client(told["scheduler"], set_as_default=False) as client:
-        client.wait_for_workers(told["workers"], timeout=60)
+        client.wait_for_workers(told["workers"], timeout=200)
         what = (told["name"].removeprefix(HERE), told["nth"], "cut", told["marks"])
         if told["name"].startswith(HERE):
             strike(*what)

@@ -34,7 +34,7 @@ def address_in(path: Path) -> str:
     return address
 
 
-def wait_for(path: Path, seconds: float = 60.0) -> None:
+def wait_for(path: Path, seconds: float = 200.0) -> None:
     """Until a file is there, and something in it."""
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text().strip()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from clustered import PARTS, QUIET, REMOTE, ROUNDS, at_task, job, waits
 from distributed import Client, LocalCluster
+from elsewhere import address_in
 from running import run
 
 import streamomd
@@ -89,11 +89,10 @@ def test_a_cluster_that_someone_else_started(
     worker += ["--local-directory", str(tmp_path / "worker")]
     started = [subprocess.Popen([*scheduler, *options], stderr=subprocess.DEVNULL)]
     try:
-        wait_for(at)
+        url = address_in(at)
         started += [
             subprocess.Popen([*worker, *options], stderr=subprocess.DEVNULL) for _ in range(2)
         ]
-        url = address_in(at)
         assert url.startswith("tls://" if security else "tcp://")
         environment = tls_environment(tmp_path) if security else {}
         command = [sys.executable, "-m", "streamomd", "train", str(job_file(tmp_path, data))]
@@ -140,20 +139,6 @@ url = "none"
 """
     )
     return path
-
-
-def wait_for(path: Path) -> None:
-    """Until a file is there."""
-    deadline = time.monotonic() + 60
-    while not (path.exists() and path.read_text().strip()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def address_in(path: Path) -> str:
-    """The scheduler's, of its file."""
-    address: str = json.loads(path.read_text())["address"]
-    return address
 
 
 def tls_options(folder: Path) -> list[Any]:

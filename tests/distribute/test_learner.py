@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from clustered import QUIET, ROWS, job, waits
 from distributed import Client, LocalCluster
+from elsewhere import newest
 from faults import hits, struck
 from places import cases, drawn
 
@@ -90,11 +91,6 @@ def test_a_learner_that_wakes_up_commits_nothing(
         assert newest(url) == before
     assert there.state_sha256 == alone.state_sha256
     assert streamomd.load(str(url)).state_sha256 == alone.state_sha256
-
-
-def newest(url: Path) -> int:
-    """The number of the newest commit."""
-    return max(int(path.stem) for path in url.glob("commits/*.json"))
 
 
 def test_a_learner_on_a_worker_stops_when_asked(
