@@ -129,7 +129,7 @@ class Gang:
 
     def _look(self) -> dict[str, Any]:
         """Raise LostOwnersError, or an owner's own error, if there is one."""
-        if time.monotonic() - self._looked < LOOK_SECONDS:
+        if time.monotonic() - self._looked < LOOK_SECONDS and not self._members.failed():
             return {}
         refuse_lost(self.client)
         look_out(self.client)

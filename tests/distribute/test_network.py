@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elsewhere import address_in, commits, scheduler_words, worker_words
+from elsewhere import address_in, commits, scheduler_words, wait_for, worker_words
 from faults import hits
 from modes import table
 from netns import Network, why_not
 from places import PLACES, drawn
 
 import streamomd
+from streamomd.distribute.exchange import LINGER_SECONDS
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = [
@@ -113,6 +114,27 @@ def test_a_cut(
     print(f"{mode}, {where}, seed {seed}: noticed {noticed[:1]} s after the cut")
     if mode == "sharded":
         assert noticed[0] <= NOTICED_SECONDS
+
+
+def test_both_sides_of_a_cut_lose_each_other(tmp_path: Path) -> None:
+    """Of two owners that exchange; and neither waits for the other to take what it said last."""
+    with Network() as net:
+        at = [net.join(name) for name in ("a", "b")]
+        script = Path(__file__).with_name("exchanging.py")
+        for owner, name in enumerate(("a", "b")):
+            words = [sys.executable, script, owner, at[owner], tmp_path]
+            net.run(name, words, tmp_path / f"{name}.log")
+        for owner in (0, 1):
+            wait_for(tmp_path / f"exchanging-{owner}")
+        cut_at = time.monotonic()
+        net.cut("b")
+        for owner in (0, 1):
+            wait_for(tmp_path / f"lost-{owner}")
+            peer, lost, closing = json.loads((tmp_path / f"lost-{owner}").read_text())
+            print(f"owner {owner}: after {lost - cut_at:.2f} s, closed {closing:.2f} s later")
+            assert peer == 1 - owner
+            assert lost - cut_at <= NOTICED_SECONDS
+            assert closing < LINGER_SECONDS
 
 
 def struck_one(marks: Path) -> tuple[int, str]:

@@ -1,0 +1,48 @@
+"""Two owners that only exchange, each on its machine; for a test that cuts a cable between them.
+
+Arguments: owner, its address, a folder that both see. Leaves there when it lost the other.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from elsewhere import wait_for
+
+from streamomd.distribute.exchange import PeerLostError, ZmqMesh
+
+
+def main(owner: int, host: str, folder: Path) -> None:
+    """Exchange until the other is lost."""
+    mesh = ZmqMesh(host, bytes(16), owner, 2)
+    put(folder / f"place-{owner}", mesh.place)
+    for one in (0, 1):
+        wait_for(folder / f"place-{one}")
+    found = [json.loads((folder / f"place-{one}").read_text()) for one in (0, 1)]
+    mesh.join([{int(peer): at for peer, at in place.items()} for place in found])
+    count = 0
+    try:
+        while True:
+            mesh.send(1 - owner, b"numbers")
+            mesh.receive(1 - owner)
+            count += 1
+            if count == 100:
+                put(folder / f"exchanging-{owner}", count)
+            time.sleep(0.001)
+    except PeerLostError as error:
+        lost = time.monotonic()
+        mesh.close()
+        put(folder / f"lost-{owner}", [error.peer, lost, time.monotonic() - lost])
+
+
+def put(path: Path, what: object) -> None:
+    """A file that is whole as soon as it is there."""
+    path.with_suffix(".new").write_text(json.dumps(what))
+    path.with_suffix(".new").rename(path)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
