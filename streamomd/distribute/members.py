@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Future
+from distributed.comm.addressing import get_address_host_port
 from distributed.scheduler import heartbeat_interval
 
 from streamomd.distribute.exchange import SILENT_SECONDS, PeerLostError
 
+KNOCK_SECONDS = 1.0  # for a machine to answer
+STOPPED_SECONDS = 20.0  # without a heartbeat from a machine that answers
 GRACE_SECONDS = SILENT_SECONDS + 2.0  # for the others to notice that one is lost, and to end
 
 
@@ -20,7 +24,7 @@ class Members:
     """A gang's owners: on which worker each is, and its task.
 
     met: whether they have made a round together. From then on they hear each other, which is surer:
-    a worker may be busy with what Dask does. patience: how often SILENT_SECONDS until then.
+    a worker may be busy with what Dask does. patience: how often the usual time until then.
     """
 
     addresses: Sequence[str]
@@ -31,9 +35,9 @@ class Members:
 
     def gone(self, workers: Mapping[str, Any]) -> list[str]:
         """Those whose worker the scheduler has not; until they have met, also those it does not
-        hear. workers: what it says of them now."""
+        hear: cut off, or stopped. workers: what it says of them now."""
         now, found = time.monotonic(), []
-        silent = self.patience * max(SILENT_SECONDS, 4 * heartbeat_interval(len(workers)))
+        usual = max(SILENT_SECONDS - KNOCK_SECONDS, 4 * heartbeat_interval(len(workers)))
         for at in self.addresses:
             if at not in workers:
                 found.append(at)
@@ -41,9 +45,13 @@ class Members:
             said, before = workers[at]["last_seen"], self._heard.get(at)
             if before is None or before[0] != said:
                 self._heard[at] = said, now
-            elif not self.met and now - before[1] > silent:
+            elif not self.met and self._is_silent(at, (now - before[1]) / self.patience, usual):
                 found.append(at)
         return found
+
+    def _is_silent(self, at: str, seconds: float, usual: float) -> bool:
+        # One that imports and compiles on a busy machine is slow, and no less alive.
+        return seconds > STOPPED_SECONDS or (seconds > usual and not answers(at))
 
     def failed(self) -> bool:
         """Whether a task has ended ill, or was taken back."""
@@ -80,3 +88,12 @@ class Members:
                 error = task.exception(timeout=GRACE_SECONDS)
                 if isinstance(error, Exception):
                     yield error
+
+
+def answers(address: str) -> bool:
+    """Whether a worker's machine takes connections: its system does, however busy the worker is."""
+    try:
+        socket.create_connection(get_address_host_port(address), timeout=KNOCK_SECONDS).close()
+    except OSError:
+        return False
+    return True

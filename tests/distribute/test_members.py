@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
+import socket
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from streamomd.distribute import members
-from streamomd.distribute.exchange import DRIVER, SILENT_SECONDS, PeerLostError
+from streamomd.distribute.exchange import DRIVER, PeerLostError
 from streamomd.distribute.members import Members
 from streamomd.errors import BadRowError
 
@@ -62,17 +62,36 @@ def test_who_is_late(tasks: Any, met: bool, late: list[str]) -> None:
     assert gang(*tasks, met=met).late(gone=["b"]) == [at for at in late if at != "b"]
 
 
-@pytest.mark.parametrize("met, patience", [(True, 1), (False, 1), (False, 2)])
-def test_who_is_gone(monkeypatch: pytest.MonkeyPatch, met: bool, patience: int) -> None:
-    """A worker that the scheduler has not; and one it does not hear, while they meet."""
-    now = itertools.count(0.0, SILENT_SECONDS / 2 + 0.1)
-    monkeypatch.setattr(members.time, "monotonic", now.__next__)
+@pytest.mark.parametrize(
+    "met, patience, answering, silent",
+    [
+        (True, 1, [], []),
+        (False, 1, [], [2.5, 5.0, 25.0]),
+        (False, 2, [], [5.0, 25.0]),
+        (False, 1, ["b"], [25.0]),
+        (False, 2, ["b"], []),
+    ],
+)
+def test_who_is_gone(
+    monkeypatch: pytest.MonkeyPatch, met: bool, patience: int, answering: Any, silent: list[float]
+) -> None:
+    """A worker that the scheduler has not; and one it does not hear, while they meet, whose machine
+    does not answer, or only that."""
     three = gang(Task(), Task(), Task(), met=met)
     three.patience = patience
-    for beat in range(3):
-        found = three.gone({"a": {"last_seen": beat}, "b": {"last_seen": 0.0}})
-        silent = beat == 2 and not met and patience == 1
-        assert found == (["b", "c"] if silent else ["c"])
+    monkeypatch.setattr(members, "answers", lambda at: at in answering)
+    for second in (0.0, 1.5, 2.5, 5.0, 25.0):
+        monkeypatch.setattr(members.time, "monotonic", lambda now=second: now)
+        found = three.gone({"a": {"last_seen": second}, "b": {"last_seen": 0.0}})
+        assert found == (["b", "c"] if second in silent else ["c"])
+
+
+def test_a_machine_answers_however_busy_its_worker_is() -> None:
+    """Somebody listens, and does nothing; nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as idle:
+        address = f"tcp://127.0.0.1:{idle.getsockname()[1]}"
+        assert members.answers(address)
+    assert not members.answers(address)
 
 
 def test_an_owners_own_error_goes_before_those_who_miss_it() -> None:
