@@ -47,6 +47,7 @@ def watch(
 def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
     """On a worker: what ``resume`` does, told to whoever submitted it."""
     from streamomd.distribute.learner import figures, teller
+    from streamomd.distribute.room import spare
 
     stop = StopRequest()
     with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
@@ -57,6 +58,7 @@ def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
             alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
             shards = find(data.shards, order=data.order, storage_options=data.storage_options)
             keeper = take_over(model, loaded, shards, accept_new=False)
+            keeper.spare = spare()
             connection = None if alone else client
             run(model, shards, keeper, stop, connection, told=[watcher], quiet=True)
         watcher.finish(model.metrics)

@@ -174,9 +174,8 @@ class Model:
         }
 
     def parts(self) -> Iterator[Part]:
-        """What a commit keeps of this model; counters go with the first part."""
-        for low, high, arrays in self.state.parts():
-            yield low, high, arrays | (self.metrics.arrays() if low == 0 else {})
+        """What a commit keeps of this model."""
+        return parts_of(self.state, self.metrics)
 
     def kept(self) -> Iterator[Part] | Put:
         """What a commit is to be made of: parts, or those that are in the checkpoint already."""
@@ -286,6 +285,12 @@ class Model:
         }
         name = name_of(self.plan, self.names, at)
         return {"coordinate": at, "name": name, "weight": weight, "slots": slots}
+
+
+def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
+    """What a commit keeps of a state and its counters, which go with the first part."""
+    for low, high, arrays in state.parts():
+        yield low, high, arrays | (metrics.arrays() if low == 0 else {})
 
 
 def engine_of(spec: Spec, plan: Plan) -> Engine:

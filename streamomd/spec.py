@@ -131,13 +131,17 @@ class Train(_Table):
 
 
 class Checkpoint(_Table):
-    """[checkpoint]: where the run is kept. An empty url is chosen for you; "none" keeps nothing."""
+    """[checkpoint]: where the run is kept. An empty url is chosen for you; "none" keeps nothing.
+
+    ``aside``: exact mode copies the state and a thread makes the commit, where memory allows.
+    """
 
     url: str = ""
     storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
     every_seconds: float = Field(default=60.0, ge=0.0)
     every_rows: int = Field(default=0, ge=0)
     keep: int = Field(default=3, ge=1)
+    aside: bool = True
 
 
 class Cluster(_Table):

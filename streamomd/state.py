@@ -132,6 +132,17 @@ class State:
         cells[...] = self.cells
         return State(self.layout, cells, self.totals.copy(), self.clock, extra)
 
+    def take(self, other: State) -> None:
+        """Become a state of the same layout, in the memory that is here."""
+        self.cells[...] = other.cells
+        self.totals[...] = other.totals
+        self.clock = other.clock
+        for name, array in other.extra.items():
+            if self.extra[name].shape == array.shape:
+                self.extra[name][...] = array
+            else:  # rows that are kept, and grow in number
+                self.extra[name] = array.copy()
+
     def block(self, low: int, high: int) -> State:
         """Coordinates low … high − 1 as a state: these very cells and totals, nothing beside."""
         cells = self.cells[low * self.layout.width : high * self.layout.width]

@@ -54,6 +54,7 @@ def leave(stop: StopRequest, model: Model, keeper: Keeper | None) -> NoReturn:
     """The batch is finished: commit, and raise StoppedError saying how to go on."""
     kept = "nothing was kept (checkpoint none)"
     if keeper:
-        kept = f"commit {keeper.commit().sequence}; go on with: streamomd resume {model.url}"
+        sequence = keeper.commit(hurry=True).sequence
+        kept = f"commit {sequence}; go on with: streamomd resume {model.url}"
     rows = model.metrics.total_rows
     raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=stop.signal)

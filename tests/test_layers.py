@@ -15,9 +15,9 @@ PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "partitions", "metrics", "demo", "report", "features", "shards", "checkpoint", "stream",
-    "predict", "far", "model", "job", "keep", "stop", "begin", "rounds", "distribute", "exact",
-    "sharded", "modes", "away", "runs", "comparator", "certify", "rule_pages", "show", "cli",
-    "__init__", "__main__",
+    "predict", "far", "model", "job", "aside", "keep", "stop", "begin", "rounds", "distribute",
+    "exact", "sharded", "modes", "away", "runs", "comparator", "certify", "rule_pages", "show",
+    "cli", "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {
     "numba": {"engine"},

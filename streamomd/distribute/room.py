@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from distributed import Client
+from distributed import Client, get_worker
 
 from streamomd.distribute.cluster import workers_of
 from streamomd.errors import ClusterError
@@ -56,3 +57,9 @@ def refuse_small(client: Client, mode: str, layout: Layout) -> None:
     for address, worker in workers_of(client).items():
         for problem in too_small(worker, mode, layout):
             raise ClusterError(f"worker {address}: {problem}")
+
+
+def spare() -> float:
+    """Bytes that states may take on this worker, before Dask pauses it."""
+    limit = get_worker().memory_manager.memory_limit
+    return USABLE * limit - BASE_BYTES if limit else math.inf
