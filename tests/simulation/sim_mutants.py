@@ -1,0 +1,126 @@
+"""Mutants: a line of the protocol that is changed, to see that the simulation notices.
+
+Each is an edit of the project's own source: what is replaced must be there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from streamomd.checkpoint import chain
+from streamomd.checkpoint.retention import Retention
+from streamomd.checkpoint.writer import Writer
+from streamomd.distribute import averaged, exchange, owner, part
+from streamomd.distribute.averaged import Averaged
+from streamomd.distribute.sharded import Owners
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """An edit of a function. also: modules that have imported it by name."""
+
+    name: str
+    home: Any
+    function: str
+    old: str
+    new: str
+    also: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
+
+
+MUTANTS = (
+    Mutant("no fence", Writer, "take_over", 'writer._claim("open", ', 'print if 1 else ("", '),
+    Mutant(
+        "anybody's commit is ours", Writer, "_accept", "commit.writer.uuid != self._self.uuid", "0"
+    ),
+    Mutant(
+        "no token in the greeting",
+        exchange,
+        "greet",
+        'mesh.receive(peer) != HELLO.pack(b"omd1", token, peer)',
+        'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", token, peer)[-4:]',
+    ),
+    Mutant(
+        "the commit before its parts",
+        Writer,
+        "commit",
+        "entries = tuple(self._put(directory, part, written) for part in parts)",
+        "parts = list(parts)\n"
+        "        from streamomd.checkpoint.parts import pack\n"
+        "        entries = tuple(pack(part)[0] for part in parts)\n"
+        "        self._claim('commit', nonce, document, directory, entries)\n"
+        "        [self._put(directory, part, written) for part in parts]\n"
+        "        return self._last",
+    ),
+    Mutant(
+        "rounds that are learned are learned again", Averaged, "_rounds", "if begin >= at:", "if 1:"
+    ),
+    Mutant(
+        "a part learned twice counts twice",
+        part,
+        "learn_part",
+        "model.state.copy()",
+        "model.state",
+        (averaged,),
+    ),
+    Mutant("any commit that is held", part, "model_at", "and _held[0][0] == start", "and 1"),
+    Mutant("no commit between rounds", Averaged, "_take", "self.keeper.commit()", "pass"),
+    Mutant(
+        "a name that is taken is ours",
+        Writer,
+        "_publish",
+        "except (FileExistsError, StorageError) as error:",
+        "except FileExistsError:\n"
+        "            return decode(data, self._next), False\n"
+        "        except StorageError as error:",
+    ),
+    Mutant(
+        "commits share a directory", Owners, "_hear", "self._directory = keeper.reserve()", "pass"
+    ),
+    Mutant("parts in use are deleted", Retention, "apply", "if name not in used", "if 1"),
+    Mutant("a free number is ours", Writer, "_refuse_late", "if not later:", "if 1:"),
+    Mutant("gangs share a topic", Owners, "_gang", 'f"omd-owner-{run[:8]}"', '"omd-owner"'),
+    Mutant(
+        "listings are believed",
+        chain,
+        "sequences",
+        "while store.size(manifest_name(following)) is not None",
+        "while False",
+    ),
+    Mutant("no word of the leader", owner.Owner, "_swapped", "if peer == 0:", "if 0:"),
+)
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """The code with that edit, while inside."""
+    function = inspect.getattr_static(mutant.home, mutant.function)
+    plain = getattr(function, "__func__", function)
+    source = textwrap.dedent(inspect.getsource(plain))
+    assert mutant.old in source, f"{mutant}: {mutant.old!r} is not in {mutant.function} any more"
+    found: dict[str, Any] = {}
+    exec(source.replace(mutant.old, mutant.new, 1), plain.__globals__, found)  # a test's own text
+    new = found[mutant.function]
+    places = [mutant.home, *mutant.also]
+    if mutant.home is chain:
+        import streamomd.checkpoint.reader
+        import streamomd.checkpoint.retention
+        import streamomd.checkpoint.writer
+
+        places += [vars(streamomd.checkpoint)[n] for n in ("reader", "retention", "writer")]
+    patches = [mock.patch.object(home, mutant.function, new) for home in places]
+    for one in patches:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in patches:
+            one.stop()
