@@ -72,10 +72,12 @@ class Worker:
             self.tell(lambda: self.cluster.missed(task, attempt))
             return
 
+        given = task.values()
+
         def work() -> None:
             Here.enter(self, task)
             try:
-                value, error = task.call(), None
+                value, error = task.function(*given), None
             except Exception as raised:
                 value, error = None, raised
             if self.task is task:
@@ -138,10 +140,9 @@ class Task:
         """The tasks whose values it is given."""
         return [one.task for one in self.given if isinstance(one, SimFuture)]
 
-    def call(self) -> Any:
-        """Do it."""
-        values = [one.task.value if isinstance(one, SimFuture) else one for one in self.given]
-        return self.function(*values)
+    def values(self) -> list[Any]:
+        """What it is given."""
+        return [one.task.value if isinstance(one, SimFuture) else one for one in self.given]
 
     def settle(self, state: str) -> None:
         """It has ended, one way or the other."""
