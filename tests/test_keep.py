@@ -117,7 +117,7 @@ def test_a_commit_is_of_one_edge_whatever_is_learned_meanwhile(rule: str) -> Non
     edge = run.now()
     assert run.gate.entered.wait(PATIENCE)
     run.learn(4)
-    run.model.names.add(3, "later")
+    run.model.names.update({3: ("later",)})
     run.gate.open.set()
     run.keeper.commit()
     loaded, parts = load_all(run.gate.store, at=1)
