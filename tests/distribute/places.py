@@ -12,7 +12,7 @@ from faults import HERE
 Place = tuple[tuple[str, range], ...]
 """Functions that stand for it, and which of their calls, among all workers, there is in any run."""
 
-COMMITS = "streamomd.keep.Keeper.commit"
+COMMITS = "streamomd.checkpoint.Writer.commit"
 PLACES: dict[str, dict[str, Place]] = {
     "decoders": {
         "rendezvous": (("streamomd.distribute.decode.decode", range(2)),),
@@ -25,7 +25,7 @@ PLACES: dict[str, dict[str, Place]] = {
             ("streamomd.away.take_over", range(1)),
         ),
         "round": (("streamomd.model.Model.consume", range(2, 60)),),
-        "commit": ((COMMITS, range(2, 40)),),
+        "commit": ((COMMITS, range(2, 12)),),
     },
     "averaged": {
         "rendezvous": (("streamomd.distribute.part._read", range(4)),),
