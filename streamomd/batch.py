@@ -11,6 +11,42 @@ from numpy.typing import NDArray
 from streamomd.errors import DataError
 
 Floats = NDArray[np.float64]
+REASONS = (
+    "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
+    "index",
+)  # fmt: skip
+"""Why a row is bad. Checkpoints count by place in this list: it may only grow, at its end."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skipped:
+    """Bad rows that stood between the rows of a batch and were left out.
+
+    places: int64 (n,), ascending, counted from where the batch begins in its shard, all rows
+    counting. reasons: int8 (n,), of each its place in REASONS.
+
+    >>> skipped = Skipped(np.array([0, 2, 3]), np.array([1, 1, 0], np.int8))
+    >>> [skipped.before(row) for row in (0, 1, 2)], skipped.counts(0, 2)[:3].tolist()
+    ([1, 3, 3], [0, 2, 0])
+    """
+
+    places: NDArray[np.int64]
+    reasons: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def before(self, row: int) -> int:
+        """How many were left out before row ``row`` of the batch; of its end: all."""
+        kept_before = self.places - np.arange(len(self.places))
+        return int(np.searchsorted(kept_before, row, side="right"))
+
+    def counts(self, low: int, high: int) -> NDArray[np.int64]:
+        """How many of those numbered low … high − 1 are bad for which reason, (reasons,)."""
+        return np.bincount(self.reasons[low:high], minlength=len(REASONS))
+
+
+NONE_SKIPPED = Skipped(np.empty(0, np.int64), np.empty(0, np.int8))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +57,8 @@ class SparseBatch:
     coordinate i, or i + 1 in a model with a bias. Decoded indices then serve as they are.
 
     indptr: int64 (n + 1,), from 0. indices: int32 (nnz,), 0 or above.
-    values: float32 or float64 (nnz,). y, weight: float64 (n,).
+    values: float32 or float64 (nnz,). y, weight: float64 (n,). skipped: of a batch as it was
+    decoded; a batch cut from another has none.
     """
 
     indptr: NDArray[np.int64]
@@ -29,6 +66,7 @@ class SparseBatch:
     values: NDArray[Any]
     y: Floats
     weight: Floats
+    skipped: Skipped = NONE_SKIPPED
 
     def __len__(self) -> int:
         return len(self.y)
@@ -55,12 +93,13 @@ class SparseBatch:
 class DenseBatch:
     """Rows as a matrix: column c is coordinate c, or c + 1 in a model with a bias.
 
-    values: float32 or float64 (n, m), C order. y, weight: float64 (n,).
+    values: float32 or float64 (n, m), C order. y, weight: float64 (n,). skipped: as SparseBatch's.
     """
 
     values: NDArray[Any]
     y: Floats
     weight: Floats
+    skipped: Skipped = NONE_SKIPPED
 
     def __len__(self) -> int:
         return len(self.y)

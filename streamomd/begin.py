@@ -23,6 +23,7 @@ from streamomd.report import note
 from streamomd.shards.labels import distinct_labels
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
+from streamomd.urls import shown
 
 
 def new_model(spec: Spec, shards: ShardSet) -> Model:
@@ -30,9 +31,7 @@ def new_model(spec: Spec, shards: ShardSet) -> Model:
     if not shards.rows:
         raise DataError(f"no rows: all {len(shards)} shards are empty")
     schema = next(iter(shards)).schema
-    plan = make_plan(
-        spec.data, spec.model, schema, lambda: distinct_labels(shards, spec.data.label)
-    )
+    plan = make_plan(spec.data, spec.model, schema, lambda: _labels(shards, spec.data.label))
     for shard in shards:
         check_schema(plan, shard.schema, shard.url)
     model = Model.new(spec, plan)
@@ -45,6 +44,13 @@ def new_model(spec: Spec, shards: ShardSet) -> Model:
         )
         model.start_from(start)
     return model
+
+
+def _labels(shards: ShardSet, column: str) -> list[Any]:
+    found = distinct_labels(shards, column)
+    if len(found) == 1:
+        note(f"every label of column {column!r} is {found[0]!r}: there is nothing to tell it from")
+    return found
 
 
 def begin(model: Model, shards: ShardSet, *, restart: bool) -> Keeper | None:
@@ -106,8 +112,8 @@ def change_job(
     }
     if "checkpoint.url" in sets:
         raise ResumeRefusedError(
-            f"checkpoint.url is {model.url} and stays so: to go on elsewhere, copy the whole "
-            "checkpoint there and resume the copy"
+            f"checkpoint.url is {shown(model.url)} and stays so: to go on elsewhere, copy the "
+            "whole checkpoint there and resume the copy"
         )
     epochs = model.spec.train.epochs
     model.spec = change(model.spec.to_json(), {**sets, **secrets})

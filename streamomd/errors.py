@@ -62,6 +62,10 @@ class BadRowError(DataError):
         return functools.partial(BadRowError, reason=self.reason), (str(self),)
 
 
+class TooManyBadRowsError(DataError):
+    """More bad rows than were to be left out; the last commit stands."""
+
+
 class OutputExistsError(StreamomdError, FileExistsError):
     """Something is already there and was not to be overwritten."""
 

@@ -70,20 +70,23 @@ class Run:
 
     def _learn(self, piece: Piece[Rows]) -> None:
         """Learn a piece, cut where a watcher wants to be told: cuts change no bit."""
-        model, low = self.model, 0
-        while low < piece.rows:
-            high = min(piece.rows, low + self._rows_to_tell())
-            rows = piece.value.batch.rows(low, high)
+        model, batch, low, passed = self.model, piece.value.batch, 0, 0
+        while True:
+            high = min(len(batch), low + self._rows_to_tell())
+            bad = batch.skipped.before(high)
+            rows = batch.rows(low, high)
             if model.cursor.epoch < 0:
                 model.engine.look(model.state, rows)
             else:
-                model.consume(rows)
-            model.cursor = Cursor(model.cursor.epoch, piece.position, piece.row + high)
-            low = high
+                model.consume(rows, batch.skipped.counts(passed, bad))
+            model.cursor = Cursor(model.cursor.epoch, piece.position, piece.row + high + bad)
+            low, passed = high, bad
             for watcher in self.watchers:
                 watcher.update(model.metrics)
             if self.stop.signal:
                 leave(self.stop, self.model, self.keeper)
+            if low == len(batch):
+                return
 
     def _rows_to_tell(self) -> int:
         rows = self.model.metrics.total_rows

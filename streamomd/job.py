@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import time
 import tomllib
 from collections.abc import Mapping
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from streamomd.errors import InputNotFoundError, ResumeRefusedError, UsageError
+from streamomd.exposed import exposed
+from streamomd.report import note
 from streamomd.spec import Spec, assign, read_job
-from streamomd.urls import absolute, is_inside, shown
+from streamomd.urls import absolute, is_inside, scrub, shown
 
 FLAGS = {
     "shards": "data.shards",
@@ -22,6 +25,8 @@ FLAGS = {
     "hashed": "data.hashed",
     "bits": "data.bits",
     "order": "data.order",
+    "on_bad_row": "data.on_bad_row",
+    "max_bad_rows": "data.max_bad_rows",
     "rule": "model.rule",
     "loss": "model.loss",
     "eta": "model.params.eta",
@@ -35,7 +40,10 @@ FLAGS = {
     "checkpoint_storage_options": "checkpoint.storage_options",
 }
 
-CHANGEABLE = ("train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options")
+CHANGEABLE = (
+    "train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options",
+    "data.max_bad_rows",
+)  # fmt: skip
 
 
 def build(
@@ -66,6 +74,8 @@ def build(
         raise UsageError('no label: name the column to predict (--label y, or data.label = "y")')
     spec = _absolute(spec, _stem(job))
     _refuse_checkpoint_among_shards(spec)
+    for line in exposed(spec, os.environ):
+        note(line)
     return spec
 
 
@@ -79,7 +89,10 @@ def change(saved: Mapping[str, Any], sets: Mapping[str, Any]) -> Spec:
                 "For another job, start a new run from this state (--start URL)"
             )
         assign(tables, key, value)
-    return Spec.parse(tables)
+    spec = Spec.parse(tables)
+    for line in exposed(spec, os.environ):
+        note(line)
+    return spec
 
 
 def parse_sets(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -95,7 +108,7 @@ def parse_sets(pairs: tuple[str, ...]) -> dict[str, Any]:
             raise UsageError(f"--set {pair}: expected key=value, e.g. model.params.eta=0.5")
         try:
             sets[key] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (tomllib.TOMLDecodeError, RecursionError):
             sets[key] = text
     return sets
 
@@ -106,11 +119,13 @@ def read_options(path: str | None) -> dict[str, Any] | None:
         return None
     try:
         text = Path(path).read_text("utf-8")
+        if Path(path).stat().st_mode & 0o077:
+            note(f"others may read the storage options in {shown(path)}: chmod 600 would end that")
         options = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
     except FileNotFoundError:
         raise InputNotFoundError(f"no storage options file {path!r}") from None
-    except (ValueError, OSError) as error:
-        raise UsageError(f"storage options {path!r}: {error}") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise UsageError(f"storage options {path!r}: {scrub(str(error))}") from None
     if not isinstance(options, dict):
         raise UsageError(f"storage options {path!r}: expected a table of options")
     return options

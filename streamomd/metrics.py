@@ -1,16 +1,24 @@
-"""Progressive validation: each row is predicted before it is learned; sums of what came of it."""
+"""Progressive validation: each row is predicted before it is learned; sums of what came of it.
+
+Also bad rows that were left out, by reason.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.batch import REASONS
+from streamomd.errors import TooManyBadRowsError
+
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 
 @dataclass(eq=False)
@@ -19,11 +27,13 @@ class Metrics:
 
     sums: float64 (epochs, 3): importance, loss times importance, and mistakes (squared errors in
     regression) times importance. Rows are added one by one, so how they are cut changes no bit.
+    bad: int64 (epochs, reasons), rows left out, by place in REASONS; they are not among ``rows``.
     """
 
     classifies: bool
     rows: list[int] = field(default_factory=list)
     sums: Floats = field(default_factory=lambda: np.zeros((0, 3)))
+    bad: Counts = field(default_factory=lambda: np.zeros((0, len(REASONS)), np.int64))
 
     def copy(self) -> Metrics:
         """The same figures, apart from these."""
@@ -39,11 +49,36 @@ class Metrics:
         """Count rows of the epoch under way."""
         self.rows[-1] += rows
 
+    def leave_out(self, bad: Counts, most: int | None) -> None:
+        """Count bad rows of the epoch under way, by reason.
+
+        Raises TooManyBadRowsError when they are more than ``most``, if that is a number.
+        """
+        self.bad[-1] += bad
+        found = int(self.bad[-1].sum())
+        if most is not None and found > most:
+            raise TooManyBadRowsError(
+                f"{found:,} bad rows in this epoch ({worded(self.skipped)}), and at most {most:,} "
+                "were to be left out (data.max_bad_rows): mend the shards; or resume from the last "
+                "commit with a larger --set data.max_bad_rows=N"
+            )
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Bad rows of all epochs, by reason; those there are."""
+        total = self.bad.sum(axis=0).tolist()
+        return {reason: n for reason, n in zip(REASONS, total, strict=True) if n}
+
     def begin(self, epoch: int) -> None:
         """Begin an epoch, or go on with it."""
         if len(self.rows) <= epoch:
             self.rows.append(0)
             self.sums = np.vstack([self.sums, np.zeros(3)])
+            self.bad = np.vstack([self.bad, np.zeros(len(REASONS), np.int64)])
+
+    def copy(self) -> Metrics:
+        """The same figures, to go on from elsewhere."""
+        return Metrics(self.classifies, [*self.rows], self.sums.copy(), self.bad.copy())
 
     @property
     def total_rows(self) -> int:
@@ -59,12 +94,16 @@ class Metrics:
         return total
 
     def result(self) -> dict[str, Any]:
-        """rows, loss, error and rmse, of all and by epoch; null where there is nothing to say."""
+        """rows, loss, error and rmse, of all and by epoch; null where there is nothing to say.
+
+        skipped: bad rows that were left out, by reason.
+        """
         epochs = [
             {"rows": rows, **self.figures(sums)}
             for rows, sums in zip(self.rows, self.sums, strict=True)
         ]
-        return {"rows": self.total_rows, **self.figures(self.total), "epochs": epochs}
+        total = {"rows": self.total_rows, **self.figures(self.total)}
+        return {**total, "epochs": epochs, "skipped": self.skipped}
 
     def figures(self, sums: Floats) -> dict[str, float | None]:
         """loss, error, rmse of some sums."""
@@ -78,19 +117,35 @@ class Metrics:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps."""
+        return {**self._learned(), "metrics.bad": self.bad}
+
+    def _learned(self) -> dict[str, NDArray[Any]]:
         return {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], *, classifies: bool) -> Metrics:
         """Back from ``arrays``."""
         rows = [int(row) for row in arrays["metrics.rows"]]
-        return cls(classifies, rows, np.array(arrays["metrics.sums"], dtype=np.float64))
+        bad = np.zeros((len(rows), len(REASONS)), np.int64)
+        if "metrics.bad" in arrays:  # of a run before there was a choice there is none
+            known = arrays["metrics.bad"].shape[1]
+            bad[:, :known] = arrays["metrics.bad"]
+        return cls(classifies, rows, np.array(arrays["metrics.sums"], dtype=np.float64), bad)
 
     def digest(self, digest: hashlib._Hash) -> None:
-        """Feed all counters to a hash."""
-        for name, array in self.arrays().items():
+        """Feed what was learned to a hash: it is the same where bad rows never were."""
+        for name, array in self._learned().items():
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(array).data)
+
+
+def worded(skipped: Mapping[str, int]) -> str:
+    """Counts by reason as a person reads them.
+
+    >>> worded({"nan": 1200, "null": 3})
+    'nan 1,200, null 3'
+    """
+    return ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())
 
 
 def finite(number: float) -> float | None:

@@ -19,14 +19,14 @@ from streamomd.errors import CorruptionError, StreamomdError, TooLargeError, Usa
 from streamomd.far import Far
 from streamomd.features import Names, Plan, name_of
 from streamomd.losses.lipschitz import with_lipschitz
-from streamomd.metrics import Metrics
+from streamomd.metrics import Counts, Metrics
 from streamomd.predict import evaluate, predict
 from streamomd.report import Figure
 from streamomd.rules.contract import fields
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
 from streamomd.state import Layout, State
-from streamomd.urls import absolute, printable
+from streamomd.urls import absolute, printable, shown
 
 INSPECT_ROWS = 1 << 20
 
@@ -130,7 +130,7 @@ class Model:
         differ = [key for key in ours if ours[key] != theirs[key]]
         if differ:
             lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
-            raise UsageError(f"cannot start from {other.url}: " + "; ".join(lines))
+            raise UsageError(f"cannot start from {shown(other.url)}: " + "; ".join(lines))
         self.state, self.names = other.state, other.names
 
     def _description(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Model:
         plan = self.plan.to_json()
         # Types may differ as they may between shards.
         plan["types"] = [(column.name, column.family) for column in self.plan.types]
-        del plan["label_type"]
+        del plan["label_type"], plan["on_bad_row"]
         return {**{key: getattr(model, key) for key in known}, **plan}
 
     @property
@@ -168,7 +168,6 @@ class Model:
             "seconds": self.seconds,
             "rows_per_second": self.rows_per_second,
             "compile_seconds": self.engine.compile_seconds,
-            "skipped": {},
             "checkpoint": {"url": self.url, "sequence": self.sequence},
             "state_sha256": self.state_sha256,
         }
@@ -222,8 +221,10 @@ class Model:
         self.metrics.begin(self.cursor.epoch)
         return self.consume(batch)
 
-    def consume(self, batch: Batch) -> NDArray[np.float64]:
-        """Learn a batch that the features made."""
+    def consume(self, batch: Batch, bad: Counts | None = None) -> NDArray[np.float64]:
+        """Learn a batch that the features made, counting the bad rows left out of it."""
+        if bad is not None:
+            self.metrics.leave_out(bad, self.spec.data.max_bad_rows)
         margins = self.engine.learn(self.state, self.metrics.current, batch)
         self.metrics.count(len(batch))
         return margins

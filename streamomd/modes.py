@@ -10,6 +10,7 @@ from typing import Any
 from streamomd.errors import DataError, UsageError
 from streamomd.exact import Run
 from streamomd.keep import Keeper
+from streamomd.metrics import worded
 from streamomd.model import Model
 from streamomd.report import Log, Watcher, note, progress, watching
 from streamomd.sharded import Sharded
@@ -67,7 +68,8 @@ def run(
     with watching(watchers, model.metrics):
         _walk(model, shards, keeper, watchers, stop, connection)
     if not model.metrics.total_rows:
-        raise DataError("no rows were read")
+        bad = model.metrics.skipped
+        raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
     model.finished = True
     if keeper:
         keeper.commit()

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.batch import Batch, DenseBatch, SparseBatch
+from streamomd.batch import REASONS, Batch, DenseBatch, SparseBatch
 from streamomd.engine import Engine
 from streamomd.state import State
 
 Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
 
 
 def edges(size: int, parts: int) -> NDArray[np.int64]:
@@ -80,16 +81,15 @@ class Share:
         first, last = max(0, self.low - shift), max(0, self.high - shift)
         if isinstance(batch, DenseBatch):
             columns = np.ascontiguousarray(batch.values[:, first:last])
-            return DenseBatch(columns, batch.y, batch.weight)
+            return replace(batch, values=columns)
         inside = (batch.indices >= first) & (batch.indices < last)
         if inside.all():
             return replace(batch, indices=batch.indices - np.int32(first)) if first else batch
         before = np.zeros(len(inside) + 1, dtype=np.int64)
         np.cumsum(inside, out=before[1:])
         indices = batch.indices[inside] - np.int32(first)
-        return SparseBatch(
-            before[batch.indptr], indices, batch.values[inside], batch.y, batch.weight
-        )
+        values = batch.values[inside]
+        return replace(batch, indptr=before[batch.indptr], indices=indices, values=values)
 
     def sense(self, batch: Batch) -> Floats:
         """What each partition adds to the rows of a micro-batch, (partitions, rows, n)."""
@@ -119,26 +119,34 @@ class Share:
 
 def micro_batches(
     pieces: Iterable[tuple[Batch, int, int]], rows: int
-) -> Iterator[tuple[Batch, int, int]]:
-    """Consecutive batches of ``rows`` rows each, the last one of what is left.
+) -> Iterator[tuple[Batch, int, int, Counts]]:
+    """Consecutive batches of ``rows`` rows each, the last one of what is left, or of none.
 
     pieces: (batch, place, row of its first row in that shard). With each: the place and row after
-    its last.
+    its last, and the bad rows that were passed since the one before, by reason.
     """
     waiting: list[Batch] = []
-    missing, after = rows, (0, 0)
+    missing, after, bad = rows, (0, 0), _no_bad()
     for batch, place, row in pieces:
-        low = 0
-        while low < len(batch):
+        low = passed = 0
+        while True:
             high = min(len(batch), low + missing)
             waiting.append(batch.rows(low, high))
             missing -= high - low
-            low, after = high, (place, row + high)
+            left_out = batch.skipped.before(high)
+            bad += batch.skipped.counts(passed, left_out)
+            low, passed, after = high, left_out, (place, row + high + left_out)
             if not missing:
-                yield joined(waiting), *after
-                waiting, missing = [], rows
+                yield joined(waiting), *after, bad
+                waiting, missing, bad = [], rows, _no_bad()
+            if low == len(batch):
+                break
     if waiting:
-        yield joined(waiting), *after
+        yield joined(waiting), *after, bad
+
+
+def _no_bad() -> Counts:
+    return np.zeros(len(REASONS), np.int64)
 
 
 def joined(batches: list[Batch]) -> Batch:

@@ -40,6 +40,7 @@ def predict(
     mean), ``score`` (margin, or a list of margins), ``probability`` (logistic: of the second class,
     or a list that sums to 1), and the kept columns.
 
+    Every row is answered: a bad one is told, also where training left such rows out.
     Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
     """
     found = find(shards, storage_options=storage_options)
@@ -108,7 +109,10 @@ def evaluate(
     storage_options: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed."""
+    """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed.
+
+    Bad rows are treated as the training's were: told, or left out and counted.
+    """
     found = find(shards, storage_options=storage_options)
     for shard in found:
         check_schema(plan, shard.schema, shard.url)
@@ -120,8 +124,10 @@ def evaluate(
     began = time.perf_counter()
     with watching([] if quiet else [progress(metrics, found.rows)], metrics) as watchers:
         for piece in rows_of(plan, found, range(len(found))):
-            engine.predict(state, metrics.current, piece.value.batch)
-            metrics.count(piece.rows)
+            batch = piece.value.batch
+            engine.predict(state, metrics.current, batch)
+            metrics.leave_out(batch.skipped.counts(0, len(batch.skipped)), None)
+            metrics.count(len(batch))
             for watcher in watchers:
                 watcher.update(metrics)
     seconds = time.perf_counter() - began

@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from streamomd.errors import UsageError
-from streamomd.metrics import Metrics
+from streamomd.metrics import Metrics, worded
+from streamomd.urls import harmless
 
 LOG_SECONDS = 10.0
 COPY_SECONDS = 2.0
@@ -116,7 +117,7 @@ class Lines:
         _say(
             f"{rows:>12,} {done:>5} {show(now['loss']):>10} {show(since['loss']):>10} "
             f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}"
-            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}",
+            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}{_skipped(metrics)}",
             self._out,
         )
         self._told = rows
@@ -165,6 +166,7 @@ class Bar:
         figures = f"loss {show(now['loss'])}, last {show(since['loss'])}, {rate:,.0f} rows/s"
         if self._figure:
             figures += f", {self._figure.name} {show(self._figure.now())}"
+        figures += _skipped(metrics)
         self._bar.update(self._task, completed=metrics.total_rows, figures=figures)
 
 
@@ -187,7 +189,8 @@ class Log:
         """A line of figures."""
         rows, now = metrics.total_rows, metrics.figures(metrics.total)
         since = self._since.figures(metrics)["loss"]
-        self.event("progress", rows=rows, since_last=since, rate=self._speed.rate(rows), **now)
+        rate, skipped = self._speed.rate(rows), metrics.skipped
+        self.event("progress", rows=rows, since_last=since, rate=rate, **now, skipped=skipped)
         self._written = time.monotonic()
         self.next_row = 1 << rows.bit_length()
 
@@ -276,7 +279,12 @@ def _say(text: str, out: TextIO | None) -> None:
     """A line. Where nobody reads any more, or stderr was closed, the run goes on unheard."""
     with suppress(BrokenPipeError):
         if out:
-            print(text, file=out, flush=True)
+            print(harmless(text), file=out, flush=True)
+
+
+def _skipped(metrics: Metrics) -> str:
+    """What is said after the figures of bad rows that were left out."""
+    return f"; skipped {worded(metrics.skipped)}" if metrics.skipped else ""
 
 
 def show(number: float | None) -> str:

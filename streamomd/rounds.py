@@ -61,9 +61,12 @@ class Rounds:
             epoch = self.cursor.epoch
             self.metrics.begin(epoch)
             with closing(self._pieces()) as pieces:
-                for batch, place, row in micro_batches(pieces, self.spec.train.batch_rows):
+                most = self.spec.data.max_bad_rows
+                for batch, place, row, bad in micro_batches(pieces, self.spec.train.batch_rows):
+                    self.metrics.leave_out(bad, most)
                     self._learn(batch)
-                    ended = self.metrics.rows[epoch] == self.shards.rows
+                    passed = self.metrics.rows[epoch] + self.metrics.bad[epoch].sum()
+                    ended = passed == self.shards.rows
                     self.cursor = Cursor(epoch + 1) if ended else Cursor(epoch, place, row)
                     yield
             self.cursor = Cursor(epoch + 1)

@@ -15,6 +15,7 @@ from streamomd.report import check_log, hushed, note
 from streamomd.shards.find import find
 from streamomd.spec import Spec
 from streamomd.stop import stop_on_signals
+from streamomd.urls import shown
 
 
 def train(
@@ -85,14 +86,14 @@ def resume(
         more = change_job(model, sets or {}, *options)
         if model.finished and not more:
             if accept_new_shards:
-                note(f"this run is finished; new shards go on from it with train --start {url}")
+                note(f"this run is finished; new shards go on with train --start {shown(url)}")
             return model
         data = model.spec.data
         shards = find(data.shards, order=data.order, storage_options=data.storage_options)
         with connected(model.spec, client) as connection:
             keeper = take_over(model, loaded, shards, accept_new=accept_new_shards)
             rows = model.metrics.total_rows
-            note(f"going on from commit {model.sequence} of {model.url}, after row {rows:,}")
+            note(f"going on from commit {model.sequence} of {shown(model.url)}, after row {rows:,}")
             if connection is not None and model.spec.cluster.learner == "worker":
                 keeper.commit()  # with the job as it is now
                 return watch(model, shards, connection, stop, options, log=log, quiet=quiet)

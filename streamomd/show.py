@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamomd.rule_pages import shown
-from streamomd.urls import typed
+from streamomd.urls import printable, typed
 
 GUIDE = (
     (
@@ -54,6 +54,11 @@ def figures(result: Mapping[str, Any]) -> str:
     parts += [f"{name} {result[name]:.6f}" for name in known]
     if result["loss"] is None:
         parts.append("loss is not a finite number: try a smaller eta, or is every weight 0?")
+    if result["skipped"]:
+        from streamomd.metrics import worded
+
+        left_out = sum(result["skipped"].values())
+        parts.append(f"{left_out:,} bad rows left out ({worded(result['skipped'])})")
     parts.append(f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)")
     return ", ".join(parts)
 
@@ -100,7 +105,9 @@ def status(found: Mapping[str, Any]) -> str:
         if commit
         else "its checkpoint is not reached from here"
     )
-    return "\n".join([*lines, f"kept in {found['url']}", f"submitted {found['submitted']}"])
+    return "\n".join(
+        [*lines, f"kept in {printable(found['url'])}", f"submitted {found['submitted']}"]
+    )
 
 
 def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
@@ -117,7 +124,7 @@ def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
 
 def inspected(result: Mapping[str, Any]) -> str:
     """A model's summary and its heaviest coordinates."""
-    lines = [f"{key}: {value}" for key, value in result.items() if key != "top"]
+    lines = [f"{key}: {printable(str(value))}" for key, value in result.items() if key != "top"]
     rows = [
         {
             "coordinate": one["coordinate"],
@@ -161,7 +168,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "(none)"
     keys: list[str] = max(([*row] for row in rows), key=len)
-    cells = [keys, *([str(row.get(key, "")) for key in keys] for row in rows)]
+    cells = [keys, *([printable(str(row.get(key, ""))) for key in keys] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(keys))]
     form = "  ".join(f"{{:<{width}}}" for width in widths)
     return "\n".join(form.format(*row).rstrip() for row in cells)
@@ -174,9 +181,9 @@ def converted(result: Mapping[str, Any]) -> str:
     return "\n".join(
         [
             f"{result['rows']:,} rows in {len(files)} shards, {result['seconds']:.1f} s",
-            f"columns: {', '.join(names[:MOST])}{', …' if len(names) > MOST else ''}",
+            f"columns: {printable(', '.join(names[:MOST]))}{', …' if len(names) > MOST else ''}",
             "next:",
-            f"  streamomd train {folder} {_flags(names, result['size'])}",
+            f"  streamomd train {typed(folder)} {_flags(names, result['size'])}",
         ]
     )
 
@@ -187,7 +194,8 @@ def _flags(columns: Sequence[str], size: int | None) -> str:
         return "--label COLUMN"
     weight = "--weight weight " if "weight" in columns else ""
     indices, values = columns[-2:]
-    return f'--label label {weight}--set \'data.sparse={{indices="{indices}", values="{values}"}}\''
+    pair = printable(f'data.sparse={{indices="{indices}", values="{values}"}}')
+    return f"--label label {weight}--set '{pair}'"
 
 
 def rules() -> list[dict[str, Any]]:

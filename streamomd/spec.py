@@ -19,9 +19,10 @@ from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Rule
-from streamomd.urls import without_secrets
+from streamomd.urls import scrub, without_secrets
 
 Label = bool | int | float | str
+MOST_SHOWN = 200  # letters of a value that cannot be meant
 
 
 def _listed(value: Any) -> Any:
@@ -58,6 +59,8 @@ class Data(_Table):
     crosses: tuple[tuple[str, ...], ...] = ()
     ignore: Names = ()
     nulls: Literal["error", "zero", "indicator"] = "error"
+    on_bad_row: Literal["error", "skip"] = "error"
+    max_bad_rows: int | None = Field(default=None, ge=0, description="of an epoch; None: any")
     bits: int = Field(default=18, ge=1, le=30)
     hash_seed: int = Field(default=0, ge=0, le=2**32 - 1)
     order: Literal["sorted", "given", "shuffled"] = "sorted"
@@ -234,8 +237,12 @@ def read_job(path: str) -> dict[str, Any]:
         return tomllib.loads(text.decode("utf-8"))
     except FileNotFoundError:
         raise InputNotFoundError(f"no job file {path!r}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+    except RecursionError:
+        raise UsageError(f"job {path!r} is not TOML that is read: nested too deep") from None
+    except ValueError as error:
         raise UsageError(f"job {path!r} is not TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"job {path!r} cannot be read: {error.strerror}") from None
 
 
 def assign(tables: dict[str, Any], key: str, value: Any) -> None:
@@ -265,9 +272,14 @@ def _explain(error: ValidationError) -> str:
             lines.append(f"unknown key {key!r}{_nearest(place)}")
         else:
             # What was given as options may be a secret.
-            given = "…" if "storage_options" in place else repr(problem.get("input"))
+            given = "…" if "storage_options" in place else _brief(problem.get("input"))
             lines.append(f"{key} = {given}: {problem['msg'].lower()}")
     return "\n".join(lines)
+
+
+def _brief(given: Any) -> str:
+    text = scrub(repr(given))
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 def _nearest(place: list[str]) -> str:

@@ -14,6 +14,7 @@ from typing import NoReturn
 from streamomd.errors import StoppedError
 from streamomd.keep import Keeper
 from streamomd.model import Model
+from streamomd.urls import shown
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -55,6 +56,6 @@ def leave(stop: StopRequest, model: Model, keeper: Keeper | None) -> NoReturn:
     kept = "nothing was kept (checkpoint none)"
     if keeper:
         sequence = keeper.commit(hurry=True).sequence
-        kept = f"commit {sequence}; go on with: streamomd resume {model.url}"
+        kept = f"commit {sequence}; go on with: streamomd resume {shown(model.url)}"
     rows = model.metrics.total_rows
     raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=stop.signal)

@@ -12,6 +12,7 @@ _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _CONTAINER = re.compile(r"^(abfss?|adl|wasbs?)://[^/?#:@]+@[^/?#@]+")
 """Azure writes container@account: that is an address, no secret."""
 _LOCAL = ("file", "local")
+_LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])([:/?#]|$)", re.IGNORECASE)
 
 
 def protocol(url: str) -> str:
@@ -51,10 +52,28 @@ def is_inside(url: str, folder: str) -> bool:
 
 
 def typed(url: str) -> str:
-    """What to type for a file or URL: relative to the current directory where it is below it."""
+    """What to type for a file or URL: relative to the current directory where it is below it.
+
+    A name that would not show on one line is written as shells read it back.
+    """
     here = os.path.join(os.getcwd(), "")
     name = url.removeprefix(here) if not protocol(url) else without_secrets(url)
-    return shlex.quote(name)
+    if name.isprintable():
+        return shlex.quote(name)
+    return "$'" + printable(name.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+
+
+def in_clear(url: str) -> bool:
+    """Whether what is sent to a URL or address can be read on the way to another machine.
+
+    >>> in_clear("http://10.0.0.5:9000"), in_clear("https://h/x"), in_clear("tcp://127.0.0.1:8786")
+    (True, False, False)
+    """
+    match = _SCHEME.match(url)
+    if not match or match[1].lower() not in ("http", "tcp", "ws"):
+        return False
+    host = without_userinfo(url)[match.end() :]
+    return not _LOOPBACK.match(host)
 
 
 def without_userinfo(url: str) -> str:
@@ -88,6 +107,11 @@ def redact(url: str) -> str:
 def printable(text: str) -> str:
     """The text with line ends, terminal codes and direction marks escaped."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def harmless(text: str) -> str:
+    """The text, of any number of lines, with everything else escaped that does not print."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def shown(url: str) -> str:

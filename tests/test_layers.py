@@ -15,7 +15,8 @@ PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "partitions", "metrics", "demo", "report", "features", "shards", "checkpoint", "stream",
-    "predict", "far", "model", "job", "aside", "keep", "stop", "begin", "rounds", "distribute",
+    "predict", "far", "model", "exposed", "job", "aside", "keep", "stop", "begin", "rounds",
+    "distribute",
     "exact", "sharded", "modes", "away", "runs", "comparator", "certify", "rule_pages", "show",
     "cli", "__init__", "__main__",
 )  # fmt: skip

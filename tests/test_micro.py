@@ -50,7 +50,7 @@ def run(one: Learner, batch: Batch, parts: int, rows: int, sizes: tuple[int, ...
     share = Share.whole(one.engine, one.state, parts)
     margins = [
         share.follow(some, one.sums, share.sense(some))
-        for some, _, _ in micro_batches(cut(batch, sizes), rows)
+        for some, *_ in micro_batches(cut(batch, sizes), rows)
     ]
     return np.concatenate(margins)
 
@@ -65,7 +65,7 @@ def run_owned(one: Learner, batch: Batch, parts: int, rows: int, owners: int) ->
         for low, high, arrays in one.state.parts():
             share.fill(low, high, arrays)
     sums = [one.sums, *(np.zeros(3) for _ in shares[1:])]
-    for some, _, _ in micro_batches(cut(batch, (7, 50)), rows):
+    for some, *_ in micro_batches(cut(batch, (7, 50)), rows):
         mine = [share.cut(some) for share in shares]
         found = np.concatenate([s.sense(b) for s, b in zip(shares, mine, strict=True)])
         for share, owned, own_sums in zip(shares, mine, sums, strict=True):

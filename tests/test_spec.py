@@ -7,14 +7,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import fsspec
-import pyarrow.parquet as pq
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from running import everything, rows, run, write
+from vault import Vault, filled
 
 import streamomd
 from streamomd.errors import UsageError
@@ -214,41 +212,10 @@ def test_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert typed("s3://key:secret@bucket/a") == "s3://bucket/a"
 
 
-class Vault(MemoryFileSystem):
-    """A store of this process that takes a key, a secret and userinfo, and lists well."""
-
-    protocol = "vault"
-    store: dict[str, Any] = {}  # noqa: RUF012
-    pseudo_dirs = [""]  # noqa: RUF012
-
-    def __init__(self, key: str = "", secret: str = "", **options: Any) -> None:
-        super().__init__(**options)
-        self.key, self.secret = key, secret
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        path = path.removeprefix("vault://")
-        host, slash, rest = path.partition("/")
-        path = host.rpartition("@")[2] + slash + rest
-        return "/" + path.strip("/") if path else ""
-
-    @staticmethod
-    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
-        host = path.removeprefix("vault://").partition("/")[0]
-        user, at, _ = host.rpartition("@")
-        return {"key": user.partition(":")[0]} if at else {}
-
-
 @pytest.fixture
 def vault() -> Any:
     """The store, with three shards."""
-    fsspec.register_implementation("vault", Vault, clobber=True)
-    Vault.store.clear()
-    fs = fsspec.filesystem("vault")
-    for place, name in enumerate("abc"):
-        with fs.open(f"/host/data/{name}.parquet", "wb") as file:
-            pq.write_table(rows(40, first=place), file)
-    yield fs
+    yield filled()
     Vault.store.clear()
 
 

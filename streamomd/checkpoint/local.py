@@ -136,7 +136,7 @@ class LocalStore:
 
 def _write(name: str, folder: int, data: bytes) -> None:
     """Never retried on an error: after a failed fsync the same handle would lie."""
-    handle = os.open(name, CREATE, 0o666, dir_fd=folder)
+    handle = os.open(name, CREATE, 0o644, dir_fd=folder)
     try:
         rest = memoryview(data)
         while rest:

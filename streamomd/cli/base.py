@@ -13,6 +13,7 @@ import click
 
 from streamomd import show
 from streamomd.errors import StreamomdError
+from streamomd.urls import harmless
 
 CODES = """\b
 Exit codes: 0 done, 1 unexpected or storage out of reach, 2 bad usage or bad input,
@@ -29,6 +30,7 @@ JOB_FLAGS = (
     ("--mode", "exact, averaged or sharded; see: streamomd list modes.  [exact]"),
     ("--dtype", "float64 or float32 slots.  [float64]"),
     ("--checkpoint", "URL to keep the run in, or none.  [runs/NAME-DATE-TIME]"),
+    ("--on-bad-row", "error, or skip: leave it out and count it.  [error]"),
     ("--start", "Checkpoint URL whose state goes on with these rows."),
     ("--scheduler", "Address of a Dask scheduler, whose workers may decode."),
 )
@@ -36,6 +38,7 @@ JOB_NUMBERS = (
     ("--eta", float, "Step size.  [the rule's]"),
     ("--epochs", int, "Times to read the rows.  [1]"),
     ("--bits", int, "2^BITS coordinates for hashed values.  [18]"),
+    ("--max-bad-rows", int, "Stop above so many of them in an epoch.  [any number]"),
 )
 OPTIONS_FILE = "Storage options for the {}, a TOML or JSON file."
 
@@ -64,7 +67,7 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
             result, text = function(**given)
             _print(json.dumps(show.as_json(result), allow_nan=False) if as_json else text)
         except StreamomdError as error:
-            click.echo(f"streamomd: {error}", err=True)
+            click.echo(f"streamomd: {harmless(str(error))}", err=True)
             sys.exit(error.exit_code)
 
     return run

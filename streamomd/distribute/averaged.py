@@ -20,7 +20,6 @@ from streamomd.distribute.part import Part, Start, learn_part, merge_parts
 from streamomd.distribute.room import refuse_small
 from streamomd.errors import ClusterError, ResumeRefusedError, StoppedError
 from streamomd.keep import Keeper
-from streamomd.metrics import Metrics
 from streamomd.model import Model
 from streamomd.report import Watcher, note
 from streamomd.shards.cursor import Cursor
@@ -136,6 +135,7 @@ class Averaged:
     def _take(self, found: Part, end: Cursor) -> None:
         """A round's state becomes the model's, and is committed."""
         model, state = self.model, self.model.state
+        model.metrics.leave_out(found.bad, model.spec.data.max_bad_rows)
         state.cells[...] = found.cells
         state.totals[...] = found.totals
         state.clock = found.clock
@@ -156,15 +156,15 @@ class Averaged:
     def _waiting(self) -> None:
         """Show how far the parts are; leave if a signal has come."""
         model = self.model
-        shown = Metrics(model.metrics.classifies, [*model.metrics.rows], model.metrics.sums.copy())
+        so_far = model.metrics.copy()
         for one in list(self._heard.values()):
-            shown.count(one["rows"])
-            shown.current[...] += np.array(one["sums"])
+            so_far.count(one["rows"])
+            so_far.current[...] += np.array(one["sums"])
         for watcher in self.watchers:
-            watcher.update(shown)
+            watcher.update(so_far)
         if self.stop.signal and not model.finished:
             raise StoppedError(
                 f"stopped after row {model.metrics.total_rows:,}: commit {self.keeper.sequence}, "
-                f"of the last whole round; go on with: streamomd resume {model.url}",
+                f"of the last whole round; go on with: streamomd resume {shown(model.url)}",
                 signal=self.stop.signal,
             )

@@ -50,7 +50,7 @@ def connected(client: object, address: str) -> Iterator[Client]:
         raise UsageError(f"client is a distributed.Client, not {type(client).__name__}")
     if not address:
         with (
-            LocalCluster(threads_per_worker=1, dashboard_address=":0") as local,
+            LocalCluster(threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
             Client(local, set_as_default=False) as made,
         ):
             yield made

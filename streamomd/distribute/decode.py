@@ -12,12 +12,12 @@ import itertools
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distributed import Client, Future
 
-from streamomd.batch import Batch, DenseBatch, SparseBatch
+from streamomd.batch import Batch, DenseBatch, Skipped, SparseBatch
 from streamomd.distribute.cluster import LostError, SilentError, outcome, sent
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan, encode
@@ -68,14 +68,17 @@ def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
 
 def arrays_of(batch: Batch) -> Arrays:
     """A batch as what travels best."""
+    skipped = (batch.skipped.places, batch.skipped.reasons)
     if isinstance(batch, SparseBatch):
-        return batch.indptr, batch.indices, batch.values, batch.y, batch.weight
-    return batch.values, batch.y, batch.weight
+        return batch.indptr, batch.indices, batch.values, batch.y, batch.weight, *skipped
+    return batch.values, batch.y, batch.weight, *skipped
 
 
 def batch_of(arrays: Arrays) -> Batch:
     """The batch again."""
-    return SparseBatch(*arrays) if len(arrays) == 5 else DenseBatch(*arrays)
+    told, skipped = arrays[:-2], Skipped(*arrays[-2:])
+    found = SparseBatch(*told) if len(told) == 5 else DenseBatch(*told)
+    return replace(found, skipped=skipped)
 
 
 @dataclass
@@ -194,6 +197,7 @@ class Decoders:
         for row, arrays in pieces:
             rows = Rows(batch_of(arrays), None)
             nbytes += rows.nbytes
-            yield Piece(task.position, row, len(rows.batch), rows)
+            passed = len(rows.batch) + len(rows.batch.skipped)
+            yield Piece(task.position, row, passed, rows)
         # Never at once to a half: a few slim rows say little of those that follow.
         self._width = max(1.0, nbytes / (task.end - task.begin), 0.5 * self._width)

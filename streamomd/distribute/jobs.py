@@ -136,10 +136,10 @@ def _state(job: Job, *, begun: bool) -> tuple[str, str | None]:
     if job.dropped:
         return (
             "stopped",
-            f"dropped: it did not answer, or had not begun: streamomd resume {job.url}",
+            f"dropped: it did not answer, or had not begun: streamomd resume {shown(job.url)}",
         )
     if future is None:
-        return "lost", f"its task is gone: streamomd resume {job.url}"
+        return "lost", f"its task is gone: streamomd resume {shown(job.url)}"
     _settles(future, SOON)
     if future.status == "finished":
         return "finished", None

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from distributed import Client, Future, Variable, get_worker, worker_client
 
+from streamomd.batch import REASONS
 from streamomd.distribute.cluster import LostError, outcome, refuse_lost, sent
 from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, StoppedError
@@ -68,13 +69,16 @@ class Teller:
 
 def figures(metrics: Metrics) -> dict[str, Any]:
     """Metrics as an event carries them."""
-    return {"rows": list(metrics.rows), "sums": metrics.sums.tolist()}
+    return {
+        "rows": list(metrics.rows), "sums": metrics.sums.tolist(), "bad": metrics.bad.tolist()
+    }  # fmt: skip
 
 
 def copy_into(metrics: Metrics, told: dict[str, Any]) -> None:
     """Metrics as an event tells them."""
     metrics.rows = list(told["rows"])
     metrics.sums = np.array(told["sums"], dtype=np.float64).reshape(-1, 3)
+    metrics.bad = np.array(told["bad"], dtype=np.int64).reshape(-1, len(REASONS))
 
 
 @contextmanager

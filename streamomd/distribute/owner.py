@@ -245,6 +245,7 @@ class Owner:
         return {
             "rows": list(self._metrics.rows),
             "sums": self._metrics.sums.tolist(),
+            "bad": self._metrics.bad.tolist(),
             "totals": state.totals.tolist(),
             "clock": state.clock,
         }

@@ -16,6 +16,7 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
+from streamomd.batch import REASONS
 from streamomd.errors import ClusterError, NoCommitError
 from streamomd.features import Names, encode
 from streamomd.merge import merge
@@ -52,6 +53,7 @@ class Part:
     extra: dict[str, NDArray[Any]]
     rows: int
     sums: NDArray[np.float64]
+    bad: NDArray[np.int64]
     names: Seen
 
     def __sizeof__(self) -> int:
@@ -64,9 +66,15 @@ class Part:
         return State(state.layout, self.cells, self.totals, self.clock, self.extra)
 
 
-def part_of(state: State, rows: int, sums: NDArray[np.float64], names: Seen) -> Part:
+def part_of(
+    state: State,
+    rows: int,
+    sums: NDArray[np.float64],
+    bad: NDArray[np.int64],
+    names: Seen,
+) -> Part:
     """What travels of a state."""
-    return Part(state.cells, state.totals, state.clock, state.extra, rows, sums, names)
+    return Part(state.cells, state.totals, state.clock, state.extra, rows, sums, bad, names)
 
 
 _reading = threading.Lock()
@@ -101,6 +109,7 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
     model = model_at(start)
     plan, state, names = model.plan, model.state.copy(), Names()
     sums, rows, told = np.zeros(3), 0, time.monotonic()
+    bad = np.zeros(len(REASONS), np.int64)
 
     def convert(table: Any, shard: Any, row: int) -> Any:
         return encode(plan, table, shard=shard.url, row=row, names=names)
@@ -119,11 +128,12 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
         for _, batch in pieces:
             model.engine.learn(state, sums, batch)
             rows += len(batch)
+            bad += batch.skipped.counts(0, len(batch.skipped))
             if time.monotonic() - told > TELL_SECONDS:
                 told = time.monotonic()
                 tell(topic, number, rows, sums)
     tell(topic, number, rows, sums)
-    return part_of(state, rows, sums, names.seen())
+    return part_of(state, rows, sums, bad, names.seen())
 
 
 def tell(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
@@ -136,7 +146,8 @@ def merge_parts(start: Start, a: Part, b: Part, by: str) -> Part:
     model = model_at(start)
     states = [part.state_like(model.state) for part in (a, b)]
     whole = merge(model.engine, states, model.state, (a.rows, b.rows), by=by)
-    return part_of(whole, a.rows + b.rows, a.sums + b.sums, joined((a.names, b.names)))
+    learned = (a.rows + b.rows, a.sums + b.sums, a.bad + b.bad)
+    return part_of(whole, *learned, joined((a.names, b.names)))
 
 
 def joined(tables: Sequence[Seen]) -> Seen:

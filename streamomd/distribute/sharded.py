@@ -92,7 +92,7 @@ class Owners:
             rows = self.model.metrics.total_rows
             raise StoppedError(
                 f"stopped after row {rows:,}: commit {self.keeper.sequence}; go on with: "
-                f"streamomd resume {self.model.url}",
+                f"streamomd resume {shown(self.model.url)}",
                 signal=self.stop.signal,
             )
 
@@ -182,7 +182,7 @@ class Owners:
         if time.monotonic() - self._asked > seconds("mind"):
             raise StoppedError(
                 f"stopped: the owners did not answer in time, the last commit stands; "
-                f"go on with: streamomd resume {self.model.url}",
+                f"go on with: streamomd resume {shown(self.model.url)}",
                 signal=self.stop.signal,
             )
         return {"stop": self.stop.signal}

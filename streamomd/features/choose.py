@@ -64,6 +64,7 @@ def make_plan(
         classes=find_classes(model, data.label, label_type, distinct_labels),
         dtype=model.dtype,
         least_label=find_loss(model.loss).least,
+        on_bad_row=data.on_bad_row,
     )
     _check_size(plan)
     return plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.batch import Batch, DenseBatch, Floats, SparseBatch
-from streamomd.features.bad import Bad
+from streamomd.features.bad import Cells, Flaws, LeftOut
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.hashed import categories
 from streamomd.features.labels import labels, weights
@@ -29,54 +30,63 @@ def encode(
     labelled: bool = True,
     names: Names | None = None,
 ) -> Batch:
-    """The batch's rows as the engine learns them: all of them, or none.
+    """The batch's rows as the engine learns them: all, or without the bad ones if the plan says so.
 
     batch: columns by name, of a shard that ``check_schema`` has accepted. row: the place of its
-    first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1.
+    first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1;
+    and no row is left out, for each is to be answered.
     names: told of each hashed value. Values are float32 if all numbers are stored so, else float64.
-    Raises BadRowError for the first bad row; in it label, weight, then features are looked at.
+    Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
+    then features are looked at.
     """
-    bad: Bad | None = None
+    skip = labelled and plan.on_bad_row == "skip"
+    left_out, error = LeftOut(batch.num_rows), None
     while True:
-        try:
-            encoded = _encode(plan, batch, labelled, names)
-        except Bad as found:
-            # One column at a time finds its first bad row; only rows before that one can be
-            # earlier, so look at those alone until they are all good.
-            bad, batch = found, batch.slice(0, found.row)
-            continue
-        if bad is not None:
-            raise bad.told(shard, row) from None
-        return encoded
+        flaws = Flaws(batch.num_rows)
+        encoded = _encode(plan, batch, labelled, names, flaws)
+        if encoded is not None and not flaws:
+            break
+        if skip:
+            batch = left_out.filtered(batch, flaws.reasons)
+        else:
+            # What shows only once lists are summed may be wrong with a row before.
+            error, batch = flaws.told(shard, row), batch.slice(0, flaws.first)
+    if error is not None:
+        raise error
+    return replace(encoded, skipped=left_out.skipped) if left_out else encoded
 
 
-def _encode(plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None) -> Batch:
-    y, weight = _targets(plan, batch, labelled)
+def _encode(
+    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: Flaws
+) -> Batch | None:
+    """None where flaws were noted on the way."""
+    y, weight = _targets(plan, batch, labelled, flaws)
     dtype = _dtype(plan, batch)
-    values = _dense(plan, batch, dtype)
+    values = _dense(plan, batch, dtype, flaws)
     if plan.dense:
         return DenseBatch(values, y, weight)
+    pair = _pair(plan, batch, dtype, flaws)
+    if flaws:
+        return None
     blocks = []
     if values.shape[1]:
         blocks.append(_uniform(values, np.arange(values.shape[1], dtype=np.int32)))
     if plan.hashed:
         blocks.append(_hashed(plan, batch, dtype, names))
-    if plan.sparse:
-        lists = (batch.column(plan.sparse.indices), batch.column(plan.sparse.values))
-        blocks.append(
-            sparse(*lists, plan.sparse, plan.sparse_offset - int(plan.bias), dtype, plan.largest)
-        )
+    blocks += [pair] if pair is not None else []
     return SparseBatch(*_joined(blocks), y, weight)
 
 
-def _targets(plan: Plan, batch: pa.RecordBatch, labelled: bool) -> tuple[Floats, Floats]:
+def _targets(
+    plan: Plan, batch: pa.RecordBatch, labelled: bool, flaws: Flaws
+) -> tuple[Floats, Floats]:
     rows = batch.num_rows
     if not labelled:
         return np.zeros(rows), np.ones(rows)
-    y = labels(batch.column(plan.label), plan)
+    y = labels(batch.column(plan.label), plan, flaws)
     if not plan.weight:
         return y, np.ones(rows)
-    return y, weights(batch.column(plan.weight), plan.weight)
+    return y, weights(batch.column(plan.weight), plan.weight, flaws)
 
 
 def _dtype(plan: Plan, batch: pa.RecordBatch) -> Any:
@@ -87,11 +97,19 @@ def _dtype(plan: Plan, batch: pa.RecordBatch) -> Any:
     return np.float32 if kinds and all(kind == pa.float32() for kind in kinds) else np.float64
 
 
-def _dense(plan: Plan, batch: pa.RecordBatch, dtype: Any) -> NDArray[Any]:
+def _dense(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> NDArray[Any]:
     rule = (plan.nulls, plan.largest)
-    parts = [numbers(batch.column(name), name, *rule) for name in plan.numeric]
-    parts += [vectors(batch.column(v.column), v.column, *rule) for v in plan.vectors]
+    parts = [numbers(batch.column(name), Cells(flaws, name), *rule) for name in plan.numeric]
+    parts += [vectors(batch.column(v.column), flaws, v.column, *rule) for v in plan.vectors]
     return matrix(parts, batch.num_rows, dtype)
+
+
+def _pair(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> Csr | None:
+    if plan.sparse is None:
+        return None
+    lists = (batch.column(plan.sparse.indices), batch.column(plan.sparse.values))
+    offset = plan.sparse_offset - int(plan.bias)
+    return sparse(*lists, plan.sparse, flaws, offset=offset, dtype=dtype, largest=plan.largest)
 
 
 def _hashed(plan: Plan, batch: pa.RecordBatch, dtype: Any, names: Names | None) -> Csr:

@@ -10,57 +10,43 @@ from numpy.typing import NDArray
 
 from streamomd.batch import Floats
 from streamomd.errors import UsageError
-from streamomd.features.bad import Bad, first, shown
+from streamomd.features.bad import Cells, Flaws, shown
 from streamomd.features.kinds import family
 from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
 
 
-def labels(array: pa.Array, plan: Plan) -> Floats:
+def labels(array: pa.Array, plan: Plan, flaws: Flaws) -> Floats:
     """y (n,): −1 or 1 for two classes, the place 0 … K − 1 for more, the value in regression.
 
-    Raises Bad at a null, NaN or ±inf label and at one that is not among the classes.
+    Notes null, NaN and ±inf labels, and those that are not among the classes.
     """
+    cells = Cells(flaws, plan.label)
     if not plan.classes:
-        return _large_enough(numbers(array, plan.label, "error").astype(np.float64), plan)
+        y: Floats = numbers(array, cells, "error").astype(np.float64)
+        _note_small(y, cells, plan.least_label)
+        return y
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     values = _values(coded.dictionary)
     table = np.array([*_codes(values, plan), np.nan])
     codes = coded.indices.cast(pa.int64()).fill_null(len(values)).to_numpy(zero_copy_only=False)
-    y: Floats = table[codes]
+    y = table[codes]
     if np.isnan(y).any():
-        row = first(np.isnan(y))
-        code = int(codes[row])
-        raise _bad(row, values[code] if code < len(values) else None, plan)
+        _note_strange(y, codes, [*values, None], cells, plan)
     return y
 
 
-def _large_enough(y: Floats, plan: Plan) -> Floats:
-    if plan.least_label is not None and len(y) and y.min() < plan.least_label:
-        row = first(y < plan.least_label)
-        raise Bad(
-            row,
-            "label",
-            plan.label,
-            found=f"label {shown(float(y[row]))}",
-            expected=f"{plan.least_label:g} or more, as the loss asks",
-            remedy="mend or drop the row, or choose another loss",
-        )
-    return y
-
-
-def weights(array: pa.Array, column: str) -> Floats:
-    """Importance weights (n,). Raises Bad at one that is null, negative, NaN or ±inf."""
-    found: Floats = numbers(array, column, "error").astype(np.float64)
-    if len(found) and found.min() < 0:
-        row = first(found < 0)
-        raise Bad(
-            row,
+def weights(array: pa.Array, column: str, flaws: Flaws) -> Floats:
+    """Importance weights (n,). Notes those that are null, negative, NaN or ±inf."""
+    cells = Cells(flaws, column)
+    found: Floats = numbers(array, cells, "error").astype(np.float64)
+    if len(found) and not found.min() >= 0:
+        cells.note(
             "negative_weight",
-            column,
-            found=shown(float(found[row])),
-            expected="a weight of 0 or more",
-            remedy="mend or drop the row",
+            np.flatnonzero(found < 0),
+            lambda row: shown(float(found[row])),
+            "a weight of 0 or more",
+            "mend or drop the row",
         )
     return found
 
@@ -100,15 +86,40 @@ def _codes(values: list[Any], plan: Plan) -> list[float]:
     return [known.get(value, np.nan) for value in values]
 
 
-def _bad(row: int, value: Any, plan: Plan) -> Bad:
-    reason = "null" if value is None else "label"
+def _note_small(y: Floats, cells: Cells, least: float | None) -> None:
+    if least is not None and len(y) and not y.min() >= least:
+        cells.note(
+            "label",
+            np.flatnonzero(y < least),
+            lambda row: f"label {shown(float(y[row]))}",
+            f"{least:g} or more, as the loss asks",
+            "mend or drop the row, or choose another loss",
+        )
+
+
+def _note_strange(
+    y: Floats, codes: NDArray[np.int64], values: list[Any], cells: Cells, plan: Plan
+) -> None:
+    """Labels that are no class, values[codes] of which are told."""
+    rows = np.flatnonzero(np.isnan(y))
+    why = np.array([_reason(value) for value in values])[codes[rows]]
+    for reason in np.unique(why):
+        cells.note(
+            str(reason),
+            rows[why == reason],
+            lambda row: f"label {_told(values[codes[row]])}",
+            f"one of the classes {shown(list(plan.classes))}",
+            "list all classes in model.classes, drop the row, or choose a loss for regression",
+        )
+
+
+def _reason(value: Any) -> str:
+    if value is None:
+        return "null"
     if isinstance(value, float) and not np.isfinite(value):
-        reason = "nan" if np.isnan(value) else "inf"
-    return Bad(
-        row,
-        reason,
-        plan.label,
-        found=f"label {'null' if value is None else shown(value)}",
-        expected=f"one of the classes {shown(list(plan.classes))}",
-        remedy="list all classes in model.classes, drop the row, or choose a loss for regression",
-    )
+        return "nan" if np.isnan(value) else "inf"
+    return "label"
+
+
+def _told(value: Any) -> str:
+    return "null" if value is None else shown(value)

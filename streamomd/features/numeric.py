@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamomd.features.bad import Bad, first, shown
+from streamomd.features.bad import Cells, Flaws, Places, shown
 
 Numbers = NDArray[Any]
 
@@ -21,46 +21,47 @@ _EXACT = 2**53
 _BLOCK = 2048
 
 
-def numbers(array: pa.Array, column: str, nulls: str, largest: float = math.inf) -> Numbers:
+def numbers(array: pa.Array, cells: Cells, nulls: str, largest: float = math.inf) -> Numbers:
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
-    Raises Bad at a null (unless nulls is "zero"), NaN, ±inf, an integer float64 cannot hold, or
-    a number beyond ``largest``.
+    Notes nulls (unless nulls is "zero"), NaN, ±inf, integers float64 cannot hold, and numbers
+    beyond ``largest``.
     """
     array = _plain(array)
     if array.null_count:
-        array = _without_nulls(array, column, nulls)
+        if nulls != "zero":
+            _note_nulls(array, cells)
+        array = array.fill_null(pa.scalar(0).cast(array.type))
     values: Numbers = array.to_numpy(zero_copy_only=False)
-    found = first_unfit(values, largest)
-    if found is not None:
-        raise _unfit(column, values, *found)
+    for reason, places in unfit(values, largest):
+        _note_unfit(reason, places, values, cells)
     return values
 
 
 def vectors(
-    array: pa.FixedSizeListArray, column: str, nulls: str, largest: float = math.inf
+    array: pa.FixedSizeListArray, flaws: Flaws, column: str, nulls: str, largest: float = math.inf
 ) -> Numbers:
-    """The values of a column of fixed-size lists, (n, width). Raises Bad as ``numbers`` does."""
+    """The values of a column of fixed-size lists, (n, width). Notes what ``numbers`` does."""
     width = array.type.list_size
     child = _plain(array.values.slice(array.offset * width, len(array) * width))
     if array.null_count:
-        _without_nulls(array, column, nulls)
+        if nulls != "zero":
+            _note_nulls(array, Cells(flaws, column))
         valid = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), width)
         child = pc.if_else(pa.array(valid), child, pa.scalar(0).cast(child.type))
-    try:
-        return numbers(child, column, nulls, largest).reshape(len(array), width)
-    except Bad as bad:
-        bad.column, bad.row = f"{column}[{bad.row % width}]", bad.row // width
-        raise
+    cells = Cells(flaws, column, width=width)
+    return numbers(child, cells, nulls, largest).reshape(len(array), width)
 
 
-def first_unfit(values: Numbers, largest: float = math.inf) -> tuple[int, str] | None:
-    """The first value not finite, not exact in float64 or too large, and the reason: else None."""
+def unfit(values: Numbers, largest: float = math.inf) -> Iterator[tuple[str, Places]]:
+    """The places of values not finite, not exact in float64 or too large, by reason."""
     if values.dtype.kind == "f":
-        return _first_not_finite(values) or _first_too_large(values, largest)
-    if values.dtype.itemsize == 8 and len(values):
-        return _first_inexact(values)
-    return None
+        yield from _not_finite(values)
+        if largest < math.inf and values.dtype.itemsize == 8:
+            large = np.abs(values)
+            yield "overflow", np.flatnonzero((large > largest) & (large < math.inf))
+    elif values.dtype.itemsize == 8 and len(values):
+        yield "overflow", _inexact(values)
 
 
 def matrix(parts: Sequence[Numbers], rows: int, dtype: Any) -> Numbers:
@@ -76,16 +77,6 @@ def matrix(parts: Sequence[Numbers], rows: int, dtype: Any) -> Numbers:
     return out
 
 
-def _unfit(column: str, values: Numbers, row: int, reason: str) -> Bad:
-    expected, remedy = "a finite number", "mend or drop the row"
-    if reason == "overflow":
-        expected, remedy = "an integer float64 can hold", "write it as double, or hash the column"
-        if values.dtype.kind == "f":
-            expected, remedy = "a number float32 can hold", 'set model.dtype = "float64"'
-    found = shown(values[row].item())
-    return Bad(row, reason, column, found=found, expected=expected, remedy=remedy)
-
-
 def _width(part: Numbers) -> int:
     return 1 if part.ndim == 1 else int(part.shape[1])
 
@@ -96,45 +87,36 @@ def _plain(array: pa.Array) -> pa.Array:
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
 
 
-def _without_nulls(array: pa.Array, column: str, nulls: str) -> pa.Array:
-    if nulls != "zero":
-        raise Bad(
-            first(array.is_null().to_numpy(zero_copy_only=False)),
-            "null",
-            column,
-            found="null",
-            expected="a number",
-            remedy='drop the row, or set data.nulls = "zero" if the column is a feature',
-        )
-    if pa.types.is_fixed_size_list(array.type):
-        return array
-    return array.fill_null(pa.scalar(0).cast(array.type))
+def _note_nulls(array: pa.Array, cells: Cells) -> None:
+    remedy = 'drop the row, or set data.nulls = "zero" if the column is a feature'
+    places = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
+    cells.note("null", places, lambda _: "null", "a number", remedy)
 
 
-def _first_not_finite(values: Numbers) -> tuple[int, str] | None:
+def _note_unfit(reason: str, places: Places, values: Numbers, cells: Cells) -> None:
+    expected, remedy = "a finite number", "mend or drop the row"
+    if reason == "overflow":
+        expected, remedy = "an integer float64 can hold", "write it as double, or hash the column"
+        if values.dtype.kind == "f":
+            expected, remedy = "a number float32 can hold", 'set model.dtype = "float64"'
+    cells.note(reason, places, lambda place: shown(values[place].item()), expected, remedy)
+
+
+def _not_finite(values: Numbers) -> Iterator[tuple[str, Places]]:
     # A sum that is finite proves every term finite, at a third of the price of looking at each.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):
-            return None
-    unfit = ~np.isfinite(values)
-    if not unfit.any():
-        return None
-    row = first(unfit)
-    return row, "nan" if np.isnan(values[row]) else "inf"
+            return
+    yield "nan", np.flatnonzero(np.isnan(values))
+    yield "inf", np.flatnonzero(np.isinf(values))
 
 
-def _first_too_large(values: Numbers, largest: float) -> tuple[int, str] | None:
-    if largest == math.inf or values.dtype.itemsize < 8:
-        return None
-    large = np.abs(values) > largest
-    return (first(large), "overflow") if large.any() else None
-
-
-def _first_inexact(values: Numbers) -> tuple[int, str] | None:
+def _inexact(values: Numbers) -> Places:
     if values.max() <= _EXACT and values.min() >= -_EXACT:
-        return None
-    for row in np.flatnonzero((values > _EXACT) | (values < -_EXACT)):
-        whole = int(values[row])
-        if int(float(whole)) != whole:
-            return int(row), "overflow"
-    return None
+        return np.empty(0, np.int64)
+    large = np.flatnonzero((values > _EXACT) | (values < -_EXACT))
+    # Exact is what has at most 53 bits between its highest and its lowest one.
+    bits = values[large].view(np.uint64)
+    size = np.where(values[large] < 0, np.negative(bits), bits)
+    lowest = size & np.negative(size)
+    return large[size // lowest > _EXACT]

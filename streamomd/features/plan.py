@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 from streamomd.errors import DataError
+from streamomd.urls import printable
 
 Label = bool | int | float | str
 MOST_BITS, LARGEST = 30, 2**31 - 1
@@ -47,7 +48,8 @@ class Plan:
 
     weight is "" without a weight column. classes is () in regression, else [negative, positive] or
     all K classes. label_type is the Arrow type (as text) of a label's value. dtype is the slots'.
-    least_label is the smallest label that the loss can learn from, None: any.
+    least_label is the smallest label that the loss can learn from, None: any. on_bad_row "skip":
+    rows that cannot be learned from are left out.
     """
 
     bias: bool
@@ -65,6 +67,7 @@ class Plan:
     classes: tuple[Label, ...]
     dtype: str = "float64"
     least_label: float | None = None
+    on_bad_row: str = "error"
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -153,6 +156,8 @@ def describe(plan: Plan) -> list[str]:
         indices, values, size = plan.sparse
         lines.append(f"sparse pair {indices!r}, {values!r}: {size} coordinates")
     lines.append(f"{plan.size} coordinates{' with the bias' if plan.bias else ', no bias'}")
+    if plan.on_bad_row == "skip":
+        lines.append("bad rows are left out and counted")
     return lines
 
 
@@ -166,4 +171,4 @@ def _task(plan: Plan) -> str:
 
 def _list(names: tuple[str, ...], most: int = 20) -> str:
     more = f", … {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return printable(", ".join(names[:most])) + more

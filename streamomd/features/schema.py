@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from streamomd.errors import SchemaError
-from streamomd.features.bad import printable
 from streamomd.features.choose import nearest, twice
 from streamomd.features.kinds import family
 from streamomd.features.plan import Column, Plan
+from streamomd.urls import printable
 
 
 def check_schema(plan: Plan, schema: pa.Schema, shard_url: str, *, labelled: bool = True) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.bad import Bad, first
+from streamomd.features.bad import Cells, Flaws
 from streamomd.features.canonical import Csr, canonical, row_of
-from streamomd.features.numeric import first_unfit, numbers
+from streamomd.features.numeric import numbers, unfit
 from streamomd.features.plan import Pair
 
 Indptr = NDArray[np.int64]
@@ -21,23 +21,30 @@ def sparse(
     indices: pa.Array,
     values: pa.Array,
     pair: Pair,
+    flaws: Flaws,
+    *,
     offset: int,
     dtype: Any,
     largest: float = math.inf,
-) -> Csr:
+) -> Csr | None:
     """Canonical rows: indptr from 0, indices + offset, values as ``dtype``. A null list is empty.
 
-    Raises Bad at lists of different length, a null element, an index outside 0 … size − 1, a value
-    not finite or beyond ``largest``, and equal indices whose sum is so.
+    Notes lists of different length, null elements, indices outside 0 … size − 1, values not finite
+    or beyond ``largest``, and equal indices whose sum is so. None where flaws were noted: equal
+    indices are summed of rows that are good otherwise, in the next turn.
     """
     indptr, keys = _lists(indices)
     ends, numeric = _lists(values)
-    _check_lengths(indptr, ends, pair)
-    coordinates = _indices(keys, indptr, pair)
-    stored = _values(numeric, indptr, pair, largest).astype(dtype, copy=False)
+    _note_lengths(indptr, ends, pair, flaws)
+    coordinates = _indices(keys, pair, Cells(flaws, pair.indices, indptr=indptr))
+    elements = Cells(flaws, pair.values, indptr=ends)
+    stored = numbers(_without_nulls(numeric, elements), elements, "error", largest)
+    if flaws:
+        return None
+    stored = stored.astype(dtype, copy=False)
     rows, places, summed = canonical(indptr, coordinates, stored)
     if summed is not stored:
-        _check_sums(rows, summed, pair, largest)
+        _note_sums(summed, Cells(flaws, pair.values, indptr=rows), largest)
     return rows, places + np.int32(offset) if offset else places, summed
 
 
@@ -50,77 +57,67 @@ def _lists(array: pa.Array) -> tuple[Indptr, pa.Array]:
     return offsets - offsets[0], array.values.slice(offsets[0], offsets[-1] - offsets[0])
 
 
-def _check_lengths(indptr: Indptr, ends: Indptr, pair: Pair) -> None:
+def _note_lengths(indptr: Indptr, ends: Indptr, pair: Pair, flaws: Flaws) -> None:
     if np.array_equal(indptr, ends):
         return
-    row = first(indptr != ends) - 1
-    counts = [int(side[row + 1] - side[row]) for side in (indptr, ends)]
-    raise Bad(
-        row,
+    counts = np.diff(indptr), np.diff(ends)
+    Cells(flaws, pair.indices).note(
         "ragged",
-        pair.indices,
-        found=f"{counts[0]} indices and {counts[1]} values in {pair.values!r}",
-        expected="as many values as indices",
-        remedy="mend or drop the row",
+        np.flatnonzero(counts[0] != counts[1]),
+        lambda row: f"{counts[0][row]} indices and {counts[1][row]} values in {pair.values!r}",
+        "as many values as indices",
+        "mend or drop the row",
     )
 
 
-def _indices(keys: pa.Array, indptr: Indptr, pair: Pair) -> NDArray[np.int32]:
-    _check_nulls(keys, indptr, pair.indices)
-    found = keys.to_numpy(zero_copy_only=False)
+def _indices(keys: pa.Array, pair: Pair, cells: Cells) -> NDArray[np.int32]:
+    found = _without_nulls(keys, cells).to_numpy(zero_copy_only=False)
     if found.dtype.itemsize < 4:
         found = found.astype(np.int32)
     # Seen as unsigned, a negative index is larger than any size: one maximum tells both.
     unsigned = found.view(f"u{found.dtype.itemsize}")
     if len(found) and int(unsigned.max()) >= pair.size:
-        place = first(unsigned >= pair.size)
-        value = int(found[place])
-        remedy = "mend" if value < 0 else "raise data.sparse.size"
-        raise Bad(
-            row_of(indptr, place),
-            "negative_index" if value < 0 else "index",
-            pair.indices,
-            found=f"index {value}",
-            expected=f"0 … {pair.size - 1} (size {pair.size})",
-            remedy=f"{remedy} or drop the row",
-        )
+        outside = unsigned >= pair.size
+        _note_outside("negative_index", outside & (found < 0), found, pair, cells)
+        _note_outside("index", outside & (found >= 0), found, pair, cells)
     coordinates: NDArray[np.int32] = found.astype(np.int32, copy=False)
     return coordinates
 
 
-def _values(numeric: pa.Array, indptr: Indptr, pair: Pair, largest: float) -> NDArray[Any]:
-    _check_nulls(numeric, indptr, pair.values)
-    try:
-        return numbers(numeric, pair.values, "error", largest)
-    except Bad as bad:
-        bad.row = int(row_of(indptr, bad.row))
-        raise
+def _note_outside(
+    reason: str, which: NDArray[np.bool_], found: NDArray[Any], pair: Pair, cells: Cells
+) -> None:
+    cells.note(
+        reason,
+        np.flatnonzero(which),
+        lambda place: f"index {int(found[place])}",
+        f"0 … {pair.size - 1} (size {pair.size})",
+        f"{'mend' if reason == 'negative_index' else 'raise data.sparse.size'} or drop the row",
+    )
 
 
-def _check_nulls(elements: pa.Array, indptr: Indptr, column: str) -> None:
+def _without_nulls(elements: pa.Array, cells: Cells) -> pa.Array:
+    """The elements, nulls noted and then 0."""
     if not elements.null_count:
-        return
-    place = first(elements.is_null().to_numpy(zero_copy_only=False))
-    row = int(row_of(indptr, place))
-    raise Bad(
-        row,
+        return elements
+    indptr = cells.indptr
+    assert indptr is not None
+    cells.note(
         "null",
-        column,
-        found=f"null at place {place - int(indptr[row])} of the list",
-        expected="a number",
-        remedy="mend or drop the row",
+        np.flatnonzero(elements.is_null().to_numpy(zero_copy_only=False)),
+        lambda place: f"null at place {place - int(indptr[row_of(indptr, place)])} of the list",
+        "a number",
+        "mend or drop the row",
     )
+    return elements.fill_null(pa.scalar(0).cast(elements.type))
 
 
-def _check_sums(indptr: Indptr, summed: NDArray[Any], pair: Pair, largest: float) -> None:
-    unfit = first_unfit(summed, largest)
-    if unfit is None:
-        return
-    raise Bad(
-        row_of(indptr, unfit[0]),
-        "overflow",
-        pair.values,
-        found="equal indices whose values sum to infinity or beyond float32",
-        expected="a finite sum",
-        remedy="mend or drop the row",
-    )
+def _note_sums(summed: NDArray[Any], cells: Cells, largest: float) -> None:
+    for _, places in unfit(summed, largest):
+        cells.note(
+            "overflow",
+            places,
+            lambda _: "equal indices whose values sum to infinity or beyond float32",
+            "a finite sum",
+            "mend or drop the row",
+        )
