@@ -1,8 +1,9 @@
 """Bytes of shards and of checkpoints spoilt at random, in a process with little memory.
 
-As a program: ``python tests/fuzzing.py KIND SEED CASES`` runs so many seeded cases and prints what
-came of them as JSON. It ends with a signal where the libraries below crash, and with a traceback
-that names the case where anything but one of streamomd's own errors is raised.
+As a program: ``python tests/fuzzing.py KIND SEED CASES [FIRST]`` runs so many seeded cases, from
+one on, and prints what came of them as JSON. Each is named on stderr before it is run: it ends with
+a signal where the libraries below crash, and with a traceback where anything but one of streamomd's
+own errors is raised.
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ def checkpoint_cases(folder: Path) -> Callable[[random.Random], str]:
 KINDS = {"shards": shard_cases, "pages": page_cases, "checkpoints": checkpoint_cases}
 
 
-def main(kind: str, seed: str, cases: str) -> None:
+def main(kind: str, seed: str, cases: str, first: str = "0") -> None:
     """Run cases, and print how many ended how."""
     from streamomd.errors import StreamomdError
 
@@ -237,13 +238,13 @@ def main(kind: str, seed: str, cases: str) -> None:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
         resource.setrlimit(resource.RLIMIT_AS, (used + MORE_MEMORY, hard))
-        for at in range(int(cases)):
+        for at in range(int(first), int(first) + int(cases)):
+            print(f"case {kind} {seed} {at}", file=sys.stderr, flush=True)
             try:
                 found[case(random.Random(f"{kind}-{seed}-{at}"))] += 1
             except StreamomdError:
                 found["refused"] += 1
             except BaseException:
-                print(f"case {kind} {seed} {at}", file=sys.stderr)
                 traceback.print_exc()
                 sys.exit(1)
     print(json.dumps(found))

@@ -26,9 +26,18 @@ HERE = Path(__file__).parent
 MORE = [pytest.param(seed, 5_000, marks=pytest.mark.slow) for seed in range(1, 9)]
 
 
-def run(kind: str, seed: int, cases: int, capsys: Any) -> dict[str, int]:
+FOUND = [
+    # pyarrow ends the process where it is asked for a column chunk whose histograms were forged.
+    ("shards", 1, 2658),
+    ("shards", 2, 1859),
+]
+"""Cases that once did harm, as pyarrow 26 writes the shards they spoil."""
+
+
+def run(kind: str, seed: int, cases: int, capsys: Any, first: int = 0) -> dict[str, int]:
     """What came of so many cases in a child process; its own words where it crashed."""
-    words = [sys.executable, "-W", "error", str(HERE / "fuzzing.py"), kind, str(seed), str(cases)]
+    numbers = [str(number) for number in (seed, cases, first)]
+    words = [sys.executable, "-W", "error", str(HERE / "fuzzing.py"), kind, *numbers]
     done = subprocess.run(words, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, f"{words[-3:]} ended with {done.returncode}: {done.stderr[-3000:]}"
     found: dict[str, int] = json.loads(done.stdout)
@@ -36,6 +45,12 @@ def run(kind: str, seed: int, cases: int, capsys: Any) -> dict[str, int]:
         print(f"\n  {kind}, seed {seed}: {found}")
     assert sum(found.values()) == cases
     return found
+
+
+@pytest.mark.parametrize("kind, seed, case", FOUND)
+def test_cases_that_once_did_harm(kind: str, seed: int, case: int, capsys: Any) -> None:
+    """Each is an error or rows now."""
+    assert sum(run(kind, seed, 1, capsys, case).values()) == 1
 
 
 @pytest.mark.parametrize("seed, cases", [(0, 150), *MORE])

@@ -27,6 +27,8 @@ from streamomd.checkpoint.sealed import seal, unseal
 from streamomd.cli import main
 from streamomd.errors import StreamomdError
 from streamomd.exposed import exposed
+from streamomd.job import build, change
+from streamomd.report import heard, hushed
 from streamomd.spec import Spec
 from streamomd.urls import in_clear
 
@@ -263,6 +265,11 @@ def test_what_goes_in_clear_is_said() -> None:
         "storage options go to tcp://10.0.0.5:8786 in clear: use tls://",
     ]
     assert exposed(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
+    said: list[str] = []
+    with heard(said.append), hushed(True):
+        build({**job, "data": {**job["data"], "label": "y"}}, {})
+        change(job, {})
+    assert said == 2 * [line for line in lines if "store:9000" not in line]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ MAGIC = b"PAR1"
 FIRST_ROWS = 128
 GROWTH = 8
 MOST_ROWS = 1 << 17
+TEXT_WIDTH = 16  # a guess, for the first rows alone
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 
@@ -47,7 +48,8 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
         arrow_extensions_enabled=False,
     )
     leaves = _leaves(metadata, wanted.columns)
-    return lambda group: _slices(parquet, group, leaves, wanted)
+    first = _first_rows(metadata.schema, leaves, wanted.unit_bytes)
+    return lambda group: _slices(parquet, group, leaves, first, wanted)
 
 
 def _is_string(schema: pa.Schema, name: str) -> bool:
@@ -61,18 +63,30 @@ def _leaves(metadata: Any, columns: tuple[str, ...]) -> list[int]:
     return [i for i, path in enumerate(paths) if path in columns or path.startswith(inside)]
 
 
+def _first_rows(schema: Any, leaves: list[int], unit_bytes: int) -> int:
+    """How many rows to begin a group with: one, where a row may be a list of any length."""
+    columns = [schema.column(leaf) for leaf in leaves]
+    if any(column.max_repetition_level for column in columns):
+        return 1
+    width = sum(_WIDTHS.get(column.physical_type, TEXT_WIDTH) for column in columns)
+    return max(1, min(FIRST_ROWS, unit_bytes // max(1, width)))
+
+
 def _slices(
-    parquet: pq.ParquetFile, group: int, leaves: list[int], wanted: Wanted
+    parquet: pq.ParquetFile, group: int, leaves: list[int], first: int, wanted: Wanted
 ) -> Iterator[pa.RecordBatch]:
-    declared = _declared_width(parquet.metadata.row_group(group), leaves)
-    rows = max(1, min(FIRST_ROWS, int(wanted.unit_bytes / declared)))
+    rows, declared = first, 0.0
     batches = parquet.iter_batches(
         batch_size=rows, row_groups=[group], columns=list(wanted.columns), use_threads=False
     )
     for batch in batches:
+        # Not before the reader has been there: it raises at a forged column chunk, where asking
+        # pyarrow for the chunk itself ends the process.
+        declared = declared or _declared_width(parquet.metadata.row_group(group), leaves)
         # The reader asks for its batch size anew at each batch, so one pass can adapt.
         width = max(declared, decoded_bytes(batch) / max(1, batch.num_rows))
-        rows = max(1, min(rows * GROWTH, MOST_ROWS, int(wanted.unit_bytes / width)))
+        most = min(MOST_ROWS, int(wanted.unit_bytes / width))
+        rows = max(1, min(max(FIRST_ROWS, rows * GROWTH), most))
         parquet.reader.set_batch_size(rows)
         yield from cut(batch.select(wanted.columns), 4 * wanted.unit_bytes)
         del batch
