@@ -95,14 +95,14 @@ class Model(_Table):
         if rule.losses and loss.name not in rule.losses:
             allowed = " or ".join(rule.losses)
             raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
-        params = rule.parse_params(given.get("params") or {})
+        params = rule.parse_params(_parameters(given, "params"))
         narrowed = rule.losses_with(params) if rule.losses_with else ()
         if narrowed and loss.name not in narrowed:
             raise UsageError(
                 f"rule {rule.name!r} with {params} learns with loss {' or '.join(narrowed)}; "
                 f"got {loss.name!r}"
             )
-        goal = loss.parse_params(given.get("loss_params") or {})
+        goal = loss.parse_params(_parameters(given, "loss_params"))
         with_lipschitz(rule, loss, params, goal)
         if params.get("implicit") and loss.along is None:
             exact = ", ".join(known.name for known in all_losses().values() if known.along)
@@ -275,6 +275,13 @@ def _explain(error: ValidationError) -> str:
             given = "…" if "storage_options" in place else _brief(problem.get("input"))
             lines.append(f"{key} = {given}: {problem['msg'].lower()}")
     return "\n".join(lines)
+
+
+def _parameters(model: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    given = model.get(key) or {}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"model.{key} = {_brief(given)}: expected a table of parameters")
+    return given
 
 
 def _brief(given: Any) -> str:

@@ -118,6 +118,15 @@ def test_whatever_is_bad_is_left_out(spoilt, cut):
     assert told(halves[0].skipped) | after == bad
 
 
+def test_a_ragged_row_does_not_shift_the_next():
+    """Equal indices are summed with their own values, whatever lists before them lack."""
+    columns = {
+        "i": pa.array([[1], [3, 3], [], []], GOOD["i"].type),
+        "v": pa.array([[1.0, 1.7e308], [1.7e308, -1.7e308], [], []], GOOD["v"].type),
+    }
+    assert told(encoded(columns, on_bad_row="skip").skipped) == {0: "ragged"}
+
+
 def test_a_thousand_bad_rows_cost_a_few_passes(monkeypatch):
     """All bad rows of a batch are found at once: the columns are walked at most three times."""
     module = sys.modules["streamomd.features.encode"]

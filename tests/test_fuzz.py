@@ -97,11 +97,14 @@ def code_of(parse: Callable[[], Any]) -> int:
     return 0
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.dictionaries(DOTTED, VALUES, max_size=4))
-def test_any_job(sets: dict[str, Any]) -> None:
+@pytest.mark.parametrize("cases", [60, pytest.param(3000, marks=pytest.mark.slow)])
+def test_any_job(cases: int) -> None:
     """Values of any kind at any key: a job that survives JSON, or an error that is ours."""
+    sets = st.dictionaries(DOTTED, VALUES, max_size=4)
+    settings(max_examples=cases, deadline=None, database=None)(given(sets)(legal_or_refused))()
 
+
+def legal_or_refused(sets: dict[str, Any]) -> None:
     def again(spec: Spec) -> None:
         saved = json.loads(json.dumps(spec.to_json(), allow_nan=False))
         assert Spec.parse(saved).to_json() == saved

@@ -136,6 +136,22 @@ def test_every_limit_then_resume(walk: str, limits: Any, tmp_path: Path) -> None
         assert figures(run("resume", kept, "--json").result) == expected
 
 
+@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("at", ["a", "c"])
+def test_a_shard_of_bad_rows_alone(walk: str, at: str, tmp_path: Path) -> None:
+    """First or last, where a micro-batch ends just before it: its rows are counted and no more."""
+    for first, name in enumerate("abc"):
+        table = rows(ROWS, first=first)
+        bad = spoilt(table, [*range(ROWS)], {"n": NAN}) if name == at else table
+        write(tmp_path / "bad" / f"{name}.parquet", bad, row_group_size=10)
+        if name != at:
+            write(tmp_path / "good" / f"{name}.parquet", table, row_group_size=10)
+    flags = [*flags_of("sparse"), *WALKS[walk], "--set", "train.batch_rows=40"]
+    flags += ["--checkpoint", "none", "--epochs", "2"]
+    found = figures(train(tmp_path / "bad", *flags, *SKIP))
+    assert found == {**figures(train(tmp_path / "good", *flags)), "skipped": {"nan": 2 * ROWS}}
+
+
 def test_counts_do_not_depend_on_where_commits_fall(tmp_path: Path) -> None:
     """Each commit counts the bad rows before its row, and a copy resumed from it ends alike."""
     bad, _, counts = mixed(tmp_path)
