@@ -35,10 +35,6 @@ class Metrics:
     sums: Floats = field(default_factory=lambda: np.zeros((0, 3)))
     bad: Counts = field(default_factory=lambda: np.zeros((0, len(REASONS)), np.int64))
 
-    def copy(self) -> Metrics:
-        """The same figures, apart from these."""
-        return Metrics(self.classifies, [*self.rows], self.sums.copy())
-
     @property
     def current(self) -> Floats:
         """The sums of the epoch under way, to be added to in place."""
@@ -77,7 +73,7 @@ class Metrics:
             self.bad = np.vstack([self.bad, np.zeros(len(REASONS), np.int64)])
 
     def copy(self) -> Metrics:
-        """The same figures, to go on from elsewhere."""
+        """The same figures, apart from these."""
         return Metrics(self.classifies, [*self.rows], self.sums.copy(), self.bad.copy())
 
     @property
