@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamomd.away import submit as submit
+    from streamomd.distribute.collections_predict import predict_collection as predict_collection
     from streamomd.model import Model as Model
     from streamomd.runs import load as load
     from streamomd.runs import resume as resume
@@ -21,12 +22,13 @@ _HOME = {
     "Model": "streamomd.model",
     "Spec": "streamomd.spec",
     "load": "streamomd.runs",
+    "predict_collection": "streamomd.distribute.collections_predict",
     "resume": "streamomd.runs",
     "submit": "streamomd.away",
     "train": "streamomd.runs",
 }
 
-__all__ = ["Model", "Spec", "load", "resume", "submit", "train"]
+__all__ = ["Model", "Spec", "load", "predict_collection", "resume", "submit", "train"]
 
 
 def __getattr__(name: str) -> Any:

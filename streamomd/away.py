@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamomd.begin import begin, change_job, new_model, take_over
+from streamomd.collection import refuse_collection
 from streamomd.job import build
 from streamomd.model import Model
 from streamomd.modes import connected, is_far, run
@@ -81,6 +82,7 @@ def submit(
     last commit, elsewhere, if its worker is lost. See ``streamomd.distribute.jobs`` for what can be
     done with the id. Raises what ``train`` raises before its first row.
     """
+    refuse_collection(job, flags, "a job that is left to a cluster")
     spec = build(job, {**flags, "storage_options": storage_options}, sets)
     away = spec.cluster.model_copy(update={"learner": "worker"})
     spec = spec.model_copy(update={"cluster": away})

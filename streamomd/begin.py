@@ -15,15 +15,27 @@ from streamomd.checkpoint import (
     read_document,
 )
 from streamomd.errors import DataError, ResumeRefusedError
-from streamomd.features import check_schema, make_plan
+from streamomd.features import Plan, check_schema, make_plan
 from streamomd.job import change
 from streamomd.keep import Keeper
 from streamomd.model import Model
 from streamomd.report import note
+from streamomd.shards.dataset import Dataset
 from streamomd.shards.labels import distinct_labels
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
 from streamomd.urls import shown
+
+SHARDS_REMEDY = (
+    "put them back; a shard that was mended is another shard: train --restart begins anew, "
+    "train --start URL goes on from this state with other rows"
+)
+COLLECTION_REMEDY = (
+    "make the collection from the same data by the same steps: then Dask gives its partitions the "
+    "same names. It does so for read_parquet, from_pandas, from_map and most others; what comes of "
+    "delayed() needs pure=True or dask_key_name=, of a random source a seed or name=, and "
+    "persist() must be the last step"
+)
 
 
 def new_model(spec: Spec, shards: ShardSet) -> Model:
@@ -34,6 +46,11 @@ def new_model(spec: Spec, shards: ShardSet) -> Model:
     plan = make_plan(spec.data, spec.model, schema, lambda: _labels(shards, spec.data.label))
     for shard in shards:
         check_schema(plan, shard.schema, shard.url)
+    return begun(spec, plan)
+
+
+def begun(spec: Spec, plan: Plan) -> Model:
+    """A model of these columns that starts at its beginning, or from another's state."""
     model = Model.new(spec, plan)
     if spec.model.start:
         options = spec.checkpoint.storage_options
@@ -53,7 +70,7 @@ def _labels(shards: ShardSet, column: str) -> list[Any]:
     return found
 
 
-def begin(model: Model, shards: ShardSet, *, restart: bool) -> Keeper | None:
+def begin(model: Model, shards: Dataset, *, restart: bool) -> Keeper | None:
     """Commit 0: the job, the shards' fingerprint and the state before the first row."""
     kept = model.spec.checkpoint
     if kept.url == "none":
@@ -67,7 +84,7 @@ def begin(model: Model, shards: ShardSet, *, restart: bool) -> Keeper | None:
     return Keeper(model, store, writer, dataset)
 
 
-def take_over(model: Model, loaded: Loaded, shards: ShardSet, *, accept_new: bool) -> Keeper:
+def take_over(model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool) -> Keeper:
     """Compare the shards with those the run was begun on, then fence an older writer.
 
     Raises ResumeRefusedError telling what differs, field by field.
@@ -81,8 +98,7 @@ def take_over(model: Model, loaded: Loaded, shards: ShardSet, *, accept_new: boo
     if refused:
         raise ResumeRefusedError(
             f"the shards are not those this run was begun on:\n{explain(refused)}\n"
-            "put them back; a shard that was mended is another shard: train --restart begins anew, "
-            "train --start URL goes on from this state with other rows"
+            f"{SHARDS_REMEDY if isinstance(shards, ShardSet) else COLLECTION_REMEDY}"
         )
     if len(found) > len(saved) and model.spec.data.order == "shuffled":
         raise ResumeRefusedError(

@@ -10,9 +10,10 @@ from streamomd.keep import Keeper
 from streamomd.model import Model
 from streamomd.report import Watcher
 from streamomd.shards.cursor import Cursor
-from streamomd.shards.find import ShardSet
+from streamomd.shards.dataset import Dataset
 from streamomd.shards.order import places
 from streamomd.shards.read import Piece
+from streamomd.shards.shard import ShardSet
 from streamomd.stop import StopRequest, leave
 from streamomd.stream import Rows, Source, rows_of
 
@@ -22,7 +23,7 @@ class Run:
     """One walk of a model over its shards, from its cursor on."""
 
     model: Model
-    shards: ShardSet
+    shards: Dataset
     keeper: Keeper | None
     watchers: list[Watcher]
     stop: StopRequest
@@ -46,6 +47,12 @@ class Run:
 
     def _source(self) -> Source:
         """Where rows come from: this process, or a cluster. They are the same rows."""
+        if not isinstance(self.shards, ShardSet):
+            from streamomd.distribute.collections import Collection
+            from streamomd.distribute.collections_source import source as computed
+
+            assert isinstance(self.shards, Collection)
+            return computed(self.model, self.shards, self.connection, self._while_waiting)
         if self.connection is None:
             return self._here
         from streamomd.distribute.source import source
@@ -53,6 +60,7 @@ class Run:
         return source(self.model, self.shards, self._here, self.connection, self._while_waiting)
 
     def _here(self, order: Sequence[int], start: tuple[int, int]) -> Iterator[Piece[Rows]]:
+        assert isinstance(self.shards, ShardSet)
         return rows_of(
             self.model.plan,
             self.shards,

@@ -232,13 +232,21 @@ class Model:
     def predict(
         self,
         shards: str | Sequence[str],
-        to: str,
+        to: str = "",
         *,
         keep: Sequence[str] = (),
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> list[str]:
-        """Write a Parquet file of predictions for each shard; see ``streamomd.predict.predict``."""
+        """Write a Parquet file of predictions for each shard; see ``streamomd.predict.predict``.
+
+        Of a Dask collection: ``streamomd.predict_collection(model, ddf)``.
+        """
+        if not to or hasattr(shards, "__dask_graph__"):
+            raise UsageError(
+                "Model.predict writes files: to= says in which directory. Predictions of a Dask "
+                "collection are another one: streamomd.predict_collection(model, ddf)"
+            )
         return predict(
             self.plan,
             self.engine,

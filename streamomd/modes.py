@@ -14,6 +14,7 @@ from streamomd.metrics import worded
 from streamomd.model import Model
 from streamomd.report import Log, Watcher, note, progress, watching
 from streamomd.sharded import Sharded
+from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
 from streamomd.stop import StopRequest
@@ -47,7 +48,7 @@ def connected(spec: Spec, client: Any) -> Iterator[Any]:
 
 def run(
     model: Model,
-    shards: ShardSet,
+    shards: Dataset,
     keeper: Keeper | None,
     stop: StopRequest,
     connection: Any,
@@ -57,7 +58,8 @@ def run(
     told: Sequence[Watcher] = (),
 ) -> Model:
     """Learn what is left, keep it, and tell how it goes; the model, finished."""
-    if model.spec.train.mode != "sharded":  # which has loops of its own
+    # Sharded mode has loops of its own; of a collection's rows nobody knows before they come.
+    if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet):
         model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, began = model.metrics.total_rows, time.perf_counter()
@@ -91,7 +93,7 @@ def is_far(client: Any, sets: Mapping[str, Any]) -> Callable[[Spec], bool]:
 
 def _walk(
     model: Model,
-    shards: ShardSet,
+    shards: Dataset,
     keeper: Keeper | None,
     watchers: list[Watcher],
     stop: StopRequest,
@@ -102,6 +104,7 @@ def _walk(
     if train.mode == "exact":
         Run(model, shards, keeper, watchers, stop, connection).go(train.epochs)
         return
+    assert isinstance(shards, ShardSet)
     if train.mode == "sharded":
         Sharded(model, shards, keeper, watchers, stop, connection).go()
         return

@@ -7,12 +7,13 @@ from typing import Any
 
 from streamomd.away import watch
 from streamomd.begin import begin, change_job, new_model, take_over
+from streamomd.collection import again, set_apart, train_on
 from streamomd.features import describe
 from streamomd.job import build
 from streamomd.model import Model
 from streamomd.modes import connected, is_far, run
 from streamomd.report import check_log, hushed, note
-from streamomd.shards.find import find
+from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
 from streamomd.stop import stop_on_signals
 from streamomd.urls import shown
@@ -33,6 +34,8 @@ def train(
 
     job: path of a TOML file, nested tables, a Spec, or none. flags: those of the command by name
     (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, ``epochs``, …).
+    shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
+    alone and alike: then the order is that of the partitions (README, "Dask collections").
     restart: begin anew in a checkpoint that holds a run already. log: file for JSON lines.
     client: a distributed.Client (else one is made for ``cluster.scheduler``, if that is given); its
     workers may decode: see the job's [cluster]. The bits are those of this process alone.
@@ -41,9 +44,12 @@ def train(
     OutputExistsError (the checkpoint holds a run), ConcurrentWriterError, StoppedError (signal),
     ClusterError (nobody answers, or the scheduler is lost: resume goes on without it).
     """
+    job, flags, collection = set_apart(job, flags)
     spec = build(job, {**flags, "storage_options": storage_options}, sets)
     check_log(log)
     with stop_on_signals() as stop, hushed(quiet):
+        if collection is not None:
+            return train_on(collection, spec, client, stop, restart=restart, log=log, quiet=quiet)
         shards = find(
             spec.data.shards, order=spec.data.order, storage_options=spec.data.storage_options
         )
@@ -61,6 +67,7 @@ def train(
 def resume(
     url: str,
     *,
+    shards: Any = None,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
@@ -71,6 +78,7 @@ def resume(
 ) -> Model:
     """Go on with the run that is kept at ``url``; a finished one gives its result again.
 
+    shards: the Dask collection that the run was begun on, made again; of others nothing.
     sets: what may change, by dotted key: train.epochs (upward), train.prefetch, checkpoint.*,
     cluster.*. client: as in ``train``; another cluster than before, or none, gives the same bits.
 
@@ -88,16 +96,16 @@ def resume(
             if accept_new_shards:
                 note(f"this run is finished; new shards go on with train --start {shown(url)}")
             return model
-        data = model.spec.data
-        shards = find(data.shards, order=data.order, storage_options=data.storage_options)
-        with connected(model.spec, client) as connection:
-            keeper = take_over(model, loaded, shards, accept_new=accept_new_shards)
+        dataset, holder = again(model.spec, shards)
+        with connected(model.spec, client or holder) as connection:
+            keeper = take_over(model, loaded, dataset, accept_new=accept_new_shards)
             rows = model.metrics.total_rows
             note(f"going on from commit {model.sequence} of {shown(model.url)}, after row {rows:,}")
             if connection is not None and model.spec.cluster.learner == "worker":
                 keeper.commit()  # with the job as it is now
-                return watch(model, shards, connection, stop, options, log=log, quiet=quiet)
-            return run(model, shards, keeper, stop, connection, log=log, quiet=quiet)
+                assert isinstance(dataset, ShardSet)
+                return watch(model, dataset, connection, stop, options, log=log, quiet=quiet)
+            return run(model, dataset, keeper, stop, connection, log=log, quiet=quiet)
 
 
 def load(

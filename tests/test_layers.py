@@ -16,8 +16,8 @@ LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "partitions", "metrics", "demo", "report", "features", "shards", "checkpoint", "stream",
     "predict", "far", "model", "exposed", "job", "aside", "keep", "stop", "begin", "rounds",
-    "distribute",
-    "exact", "sharded", "modes", "away", "runs", "comparator", "certify", "rule_pages", "show",
+    "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "comparator",
+    "certify", "rule_pages", "show",
     "cli", "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {

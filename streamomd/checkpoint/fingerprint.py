@@ -8,7 +8,7 @@ from typing import Any
 
 from streamomd.urls import shown
 
-CONTENT = ("format", "size", "rows", "groups", "schema", "footer_sha256")
+CONTENT = ("format", "size", "rows", "groups", "schema", "footer_sha256", "key")
 ADVISORY = ("etag", "mtime_ns")
 """Change when a file is copied; alone they say nothing of its rows."""
 TOLD = 10
@@ -53,10 +53,10 @@ def explain(differences: Sequence[Difference]) -> str:
 
 
 def _changes(place: int, before: Fingerprint, after: Fingerprint) -> Iterator[Difference]:
-    changed = [key for key in CONTENT if before[key] != after[key]]
-    noted = [key for key in ADVISORY if before[key] != after[key]]
+    changed = [key for key in CONTENT if before.get(key) != after.get(key)]
+    noted = [key for key in ADVISORY if before.get(key) != after.get(key)]
     if changed:
-        text = "; ".join(_change(key, before[key], after[key]) for key in changed)
+        text = "; ".join(_change(key, before.get(key), after.get(key)) for key in changed)
         yield Difference(place, after["url"], text, refused=True)
     elif noted:
         text = f"copied or touched ({', '.join(noted)} changed), with the same footer and size"
@@ -93,8 +93,8 @@ def _change(key: str, before: Any, after: Any) -> str:
         return _schema_change(before, after)
     if key == "groups":
         return f"row groups {_groups(before)} -> {_groups(after)}"
-    if key == "footer_sha256":
-        return f"footer {str(before)[:12]} -> {str(after)[:12]}"
+    if key in ("footer_sha256", "key"):
+        return f"{key.removesuffix('_sha256')} {str(before)[:12]} -> {str(after)[:12]}"
     return f"{key} {before} -> {after}"
 
 

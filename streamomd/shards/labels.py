@@ -21,10 +21,21 @@ def distinct_labels(shard_set: ShardSet, column: str, limit: int = 1000) -> list
     Nulls and NaN are no labels. Following shards are read until there are two values.
     Raises `SchemaError` without such a column, `DataError` for more than ``limit`` values.
     """
+    shards = ((shard, _values(shard_set, at, column)) for at, shard in enumerate(shard_set))
+    return distinct_among(shards, column, limit)
+
+
+def distinct_among(
+    shards: Iterable[tuple[Any, Iterable[list[Any]]]], column: str, limit: int = 1000
+) -> list[Any]:
+    """As ``distinct_labels``, of shards (or what has a ``url`` and a ``schema``) with their values.
+
+    The next shard is asked for only when it is needed.
+    """
     found: set[Any] = set()
-    for place, shard in enumerate(shard_set):
+    for shard, pieces in shards:
         _require_flat(shard, column)
-        for values in _values(shard_set, place, column):
+        for values in pieces:
             found.update(values)
             if len(found) > limit:
                 raise DataError(
@@ -52,7 +63,11 @@ def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[list[Any]]
 
 
 def _distinct(batch: pa.RecordBatch, shard: Shard, row: int) -> list[Any]:
-    values = batch.column(0)
+    return distinct(batch.column(0))
+
+
+def distinct(values: pa.Array) -> list[Any]:
+    """Distinct values, in order of appearance, without nulls and NaN."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     unique = pc.unique(values).drop_null().to_pylist()

@@ -88,7 +88,7 @@ class PredictionWriter:
 
     def write(self, columns: Mapping[str, Any], kept: pa.RecordBatch | None) -> None:
         """Add rows: our columns (numpy or Arrow arrays; 2-d ones become lists), then kept ones."""
-        arrays = {name: _arrow(column) for name, column in columns.items()}
+        arrays = {name: as_arrow(column) for name, column in columns.items()}
         if kept is not None:
             arrays |= {field.name: kept.column(field.name) for field in kept.schema}
         table = pa.table(arrays)
@@ -110,7 +110,8 @@ class PredictionWriter:
                 self._fs.rm(self._aside)
 
 
-def _arrow(column: Any) -> pa.Array:
+def as_arrow(column: Any) -> pa.Array:
+    """A numpy array, of one dimension or of two (lists), or what is Arrow's already."""
     if isinstance(column, np.ndarray) and column.ndim == 2:
         return _lists(column)
     return column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)

@@ -1,0 +1,146 @@
+"""Dask collections on a cluster: the bits of one process, whatever happens to workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from clustered import long, sized, waits
+from dask.base import tokenize
+from distributed import Client, LocalCluster
+from faults import struck
+from framed import PARTS, ROWS, collection, job, learn
+
+import streamomd
+from streamomd.distribute import collections_rows
+from streamomd.distribute.collections import Collection
+from streamomd.errors import ResumeRefusedError, UsageError
+
+# Of what Dask itself calls in pandas, and of workers that die.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def alone() -> Any:
+    """The run of this process."""
+    return learn(collection())
+
+
+@pytest.mark.parametrize("count", [2, *long(1, 3)])
+def test_bits_do_not_depend_on_workers(
+    alone: Any, workers: LocalCluster, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor on the window, nor on partitions that come in many pieces."""
+    monkeypatch.setattr(collections_rows, "TASK_BYTES", 30_000)
+    sized(workers, count)
+    with Client(workers, set_as_default=False) as client:
+        for window in (1, 256):
+            found = learn(collection(), client, cluster={"window": window})
+            assert found.state_sha256 == alone.state_sha256
+            assert found.names.to_json() == alone.names.to_json()
+
+
+def test_never_more_under_way_than_the_window_holds(
+    alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of partitions; the first alone, for nobody knows how large they are."""
+    begun, taken, most = [0], [0], [0]
+    begin, take = collections_rows.There._begun, collections_rows.There._taken
+
+    def beginning(self: Any, *given: Any) -> Any:
+        begun[0] += 1
+        most[0] = max(most[0], begun[0] - taken[0])
+        return begin(self, *given)
+
+    def taking(self: Any, task: Any) -> Any:
+        found = take(self, task)
+        taken[0] += 1
+        return found
+
+    monkeypatch.setattr(collections_rows.There, "_begun", beginning)
+    monkeypatch.setattr(collections_rows.There, "_taken", taking)
+    found = learn(collection(), client, cluster={"window": 2})
+    assert found.state_sha256 == alone.state_sha256
+    assert most[0] == 2
+
+
+def test_a_persisted_collection(alone: Any, client: Client) -> None:
+    """It is computed where it is held, and has one name however often it is persisted."""
+    with client.as_current():
+        held = [collection().persist() for _ in range(2)]
+    assert len({Collection(one).token for one in held}) == 1
+    assert learn(held[0]).state_sha256 == alone.state_sha256
+    with pytest.raises(UsageError, match="is persisted on a cluster"):
+        learn(held[0], cluster={"decode": "local"})
+
+
+def broken_off(tmp_path: Path, client: Client | None) -> Any:
+    """A run that ends within partition 1, in the second epoch."""
+    obstacle = tmp_path / "obstacle"
+    kept = {"url": str(tmp_path / "kept"), "every_rows": 130, "every_seconds": 0}
+    streamomd.train(job(collection(str(obstacle)), epochs=1, checkpoint=kept), quiet=True)
+    obstacle.touch()
+    with pytest.raises(OSError, match="is in the way") as caught:
+        streamomd.resume(
+            kept["url"],
+            shards=collection(str(obstacle)),
+            client=client,
+            sets={"train.epochs": 2},
+            quiet=True,
+        )
+    assert caught.value.__notes__[-1].startswith("while dask partition ")
+    obstacle.unlink()
+    return streamomd.load(kept["url"])
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_resume(tmp_path: Path, alone: Any, client: Client, there: bool) -> None:
+    """From a row within a partition, on a cluster or without, to the bit."""
+    model = broken_off(tmp_path, client if there else None)
+    assert model.cursor.epoch == 1
+    assert 0 < model.cursor.row < ROWS
+    again = collection(str(tmp_path / "obstacle"))
+    done = streamomd.resume(model.url, shards=again, client=None if there else client, quiet=True)
+    assert done.state_sha256 == alone.state_sha256
+    assert streamomd.resume(model.url, quiet=True).state_sha256 == alone.state_sha256
+    more = {"sets": {"train.epochs": 3}, "quiet": True}
+    with pytest.raises(UsageError, match=r"streamomd\.resume\(URL, shards=ddf\)"):
+        streamomd.resume(model.url, **more)
+    with pytest.raises(ResumeRefusedError, match=r"key .*(?s:.)*pure=True") as caught:
+        streamomd.resume(model.url, shards=collection("other"), **more)
+    assert caught.value.exit_code == 3
+    assert len([line for line in str(caught.value).splitlines() if ": key " in line]) == PARTS
+
+
+def test_predictions_on_a_cluster(client: Client) -> None:
+    """Those of this process; asked for twice, they have the same names."""
+    model = learn(collection(), epochs=1)
+    lazy, again = (streamomd.predict_collection(model, collection()) for _ in range(2))
+    assert tokenize(lazy) == tokenize(again)
+    here = lazy.compute(scheduler="threads")
+    with client.as_current():
+        there = lazy.compute()
+    pd.testing.assert_frame_equal(here, there)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nth", [0, 5, 13])
+@pytest.mark.parametrize("how", ["kill", "stop", "retire"])
+def test_a_worker_that_goes_costs_no_bit(
+    alone: Any,
+    client: Client,
+    workers: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    nth: int,
+) -> None:
+    """kill -9, a stop and retirement while it encodes a partition, or a piece of one."""
+    waits(monkeypatch, silent=2.0, look=0.3)
+    monkeypatch.setattr(collections_rows, "TASK_BYTES", 30_000)
+    name = "streamomd.distribute.collections_part.encode"
+    with struck(workers, client, name, nth, how, tmp_path / "marks"):
+        found = learn(collection(), client)
+    assert found.state_sha256 == alone.state_sha256
