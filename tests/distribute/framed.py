@@ -28,6 +28,8 @@ def frame(part: int, broken: str = "") -> pd.DataFrame:
     table = rows(ROWS, first=part * ROWS)
     lists = [table.column(name).to_pandas(types_mapper=pd.ArrowDtype) for name in "iv"]
     made = table.drop_columns(["i", "v"]).to_pandas()
+    lists = [one.set_axis(range(1000 * part, 1000 * part + ROWS)) for one in lists]
+    made = made.set_axis(lists[0].index)
     return made.assign(i=lists[0], v=lists[1], h=made["h"].astype("string[pyarrow]"))
 
 

@@ -80,7 +80,7 @@ def test_small_files_are_not_joined(shards: Path, alone: Any, fs: str | None) ->
 def test_nulls_are_those_of_shards(tmp_path: Path) -> None:
     """A missing word is a category; a missing number is refused, with its partition and row."""
     frames = [frame(1), frame(0)]
-    frames[0].loc[3, "h"] = None
+    frames[0].loc[1003, "h"] = None
     frames[1]["h"] = pd.Series([None] * ROWS, dtype="string[pyarrow]")
     here, there = both(frames, tmp_path)
     assert here == there
@@ -109,11 +109,12 @@ def both(frames: list[pd.DataFrame], folder: Path) -> list[Any]:
 def test_empty_partitions() -> None:
     """The columns are those of the first partition with rows; labels are sought until two."""
     parts = [frame(0).iloc[:0], frame(0), frame(1).iloc[:0], frame(1)]
-    parts[1] = parts[1][parts[1]["y"] == 1]
+    parts[1] = parts[1][parts[1]["c"] == "job 1"]
+    parts[3] = parts[3][parts[3]["c"] != "job 2"]
     made = dd.concat([dd.from_pandas(one, npartitions=1) for one in parts])
-    found = streamomd.train(made, label="y", numeric="n", checkpoint="none", quiet=True)
+    found = streamomd.train(made, label="c", numeric="n", checkpoint="none", quiet=True)
     assert found.metrics.total_rows == sum(map(len, parts))
-    assert found.plan.classes == (0, 1)
+    assert found.plan.classes == ("job 0", "job 1")
     with pytest.raises(DataError, match="all 2 partitions are empty"):
         streamomd.train(made.partitions[[0, 2]], label="y", checkpoint="none", quiet=True)
 

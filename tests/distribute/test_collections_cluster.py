@@ -29,17 +29,21 @@ def alone() -> Any:
 
 
 @pytest.mark.parametrize("count", [2, *long(1, 3)])
-def test_bits_do_not_depend_on_workers(
+def test_bits_are_those_of_one_process(
     alone: Any, workers: LocalCluster, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor on the window, nor on partitions that come in many pieces."""
-    monkeypatch.setattr(collections_rows, "TASK_BYTES", 30_000)
+    """Whatever the number of workers: state and names; also of partitions that come in pieces."""
     sized(workers, count)
+    asked, send = [], collections_rows.There._sent
+    monkeypatch.setattr(collections_rows, "TASK_BYTES", 10_000)
+    monkeypatch.setattr(
+        collections_rows.There, "_sent", lambda *given: asked.append(given) or send(*given)
+    )
     with Client(workers, set_as_default=False) as client:
-        for window in (1, 256):
-            found = learn(collection(), client, cluster={"window": window})
-            assert found.state_sha256 == alone.state_sha256
-            assert found.names.to_json() == alone.names.to_json()
+        found = learn(collection(), client)
+    assert found.state_sha256 == alone.state_sha256
+    assert found.names.to_json() == alone.names.to_json()
+    assert len(asked) > 3 * 2 * PARTS
 
 
 def test_never_more_under_way_than_the_window_holds(
