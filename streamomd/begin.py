@@ -33,8 +33,8 @@ SHARDS_REMEDY = (
 COLLECTION_REMEDY = (
     "make the collection from the same data by the same steps: then Dask gives its partitions the "
     "same names. It does so for read_parquet, from_pandas, from_map and most others; what comes of "
-    "delayed() needs pure=True or dask_key_name=, of a random source a seed or name=, and "
-    "persist() must be the last step"
+    "delayed() needs pure=True or dask_key_name=, of a random source a seed or name=, arrays of "
+    'read_parquet its filesystem="arrow", and persist() must be the last step'
 )
 
 

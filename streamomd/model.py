@@ -266,6 +266,10 @@ class Model:
         quiet: bool = False,
     ) -> dict[str, Any]:
         """Loss and error on labelled shards; the keys of ``result``. Nothing is learned."""
+        if hasattr(shards, "__dask_graph__"):
+            raise UsageError(
+                "Model.evaluate reads shards, no Dask collection: ddf.to_parquet(URL) writes them"
+            )
         found = evaluate(
             self.plan,
             self.engine,

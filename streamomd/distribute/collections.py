@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dask.base import optimize, tokenize
+from dask.base import optimize
 from dask.core import flatten
 from dask.optimization import cull
 from dask.utils import ensure_dict, is_arraylike, is_dataframe_like
-from distributed import Client, Future
+from distributed import Client
 
+from streamomd.distribute.collections_identity import held_by, token_of
 from streamomd.errors import UsageError
 from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.frames import FEATURES, LABEL, WEIGHT
@@ -52,8 +53,8 @@ class Collection:
             _check_frame(self.parts[0])
         else:
             _check_arrays(self.parts)
-        self._held = _held(self.parts)
-        self.token = tokenize(*_identity(self.parts, self._held))
+        self._held = held_by(self.parts)
+        self.token = token_of(self.parts, self._held)
 
     @property
     def name(self) -> str:
@@ -150,32 +151,6 @@ def _check_arrays(parts: tuple[Any, ...]) -> None:
                 f"X has {len(ours)} chunks of rows {ours[:5]}, {name} {len(theirs)} "
                 f"{theirs[:5]}: they must agree ({name}.rechunk(X.chunks[0]))"
             )
-
-
-def _held(parts: tuple[Any, ...]) -> list[Future[Any]]:
-    """The futures of what is persisted on a cluster."""
-    graphs = (ensure_dict(part.__dask_graph__()) for part in parts)
-    return [task for graph in graphs for task in graph.values() if isinstance(task, Future)]
-
-
-def _identity(parts: tuple[Any, ...], held: list[Future[Any]]) -> list[Any]:
-    """What tells a collection from others, in any process.
-
-    A future's own token is of this process alone; what is persisted as a whole goes by its keys.
-    """
-    if not held:
-        return list(parts)
-    keys = []
-    for part in parts:
-        graph = ensure_dict(part.__dask_graph__())
-        for key in flatten(part.__dask_keys__()):
-            task = graph[key]
-            while (target := getattr(task, "target", None)) is not None:  # another name of it
-                task = graph[target]
-            if not isinstance(task, Future):
-                return list(parts)
-            keys.append(task.key)
-    return keys
 
 
 def _width(part: Any) -> str:

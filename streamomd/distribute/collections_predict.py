@@ -112,7 +112,7 @@ def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = (
 
 
 def _of_array(features: Any, sent: Any, meta: Any) -> Any:
-    import dask.dataframe as dd  # slow, and an extra
+    import dask.dataframe as dd  # slow; whoever lacks pandas has been told, when meta was made
 
     if features.ndim != 2 or features.numblocks[1] != 1:
         raise UsageError(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streamomd.errors import DataError
+from streamomd.errors import DataError, UsageError
 from streamomd.shards.format import cut
 from streamomd.shards.labels import distinct
 from streamomd.shards.predictions import as_arrow
@@ -43,9 +44,7 @@ def table_of(parts: Sequence[Any], where: str) -> pa.Table:
 
 
 def _framed(frame: Any, where: str) -> pa.Table:
-    import pandas as pd  # slow, and an extra
-
-    if not isinstance(frame, pd.DataFrame):
+    if not isinstance(frame, _pandas().DataFrame):
         raise DataError(f"{where} is a {type(frame).__name__}, expected a pandas DataFrame")
     return pa.Table.from_pandas(frame, preserve_index=False)
 
@@ -96,8 +95,17 @@ def frame_of(columns: Mapping[str, Any], index: Any) -> Any:
 
     index: the frame's, or None for 0, 1, 2 ….
     """
-    import pandas as pd
-
     table = pa.table({name: as_arrow(column) for name, column in columns.items()})
-    frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+    frame = table.to_pandas(types_mapper=_pandas().ArrowDtype)
     return frame if index is None else frame.set_axis(index, axis=0)
+
+
+def _pandas() -> Any:
+    """Imported when it is needed: it is slow, and an extra."""
+    try:
+        return import_module("pandas")
+    except ImportError as error:
+        raise UsageError(
+            f"Dask DataFrames need pandas, here and on the workers ({error}): "
+            "pip install 'streamomd[collections]'"
+        ) from None

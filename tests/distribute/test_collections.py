@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from framed import NOWHERE, PARTS, ROWS, arrays, as_shards, collection, frame, job, learn
+from running import rows, write
 
 import streamomd
 from streamomd.distribute import collections_rows
@@ -182,6 +185,57 @@ def _number(part: int) -> int:
 
 def _mixed(part: int) -> pd.DataFrame:
     return frame(part).assign(h=["a", 1] * (ROWS // 2))
+
+
+def test_pandas_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, the message says what to install; arrays do without."""
+
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    made, zeros = collection(), da.zeros(6, chunks=3, dtype=np.int64)
+    monkeypatch.setattr("streamomd.shards.frames.import_module", missing)
+    with pytest.raises(UsageError, match=r"streamomd\[collections\]"):
+        learn(made)
+    found = streamomd.train(shards=(X, zeros), checkpoint="none", quiet=True)
+    assert found.metrics.total_rows == 6
+
+
+@pytest.mark.parametrize("fs", ["arrow", None])
+def test_files_that_changed_are_others(tmp_path: Path, fs: str | None) -> None:
+    """Read by the same steps, they have another name; unchanged, the same."""
+    tokens = []
+    for count in (9, 9, 10):
+        if len(tokens) != 1:
+            write(tmp_path / "a.parquet", rows(count))
+        tokens.append(Collection(dd.read_parquet(tmp_path, filesystem=fs)[["n", "y"]]).token)
+    assert tokens[0] == tokens[1] != tokens[2]
+
+
+@pytest.mark.slow
+def test_names_are_those_of_any_process(tmp_path: Path) -> None:
+    """Of what Dask reads, makes of memory and maps; what delayed() makes is named anew."""
+    write(tmp_path / "a.parquet", rows(9))
+    code = """
+import sys, dask, dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd
+from streamomd.distribute.collections import Collection
+frame = pd.DataFrame({"y": range(6)})
+made = [
+    dd.concat([dd.read_parquet(sys.argv[1])] * 2).assign(z=1),
+    dd.read_parquet(sys.argv[1], filesystem="arrow").query("y > 0"),
+    tuple(dd.read_parquet(sys.argv[1], filesystem="arrow")[c].values for c in (["n", "k"], "y")),
+    dd.from_pandas(frame, npartitions=2).query("y > 1"),
+    dd.from_map(lambda i: frame * i, range(3), meta=frame),
+    (da.from_array(np.eye(4), chunks=(2, 4)), da.arange(4, chunks=2)),
+    (da.random.default_rng(1).normal(size=(4, 2), chunks=2).rechunk({1: -1}), da.ones(4, chunks=2)),
+    dd.from_delayed([dask.delayed(frame.copy, pure=True)()], meta=frame),
+    dd.from_delayed([dask.delayed(frame.copy)()], meta=frame),
+]
+print(*(Collection(one).token for one in made))
+"""
+    ran = [sys.executable, "-c", code, str(tmp_path)]
+    first, second = (subprocess.check_output(ran, text=True).split() for _ in range(2))
+    assert [a == b for a, b in zip(first, second, strict=True)] == [True] * 8 + [False]
 
 
 def test_progress_without_a_total(capfd: pytest.CaptureFixture[str]) -> None:

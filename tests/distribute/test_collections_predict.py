@@ -120,6 +120,8 @@ def test_what_cannot_be_predicted(shards: Path) -> None:
     for given in ((made,), (str(shards),), (made, "out")):
         with pytest.raises(UsageError, match=r"streamomd\.predict_collection\(model, ddf\)"):
             model.predict(*given)
+    with pytest.raises(UsageError, match=r"ddf\.to_parquet\(URL\)"):
+        model.evaluate(made)
     holed = frame(0)
     holed.loc[[0, 7], "n"] = 5.0, np.nan
     lazy = streamomd.predict_collection(model, dd.from_pandas(holed, npartitions=1))
