@@ -72,6 +72,11 @@ class SparseBatch:
         return len(self.y)
 
     @property
+    def passed(self) -> int:
+        """Rows of the shard that it stands for: its own, and those left out."""
+        return len(self.y) + len(self.skipped)
+
+    @property
     def nbytes(self) -> int:
         """Bytes held."""
         arrays = (self.indptr, self.indices, self.values, self.y, self.weight)
@@ -103,6 +108,11 @@ class DenseBatch:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def passed(self) -> int:
+        """Rows of the shard that it stands for: its own, and those left out."""
+        return len(self.y) + len(self.skipped)
 
     @property
     def nbytes(self) -> int:

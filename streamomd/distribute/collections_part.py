@@ -30,18 +30,14 @@ class Looked:
 class Decoded:
     """Rows of a partition from one on: all that are left, or as many as were asked for.
 
-    pieces: (first row, arrays). rows, nbytes: of the whole partition.
+    pieces: (first row, arrays). end: the row after the last. rows, nbytes: of the whole partition.
     """
 
     pieces: list[tuple[int, Arrays]]
-    names: dict[str, list[str]]
+    names: dict[int, tuple[str, ...]]
+    end: int
     rows: int
     nbytes: int
-
-    @property
-    def end(self) -> int:
-        """The row after the last."""
-        return self.pieces[-1][0] + len(self.pieces[-1][1][-1]) if self.pieces else self.rows
 
 
 def look(url: str, label: str, *parts: Any) -> Looked:
@@ -80,10 +76,10 @@ def decode(url: str, plan: Plan, begin: int, limit: int, *parts: Any) -> Decoded
     """On a worker: a partition's rows from ``begin`` on, until they have ``limit`` bytes."""
     names = Names()
     rows, nbytes, batches = encoded(plan, url, begin, parts, names, min(UNIT_BYTES, limit))
-    pieces, taken = [], 0
+    pieces, taken, end = [], 0, rows
     for row, batch in batches:
         pieces.append((row, arrays_of(batch)))
-        taken += batch.nbytes
+        taken, end = taken + batch.nbytes, row + batch.passed
         if taken >= limit:
             break
-    return Decoded(pieces, names.to_json(), rows, max(nbytes, taken))
+    return Decoded(pieces, names.seen(), end, rows, max(nbytes, taken))

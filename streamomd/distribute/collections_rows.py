@@ -53,7 +53,7 @@ class Here:
                 number, begin = places[position], start[1] if position == start[0] else 0
                 parts = self._parts(number, pool)
                 for row, batch in encoded(plan, url_of(number), begin, parts, names)[2]:
-                    yield Piece(position, row, len(batch), Rows(batch, None)), batch.nbytes
+                    yield Piece(position, row, batch.passed, Rows(batch, None)), batch.nbytes
 
             jobs, session = iter(range(start[0], len(places))), lambda: nullcontext(run)
             yield from Ahead(jobs, session, threads=AT_ONCE, budget=self._budget).results()
@@ -123,7 +123,7 @@ class There:
                 del task
                 for row, arrays in found.pieces:
                     rows = Rows(batch_of(arrays), None)
-                    yield Piece(position, row, len(rows.batch), rows)
+                    yield Piece(position, row, rows.batch.passed, rows)
                 del found  # not held while the next one comes
         finally:
             if self._client.status == "running":  # of a lost one nothing can be taken back

@@ -197,7 +197,6 @@ class Decoders:
         for row, arrays in pieces:
             rows = Rows(batch_of(arrays), None)
             nbytes += rows.nbytes
-            passed = len(rows.batch) + len(rows.batch.skipped)
-            yield Piece(task.position, row, passed, rows)
+            yield Piece(task.position, row, rows.batch.passed, rows)
         # Never at once to a half: a few slim rows say little of those that follow.
         self._width = max(1.0, nbytes / (task.end - task.begin), 0.5 * self._width)
