@@ -1,6 +1,7 @@
 """Kinds of fault: each opens some ground, and there a case is made, and judged, from its seed.
 
-A kind is a context manager; registering it is all there is to do::
+A kind is a context manager; registering it is all there is to do, in a module of this folder
+(which is no package: ``from kinds import kind``, as all helpers of tests are imported)::
 
     @kind("bit-flips", quick=500)
     @contextmanager
@@ -77,8 +78,7 @@ def kind(name: str, *, quick: int) -> Callable[[Open], Open]:
 
 def every_kind() -> dict[str, Kind]:
     """All that is registered anywhere in this folder; a module for each store or idea."""
-    package = __package__ or "faults"
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if not module.name.startswith(("test_", "_")):
-            importlib.import_module(f"{package}.{module.name}")
+            importlib.import_module(module.name)
     return dict(sorted(KINDS.items()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import signal
 import tempfile
 import time
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faults.kinds import KEPT, Cases, Kind, Verdict
+from kinds import KEPT, Cases, Kind, Verdict
 
 TOLD = 5
 
@@ -41,20 +42,28 @@ class Tally:
         return self.cases > 0 and set(self.counts) <= set(KEPT)
 
 
-def run_kind(kind: Kind, *, quick: bool = False, seeds: Sequence[int] = ()) -> Tally:
-    """All cases of a kind, the quick ones, or these; it raises Unavailable as opening does."""
+def run_kind(
+    kind: Kind, *, quick: bool = False, seeds: Sequence[int] = (), until_bad: bool = False
+) -> Tally:
+    """All cases of a kind, the quick ones, or these; it raises Unavailable as opening does.
+
+    until_bad: in no order, and no further than the first that breaks the promise.
+    """
     tally, began = Tally(kind.name), time.monotonic()
     with (
         tempfile.TemporaryDirectory(dir=memory()) as folder,
         quiet(),
         kind.open(Path(folder)) as cases,
     ):
-        for seed in seeds or (spread(cases.seeds, kind.quick) if quick else cases.seeds):
+        wanted = seeds or (spread(cases.seeds, kind.quick) if quick else cases.seeds)
+        for seed in random.Random(0).sample(wanted, len(wanted)) if until_bad else wanted:
             verdict, why = judged(cases, seed)
             tally.counts[verdict] += 1
             if verdict not in KEPT and len(tally.bad) < TOLD:
                 again = f"python -m tests.faults {kind.name} {seed}"
                 tally.bad.append(f"{verdict}: repeat with `{again}`{why}")
+            if until_bad and tally.bad:
+                break
     tally.seconds = time.monotonic() - began
     return tally
 

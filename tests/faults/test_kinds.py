@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from faults.kinds import KINDS, Unavailable, every_kind
-from faults.tally import Tally, run_kind
+from kinds import KINDS, Unavailable, every_kind
+from tally import Tally, run_kind
 
 every_kind()
 
