@@ -215,7 +215,7 @@ def test_sizes_are_checked_before_memory_is_taken(run: Path) -> None:
         "except Exception as error: print(type(error).__name__)\n"
     )
     assert resource.getrlimit(resource.RLIMIT_AS)[1] != 0
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root)
     assert done.stdout.strip() == "NoCommitError", done.stderr
 

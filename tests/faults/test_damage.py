@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from checkpoint_helpers import KINDS, a_run, load_all, make_store, numbers, plain
+from checkpoint_helpers import KINDS, a_run, load_all, make_store, numbers, overwrite, plain
 
 from streamomd.checkpoint import Store, Writer, commits, keep_document, load, read_document
-from streamomd.checkpoint.local import LocalStore
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.errors import CorruptionError, NoCommitError, OutputExistsError
 
 SHARED = {"k": [1, 2.5, None, "é"]}
-
-
-def overwrite(store: Store, name: str, data: bytes) -> None:
-    """Change an object behind the store's back."""
-    if isinstance(store, LocalStore):
-        Path(store.url, name).write_bytes(data)
-    else:
-        store._fs.pipe_file(store._path(name), data)
 
 
 def a_damaged_run(kind: str, folder: Path, ranges: int = 1) -> tuple[Store, Writer]:
@@ -45,13 +34,6 @@ def objects(store: Store) -> dict[str, str]:
     }
 
 
-def bit_flips(data: bytes) -> Iterator[bytes]:
-    for bit in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[bit // 8] ^= 1 << (bit % 8)
-        yield bytes(flipped)
-
-
 def falls_back(store: Store, seed: int, rejected: int, *, ranges: int = 1) -> str:
     """The older commit is loaded to the bit; why the newer one was not."""
     loaded, parts = load_all(store)
@@ -62,51 +44,12 @@ def falls_back(store: Store, seed: int, rejected: int, *, ranges: int = 1) -> st
     return reason
 
 
-REASONS = {
-    "manifest": "SHA-256|JSON|manifest",
-    "part": "SHA-256|bytes, not",
-    "document": "SHA-256|bytes|missing",
-}
-
-
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.mark.parametrize("what", REASONS)
-def test_every_flipped_bit_is_seen(kind: str, what: str, tmp_path: Path) -> None:
-    """Each bit of a manifest, part and document: the commit before is loaded, the reason told."""
-    store, _ = a_damaged_run(kind, tmp_path)
-    name = objects(store)[what]
-    good = store.read(name)
-    flips = 0
-    for bad in bit_flips(good):
-        overwrite(store, name, bad)
-        assert re.search(REASONS[what], falls_back(store, 0, 1))
-        flips += 1
-    assert flips == 8 * len(good) > 200
-    overwrite(store, name, good)
-    assert load_all(store)[0].rejected == ()
-
-
-@pytest.mark.parametrize("what", REASONS)
-def test_every_truncation_is_seen(kind: str, what: str, tmp_path: Path) -> None:
-    """Each shorter length of a manifest, part and document, also filled up with zeros."""
-    store, _ = a_damaged_run(kind, tmp_path)
-    name = objects(store)[what]
-    good = store.read(name)
-    for length in range(len(good)):
-        overwrite(store, name, good[:length])
-        falls_back(store, 0, 1)
-        if good[length:].strip(b"\0"):
-            overwrite(store, name, good[:length].ljust(len(good), b"\0"))
-            falls_back(store, 0, 1)
-    overwrite(store, name, good + b"\n")
-    falls_back(store, 0, 1)
-
-
-@pytest.mark.parametrize("what", REASONS)
+@pytest.mark.parametrize("what", ["manifest", "part", "document"])
 def test_a_missing_object_is_told(kind: str, what: str, tmp_path: Path) -> None:
     """A commit of which an object is gone is not used, and it is told what is missing."""
     store, writer = a_damaged_run(kind, tmp_path)
@@ -159,16 +102,17 @@ def test_manifests_in_each_others_place_are_seen(kind: str, tmp_path: Path) -> N
     assert load_all(store, at=1)[1] == plain(numbers(1))
 
 
-def test_a_damaged_mark_of_the_format_stops_no_load(kind: str, tmp_path: Path) -> None:
-    """Each bit of FORMAT.json: what is loaded stays the same; a new run refuses to begin there."""
+def test_where_the_mark_of_the_format_is_damaged_no_run_begins(kind: str, tmp_path: Path) -> None:
+    """Some bits of FORMAT.json: what is loaded stays the same; a new run refuses to begin there."""
     store, _ = a_damaged_run(kind, tmp_path)
     good = store.read("FORMAT.json")
-    for at, bad in enumerate(bit_flips(good)):
-        overwrite(store, "FORMAT.json", bad)
+    for bit in range(0, 8 * len(good), 61):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        overwrite(store, "FORMAT.json", bytes(bad))
         assert load_all(store)[0].commit.sequence == 1
-        if at % 64 == 0:
-            with pytest.raises(OutputExistsError):
-                Writer.begin(store, {}, numbers(0), restart=True)
+        with pytest.raises(OutputExistsError):
+            Writer.begin(store, {}, numbers(0), restart=True)
 
 
 def test_one_bad_reading_is_not_corruption(kind: str, tmp_path: Path) -> None:

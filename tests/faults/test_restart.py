@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from checkpoint_helpers import KINDS, a_run, begin, load_all, make_store, numbers, plain
-from test_checkpoint_damage import overwrite
+from checkpoint_helpers import (
+    KINDS,
+    a_run,
+    begin,
+    load_all,
+    make_store,
+    numbers,
+    overwrite,
+    plain,
+)
 
 from streamomd.checkpoint import Store, Writer, commits
 from streamomd.checkpoint.chain import mark_restart
