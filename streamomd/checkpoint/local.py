@@ -14,7 +14,8 @@ from streamomd.urls import shown
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+BLOCK = 1 << 20
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -142,8 +143,21 @@ def _write(name: str, folder: int, data: bytes) -> None:
         while rest:
             rest = rest[os.write(handle, rest) :]
         os.fsync(handle)
+        _compare(handle, data)
     finally:
         os.close(handle)
+
+
+def _compare(handle: int, data: bytes) -> None:
+    """What was written is read again, before an older commit may be deleted for it."""
+    there = memoryview(data)
+    at = 0
+    while block := os.pread(handle, BLOCK, at):
+        if there[at : at + len(block)] != block:
+            break
+        at += len(block)
+    if block or at != len(data):
+        raise OSError(errno.EIO, "it does not read as it was written")
 
 
 def _make_root(root: str) -> None:

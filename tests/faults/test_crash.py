@@ -87,3 +87,17 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ):
         writer.commit({"rows": 10}, numbers(1))
     assert not list((tmp_path / "run").rglob(".tmp-*"))
+
+
+def test_a_disk_that_gives_back_other_bytes_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is read again before it has its name: the commit before stands."""
+    store = make_store("local", tmp_path)
+    writer = begin(store, keep=1)
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda handle, size, at: real(handle, size, at)[:-1] + b"?")
+    with pytest.raises(StorageError, match=r"safetensors cannot be written: it does not read as"):
+        writer.commit({"rows": 10}, numbers(1))
+    monkeypatch.undo()
+    holds(store, 0)
