@@ -7,7 +7,7 @@ from typing import Any
 
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.checkpoint.sealed import canonical, parse
-from streamomd.checkpoint.store import Store, confirmed, read_within
+from streamomd.checkpoint.store import Store, confirmed, put_whole, read_within
 from streamomd.errors import CorruptionError, UsageError
 
 LIMIT = 1 << 30
@@ -17,6 +17,8 @@ def keep_document(store: Store, kind: str, document: Any) -> str:
     """Keep JSON under ``kind`` ("dataset" or "names"); its SHA-256, for a commit's document.
 
     A commit whose document has this hash under the key ``kind`` keeps the shared document alive.
+
+    Raises UsageError for what JSON cannot hold or is too large, StorageError.
     """
     data = canonical(document)
     if len(data) > LIMIT:
@@ -26,7 +28,7 @@ def keep_document(store: Store, kind: str, document: Any) -> str:
     try:
         verified(store, kind, sha256)
     except CorruptionError:
-        store.put(name, data)
+        put_whole(store, name, data)
     return sha256
 
 

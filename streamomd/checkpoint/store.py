@@ -7,8 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 from streamomd.checkpoint.local import LocalStore
 from streamomd.checkpoint.remote import RemoteStore
-from streamomd.errors import CorruptionError
-from streamomd.urls import absolute, protocol
+from streamomd.errors import CorruptionError, StorageError
+from streamomd.urls import absolute, protocol, shown
 
 T = TypeVar("T")
 
@@ -67,6 +67,13 @@ def read_within(store: Store, name: str, limit: int) -> bytes:
         return store.read(name)
     except FileNotFoundError:
         raise CorruptionError(f"{name} is missing") from None
+
+
+def put_whole(store: Store, name: str, data: bytes) -> None:
+    """Put an object, and ask for its size. Raises StorageError if it is not that of the data."""
+    store.put(name, data)
+    if store.size(name) != len(data):
+        raise StorageError(f"{shown(store.url)}/{name} was not written whole")
 
 
 def confirmed(read: Callable[[], T]) -> T:

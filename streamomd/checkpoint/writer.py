@@ -21,7 +21,7 @@ from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, mani
 from streamomd.checkpoint.parts import Part, PartEntry, Put, pack
 from streamomd.checkpoint.reader import Loaded
 from streamomd.checkpoint.retention import Retention
-from streamomd.checkpoint.store import Store
+from streamomd.checkpoint.store import Store, put_whole
 from streamomd.checkpoint.versions import versions
 from streamomd.errors import (
     ConcurrentWriterError,
@@ -139,7 +139,7 @@ class Writer:
     def _put(self, directory: str, part: Part, written: list[str]) -> PartEntry:
         entry, data = pack(part)
         written.append(f"data/{directory}/{entry.name}")
-        _store(self.store, written[-1], data)
+        put_whole(self.store, written[-1], data)
         return entry
 
     def _claim(
@@ -262,14 +262,8 @@ class Writer:
 def put_part(store: Store, directory: str, part: Part) -> PartEntry:
     """Put a part of a commit that another process will make, into a directory it has reserved."""
     entry, data = pack(part)
-    _store(store, f"data/{directory}/{entry.name}", data)
+    put_whole(store, f"data/{directory}/{entry.name}", data)
     return entry
-
-
-def _store(store: Store, name: str, data: bytes) -> None:
-    store.put(name, data)
-    if store.size(name) != len(data):
-        raise StorageError(f"{shown(store.url)}/{name} was not written whole")
 
 
 def _readable(store: Store, sequence: int) -> Commit | None:

@@ -20,7 +20,7 @@ from checkpoint_helpers import (
     numbers,
 )
 
-from streamomd.checkpoint import Writer, commits, open_store, retry
+from streamomd.checkpoint import Writer, commits, keep_document, open_store, retry
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.checkpoint.remote import RemoteStore
 from streamomd.errors import ConcurrentWriterError, StorageError, UsageError
@@ -193,6 +193,18 @@ def test_a_part_that_is_not_whole_is_not_committed() -> None:
         writer.commit({"rows": 10}, numbers(1))
     store.after = lambda deed, name: None
     holds(store, 0)
+
+
+def test_a_document_that_is_not_whole_is_told() -> None:
+    """A shared document of another size than was written is an error before a commit needs it."""
+    store = DictStore()
+
+    def shorten(deed: str, name: str) -> None:
+        store.objects[name] = store.objects[name][:-1]
+
+    store.after = shorten
+    with pytest.raises(StorageError, match=r"names/.* was not written whole"):
+        keep_document(store, "names", {"1": ["a name"]})
 
 
 def test_every_fault_of_a_commit_leaves_old_or_new() -> None:
