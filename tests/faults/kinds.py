@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -81,4 +82,5 @@ def every_kind() -> dict[str, Kind]:
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if not module.name.startswith(("test_", "_")):
             importlib.import_module(module.name)
+    assert "faults.kinds" not in sys.modules, "write `from kinds import`: there is one registry"
     return dict(sorted(KINDS.items()))

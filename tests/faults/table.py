@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
-from kinds import Unavailable, Verdict, every_kind
+from kinds import KINDS, Unavailable, Verdict, every_kind
 from tally import Tally, run_kind
 
 BROKEN = (Verdict.SILENT, Verdict.LOST, Verdict.HANG, Verdict.CRASH)
-WIDTH = 62
+COLUMNS = ("kind of fault", "cases", "silent", "lost", "hangs", "other", "seconds")
 
 
 def main() -> int:
@@ -19,25 +23,35 @@ def main() -> int:
     parser.add_argument("kind", nargs="?", choices=kinds, help="one kind alone")
     parser.add_argument("seed", nargs="*", type=int, help="these cases alone")
     asked = parser.parse_args()
-    tallies = []
-    print(line("kind of fault", "cases", "silent", "lost", "hangs", "other", "seconds"))
-    for kind in [kinds[asked.kind]] if asked.kind else kinds.values():
-        try:
-            tally = run_kind(kind, quick=asked.quick, seeds=asked.seed)
-        except Unavailable as why:
-            print(f"| {kind.name}: not here: {why} |", flush=True)
-            continue
-        tallies.append(tally)
-        print(row(f"{kind.name}: {kind.about}", tally), flush=True)
-        print("\n".join(tally.bad), end="\n" if tally.bad else "")
-    whole = Tally("all")
-    for tally in tallies:
-        whole.counts += tally.counts
-        whole.seconds += tally.seconds
-    print(row(f"{len(tallies)} kinds", whole))
+    print(line(*COLUMNS))
+    print(line("---", *["--:"] * 6))
+    whole, kept = Tally("all"), True
+    # Each kind in a process of its own: one that left a mess would be another's fault.
+    with ProcessPoolExecutor(
+        os.cpu_count(), mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
+        running = partial(run, quick=asked.quick, seeds=tuple(asked.seed))
+        for name, tally in pool.map(running, [asked.kind] if asked.kind else kinds):
+            if isinstance(tally, str):
+                print(f"| {name}: not here: {tally} |", flush=True)
+                continue
+            print(row(f"**{name}**: {kinds[name].about}", tally), *tally.bad, sep="\n", flush=True)
+            whole.counts += tally.counts
+            whole.seconds += tally.seconds
+            kept = kept and tally.kept
+    print(row("all", whole))
     same, named = whole.counts[Verdict.SAME], whole.counts[Verdict.NAMED]
     print(f"\n{same:,} ended with the same bits, {named:,} with a named error or a told fall-back.")
-    return 0 if all(tally.kept for tally in tallies) else 1
+    return 0 if kept else 1
+
+
+def run(name: str, *, quick: bool, seeds: tuple[int, ...]) -> tuple[str, Tally | str]:
+    """A kind's tally, or why it cannot be had here."""
+    every_kind()
+    try:
+        return name, run_kind(KINDS[name], quick=quick, seeds=seeds)
+    except Unavailable as why:
+        return name, str(why)
 
 
 def row(name: str, tally: Tally) -> str:
@@ -46,6 +60,6 @@ def row(name: str, tally: Tally) -> str:
     return line(name, f"{tally.cases:,}", *map(str, counts), f"{tally.seconds:,.0f}")
 
 
-def line(name: str, *cells: str) -> str:
-    """Cells in columns."""
-    return f"| {name:<{WIDTH}} | " + " | ".join(f"{cell:>7}" for cell in cells) + " |"
+def line(*cells: str) -> str:
+    """A line of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,182 @@
+"""Wrong checkpoints: mutations of ``streamomd.checkpoint``, each to be killed by a kind of fault.
+
+A mutant is a function's source with words replaced, compiled in its module for the while.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from streamomd.checkpoint import (
+    chain,
+    documents,
+    listing,
+    local,
+    manifest,
+    parts,
+    reader,
+    retention,
+    store,
+    writer,
+)
+
+MODULES = (chain, documents, listing, local, manifest, parts, reader, retention, store, writer)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """where: module and the name in it; each of ``edits`` replaces words that are there once.
+
+    killer: the kind of fault that sees it.
+    """
+
+    name: str
+    where: tuple[Any, str]
+    edits: tuple[tuple[str, str], ...]
+    killer: str
+
+
+def _mutant(name: str, module: Any, where: str, killer: str, *edits: tuple[str, str]) -> Mutant:
+    return Mutant(name, (module, where), edits, killer)
+
+
+MUTANTS = (
+    _mutant("no sync of files", local, "_write", "power-cuts", ("os.fsync(handle)", "pass")),
+    _mutant(
+        *("no sync of a folder after a name", local, "LocalStore._temporary", "power-cuts"),
+        ("os.fsync(folder)", "pass"),
+    ),
+    _mutant(
+        *("no sync of a new folder's parent", local, "LocalStore._make", "power-cuts"),
+        ("os.fsync(parent)", "pass"),
+    ),
+    _mutant(
+        *("no sync of the root's parent", local, "_make_root", "power-cuts"),
+        ("os.fsync(handle)", "pass"),
+    ),
+    _mutant(
+        *("no sync after a deletion, parts before manifest", retention, "Retention.apply", "calls"),
+        (
+            "self.store.delete(manifest_name(commit.sequence))\n",
+            "doomed = manifest_name(commit.sequence)\n",
+        ),
+        (
+            "                self.store.delete(name)",
+            "                self.store.delete(name)\n        self.store.delete(doomed)",
+        ),
+    ),
+    _mutant(
+        *("a short write is the whole", local, "_write", "short-writes"),
+        ("while rest:", "if rest:"),
+    ),
+    _mutant(
+        *("what was written is not read again", local, "_write", "lying-disk"),
+        ("_compare(handle, data)", "pass"),
+    ),
+    _mutant(
+        *("overwrite instead of link", local, "LocalStore.create", "racing-writers-on-disk"),
+        ("os.link(", "os.replace("),
+    ),
+    _mutant(
+        *("what an error says is believed", writer, "Writer._publish", "calls"),
+        ("problem = error\n", "raise StorageError(str(error)) from None\n"),
+    ),
+    _mutant(
+        *("no comparison of who wrote it", writer, "Writer._accept", "racing-writers"),
+        ("commit.writer.uuid != self._self.uuid", "False"),
+    ),
+    _mutant(
+        *("no comparison of the nonce", writer, "Writer._claim", "calls"),
+        ("commit.nonce == nonce", "True"),
+    ),
+    _mutant(
+        *("a late manifest stays", writer, "Writer._refuse_late", "paused-writer"),
+        ("if not later:", "if True:"),
+    ),
+    _mutant(
+        *("a folder's name used again", writer, "Writer.reserve", "calls"),
+        ("-{uuid.uuid4().hex[:8]}", "-00000000"),
+    ),
+    _mutant(
+        *("the size of what was put is not asked", store, "put_whole", "short-puts"),
+        ("store.size(name) != len(data)", "False"),
+    ),
+    _mutant(
+        *("manifest before parts", writer, "Writer.commit", "calls"),
+        (
+            "entries = tuple(self._put(directory, part, written) for part in parts)",
+            "held = list(parts)\n        entries = tuple(pack(part)[0] for part in held)",
+        ),
+        ("    if sure:", "    [self._put(directory, part, []) for part in held]\n    if sure:"),
+    ),
+    _mutant(
+        *("a part's hash is not compared", parts, "unpack", "bit-flips"),
+        ("hashlib.sha256(data).hexdigest() != entry.sha256", "False"),
+    ),
+    _mutant(
+        *("a document's hash is not compared", documents, "verified", "bit-flips"),
+        ("hashlib.sha256(data).hexdigest() != sha256", "False"),
+    ),
+    _mutant(
+        *("a parent's hash is not compared", chain, "check_parent", "swaps"),
+        ("parent.sha256 != commit.parent_sha256", "False"),
+    ),
+    _mutant(
+        *("a store that does not answer is corrupt", reader, "_load", "errors-while-loading"),
+        ("except CorruptionError as error:", "except (CorruptionError, OSError) as error:"),
+    ),
+    _mutant(
+        *("one bad reading is corruption", store, "confirmed", "bad-answers"),
+        ("    return read()\n    except", "    return read()\n    except ZeroDivisionError"),
+    ),
+    _mutant(
+        *("a restart leaves no mark", chain, "mark_restart", "restart-damage"),
+        ("with suppress(FileExistsError):", "if False:"),
+    ),
+    _mutant(
+        *("the newest is retired first", retention, "Retention._superseded", "calls"),
+        ("key=lambda commit: -commit.sequence", "key=lambda commit: commit.sequence"),
+    ),
+    _mutant(
+        *("retirement after another took over", retention, "Retention.apply", "racing-writers"),
+        ("found[-1:] != [newest.sequence]", "False"),
+    ),
+)
+
+
+@contextmanager
+def applied(mutant: Mutant) -> Iterator[None]:
+    """The mutant is what runs, wherever its function was imported to."""
+    module, path = mutant.where
+    owner: Any = module
+    *outer, name = path.split(".")
+    for one in outer:
+        owner = getattr(owner, one)
+    real = inspect.getattr_static(owner, name)
+    wrong = _compiled(real, mutant, module)
+    places = [(owner, name)]
+    if not outer:
+        places += [(one, name) for one in MODULES if getattr(one, name, None) is real]
+    for place, _ in places:
+        setattr(place, name, wrong)
+    try:
+        yield
+    finally:
+        for place, _ in places:
+            setattr(place, name, real)
+
+
+def _compiled(real: Any, mutant: Mutant, module: Any) -> Callable[..., Any]:
+    source = textwrap.dedent(inspect.getsource(inspect.unwrap(real)))
+    for before, after in mutant.edits:
+        assert source.count(before) == 1, f"{mutant.name}: {before!r} is not there once"
+        source = source.replace(before, after)
+    found: dict[str, Any] = {}
+    code = compile("from __future__ import annotations\n" + source, module.__file__, "exec")
+    exec(code, module.__dict__, found)
+    return found[real.__name__]
