@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checkpoint_helpers import KINDS, DictStore, a_run, begin, holds, load_all, make_store, numbers
 
-from streamomd.checkpoint import Writer, commits, keep_document
+from streamomd.checkpoint import Store, Writer, commits, keep_document, read_commit
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.errors import StorageError, UsageError
 
@@ -53,27 +53,60 @@ def test_repeated_parts_live_as_long_as_a_commit_names_them() -> None:
     assert [one["rows"] for one in commits(store, deep=True)] == [30, 40]
 
 
-@pytest.mark.parametrize("seed", range(20))
+NAMES = (
+    *(".tmp-1", "p000000000008-000000000009.safetensors", "x.json", "README", "ü\n", "a b"),
+    *("000000000099.json.bak", "FORMAT.json.old", f"{'0' * 64}.json", "0000000000010.json"),
+)
+
+
+def strew(run: Path, draw: random.Random) -> None:
+    """Foreign files and folders anywhere below a checkpoint, some with names much like its own."""
+    folders = [run, *(path for path in run.rglob("*") if path.is_dir())]
+    folders += [run / "dataset", run / "names", run / "restarts"]
+    for at in range(20):
+        folder = draw.choice(folders)
+        if draw.random() < 0.3:
+            folder /= f"{draw.randrange(9):012d}-{draw.getrandbits(32):08x}-00000000"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / draw.choice(NAMES)).write_bytes(bytes([at]))
+    (run / "data" / "link").symlink_to(run.parent)
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(20), *(pytest.param(one, marks=pytest.mark.slow) for one in range(20, 200))]
+)
 def test_foreign_files_stay(seed: int, tmp_path: Path) -> None:
     """Files and commits that this run did not make stay as they are, whatever their names."""
-    store, rng = make_store("local", tmp_path), random.Random(seed)
-    a_run(store, 1)
+    store, draw = make_store("local", tmp_path), random.Random(seed)
+    a_run(store, draw.randrange(3), keep=9)
+    theirs = [one["sequence"] for one in commits(store)]
     run = tmp_path / "run"
-    (run / "dataset").mkdir()
-    folders = [run, run / "commits", run / "data", *(run / "data").iterdir(), run / "dataset"]
-    for at in range(20):
-        folder = rng.choice(folders)
-        if rng.random() < 0.3:
-            folder /= f"{rng.randrange(9):012d}-{rng.getrandbits(32):08x}-00000000"
-        folder.mkdir(exist_ok=True)
-        name = rng.choice([".tmp-1", "p000000000008-000000000009.safetensors", "x.json", "README"])
-        (folder / f"{name}").write_bytes(bytes([at]))
+    strew(run, draw)
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    writer = begin(store, restart=True, keep=1)
-    for at in range(1, 5):
-        writer.commit({"rows": 10 * at}, numbers(at))
+    keep = draw.randrange(1, 3)
+    writer = begin(store, restart=True, keep=keep)
+    for at in range(1, draw.randrange(2, 6)):
+        strange = run / "data" / writer.last.directory / "not ours"
+        strange.write_bytes(b"put between")
+        before[strange] = b"put between"
+        names = keep_document(store, "names", {"1": [f"{at}"]})
+        writer.commit({"rows": 10 * at, "names": names}, numbers(at))
+    holds(store, at)
     assert {file: file.read_bytes() for file in before} == before
-    assert [one["sequence"] for one in commits(store)] == [0, 1, 6]
+    ours = [one["sequence"] for one in commits(store, deep=True) if one["run"] == writer.run]
+    assert ours == list(range(writer.sequence + 1 - keep, writer.sequence + 1))
+    assert [one["sequence"] for one in commits(store)] == [*theirs, *ours]
+    made = {name for one in (*theirs, *ours) for name in objects(store, one)}
+    there = {str(file.relative_to(run)) for file in run.rglob("*") if file.is_file()}
+    left = there - {str(file.relative_to(run)) for file in before} - made
+    assert left == {f"restarts/{theirs[-1] + 1:012d}"}
+
+
+def objects(store: Store, sequence: int) -> list[str]:
+    """What a commit is made of."""
+    commit = read_commit(store, sequence)
+    shared = [f"{kind}/{sha256}.json" for kind, sha256 in commit.documents.items()]
+    return [manifest_name(sequence), *map(commit.part_name, commit.parts), *shared]
 
 
 def test_a_manifest_that_cannot_be_read_stays() -> None:
