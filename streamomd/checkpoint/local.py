@@ -57,6 +57,10 @@ class LocalStore:
         with self._temporary(name, data) as (folder, temporary, leaf):
             try:
                 os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+            except FileExistsError:
+                # Whoever made it, perhaps we in an earlier try, may not have synced its name.
+                os.fsync(folder)
+                raise
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise

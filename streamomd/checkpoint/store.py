@@ -37,7 +37,10 @@ class Store(Protocol):
         """Write an object of a name that nothing else has; durable on return."""
 
     def create(self, name: str, data: bytes) -> None:
-        """Write an object unless it is there: FileExistsError. After an error it may be there."""
+        """Write an object unless it is there: FileExistsError; either way it is durable then.
+
+        After any other error it may be there, or not, and may still be lost.
+        """
 
     def names(self, folder: str) -> list[str]:
         """Names of the objects directly in a folder ("commits/"), in no order; [] if none."""

@@ -181,8 +181,12 @@ class Writer:
         for _ in range(TRIES):
             try:
                 self.store.create(manifest_name(self._next), data)
-            except (FileExistsError, StorageError) as error:
+            except FileExistsError as error:
                 problem = error
+            except StorageError as error:
+                # It may be there, and still be lost: only an answer to the put says that it stays.
+                problem = error
+                continue
             if self.store.size(manifest_name(self._next)) is not None:
                 return self._read_back(), problem is None
         raise StorageError(f"commit {self._next} of {shown(self.store.url)} failed: {problem}")

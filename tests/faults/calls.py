@@ -150,11 +150,14 @@ def afterwards(verdict: Verdict, writer: Writer | None, folder: str, *, again: b
     if verdict not in (Verdict.SAME, Verdict.NAMED):
         return verdict
     store = open_store(folder)
-    if again and writer:
-        writer.commit({"rows": 40}, numbers(4))
-        if (stood := stands(store, {4})) is not Verdict.SAME:
-            return stood
-    gone_on = goes_on(store)
+    try:
+        if again and writer:
+            writer.commit({"rows": 40}, numbers(4))
+            if (stood := stands(store, {4})) is not Verdict.SAME:
+                return stood
+        gone_on = goes_on(store)
+    except StreamomdError:
+        return Verdict.LOST
     return verdict if gone_on is Verdict.SAME else gone_on
 
 

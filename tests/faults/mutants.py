@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kinds import every_kind
+from tally import Tally, run_kind
+
 from streamomd.checkpoint import (
     chain,
     documents,
@@ -41,6 +44,9 @@ class Mutant:
     killer: str
 
 
+AFTER = "power-cuts-after-errors"
+
+
 def _mutant(name: str, module: Any, where: str, killer: str, *edits: tuple[str, str]) -> Mutant:
     return Mutant(name, (module, where), edits, killer)
 
@@ -60,7 +66,7 @@ MUTANTS = (
         ("os.fsync(handle)", "pass"),
     ),
     _mutant(
-        *("no sync after a deletion, parts before manifest", retention, "Retention.apply", "calls"),
+        *("parts are retired before their manifest", retention, "Retention.apply", "calls"),
         (
             "self.store.delete(manifest_name(commit.sequence))\n",
             "doomed = manifest_name(commit.sequence)\n",
@@ -83,8 +89,16 @@ MUTANTS = (
         ("os.link(", "os.replace("),
     ),
     _mutant(
-        *("what an error says is believed", writer, "Writer._publish", "calls"),
-        ("problem = error\n", "raise StorageError(str(error)) from None\n"),
+        *("a manifest that is seen is durable", writer, "Writer._publish", AFTER),
+        ("            continue\n", "            pass\n"),
+    ),
+    _mutant(
+        *("a name that is there is not synced", local, "LocalStore.create", AFTER),
+        ("os.fsync(folder)", "pass"),
+    ),
+    _mutant(
+        *("a document that is there is durable", documents, "keep_document", AFTER),
+        ("    put_whole(", "    store.size(document_name(kind, sha256)) is None and put_whole("),
     ),
     _mutant(
         *("no comparison of who wrote it", writer, "Writer._accept", "racing-writers"),
@@ -132,7 +146,10 @@ MUTANTS = (
     ),
     _mutant(
         *("one bad reading is corruption", store, "confirmed", "bad-answers"),
-        ("    return read()\n    except", "    return read()\n    except ZeroDivisionError"),
+        (
+            "except CorruptionError:\n        return read()",
+            "except CorruptionError:\n        raise",
+        ),
     ),
     _mutant(
         *("a restart leaves no mark", chain, "mark_restart", "restart-damage"),
@@ -143,8 +160,8 @@ MUTANTS = (
         ("key=lambda commit: -commit.sequence", "key=lambda commit: commit.sequence"),
     ),
     _mutant(
-        *("retirement after another took over", retention, "Retention.apply", "racing-writers"),
-        ("found[-1:] != [newest.sequence]", "False"),
+        *("the manifest is not read again", writer, "Writer._publish", "racing-writers"),
+        ("return self._read_back(), ", "return decode(data, self._next), "),
     ),
 )
 
@@ -180,3 +197,9 @@ def _compiled(real: Any, mutant: Mutant, module: Any) -> Callable[..., Any]:
     code = compile("from __future__ import annotations\n" + source, module.__file__, "exec")
     exec(code, module.__dict__, found)
     return found[real.__name__]
+
+
+def killed(mutant: Mutant) -> Tally:
+    """What its kind makes of a mutant, up to the first case that it does not live through."""
+    with applied(mutant):
+        return run_kind(every_kind()[mutant.killer], until_bad=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from checkpoint_helpers import DictStore, begin, load_all, numbers
@@ -16,7 +19,9 @@ from kinds import Cases, Verdict, kind
 from standing import stands
 
 from streamomd.checkpoint import Writer, keep_document, local, open_store
+from streamomd.errors import StorageError
 
+T = TypeVar("T")
 DEEP, RECENT = 3, 7
 
 
@@ -64,10 +69,14 @@ class Disk:
 
 
 class Recorder:
-    """Module os, which records; inodes are counted anew, folders negatively: none comes twice."""
+    """Module os, which records; inodes are counted anew, folders negatively: none comes twice.
 
-    def __init__(self, root: Path) -> None:
+    fails_at: this change fails, and is not made; 0 for none.
+    """
+
+    def __init__(self, root: Path, fails_at: int = 0) -> None:
         self.ops: list[Op] = []
+        self._left, self.failed_after = fails_at, -1
         self._count = itertools.count(1)
         self._ids: dict[int, int] = {}
         self.root = self._new(os.stat(root).st_ino, folder=True)
@@ -82,6 +91,12 @@ class Recorder:
     def _of(self, handle: int) -> int:
         return self._ids[os.fstat(handle).st_ino]
 
+    def _may_fail(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self.failed_after = len(self.ops)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
     def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         handle = os.open(path, flags, mode, dir_fd=dir_fd)
         if flags & os.O_CREAT:
@@ -92,16 +107,19 @@ class Recorder:
         return handle
 
     def write(self, handle: int, data: memoryview) -> int:
+        self._may_fail()
         done = os.write(handle, data)
         self.ops.append(Op("write", self._of(handle), bytes(data[:done])))
         return done
 
     def fsync(self, handle: int) -> None:
+        self._may_fail()
         inode = os.fstat(handle).st_ino
         if inode in self._ids:  # else a folder above all of this
             self.ops.append(Op("sync", self._ids[inode]))
 
     def mkdir(self, path: str, *, dir_fd: int | None = None) -> None:
+        self._may_fail()
         os.mkdir(path, dir_fd=dir_fd)
         parent = os.stat(os.path.dirname(path)) if dir_fd is None else os.fstat(dir_fd)
         made = os.stat(path, dir_fd=dir_fd).st_ino
@@ -109,10 +127,12 @@ class Recorder:
         self.ops.append(Op("name", inside, entry=(name, self._new(made, folder=True))))
 
     def link(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        self._may_fail()
         os.link(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         self._named(old, new, dst_dir_fd)
 
     def replace(self, old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        self._may_fail()
         os.replace(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         self._named(old, new, dst_dir_fd, gone=old)
 
@@ -121,39 +141,66 @@ class Recorder:
         self.ops.append(Op("name", self._of(folder), entry=(new, made), gone=gone))
 
     def unlink(self, name: str, *, dir_fd: int) -> None:
+        self._may_fail()
         os.unlink(name, dir_fd=dir_fd)
         self.ops.append(Op("name", self._of(dir_fd), gone=name))
 
     def rmdir(self, name: str, *, dir_fd: int) -> None:
+        self._may_fail()
         os.rmdir(name, dir_fd=dir_fd)
         self.ops.append(Op("name", self._of(dir_fd), gone=name))
 
 
 def a_life(url: str, ops: list[Op]) -> None:
-    """A run, a resumption, a restart, commits beyond ``keep``; each is told when it is made."""
+    """A run, a resumption, a restart, commits beyond ``keep``; each is told when it is made.
+
+    What an error stops is done again.
+    """
 
     def promise(number: int) -> None:
         ops.append(Op("promise", number))
 
-    writer = begin(open_store(url), keep=2)
+    writer = again(lambda: begin(open_store(url), keep=2))
     promise(0)
     for at in (1, 2, 3):
-        names = keep_document(writer.store, "names", {"1": [f"name {at}"]})
-        writer.commit({"rows": 10 * at, "names": names}, numbers(at))
+        names = again(lambda at=at: keep_document(writer.store, "names", {"1": [f"name {at}"]}))
+        document = {"rows": 10 * at, "names": names}
+        again(lambda at=at, document=document: writer.commit(document, numbers(at)))
         promise(at)
     store = open_store(url)
-    writer = Writer.take_over(store, load_all(store)[0], keep=1)
+    writer = again(lambda: Writer.take_over(store, load_all(store)[0], keep=1))
     for at in (4, 5):
-        writer.commit({"rows": 10 * at}, numbers(at))
+        again(lambda at=at: writer.commit({"rows": 10 * at}, numbers(at)))
         promise(at)
-    Writer.begin(open_store(url), {"rows": 60}, numbers(6), keep=1, restart=True)
+    fresh = {"rows": 60}
+    again(lambda: Writer.begin(open_store(url), fresh, numbers(6), keep=1, restart=True))
     promise(6)
 
 
-def states(ops: list[Op]) -> Iterator[tuple[int, Disk]]:
-    """After every call: what was promised, and each disk that a power cut may leave."""
+def again(deed: Callable[[], T]) -> T:
+    """What a deed gives, at once or after one error."""
+    try:
+        return deed()
+    except StorageError:
+        return deed()
+
+
+def lived(folder: Path, fails_at: int = 0) -> Recorder:
+    """A life's changes, with one that fails."""
+    place = folder / str(fails_at)
+    place.mkdir()
+    recorder = Recorder(place, fails_at)
+    with patch.object(local, "os", recorder):
+        a_life(str(place / "deep" / "run"), recorder.ops)
+    shutil.rmtree(place)
+    return recorder
+
+
+def states(ops: list[Op], first: int = 0) -> Iterator[tuple[int, Disk]]:
+    """After every call, from ``first`` on: what was promised, and each disk that a power cut may
+    leave."""
     synced, waiting, promised = Disk(), [], -1
-    for op in ops:
+    for place, op in enumerate(ops):
         if op.what == "promise":
             promised = op.inode
         elif op.what == "sync":
@@ -163,6 +210,8 @@ def states(ops: list[Op]) -> Iterator[tuple[int, Disk]]:
             waiting = [one for one in waiting if one.inode != op.inode]
         else:
             waiting.append(op)
+        if place < first:
+            continue
         # What has waited long survives as a whole or not at all.
         units = [waiting[:-RECENT], *([one] for one in waiting[-RECENT:])]
         for kept in subsets(len(units)):
@@ -187,26 +236,50 @@ def subsets(count: int) -> Iterator[tuple[int, ...]]:
     yield from sorted(kept)
 
 
+def objects(disk: Disk, root: int) -> dict[str, bytes]:
+    """A disk's checkpoint."""
+    return {name.removeprefix("deep/run/"): data for name, data in disk.objects(root)}
+
+
+def survived(promised: int, there: dict[str, bytes]) -> Verdict:
+    """The last commit that was promised is there, or the one after it."""
+    store = DictStore()
+    store.objects = dict(there)
+    return stands(store, (promised, promised + 1) if promised >= 0 else (None, 0))
+
+
 @kind("power-cuts", quick=300)
 @contextmanager
 def power_cuts(folder: Path) -> Iterator[Cases]:
     """the power fails after any call; unsynced changes survive in any combination"""
-    recorder = Recorder(folder)
-    with patch.object(local, "os", recorder):
-        a_life(str(folder / "deep" / "run"), recorder.ops)
+    recorder = lived(folder)
     found = {}
     for promised, disk in states(recorder.ops):
-        objects = {
-            name.removeprefix("deep/run/"): data for name, data in disk.objects(recorder.root)
-        }
-        found.setdefault((promised, frozenset(objects.items())), objects)
-    cases = [(promised, objects) for (promised, _), objects in found.items()]
+        there = objects(disk, recorder.root)
+        found.setdefault((promised, frozenset(there.items())), there)
+    cases = [(promised, there) for (promised, _), there in found.items()]
+    yield Cases(range(len(cases)), lambda seed: survived(*cases[seed]))
+
+
+EACH = 16
+
+
+@kind("power-cuts-after-errors", quick=30)
+@contextmanager
+def power_cuts_after_errors(folder: Path) -> Iterator[Cases]:
+    """any change fails once, is done again, and then the power fails"""
+    changes = sum(op.what != "promise" for op in lived(folder).ops)
+
+    @lru_cache(maxsize=1)
+    def after(fails_at: int) -> list[tuple[int, dict[str, bytes]]]:
+        recorder = lived(folder, fails_at)
+        # Two commits' time: by then what was left of the error is behind.
+        until = recorder.failed_after + 60
+        made = states(recorder.ops[:until], recorder.failed_after)
+        return [(promised, objects(disk, recorder.root)) for promised, disk in made]
 
     def run(seed: int) -> Verdict:
-        promised, objects = cases[seed]
-        store = DictStore()
-        store.objects = dict(objects)
-        legal = (promised, promised + 1) if promised >= 0 else (None, 0)
-        return stands(store, legal)
+        cuts = after(1 + seed // EACH)
+        return survived(*cuts[seed % EACH * len(cuts) // EACH])
 
-    yield Cases(range(len(cases)), run)
+    yield Cases(range(EACH * changes), run)

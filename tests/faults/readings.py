@@ -13,7 +13,7 @@ from kinds import Cases, Verdict, kind
 from standing import falls_back, goes_on, stands
 
 from streamomd.checkpoint import Writer, keep_document
-from streamomd.errors import CorruptionError, StorageError
+from streamomd.errors import CorruptionError, NoCommitError, StorageError
 
 
 class Moody(DictStore):
@@ -110,11 +110,11 @@ def bad_answers(folder: Path) -> Iterator[Cases]:
         ended = Verdict.SAME
         try:
             deed(store, writer)
-        except StorageError:
+        except (StorageError, CorruptionError, NoCommitError):
             ended = Verdict.NAMED
         # A reading that is wrong once is no damage, and an error is never taken for one.
         if ended is Verdict.NAMED and answer in (bad_bytes, half):
-            return Verdict.CRASH
+            return Verdict.LOST
         verdict = stands(store, {new} if ended is Verdict.SAME else {2, new})
         if verdict is Verdict.SAME:
             verdict = goes_on(store, 4)

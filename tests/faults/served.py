@@ -1,10 +1,8 @@
-"""A process of its own that makes commits when it is told to: for what would harm this one.
-
-Its words, one a line: ``pid`` of a child that waits; ``go DEED FOLDER`` …; see ``main``.
-"""
+"""A process that makes commits when it is told to: for faults that would harm this one."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -116,6 +114,7 @@ def judge(names: str, folder: str) -> str:
 
 def main() -> None:
     """Serve until the other side closes."""
+    logging.disable(logging.WARNING)
     warm()
     made = 0
     for words in sys.stdin:

@@ -10,7 +10,7 @@ from kinds import Verdict
 
 from streamomd.checkpoint import Commit, Store, Writer, commits, read_document
 from streamomd.checkpoint.sealed import canonical
-from streamomd.errors import NoCommitError
+from streamomd.errors import CorruptionError, NoCommitError
 
 
 def found(store: Store) -> tuple[int | None, Verdict]:
@@ -28,10 +28,14 @@ def found(store: Store) -> tuple[int | None, Verdict]:
 
 def documents_are_theirs(store: Store, commit: Commit) -> bool:
     """Whether what is read of each shared document has the hash it is named by."""
-    return all(
-        hashlib.sha256(canonical(read_document(store, kind, sha256))).hexdigest() == sha256
-        for kind, sha256 in commit.documents.items()
-    )
+    try:
+        return all(
+            hashlib.sha256(canonical(read_document(store, kind, sha256))).hexdigest() == sha256
+            for kind, sha256 in commit.documents.items()
+        )
+    except CorruptionError:
+        # The load should have seen it.
+        return False
 
 
 def stands(store: Store, legal: Collection[int | None]) -> Verdict:

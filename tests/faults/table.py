@@ -1,4 +1,4 @@
-"""The table of faults: ``python -m tests.faults [--quick] [KIND [SEED …]]``."""
+"""The table of faults: ``python -m tests.faults [--quick | --mutants] [KIND [SEED …]]``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from kinds import KINDS, Unavailable, Verdict, every_kind
+from mutants import MUTANTS, killed
 from tally import Tally, run_kind
 
 BROKEN = (Verdict.SILENT, Verdict.LOST, Verdict.HANG, Verdict.CRASH)
@@ -20,9 +21,12 @@ def main() -> int:
     kinds = every_kind()
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the quick run's cases alone")
+    parser.add_argument("--mutants", action="store_true", help="which kind kills each mutant")
     parser.add_argument("kind", nargs="?", choices=kinds, help="one kind alone")
     parser.add_argument("seed", nargs="*", type=int, help="these cases alone")
     asked = parser.parse_args()
+    if asked.mutants:
+        return graveyard()
     print(line(*COLUMNS))
     print(line("---", *["--:"] * 6))
     whole, kept = Tally("all"), True
@@ -52,6 +56,18 @@ def run(name: str, *, quick: bool, seeds: tuple[int, ...]) -> tuple[str, Tally |
         return name, run_kind(KINDS[name], quick=quick, seeds=seeds)
     except Unavailable as why:
         return name, str(why)
+
+
+def graveyard() -> int:
+    """0 if every mutant was killed."""
+    print(line("mutant", "killed by", "verdict", "after cases"), line(*["---"] * 4), sep="\n")
+    alive = 0
+    for mutant in MUTANTS:
+        tally = killed(mutant)
+        verdicts = [str(one) for one in BROKEN if tally.counts[one]] or ["lives"]
+        print(line(mutant.name, mutant.killer, *verdicts, str(tally.cases)), flush=True)
+        alive += tally.kept
+    return 1 if alive else 0
 
 
 def row(name: str, tally: Tally) -> str:
