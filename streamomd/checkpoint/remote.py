@@ -12,11 +12,18 @@ from functools import cached_property
 from typing import Any, Self
 
 import fsspec
+from fsspec.asyn import sync
 
 from streamomd.checkpoint.retry import retried
 from streamomd.errors import StorageError, UsageError
 from streamomd.urls import protocol, redact, scrub, shown
 
+DEADLINE = 300.0
+"""Seconds for one request and its client's own retries; a part of 64 MiB has time at 0.25 MiB/s.
+
+aiohttp counts no time while it sends: without a deadline a store that stops listening in the midst
+of an upload is waited for for ever.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -56,7 +63,8 @@ class RemoteStore:
 
     def read(self, name: str) -> bytes:
         """See ``Store``."""
-        return retried(lambda: bytes(self._fs.cat_file(self._path(name))), self._told(name, "read"))
+        path, told = self._path(name), self._told(name, "read")
+        return retried(lambda: bytes(self._ask("cat_file", path)), told)
 
     def size(self, name: str) -> int | None:
         """See ``Store``."""
@@ -95,9 +103,17 @@ class RemoteStore:
     def delete(self, name: str) -> None:
         """See ``Store``."""
         try:
-            retried(lambda: self._fs.rm_file(self._path(name)), self._told(name, "deleted"))
+            path, told = self._path(name), self._told(name, "deleted")
+            retried(lambda: self._ask("rm_file", path), told)
         except FileNotFoundError:
             return
+
+    def _ask(self, deed: str, *given: Any, **options: Any) -> Any:
+        """What a method of the file system gives, within the deadline where it can be stopped."""
+        if not self._fs.async_impl:
+            return getattr(self._fs, deed)(*given, **options)
+        begun = getattr(self._fs, f"_{deed}")
+        return sync(self._fs.loop, begun, *given, timeout=DEADLINE, **options)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -106,16 +122,16 @@ class RemoteStore:
         return f"{shown(self.url)}/{name} cannot be {deed}"
 
     def _write(self, name: str, data: bytes, mode: str) -> None:
-        told = self._told(name, "written")
+        path, told = self._path(name), self._told(name, "written")
         try:
-            retried(lambda: self._fs.pipe_file(self._path(name), data, mode=mode), told)
+            retried(lambda: self._ask("pipe_file", path, data, mode=mode), told)
         except FileNotFoundError as error:
             raise StorageError(f"{told}: no such place: {scrub(str(error))}") from None
 
     def _info(self, name: str) -> Mapping[str, Any]:
         self._fs.invalidate_cache()
         try:
-            found: Mapping[str, Any] = self._fs.info(self._path(name))
+            found: Mapping[str, Any] = self._ask("info", self._path(name))
         except FileNotFoundError as error:
             _refuse_unreachable(error)
             raise
@@ -123,15 +139,16 @@ class RemoteStore:
 
     def _list(self, path: str) -> list[str]:
         self._fs.invalidate_cache()
-        return [str(one["name"]) for one in self._fs.ls(path, detail=True) if one["type"] == "file"]
+        listed = self._ask("ls", path, detail=True)
+        return [str(one["name"]) for one in listed if one["type"] == "file"]
 
     def _probe(self) -> bool:
         """Whether making the same object twice fails the second time."""
         path = self._path(f"probe/{uuid.uuid4().hex}")
         told = self._told("probe", "written")
         try:
-            retried(lambda: self._fs.pipe_file(path, b"probe", mode="create"), told)
-            retried(lambda: self._fs.pipe_file(path, b"probe", mode="create"), told)
+            for _ in range(2):
+                retried(lambda: self._ask("pipe_file", path, b"probe", mode="create"), told)
         except FileExistsError:
             return True
         except FileNotFoundError as error:
@@ -142,7 +159,7 @@ class RemoteStore:
 
     def _forget(self, path: str) -> None:
         try:
-            self._fs.rm_file(path)
+            self._ask("rm_file", path)
         except Exception as error:
             _log.debug("a probe was left behind: %s", type(error).__name__)
 
