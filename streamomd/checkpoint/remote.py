@@ -122,11 +122,20 @@ class RemoteStore:
         return f"{shown(self.url)}/{name} cannot be {deed}"
 
     def _write(self, name: str, data: bytes, mode: str) -> None:
-        path, told = self._path(name), self._told(name, "written")
+        path = self._path(name)
+        retried(lambda: self._pipe(path, data, mode), self._told(name, "written"))
+
+    def _pipe(self, path: str, data: bytes, mode: str) -> None:
         try:
-            retried(lambda: self._ask("pipe_file", path, data, mode=mode), told)
+            self._ask("pipe_file", path, data, mode=mode)
         except FileNotFoundError as error:
-            raise StorageError(f"{told}: no such place: {scrub(str(error))}") from None
+            # No bucket; but also S3's word for an upload whose end was heard, and the reply lost.
+            raise OSError(f"no such place: {scrub(str(error))}") from None
+        except OSError as error:
+            # Only AWS says which condition failed, and s3fs knows no other FileExistsError.
+            if mode == "create" and _code(error) == "PreconditionFailed":
+                raise FileExistsError(path) from None
+            raise
 
     def _info(self, name: str) -> Mapping[str, Any]:
         self._fs.invalidate_cache()
@@ -148,11 +157,9 @@ class RemoteStore:
         told = self._told("probe", "written")
         try:
             for _ in range(2):
-                retried(lambda: self._ask("pipe_file", path, b"probe", mode="create"), told)
+                retried(lambda: self._pipe(path, b"probe", "create"), told)
         except FileExistsError:
             return True
-        except FileNotFoundError as error:
-            raise StorageError(f"{told}: no such place: {scrub(str(error))}") from None
         finally:
             self._forget(path)
         return False
@@ -162,6 +169,12 @@ class RemoteStore:
             self._ask("rm_file", path)
         except Exception as error:
             _log.debug("a probe was left behind: %s", type(error).__name__)
+
+
+def _code(error: OSError) -> str:
+    """S3's own code of an error."""
+    said = getattr(error.__cause__, "response", None) or {}
+    return str(said.get("Error", {}).get("Code", ""))
 
 
 def _refuse_unreachable(error: FileNotFoundError) -> None:

@@ -8,8 +8,9 @@ from unittest import mock
 import pytest
 
 from faults.http_faults import directed, peace
-from faults.kinds import Unavailable
-from faults.remote_s3 import S3, bucket
+from faults.kinds import Unavailable, Verdict
+from faults.remote_race import Race, race
+from faults.remote_s3 import S3, bucket, taken_out
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.remote import RemoteStore
 from streamomd.errors import StorageError
@@ -41,5 +42,17 @@ def test_an_upload_that_nobody_listens_to_has_an_end(s3: S3) -> None:
     try:
         with mock.patch("faults.proxy.PATIENCE", 30), pytest.raises(StorageError, match="Timeout"):
             found.put("data/a", b"x")
+    finally:
+        s3.proxy.schedule = peace
+
+
+def test_a_store_that_does_not_say_which_condition_failed_excludes_all_the_same(s3: S3) -> None:
+    """S3 as others make it answers 412 and no more: that is put-if-absent, and it is used."""
+    s3.proxy.schedule = directed("PUT", "bare", 0, 10**6)
+    try:
+        assert store(s3, "bare").exclusive
+        run = Race(lambda: store(s3, "bare"))
+        assert race(run, 7, lambda: taken_out("bare/")) is Verdict.NAMED
+        assert ("PUT", "bare") in s3.proxy.struck
     finally:
         s3.proxy.schedule = peace
