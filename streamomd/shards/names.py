@@ -13,7 +13,7 @@ import fsspec
 from streamomd.errors import DataError, InputNotFoundError, UsageError
 from streamomd.shards.footer import SUFFIXES
 from streamomd.shards.order import path_key
-from streamomd.shards.store import asking, children, is_local, look
+from streamomd.shards.store import asking, children, is_local, look, matches
 from streamomd.urls import absolute, local_name, protocol, redact, shown, without_userinfo
 
 MOST_LISTED = 10
@@ -76,9 +76,9 @@ class Given:
         return self._sorted(files)
 
     def _matches(self) -> list[str]:
+        if not is_local(self.fs):
+            return matches(self.fs, self.path, self.text)
         with asking(self.text):
-            if not is_local(self.fs):
-                return [str(path) for path in self.fs.glob(self.path)]
             # Relative to the current directory: its own name may hold glob characters.
             found = glob.glob(local_name(self.text), recursive=True)
             return [absolute(path) for path in found]

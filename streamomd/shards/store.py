@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import errno
 import io
+import math
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
+from fsspec.utils import glob_translate
 
 from streamomd.errors import (
     DataError,
@@ -137,6 +140,28 @@ def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
             return [os.path.join(path, name) for name in os.listdir(path)]
         names = (str(entry["name"]).rstrip("/") for entry in fs.ls(path, detail=True))
         return [name for name in names if name != path.rstrip("/")]
+
+
+def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:
+    """Exact paths of files and directories of a store that match a glob, in no order.
+
+    fsspec's own glob leaves out what it cannot list: shards would be missing, and nobody told.
+    """
+    with asking(url):
+        fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0] + "/"
+        magic = pattern[len(fixed) :]
+        depth = math.inf if "**" in magic else magic.count("/") + 1
+        wanted = re.compile(glob_translate(pattern))
+        return [path for path in _below(fs, fixed, depth) if wanted.match(path)]
+
+
+def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator[str]:
+    for entry in fs.ls(folder, detail=True):
+        path = str(entry["name"]).rstrip("/")
+        if path != folder.rstrip("/"):
+            yield path
+            if entry["type"] == "directory" and depth > 1:
+                yield from _below(fs, f"{path}/", depth - 1)
 
 
 def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str, *, mapped: bool = False) -> Any:

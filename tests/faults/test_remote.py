@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from unittest import mock
 
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from running import rows
 
 from faults.http_faults import directed, peace
 from faults.kinds import Unavailable, Verdict
@@ -14,6 +18,7 @@ from faults.remote_s3 import S3, bucket, taken_out
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.remote import RemoteStore
 from streamomd.errors import StorageError
+from streamomd.shards.find import find
 
 
 @pytest.fixture(scope="module")
@@ -56,3 +61,22 @@ def test_a_store_that_does_not_say_which_condition_failed_excludes_all_the_same(
         assert ("PUT", "bare") in s3.proxy.struck
     finally:
         s3.proxy.schedule = peace
+
+
+def test_a_glob_never_gives_fewer_shards_than_there_are(s3: S3) -> None:
+    """Whichever listing fails: both shards, or StorageError; fsspec's own glob leaves one out."""
+    fs = fsspec.filesystem("s3", **s3.calm)
+    shard = pa.BufferOutputStream()
+    pq.write_table(rows(3), shard)
+    for folder in "ab":
+        fs.pipe_file(f"struck/globbed/{folder}/x.parquet", shard.getvalue().to_pybytes())
+    counts = set()
+    for first in (*range(4), 99):
+        s3.proxy.schedule = directed("LIST", "403", first, 1)
+        try:
+            counts.add(len(find("s3://struck/globbed/*/*.parquet", storage_options=s3.options)))
+        except StorageError:
+            counts.add(0)
+        finally:
+            s3.proxy.schedule = peace
+    assert counts == {0, 2}
