@@ -54,7 +54,11 @@ def find(
         named.sort(key=lambda one: path_key(one[0]))
     if not allow_duplicates:
         _refuse_duplicates(fs, named)
-    return ShardSet(tuple(_read_all(fs, named)), fs)
+    found = tuple(_read_all(fs, named))
+    versions: dict[str, object] = {}
+    if is_local(fs):
+        versions = {one.path: (one.size, one.mtime_ns) for one in found}
+    return ShardSet(found, fs, versions)
 
 
 def _texts(shards: str | Sequence[str]) -> list[str]:

@@ -14,23 +14,39 @@ from streamomd.shards.columns import require_columns
 from streamomd.shards.footer import format_named, look_at_file, read_at, read_footer
 from streamomd.shards.format import Groups, Wanted
 from streamomd.shards.shard import Shard
-from streamomd.shards.store import is_local, open_file
+from streamomd.shards.store import is_local, open_file, version
 from streamomd.urls import scrub, shown
 
 
 class Opened:
-    """An open shard; ``read(group)`` gives the group's rows in slices. Close it."""
+    """An open shard; ``read(group)`` gives the group's rows in slices. Close it.
 
-    def __init__(self, fs: fsspec.AbstractFileSystem, shard: Shard, wanted: Wanted) -> None:
+    ``versions``: of local shards by path, as this process first saw them.
+    """
+
+    def __init__(
+        self,
+        fs: fsspec.AbstractFileSystem,
+        shard: Shard,
+        wanted: Wanted,
+        versions: dict[str, object] | None = None,
+    ) -> None:
         require_columns(shard, wanted.columns)
         self.shard = shard
-        if not is_local(fs):
+        self._local = is_local(fs)
+        if not self._local:
             # A store's cached listing would tell the old size of a file that was replaced.
             fs.invalidate_cache()
         size = look_at_file(fs, shard.path, shard.url).size
         mapped = format_named(shard.format).mapped
         self._file: Any = open_file(fs, shard.path, shard.url, mapped=mapped)
         try:
+            self._version = version(self._file)
+            first = {} if versions is None else versions
+            # A store's is the same for all; a file's time is not that of its copy elsewhere.
+            was = first.setdefault(shard.path, self._version) if self._local else shard.etag
+            if None not in (was, self._version) and was != self._version:
+                raise self._replaced("it was written again")
             self._groups: Groups = self._open_groups(size, wanted)
         except BaseException:
             self._file.close()
@@ -50,11 +66,15 @@ class Opened:
 
     def _refuse_other(self, size: int, footer_sha256: str) -> None:
         if (size, footer_sha256) != (self.shard.size, self.shard.footer_sha256):
-            raise DataError(
-                f"shard {shown(self.shard.url)} was replaced while it was in use: it had "
-                f"{self.shard.size} bytes and now has {size}, or another footer. Put the old file "
-                "back, or start anew"
+            raise self._replaced(
+                f"it had {self.shard.size} bytes and now has {size}, or another footer"
             )
+
+    def _replaced(self, how: str) -> DataError:
+        return DataError(
+            f"shard {shown(self.shard.url)} was replaced while it was in use: {how}. Put the old "
+            "file back, or start anew"
+        )
 
     def read(self, group: int) -> Iterator[pa.RecordBatch]:
         """The rows of one group, in order; `DataError` where they cannot be decoded."""
@@ -62,6 +82,10 @@ class Opened:
         last = first + self.shard.groups[group]
         try:
             for batch in self._groups(group):
+                # A store refuses to read on; a file that is written to goes on with other rows.
+                if self._local and version(self._file) != self._version:
+                    rows = f"rows {done} to {done + batch.num_rows - 1} were being read"
+                    raise self._replaced(f"it was written to as {rows}")
                 done += batch.num_rows
                 yield batch
                 del batch

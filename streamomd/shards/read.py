@@ -190,7 +190,7 @@ class _Reader(Generic[T]):
     """What one thread reads with: it keeps its shard open from one job to the next."""
 
     def __init__(self, shard_set: ShardSet, wanted: Wanted, convert: Convert[T]) -> None:
-        self._fs = shard_set.fs
+        self._fs, self._versions = shard_set.fs, shard_set.versions
         self._wanted = wanted
         self._convert = convert
         self._position = -1
@@ -206,7 +206,7 @@ class _Reader(Generic[T]):
     def _open(self, job: Job) -> Opened:
         if self._opened is None or self._position != job.position:
             self.close()
-            self._opened = Opened(self._fs, job.group.shard, self._wanted)
+            self._opened = Opened(self._fs, job.group.shard, self._wanted, self._versions)
             self._position = job.position
         return self._opened
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import fsspec
@@ -53,6 +53,8 @@ class ShardSet:
 
     shards: tuple[Shard, ...]
     fs: fsspec.AbstractFileSystem
+    versions: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
+    """Of local shards, as this process first saw them; see ``Opened``."""
 
     @property
     def rows(self) -> int:

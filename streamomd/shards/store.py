@@ -121,10 +121,14 @@ def _look_local(path: str, url: str) -> Entry:
 
 def _entry(info: Mapping[str, Any], path: str) -> Entry:
     size = info.get("size")
-    tag = next((str(info[key]) for key in _TAGS if info.get(key) is not None), None)
     time = next((info[key] for key in _TIMES if info.get(key) is not None), None)
     kind = info["type"] if info["type"] in ("file", "directory") else "other"
-    return Entry(path, kind, -1 if size is None else int(size), tag, _nanoseconds(time))
+    return Entry(path, kind, -1 if size is None else int(size), _tag(info), _nanoseconds(time))
+
+
+def _tag(info: Mapping[str, Any]) -> str | None:
+    # A listing may give it without the quotes that a single object's has.
+    return next((str(info[key]).strip('"') for key in _TAGS if info.get(key) is not None), None)
 
 
 def _nanoseconds(time: Any) -> int | None:
@@ -174,6 +178,14 @@ def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str, *, mapped: boo
         return RemoteFile(fs.open(path, "rb", block_size=REMOTE_BLOCK, cache_type=cache), url)
 
 
+def version(file: Any) -> object:
+    """What is another once an open file was written to or replaced; None where nothing tells."""
+    if isinstance(file, RemoteFile):
+        return file.etag
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
 class RemoteFile(io.RawIOBase):
     """A file of a store whose errors are told as `asking` tells them."""
 
@@ -183,6 +195,7 @@ class RemoteFile(io.RawIOBase):
         super().__init__()
         self._file = file
         self._url = url
+        self.etag = _tag(getattr(file, "details", None) or {})
 
     def read(self, size: int | None = -1) -> bytes:
         with asking(self._url):
