@@ -13,7 +13,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from faults.http_faults import FAULTS, Fault, Schedule, peace
+from http_faults import FAULTS, Fault, Schedule, peace
 
 Operation = Callable[[str, str], str]
 """``operation(method, target)``: "GET", "LIST", "PUT" … of a request."""

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from faults.http_faults import peace, seeded
-from faults.kinds import Cases, Unavailable, Verdict, kind
-from faults.proxy import Proxy
-from faults.remote_life import HONEST, LIED_TO, Life, judged
-from faults.remote_race import Race, race
+from http_faults import peace, seeded
+from kinds import Cases, Unavailable, Verdict, kind
+from proxy import Proxy
+from remote_life import HONEST, LIED_TO, Life, judged
+from remote_race import Race, race
+
 from streamomd.checkpoint.remote import RemoteStore
 
 SEEDS = 200

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 from unittest import mock
 
 from fsspec import AbstractFileSystem
+from kinds import Cases, Verdict, kind
+from remote_life import HONEST, LIED_TO, Life, judged
+from remote_race import Race, race
 
-from faults.kinds import Cases, Verdict, kind
-from faults.remote_life import HONEST, LIED_TO, Life, judged
-from faults.remote_race import Race, race
 from streamomd.checkpoint.remote import RemoteStore
 
 SEEDS = 600

@@ -12,14 +12,14 @@ from typing import Any
 from unittest import mock
 
 from checkpoint_helpers import DictStore
+from gcs_server import Bucket, serving
+from http_faults import peace, seeded
+from kinds import Cases, Unavailable, Verdict, kind
+from proxy import Proxy
+from remote_life import HONEST, LIED_TO, Life, judged
+from remote_race import Race, race
+from remote_s3 import PIECE, Hasty
 
-from faults.gcs_server import Bucket, serving
-from faults.http_faults import peace, seeded
-from faults.kinds import Cases, Unavailable, Verdict, kind
-from faults.proxy import Proxy
-from faults.remote_life import HONEST, LIED_TO, Life, judged
-from faults.remote_race import Race, race
-from faults.remote_s3 import PIECE, Hasty
 from streamomd.checkpoint.remote import RemoteStore
 
 SEEDS = 300

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from checkpoint_helpers import load_all, numbers, plain
+from kinds import Verdict
 
-from faults.kinds import Verdict
 from streamomd.checkpoint import Store, Writer, commits
 from streamomd.errors import (
     ConcurrentWriterError,

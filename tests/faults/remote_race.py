@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkpoint_helpers import begin, load_all, numbers, plain
+from kinds import Verdict
 
-from faults.kinds import Verdict
 from streamomd.checkpoint import Store, Writer, commits
 from streamomd.checkpoint.remote import RemoteStore
 from streamomd.errors import ConcurrentWriterError, StorageError

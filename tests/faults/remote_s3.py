@@ -15,11 +15,11 @@ from typing import Any
 from unittest import mock
 
 from checkpoint_helpers import DictStore
+from http_faults import LYING, SUITED, Schedule, directed, peace, seeded
+from kinds import Cases, Unavailable, Verdict, kind
+from proxy import Proxy
+from remote_life import HONEST, LIED_TO, Life, judged
 
-from faults.http_faults import LYING, SUITED, Schedule, directed, peace, seeded
-from faults.kinds import Cases, Unavailable, Verdict, kind
-from faults.proxy import Proxy
-from faults.remote_life import HONEST, LIED_TO, Life, judged
 from streamomd.checkpoint import Store, open_store
 
 SHORT = {"read_timeout": 0.3, "connect_timeout": 2, "retries": {"max_attempts": 0}}

@@ -11,11 +11,11 @@ from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from kinds import Cases, Verdict, kind
+from remote_s3 import bucket
+from remote_training import Place, kept
 from running import ROWS, rows
 
-from faults.kinds import Cases, Verdict, kind
-from faults.remote_s3 import bucket
-from faults.remote_training import Place, kept
 from streamomd.shards.opened import Opened
 
 Change = Callable[[bytes], bytes | None]

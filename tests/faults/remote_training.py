@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from http_faults import peace, seeded
+from kinds import Cases, Verdict, kind
+from remote_s3 import bucket
 from running import Ran, everything, run, shards
-
-from faults.http_faults import peace, seeded
-from faults.kinds import Cases, Verdict, kind
-from faults.remote_s3 import bucket
 
 SEEDS = 150
 HONEST = (1,)

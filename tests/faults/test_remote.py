@@ -9,12 +9,12 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from http_faults import directed, peace
+from kinds import Unavailable, Verdict
+from remote_race import Race, race
+from remote_s3 import S3, bucket, taken_out
 from running import rows
 
-from faults.http_faults import directed, peace
-from faults.kinds import Unavailable, Verdict
-from faults.remote_race import Race, race
-from faults.remote_s3 import S3, bucket, taken_out
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.remote import RemoteStore
 from streamomd.errors import StorageError
@@ -45,7 +45,7 @@ def test_an_upload_that_nobody_listens_to_has_an_end(s3: S3) -> None:
     assert found.exclusive
     s3.proxy.schedule = directed("PUT", "stall", 0, 99)
     try:
-        with mock.patch("faults.proxy.PATIENCE", 30), pytest.raises(StorageError, match="Timeout"):
+        with mock.patch("proxy.PATIENCE", 30), pytest.raises(StorageError, match="Timeout"):
             found.put("data/a", b"x")
     finally:
         s3.proxy.schedule = peace
