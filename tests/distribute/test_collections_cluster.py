@@ -142,7 +142,9 @@ def test_a_worker_that_goes_costs_no_bit(
     nth: int,
 ) -> None:
     """kill -9, a stop and retirement while it encodes a partition, or a piece of one."""
-    waits(monkeypatch, silent=2.0, look=0.3)
+    learn(collection(), client)  # what workers import at first leaves them no time for heartbeats
+    if how == "stop":
+        waits(monkeypatch, silent=5.0, look=0.3)
     monkeypatch.setattr(collections_rows, "TASK_BYTES", 30_000)
     name = "streamomd.distribute.collections_part.encode"
     with struck(workers, client, name, nth, how, tmp_path / "marks"):
