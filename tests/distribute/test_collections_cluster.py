@@ -118,6 +118,7 @@ def test_resume(tmp_path: Path, alone: Any, client: Client, there: bool) -> None
     assert len([line for line in str(caught.value).splitlines() if ": key " in line]) == PARTS
 
 
+@pytest.mark.slow  # numba on every worker
 def test_predictions_on_a_cluster(client: Client) -> None:
     """Those of this process; asked for twice, they have the same names."""
     model = learn(collection(), epochs=1)
