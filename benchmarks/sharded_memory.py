@@ -1,9 +1,10 @@
 """What does each process hold when owners share a state?
 
 Peak resident memory (VmHWM) of client, scheduler and each of two workers in sharded mode: 2^26
-coordinates, NAG, float64; about 75 non-zeros a row. Scheduler, workers and client are processes of
-their own. "train" is read at the last moment before the first commit on the way, "checkpoint" when
-the run has ended, with some commits; "resume" is another cluster that goes on for an epoch.
+coordinates, NAG, float64; rows of 75 coordinates drawn alike. Scheduler, workers and client are
+processes of their own. "train" is read at the last moment before the first commit on the way,
+"checkpoint" when the run has ended, with some commits; "resume" is another cluster that goes on
+for an epoch.
 
 Targets: a worker ≤ its share of the state + 450 MB; client and scheduler ≤ 450 MB.
 """
@@ -22,9 +23,30 @@ from pathlib import Path
 from typing import Any
 
 import common
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 MB = 1e6
 BESIDE = 450.0
+
+
+def write(folder: Path, rows: int, size: int) -> None:
+    """Two shards; ``common.rows`` would look at every coordinate for each."""
+    folder.mkdir()
+    draw = np.random.default_rng(0)
+    for shard in range(2):
+        shape = (rows // 2, common.NONZEROS)
+        indices = np.sort(draw.integers(0, size, shape, dtype=np.int32), axis=1).ravel()
+        offsets = pa.array(np.arange(shape[0] + 1, dtype=np.int32) * shape[1])
+        values = draw.standard_normal(indices.size, np.float32)
+        columns = {
+            "i": pa.ListArray.from_arrays(offsets, pa.array(indices)),
+            "v": pa.ListArray.from_arrays(offsets, pa.array(values)),
+            "y": pa.array(common.labels(draw, shape[0]).astype(np.int8)),
+        }
+        path = folder / f"{shard}.parquet"
+        pq.write_table(pa.table(columns), path, compression="zstd", row_group_size=50_000)
 
 
 def peak() -> float:
@@ -122,12 +144,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder, data = Path(temporary), Path(temporary) / "data"
-        each = args.rows // 2
-        list(
-            common.write_shards(
-                data, shards=2, shard_rows=each, group_rows=50_000, size=1 << args.power
-            )
-        )
+        write(data, args.rows, 1 << args.power)
         trained, resumed = (phase(name, folder, data, args) for name in ("train", "resume"))
     columns = {
         "train": trained["before"],
