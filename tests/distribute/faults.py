@@ -15,19 +15,22 @@ from typing import Any
 
 import psutil
 from clustered import sized
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, LocalCluster
 
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 HERE = "here:"  # before the name of a function: of the process that drives the run
 CUT_SECONDS = 60.0
 
 
-def strike(name: str, nth: int, how: str, folder: str) -> None:
+def strike(name: str, nth: int, how: str, folder: str, dask_worker: Any = None) -> None:
     """On a worker: the ``nth`` call of a function, among all workers, leaves a mark, then kills or
     stops its process; or takes a second, to be retired meanwhile; or waits until a cable is cut."""
 
+    # A commit is put by a thread of which Dask does not know whose it is.
+    at = dask_worker.address if dask_worker else "driver"
+
     def happens() -> None:
-        (Path(folder) / f"hit-{os.getpid()}").write_text(whose())
+        (Path(folder) / f"hit-{os.getpid()}").write_text(at)
         if how in SIGNALS:
             os.kill(os.getpid(), SIGNALS[how])
         deadline = time.monotonic() + (CUT_SECONDS if how == "cut" else 1.0)
@@ -52,14 +55,6 @@ def counted(
 
     setattr(home, attribute, instead)
     return lambda: setattr(home, attribute, before)
-
-
-def whose() -> str:
-    """The address of this worker; "driver" elsewhere."""
-    try:
-        return str(get_worker().address)
-    except ValueError:
-        return "driver"
 
 
 _seen: dict[str, int] = {}
