@@ -79,7 +79,7 @@ def child(phase: str, address: str, data: str, url: str, power: int, rows: int) 
 
     Owners._hear = looking  # type: ignore[method-assign]
     with Client(address, set_as_default=False) as client:
-        client.wait_for_workers(2, timeout=60)
+        client.wait_for_workers(2, timeout=300)
         if phase == "train":
             sparse = {"indices": "i", "values": "v", "size": 1 << power}
             job = {
@@ -126,7 +126,7 @@ def phase(name: str, folder: Path, data: Path, args: argparse.Namespace) -> dict
     with cluster(folder) as address:
         given = [address, data, folder / "run", args.power, args.rows // args.commits]
         command = [sys.executable, __file__, "--child", name, *map(str, given)]
-        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found
 
