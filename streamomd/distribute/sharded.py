@@ -32,6 +32,7 @@ from streamomd.stop import StopRequest
 from streamomd.urls import shown
 
 TRIES = 5  # without a commit in between
+HEARD_SECONDS = 2.0  # for those suspected to be heard of, before a smaller gang begins
 TRANSPORTS = ("auto", "zmq", "dask")
 
 
@@ -137,9 +138,9 @@ class Owners:
         while True:
             there = workers_of(self.connection)
             live = [at for at in sorted(there) if self._suspects.get(at) != there[at]["last_seen"]]
-            if live:
-                return live
             now = time.monotonic()
+            if live and (len(live) == len(there) or now - began > HEARD_SECONDS):
+                return live
             if there and now - began > seconds("mind"):
                 self._suspects.clear()
             if now - began > seconds("lonely"):
