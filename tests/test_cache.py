@@ -136,6 +136,7 @@ def test_an_edit_is_compiled_anew(package: Path, file: str, old: str, new: str) 
     assert after[rule][1] != before[rule][1]
 
 
+@pytest.mark.slow
 def test_no_place_for_a_cache_is_no_obstacle(package: Path) -> None:
     """Where no cache can be written, loops are compiled for the process alone."""
     nowhere = package / "file"

@@ -44,7 +44,7 @@ def loss_of(rule: Rule) -> str:
 FORMS = forms()
 ALIGNED = [name for name, (rule, _) in FORMS.items() if rule.align and rule.shared_slots]
 REJOINED = [name for name, (rule, _) in FORMS.items() if rule.rejoin]
-LAYOUTS = [(2, "float64"), (3, "float32")]
+LAYOUTS = [(2, "float64"), pytest.param(3, "float32", marks=pytest.mark.slow)]
 
 
 @functools.cache

@@ -111,7 +111,9 @@ def echo(places: Any, pipe: Any) -> None:
         mesh.send(0, data)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGSTOP)])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP]
+)
 def test_busy_is_alive_and_gone_is_lost(how: signal.Signals) -> None:
     """A peer that computes for long is waited for; killed or stopped, it is lost."""
     mesh = ZmqMesh(HOST, TOKEN, 0, 2)
