@@ -24,8 +24,8 @@ def stream(kind: str, classes: int, seed: int) -> streams.Stream:
 
 
 def cases() -> list[Any]:
-    """Every pair in every layout. Of the quick run's pairs one in six takes the second layout, whose
-    loops take twice as long to compile; the rest are for the long run."""
+    """Every pair in every layout. Of the quick run's pairs one in six takes the second layout,
+    whose loops take twice as long to compile; the rest are for the long run."""
     made = []
     for n, pair in enumerate(marked_pairs()):
         for at, layout in enumerate(LAYOUTS):
