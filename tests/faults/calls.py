@@ -161,7 +161,7 @@ def afterwards(verdict: Verdict, writer: Writer | None, folder: str, *, again: b
     return verdict if gone_on is Verdict.SAME else gone_on
 
 
-@kind("calls", quick=400)
+@kind("calls", quick=250)
 @contextmanager
 def calls(folder: Path) -> Iterator[Cases]:
     """a call to the system fails (6 errors, once or from then on) or kills"""

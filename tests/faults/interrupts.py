@@ -63,7 +63,7 @@ def moments(folder: Path, deed: Deed) -> list[int]:
     return sorted({at for some in times.values() for at in (*some[:5], *some[-5:])})
 
 
-@kind("interruptions", quick=150)
+@kind("interruptions", quick=100)
 @contextmanager
 def interruptions(folder: Path) -> Iterator[Cases]:
     """KeyboardInterrupt or MemoryError at any line of a commit, a resumption, a restart"""

@@ -6,7 +6,7 @@ import errno
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -241,6 +241,17 @@ def objects(disk: Disk, root: int) -> dict[str, bytes]:
     return {name.removeprefix("deep/run/"): data for name, data in disk.objects(root)}
 
 
+def distinct(
+    recorder: Recorder, found: Iterable[tuple[int, Disk]]
+) -> list[tuple[int, dict[str, bytes]]]:
+    """What was promised and the checkpoint there is, each pair once."""
+    once: dict[Any, dict[str, bytes]] = {}
+    for promised, disk in found:
+        there = objects(disk, recorder.root)
+        once.setdefault((promised, frozenset(there.items())), there)
+    return [(promised, there) for (promised, _), there in once.items()]
+
+
 def survived(promised: int, there: dict[str, bytes]) -> Verdict:
     """The last commit that was promised is there, or the one after it."""
     store = DictStore()
@@ -253,30 +264,25 @@ def survived(promised: int, there: dict[str, bytes]) -> Verdict:
 def power_cuts(folder: Path) -> Iterator[Cases]:
     """the power fails after any call; unsynced changes survive in any combination"""
     recorder = lived(folder)
-    found = {}
-    for promised, disk in states(recorder.ops):
-        there = objects(disk, recorder.root)
-        found.setdefault((promised, frozenset(there.items())), there)
-    cases = [(promised, there) for (promised, _), there in found.items()]
+    cases = distinct(recorder, states(recorder.ops))
     yield Cases(range(len(cases)), lambda seed: survived(*cases[seed]))
 
 
-EACH = 16
+EACH = 48
 
 
-@kind("power-cuts-after-errors", quick=30)
+@kind("power-cuts-after-errors", quick=20)
 @contextmanager
 def power_cuts_after_errors(folder: Path) -> Iterator[Cases]:
     """any change fails once, is done again, and then the power fails"""
     changes = sum(op.what != "promise" for op in lived(folder).ops)
 
-    @lru_cache(maxsize=1)
+    @lru_cache(maxsize=16)
     def after(fails_at: int) -> list[tuple[int, dict[str, bytes]]]:
         recorder = lived(folder, fails_at)
-        # Two commits' time: by then what was left of the error is behind.
-        until = recorder.failed_after + 60
-        made = states(recorder.ops[:until], recorder.failed_after)
-        return [(promised, objects(disk, recorder.root)) for promised, disk in made]
+        # A commit's time: by then what was left of the error is behind.
+        until = recorder.failed_after + 40
+        return distinct(recorder, states(recorder.ops[:until], recorder.failed_after))
 
     def run(seed: int) -> Verdict:
         cuts = after(1 + seed // EACH)

@@ -239,7 +239,7 @@ def racing_writers(folder: Path) -> Iterator[Cases]:
     yield interleavings(lambda seed: DictStore())
 
 
-@kind("racing-writers-on-disk", quick=100)
+@kind("racing-writers-on-disk", quick=60)
 @contextmanager
 def racing_writers_on_disk(folder: Path) -> Iterator[Cases]:
     """the same on the local disk, with the second writer at any fifth call"""

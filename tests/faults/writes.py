@@ -59,7 +59,7 @@ def _length(folder: Path) -> int:
     return meter.written
 
 
-@kind("short-writes", quick=200)
+@kind("short-writes", quick=100)
 @contextmanager
 def short_writes(folder: Path) -> Iterator[Cases]:
     """a write ends at any byte of a part, document or manifest: short, full, killed"""
