@@ -6,6 +6,7 @@ A mutant is a function's source with words replaced, compiled in its module for 
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,17 +19,13 @@ from tally import Tally, run_kind
 from streamomd.checkpoint import (
     chain,
     documents,
-    listing,
     local,
-    manifest,
     parts,
     reader,
     retention,
     store,
     writer,
 )
-
-MODULES = (chain, documents, listing, local, manifest, parts, reader, retention, store, writer)
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,8 @@ def applied(mutant: Mutant) -> Iterator[None]:
     wrong = _compiled(real, mutant, module)
     places = [(owner, name)]
     if not outer:
-        places += [(one, name) for one in MODULES if getattr(one, name, None) is real]
+        modules = list(sys.modules.values())
+        places += [(one, name) for one in modules if vars(one).get(name) is real]
     for place, _ in places:
         setattr(place, name, wrong)
     try:
