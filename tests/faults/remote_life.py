@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from checkpoint_helpers import load_all, numbers, plain
 from kinds import Verdict
 
-from streamomd.checkpoint import Store, Writer, commits
+from streamomd.checkpoint import Part, Store, Writer, commits
 from streamomd.errors import (
     ConcurrentWriterError,
     CorruptionError,
@@ -25,6 +25,11 @@ LIED_TO = (StorageError, CorruptionError, NoCommitError, ConcurrentWriterError)
 """What one that tells an untruth may lead to: each is a named error, and nothing is done."""
 
 
+def content(number: int) -> list[Part]:
+    """What commit ``number`` holds: one part, since every object costs requests."""
+    return numbers(number, ranges=1)
+
+
 class BrokenPromiseError(Exception):
     """Something was found that may not be."""
 
@@ -35,7 +40,7 @@ class BrokenPromiseError(Exception):
 
 @dataclass
 class Life:
-    """A run of commits 0, 1, 2 …, of which number k holds ``numbers(k)``.
+    """A run of commits 0, 1, 2 …, of which number k holds ``content(k)``.
 
     ``sure``: the last that was reported made. ``tried``: the last that was attempted.
     """
@@ -67,11 +72,11 @@ class Life:
         if self.writer is None:
             store = self.open_store()
             try:
-                self.writer = Writer.begin(store, document, numbers(at), keep=self.keep)
+                self.writer = Writer.begin(store, document, content(at), keep=self.keep)
                 return
             except OutputExistsError:
                 self.writer = self._taken_over(store)
-        self.writer.commit(document, numbers(at))
+        self.writer.commit(document, content(at))
 
     def _taken_over(self, store: Store) -> Writer:
         loaded, parts = load_all(store)
@@ -80,7 +85,7 @@ class Life:
 
     def holds(self, number: int, parts: object, rejected: bool) -> None:
         """What was loaded is a commit of this life, and no older one than the last, unless told."""
-        if parts != plain(numbers(number)) or number > self.tried:
+        if parts != plain(content(number)) or number > self.tried:
             raise BrokenPromiseError(Verdict.SILENT)
         if number < self.sure:
             if not rejected:
@@ -117,7 +122,7 @@ def end(life: Life, calm: Store, *, untidy: bool) -> Verdict:
         return Verdict.LOST
     after = life.tried + 1
     writer = Writer.take_over(calm, loaded, keep=life.keep)
-    writer.commit({"rows": 10 * after}, numbers(after))
-    if load_all(calm)[1] != plain(numbers(after)):
+    writer.commit({"rows": 10 * after}, content(after))
+    if load_all(calm)[1] != plain(content(after)):
         return Verdict.SILENT
     return Verdict.NAMED if life.told else Verdict.SAME

@@ -22,7 +22,7 @@ from remote_life import HONEST, LIED_TO, Life, judged
 
 from streamomd.checkpoint import Store, open_store
 
-SHORT = {"read_timeout": 0.3, "connect_timeout": 2, "retries": {"max_attempts": 0}}
+SHORT = {"read_timeout": 0.2, "connect_timeout": 2, "retries": {"max_attempts": 0}}
 """Of a client that notices a stall within a test's patience, and leaves retries to others."""
 PIECE = 100
 """Bytes: what is twice as large is uploaded in such pieces, where a case asks for pieces."""
@@ -161,7 +161,7 @@ def in_pieces(wanted: bool) -> Iterator[None]:
         yield
 
 
-@kind("s3-seeded", quick=24)
+@kind("s3-seeded", quick=16)
 @contextmanager
 def s3_seeded(folder: Path) -> Iterator[Cases]:
     """S3 through a proxy: errors, lost replies, resets, stalls, untrue replies."""
@@ -178,7 +178,7 @@ def s3_seeded(folder: Path) -> Iterator[Cases]:
         yield Cases(range(SEEDS), run)
 
 
-@kind("s3-directed", quick=36)
+@kind("s3-directed", quick=20)
 @contextmanager
 def s3_directed(folder: Path) -> Iterator[Cases]:
     """S3: each fault at each kind of request, once and for ever."""
