@@ -29,7 +29,8 @@ from streamomd.checkpoint.remote import RemoteStore
 
 SEEDS = 200
 ACCOUNT, KEY = "streamomd", base64.b64encode(b"canary").decode()
-PATIENCE = 60.0
+PATIENCE = 180.0
+"""Seconds for Azurite to start or to end, and for a case."""
 
 
 def operation(method: str, target: str) -> str:
@@ -127,7 +128,7 @@ def azure_seeded(folder: Path) -> Iterator[Cases]:
             finally:
                 proxy.schedule = peace
 
-        yield Cases(range(SEEDS), run)
+        yield Cases(range(SEEDS), run, PATIENCE)
 
 
 @kind("azure-race", quick=0)
@@ -141,4 +142,4 @@ def azure_race(folder: Path) -> Iterator[Cases]:
             assert store(calm, name).exclusive
             return race(Race(lambda: store(calm, name)), seed, lambda: store(calm, name))
 
-        yield Cases(range(60), run)
+        yield Cases(range(60), run, PATIENCE)

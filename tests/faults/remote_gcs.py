@@ -18,7 +18,7 @@ from kinds import Cases, Unavailable, Verdict, kind
 from proxy import Proxy
 from remote_life import HONEST, LIED_TO, Life, judged
 from remote_race import Race, race
-from remote_s3 import PIECE, Hasty
+from remote_s3 import PATIENCE, PIECE, Hasty
 
 from streamomd.checkpoint.remote import RemoteStore
 
@@ -93,7 +93,7 @@ def gcs_seeded(folder: Path) -> Iterator[Cases]:
                 finally:
                     proxy.schedule = peace
 
-        yield Cases(range(SEEDS), run)
+        yield Cases(range(SEEDS), run, PATIENCE)
 
 
 @kind("gcs-race", quick=3)
@@ -110,4 +110,4 @@ def gcs_race(folder: Path) -> Iterator[Cases]:
 
             return race(Race(store), seed, lambda: taken_out(bucket, name))
 
-        yield Cases(range(60), run)
+        yield Cases(range(60), run, PATIENCE)

@@ -27,6 +27,8 @@ SHORT = {"read_timeout": 0.2, "connect_timeout": 2, "retries": {"max_attempts": 
 PIECE = 100
 """Bytes: what is twice as large is uploaded in such pieces, where a case asks for pieces."""
 FOREVER = 10**6
+PATIENCE = 180.0
+"""Seconds for a case: each waits for many stalls, and the machine may be busy."""
 SEEDS = 1_200
 DIRECTED = [
     (operation, fault, first, times)
@@ -175,7 +177,7 @@ def s3_seeded(folder: Path) -> Iterator[Cases]:
             with in_pieces(seed % 4 == 1):
                 return s3.case(schedule, draw, lying, keep=2)
 
-        yield Cases(range(SEEDS), run)
+        yield Cases(range(SEEDS), run, PATIENCE)
 
 
 @kind("s3-directed", quick=20)
@@ -192,4 +194,4 @@ def s3_directed(folder: Path) -> Iterator[Cases]:
             assert s3.proxy.struck, "the fault never came"
             return verdict
 
-        yield Cases(range(len(DIRECTED)), run)
+        yield Cases(range(len(DIRECTED)), run, PATIENCE)

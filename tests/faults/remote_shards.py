@@ -12,7 +12,7 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 from kinds import Cases, Verdict, kind
-from remote_s3 import bucket
+from remote_s3 import PATIENCE, bucket
 from remote_training import Place, kept
 from running import ROWS, rows
 
@@ -181,4 +181,4 @@ def shards_change(folder: Path) -> Iterator[Cases]:
             ground = grounds[store]
             return judge(ground, f"{ground.runs}/{seed}", time, changed, same)
 
-        yield Cases(range(len(CASES)), run)
+        yield Cases(range(len(CASES)), run, PATIENCE)

@@ -12,7 +12,7 @@ from typing import Any
 
 from http_faults import peace, seeded
 from kinds import Cases, Verdict, kind
-from remote_s3 import bucket
+from remote_s3 import PATIENCE, bucket
 from running import ROWS, Ran, rows, run, write
 
 SEEDS = 150
@@ -85,4 +85,4 @@ def s3_training(folder: Path) -> Iterator[Cases]:
                 return Verdict.SILENT
             return Verdict.NAMED if told else Verdict.SAME
 
-        yield Cases(range(SEEDS), case)
+        yield Cases(range(SEEDS), case, PATIENCE)
