@@ -73,7 +73,13 @@ def figures(result: dict[str, Any]) -> dict[str, Any]:
     return {key: result[key] for key in FIGURES}
 
 
-@pytest.mark.parametrize("name, kind", CASES)
+QUICKLY = [case for case in CASES if case[1] == "sparse" or case[0] == "nan"]
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [pytest.param(*case, marks=() if case in QUICKLY else pytest.mark.slow) for case in CASES],
+)
 def test_bits_are_those_of_the_rows_that_are_left(name: str, kind: str, tmp_path: Path) -> None:
     """Every reason, dense and sparse: state and figures of shards without the bad rows."""
     values, reason = SPOILS[name]

@@ -1,0 +1,158 @@
+"""Credentials: in no log, output, file, repr or task, and what sends them in clear is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click import Group
+from running import everything, rows, run, write
+from vault import Vault, filled
+
+import streamomd
+from streamomd.cli import main
+from streamomd.exposed import exposed
+from streamomd.job import build, change
+from streamomd.report import heard, hushed
+from streamomd.spec import Spec
+from streamomd.urls import in_clear
+
+CANARY = "CANARY"
+
+
+def test_no_secret_where_everything_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With all loggers at DEBUG: no log record, output, file, repr or result has a credential."""
+    caplog.set_level(logging.DEBUG)
+    store = filled()
+    (tmp_path / "o.json").write_text(json.dumps({"key": f"{CANARY}-k", "secret": f"{CANARY}-s"}))
+    options = ["--storage-options", tmp_path / "o.json"]
+    options += ["--checkpoint-storage-options", tmp_path / "o.json"]
+    at = f"vault://{CANARY}-user:{CANARY}-pw@host"
+    signed = f"http://127.0.0.1:9/x.parquet?sig={CANARY}&X-Amz-Signature={CANARY}#{CANARY}"
+    kept = f"{at}/kept"
+    log = tmp_path / "log.jsonl"
+    flags = [*everything(), *options, "--checkpoint", kept, "--log", log]
+    bad = [
+        ["train", f"{at}/data", *flags],
+        ["train", signed, *flags],
+        ["train", f"{at}/data", "--label", "none", *flags[2:]],
+        ["train", f"{at}/data", f"{at}/data/a.parquet", *flags],
+        ["train", f"{at}/data", *flags, "--set", f"checkpoint.url=['{at}/x']"],
+        ["train", f"{at}/data", *flags, "--set", f"data.storage_options='{CANARY}'"],
+        ["train", f"{at}/data", *flags, "--set", f"checkpoint.storage_options.nosuch='{CANARY}'"],
+        ["train", f"{at}/data", *flags, "--start", f"{at}/none"],
+        ["resume", f"{at}/none", *options],
+        ["resume", kept, *options, "--set", "data.label=n"],
+        ["inspect", f"{signed}"],
+        ["predict", kept, f"{at}/data", "--to", f"{at}/data/out", *options],
+        ["evaluate", kept, f"{at}/nothing*", *options],
+    ]
+    done = [run("train", f"{at}/data", *flags), run("inspect", kept, *options[2:])]
+    assert [one.code for one in done] == [0, 0], done[0].err
+    done += [run(*words) for words in bad]
+    assert 0 not in [one.code for one in done[2:]]
+    files = {name: bytes(file.getvalue()).decode("latin-1") for name, file in Vault.store.items()}
+    said = [one.out + one.err for one in done] + [repr(files), log.read_text()]
+    # What fsspec itself logs of http(s) at DEBUG holds the whole URL: SECURITY.md says so.
+    records = [record for record in caplog.records if record.name != "fsspec.http"]
+    assert {"asyncio", "fsspec.memory"} & {record.name for record in records}
+    said += [logging.Formatter().format(record) + repr(vars(record)) for record in records]
+    model = streamomd.load(kept, storage_options={"key": f"{CANARY}-k", "secret": f"{CANARY}-s"})
+    said += [repr(model.spec), str(model.spec), repr(model.result()), repr(model.summary())]
+    for text in said:
+        assert CANARY not in text
+    assert store.exists("/host/kept")
+
+
+def test_what_travels_to_workers_shows_no_secret() -> None:
+    """The descriptions that tasks are given show no storage options where they are shown."""
+    from streamomd.distribute.decode import Reading
+    from streamomd.distribute.doctor import Patient
+    from streamomd.distribute.part import Start
+
+    options = {"secret": CANARY}
+    plan: Any = None
+    for told in (
+        Reading(plan, options),
+        Patient({}, options=options, data_options=options),
+        Start("run", "s3://bucket", 1, options, options),
+    ):
+        assert CANARY in repr(vars(told))
+        assert CANARY not in repr(told) + str(told)
+
+
+def options_of(group: Group) -> Iterator[str]:
+    for command in group.commands.values():
+        if isinstance(command, Group):
+            yield from options_of(command)
+        yield from (name for one in command.params for name in one.opts)
+
+
+def test_no_flag_takes_a_secret() -> None:
+    """What stands in arguments is seen by all users of a machine: options come from files."""
+    names = set(options_of(main))
+    assert "--storage-options" in names
+    for word in ("key", "secret", "token", "pass", "credential", "sas"):
+        assert not [name for name in names if word in name]
+
+
+def test_what_goes_in_clear_is_said() -> None:
+    """http:// beyond this machine, TLS off, options over tcp://: a line each, without a secret."""
+    there = {"endpoint_url": "http://u:CANARY@10.0.0.5:9000"}
+    off = {"client_kwargs": {"verify": False}}
+    job = {
+        "data": {
+            "shards": ["http://h/a.parquet?sig=CANARY", "s3://bucket/b"],
+            "storage_options": {"client_kwargs": there},
+        },
+        "checkpoint": {"url": "s3://b/kept", "storage_options": off},
+        "cluster": {"scheduler": "tcp://10.0.0.5:8786"},
+    }
+    lines = exposed(Spec.parse(job), {"AWS_ENDPOINT_URL": "http://store:9000"})
+    assert lines == [
+        "http://h/a.parquet is read and written in clear: https:// would hide it",
+        "http://store:9000 is read and written in clear: https:// would hide it",
+        "http://10.0.0.5:9000 is read and written in clear: https:// would hide it",
+        "checkpoint.storage_options switch TLS or its check of certificates off",
+        "storage options go to tcp://10.0.0.5:8786 in clear: use tls://",
+    ]
+    assert exposed(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
+    said: list[str] = []
+    with heard(said.append), hushed(True):
+        build({**job, "data": {**job["data"], "label": "y"}}, {})
+        change(job, {})
+    assert said == 2 * [line for line in lines if "store:9000" not in line]
+
+
+@pytest.mark.parametrize(
+    "url, clear",
+    [
+        ("http://127.0.0.1:9000", False), ("http://localhost", False), ("http://[::1]:1/x", False),
+        ("HTTP://10.0.0.1/", True), ("http://localhost.evil.org", True),
+        ("http://127.0.0.1.x", True), ("http://127.0.0.1:1@evil.org", True),
+        ("http://user@127.0.0.1/", False), ("http://127.0.0.1@evil.org/", True),
+        ("tls://10.0.0.1:1", False), ("s3://bucket", False), ("data/http", False), ("", False),
+    ],
+)  # fmt: skip
+def test_in_clear(url: str, clear: bool) -> None:
+    """Loopback is no network, whatever looks like it is."""
+    assert in_clear(url) == clear
+
+
+def test_an_open_options_file_is_told(tmp_path: Path) -> None:
+    """A file of credentials that others may read is used, and it is said."""
+    path = write(tmp_path / "a.parquet", rows(20))
+    options = tmp_path / "o.toml"
+    options.write_text("")
+    for mode, told in ((0o644, True), (0o600, False)):
+        options.chmod(mode)
+        flags = [*everything(), "--storage-options", options, "--checkpoint", "none"]
+        done = run("train", path, *flags)
+        assert done.code == 0
+        assert ("chmod 600" in done.err) == told
