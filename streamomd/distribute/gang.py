@@ -84,11 +84,14 @@ class Gang:
 
     def _watched(self, queue: Any, variable: Any) -> str:
         places: dict[int, Any] = {}
+        more: dict[str, Any]
         begun = time.monotonic()
         while True:
             message = self._next(queue)
             match message["kind"]:
                 case "":
+                    more = {}
+                case "here" if self._told["places"]:  # a task that runs again: too late
                     more = {}
                 case "here":
                     places[message["owner"]] = message["place"]

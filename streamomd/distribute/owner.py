@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import struct
 import time
+import uuid
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,8 +90,14 @@ def own(order: Order) -> str:
             mesh = StreamMesh(worker, *which)
         with closing(mesh):
             wire = Wire(Queue(order.topic, client=client), Variable(order.topic, client=client))
-            wire.say("here", owner=order.owner, place=mesh.place)
-            mesh.join(wire.wait(lambda told: told["places"], TABLE_SECONDS))
+            me = uuid.uuid4().hex
+            wire.say("here", owner=order.owner, place=(me, mesh.place))
+            places = wire.wait(lambda told: told["places"], TABLE_SECONDS)
+            if places[order.owner][0] != me:
+                # Dask runs a lost task again on a worker that comes back at the same address: this
+                # one would learn from where the gang began, into a directory committed long ago.
+                raise PeerLostError(DRIVER, "it goes on with another in this owner's place")
+            mesh.join([place for _, place in places])
             how = Owner(order, mesh, wire).run()
             if order.owner == 0:
                 wire.say(how)

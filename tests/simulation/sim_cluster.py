@@ -61,7 +61,7 @@ class Worker:
         loop, draw = self.cluster.loop, self.cluster.loop.draw
         loop.at(draw.uniform(0.0, 0.2), lambda: self.cluster.removed(self))
         again = self.address if self.cluster.same else ""
-        loop.at(draw.uniform(0.5, 5.0), lambda: self.cluster.add(again))  # its nanny's doing
+        loop.at(draw.uniform(0.1, 5.0), lambda: self.cluster.add(again))  # its nanny's doing
 
     def run(self, task: Task, attempt: int) -> None:
         """Begin a task; what comes of it is told to the scheduler."""

@@ -9,6 +9,7 @@ from typing import Any
 from sim_loop import Loop, Process, Signal
 
 from streamomd.distribute import exchange
+from streamomd.distribute.owner import HEAD
 
 FREE = 2
 """So few numbers to choose from that one that is free again is soon another gang's."""
@@ -29,11 +30,13 @@ class End:
 
 @dataclass(eq=False)
 class Net:
-    """All ports and connections. lost: how likely a message is, and with it the connection."""
+    """All ports and connections. lost: how likely a message is, and with it the connection.
+    strangers: how likely somebody of another gang connects to a port, before whom it is for."""
 
     loop: Loop
     slow: float
     lost: float = 0.0
+    strangers: float = 0.0
     ports: dict[int, End] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
     known: set[Process] = field(default_factory=set)
@@ -46,12 +49,22 @@ class Net:
         self.ends.append(End(process, Signal(self.loop)))
         return self.ends[-1]
 
-    def bind(self, end: End) -> int:
-        """Have others connect to an end, at the port of this number."""
+    def bind(self, end: End, peer: int) -> int:
+        """Have an owner connect to an end, at the port of this number."""
         free = (number for number in itertools.count() if number not in self.ports)
         number = self.loop.draw.choice([*itertools.islice(free, FREE)])
         self.ports[number] = end
+        if self.loop.draw.random() < self.strangers:
+            said = stranger(peer)
+            self.loop.at(self.loop.draw.uniform(0.0, 0.5), lambda: self._mistaken(number, said))
         return number
+
+    def _mistaken(self, number: int, said: list[bytes]) -> None:
+        end = self.end(self.loop.process("a stranger"))
+        self.connect(end, number)
+        if end.other:
+            for data in said:
+                self.send(end, data)
 
     def connect(self, end: End, number: int) -> None:
         """To whoever is at that port now, if nobody else is connected to it."""
@@ -109,6 +122,12 @@ class Net:
         end.signal.notify()
 
 
+def stranger(owner: int) -> list[bytes]:
+    """What an owner of another gang of two says: who it is, and its numbers of some rounds."""
+    rounds = [HEAD.pack(count, 0) + bytes(8) for count in (1, 2, 3)]
+    return [exchange.HELLO.pack(b"omd1", bytes(16), owner), *rounds]
+
+
 class SimMesh:
     """As ``exchange.ZmqMesh``."""
 
@@ -117,7 +136,9 @@ class SimMesh:
         self.owner, self.owners, self._token, self._net = owner, owners, token, net
         self._patience = exchange.STUCK_SECONDS
         self._ends = {peer: net.end(process) for peer in range(owners) if peer != owner}
-        self.place: Any = {peer: net.bind(self._ends[peer]) for peer in range(owner + 1, owners)}
+        self.place: Any = {
+            peer: net.bind(self._ends[peer], peer) for peer in range(owner + 1, owners)
+        }
 
     def join(self, places: list[Any]) -> None:
         for peer in range(self.owner):

@@ -16,7 +16,7 @@ from unittest import mock
 from streamomd.checkpoint import chain
 from streamomd.checkpoint.retention import Retention
 from streamomd.checkpoint.writer import Writer
-from streamomd.distribute import averaged, exchange, owner, part
+from streamomd.distribute import averaged, exchange, gang, owner, part
 from streamomd.distribute.averaged import Averaged
 from streamomd.distribute.sharded import Owners
 
@@ -94,6 +94,14 @@ MUTANTS = (
         "sequences",
         "while store.size(manifest_name(following)) is not None",
         "while False",
+    ),
+    Mutant(
+        "a task that runs again is an owner",
+        owner,
+        "own",
+        "if places[order.owner][0] != me:",
+        "if 0:",
+        (gang,),
     ),
     Mutant("no word of the leader", owner.Owner, "_swapped", "if peer == 0:", "if 0:"),
 )

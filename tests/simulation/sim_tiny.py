@@ -150,7 +150,11 @@ def described(job: Job) -> tuple[Spec, Plan, ShardSet]:
             "data": {"label": "y", "numeric": columns},
             "model": {"rule": "perceptron", "bias": False},
             "train": train,
-            "checkpoint": {"url": URL, "every_seconds": 0, "every_rows": job.every_rows},
+            "checkpoint": {
+                "url": URL,
+                "every_rows": job.every_rows,
+                "every_seconds": 0 if job.every_rows else 0.2,
+            },
         }
     )
     schema = pa.schema([("y", pa.int64()), *((name, pa.float64()) for name in columns)])
