@@ -158,7 +158,7 @@ def test_list_views_are_refused(tmp_path: Path) -> None:
     assert "write values as list<float>" in done.err
 
 
-@pytest.mark.parametrize("columns", [4_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("columns", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_many_columns(columns: int, tmp_path: Path) -> None:
     """Of a table of very many columns two are read, kept and found again."""
     extra = {f"x{at}": pa.array([0.0, 1.0]) for at in range(columns)}

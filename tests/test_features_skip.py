@@ -95,7 +95,7 @@ SPOILS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SPOILS, st.integers(0, 30))
 def test_whatever_is_bad_is_left_out(spoilt, cut):
     """Any number of bad rows for any reasons, cut anywhere: as if they had never been there."""
