@@ -77,10 +77,8 @@ MUTANTS = (
         "a name that is taken is ours",
         Writer,
         "_publish",
-        "except (FileExistsError, StorageError) as error:",
-        "except FileExistsError:\n"
-        "            return decode(data, self._next), False\n"
-        "        except StorageError as error:",
+        "problem = error\n        except StorageError",
+        "return decode(data, self._next), False\n        except StorageError",
     ),
     Mutant(
         "commits share a directory", Owners, "_hear", "self._directory = keeper.reserve()", "pass"

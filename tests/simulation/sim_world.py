@@ -1,36 +1,26 @@
 """A world from one seed: a job, a cluster, a store, drivers begun again and again, and misfortunes.
 
-``run(seed)`` ends when a driver says that the run is finished, and everybody else has ended too. It
+A world ends when a driver says that the run is finished, and everybody else has ended too. Its loop
 raises if what was kept then is not what the undisturbed run gives, and at any moment before if what
 must always hold does not (see ``sim_store.Disk``).
 """
 
 from __future__ import annotations
 
-import sys
-import threading
-import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
-from unittest import mock
 
-import sim_store
-from sim_cluster import Cluster, Coming, Here, SimClient, SimQueue, SimVariable, worker_client
-from sim_loop import Fiber, Loop, Process, Signal
-from sim_mesh import Net, SimMesh
+from sim_client import SimClient
+from sim_cluster import Cluster
+from sim_loop import Fiber, Loop, Process
+from sim_mesh import Net
 from sim_store import Disk, SimStore, Weather
-from sim_tiny import Job, TinyRounds, described, expected, merge, new, read_rows
+from sim_tiny import Job, described, expected, new
 from sim_tiny import receive as receiving
 
-from streamomd import keep, report
-from streamomd.checkpoint import Writer, chain, keep_document, load, writer
-from streamomd.checkpoint.manifest import decode
-from streamomd.distribute import due, gang, owner, part
+from streamomd import keep
+from streamomd.checkpoint import Writer, keep_document, load
 from streamomd.distribute.averaged import Averaged
 from streamomd.distribute.exchange import SILENT_SECONDS
 from streamomd.distribute.sharded import Owners
@@ -269,139 +259,3 @@ def some(draw: Any) -> list[Misfortune]:
         )
         for what in whats
     ]
-
-
-def run(seed: int) -> World:
-    """A world to its end. Raises what was seen that is never to be."""
-    world = World(seed)
-    world.loop.run()
-    return world
-
-
-@contextmanager
-def simulated() -> Iterator[None]:
-    """While inside, the code under test lives in ``World.now``."""
-    with mock.patch.multiple(report, _say=lambda *_: None):
-        put = [mock.patch.object(home, name, new) for home, name, new in places()]
-        for one in put:
-            one.start()
-        try:
-            yield
-        finally:
-            for one in put[::-1]:
-                one.stop()
-
-
-def places() -> Iterator[tuple[Any, str, Any]]:
-    """What is put in place of what: everywhere the clock and luck, in distribute the cluster."""
-    replaced: dict[int, Any] = {
-        id(time): SimpleNamespace(
-            monotonic=lambda: World.now.loop.now, sleep=lambda s: World.now.loop.sleep(s)
-        ),
-        id(uuid): SimpleNamespace(uuid4=_uuid),
-        id(threading): SimpleNamespace(Event=_Event, Lock=threading.Lock),
-    }
-    named = {
-        "Queue": SimQueue,
-        "Variable": SimVariable,
-        "get_worker": lambda: _here(),
-        "worker_client": lambda **_: worker_client(World.now.loop),
-        "ZmqMesh": lambda host, *which: SimMesh(World.now.net, *which),
-        "open_store": lambda *_: SimStore(World.now.disk),
-        "_on_the_loop": lambda client, work: Coming(World.now.loop, work),
-    }
-    for name, home in list(sys.modules.items()):
-        inside = name.startswith("streamomd.distribute")
-        if inside or home in (keep, writer):
-            for key, value in list(vars(home).items()):
-                if id(value) in replaced:
-                    yield home, key, replaced[id(value)]
-                elif inside and key in named:
-                    yield home, key, named[key]
-    # A manifest is the same however often it is read, and polling more often tells nothing new.
-    known = lru_cache(2048)(decode)
-    for home in (writer, chain, sim_store):
-        yield home, "decode", known
-    yield gang, "PAUSE_SECONDS", 0.2
-    yield due, "SHARE", 0.5  # or there is one commit due by time in a run so short
-    yield part, "_held", _Held()
-    yield part, "_reading", nullcontext()
-    yield part, "read_rows", read_rows
-    yield part, "merge", merge
-    yield part, "Model", SimpleNamespace(load=_loaded)
-    yield owner, "engine_of", lambda spec, plan: _engine()
-    yield owner, "Rounds", TinyRounds
-    yield owner, "connect", lambda *_: None
-
-
-def _here() -> Any:
-    return Here.get(World.now.loop)[0]
-
-
-def _uuid() -> Any:
-    return SimpleNamespace(hex=f"{World.now.loop.draw.getrandbits(128):032x}")
-
-
-def _engine() -> Any:
-    model = new(World.now.job, World.now.work)
-    return model.engine
-
-
-def _loaded(url: str, *, storage_options: Any, at: int) -> Any:
-    models: list[Any] = []
-    world = World.now
-    load(SimStore(world.disk), receiving(models, world.job, world.work), at=at)
-    return models[-1], None
-
-
-class _Held:
-    """What averaged mode holds of a commit: a list for each worker."""
-
-    def _list(self) -> list[Any]:
-        return _here().held
-
-    def __bool__(self) -> bool:
-        return bool(self._list())
-
-    def __getitem__(self, at: int) -> Any:
-        return self._list()[at]
-
-    def clear(self) -> None:
-        self._list().clear()
-
-    def append(self, value: Any) -> None:
-        self._list().append(value)
-
-
-class _Event:
-    """As threading.Event."""
-
-    def __init__(self) -> None:
-        self._signal, self._set = Signal(World.now.loop), False
-
-    def set(self) -> None:
-        self._set = True
-        self._signal.notify()
-
-    def clear(self) -> None:
-        self._set = False
-
-    def wait(self, seconds: float) -> None:
-        if not self._set:
-            self._signal.wait(seconds)
-
-
-def main() -> None:
-    """Tell the story of one seed."""
-    with simulated():
-        try:
-            run(int(sys.argv[1]))
-        finally:
-            world = World.now
-            print(world.job, world.disk.weather, sep="\n")
-            for at, text in world.disk.story:
-                print(f"{at:10.3f} {text}")
-
-
-if __name__ == "__main__":
-    main()
