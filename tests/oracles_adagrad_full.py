@@ -80,6 +80,7 @@ def least(H: Floats, c: Floats, k: float, box: float, w: Floats) -> Floats:
 
 
 LEARNERS = {"adagrad_full": AdaGradFull}
+LOSSES_OF: dict[str, tuple[str, ...]] = {}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "adagrad_full": [
         # With delta = 0, scales of 1e-12 and 1e12 need more digits: see test_second_order.

@@ -156,6 +156,7 @@ def test_no_place_for_a_cache_is_no_obstacle(package: Path) -> None:
     assert here["nag"][1] == result(run(package, "nag"))["nag"][1]
 
 
+@pytest.mark.slow
 def test_a_full_cache_that_cannot_be_written_is_still_read(package: Path) -> None:
     """A cache made before and then read-only is hit, or passed over; never an error."""
     first = result(run(package, "nag"))
@@ -167,7 +168,8 @@ def test_a_full_cache_that_cannot_be_written_is_still_read(package: Path) -> Non
     assert sorted(str(path) for path in cache.rglob("*")) == before
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 6])
 def test_cold_processes_at_once_agree(package: Path, count: int) -> None:
     """Processes that compile the same loop at once have the same margins; one more hits."""
     results = [result(process) for process in [run(package, "nag") for _ in range(count)]]

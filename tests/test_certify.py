@@ -185,6 +185,7 @@ def test_a_comparator_that_does_not_fit_is_refused(here: Path) -> None:
         certify(model, "data", comparator="text.npy")
 
 
+@pytest.mark.slow
 def test_one_against_all_adds_up(here: Path) -> None:
     """Each class is a run of its own; the last row is their sum, loss and bounds alike."""
     model = trained(label="c", rule="da", loss="logistic")
@@ -199,6 +200,7 @@ def test_one_against_all_adds_up(here: Path) -> None:
     assert all(one["claims"][0]["measured"] <= one["claims"][0]["bound"] for one in (*each, whole))
 
 
+@pytest.mark.slow
 def test_softmax_is_certified_as_a_whole(here: Path) -> None:
     """Its learners share one loss: one row, whose bound is the sum of theirs."""
     model = trained(label="c", rule="da", loss="softmax", eta=1e-7)

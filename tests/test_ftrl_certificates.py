@@ -82,7 +82,7 @@ def best(loss: str, stream: Stream) -> Floats:
     return minimize(value, np.zeros(X.shape[1]), jac=True, options={"maxiter": 50}).x / size
 
 
-@pytest.mark.parametrize("many", [50, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [20, pytest.param(250, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rule", RULES)
 def test_certificates_hold(rule: str, many: int) -> None:
     """Never less than the measured regret: best, zero and random comparators, all options."""

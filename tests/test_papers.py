@@ -83,6 +83,7 @@ def test_readme_tells_of_every_script() -> None:
 @pytest.mark.skipif(
     not (DATA / "bank-marketing").is_dir(), reason=f"no bank-marketing in {DATA}: see SOURCES.md"
 )
+@pytest.mark.slow
 def test_p1_on_bank(tmp_path: Path) -> None:
     """Raw and pre-normalised NAG alike, NAG at most AG in raw units; figures near those kept."""
     done = run("p1_tables", "--sets", "bank", "--data", str(DATA), "--out", str(tmp_path))

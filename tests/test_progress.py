@@ -139,6 +139,7 @@ def shell(words: list[str], redirect: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_pipe_that_nobody_reads(data: Path) -> None:
     """When the reader of stdout or of both outputs has left, the run ends well and is kept."""
     for place, redirect in enumerate(["| true", "2>&1 | true", "2>&1 | head -1", "2> >(true)"]):

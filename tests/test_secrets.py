@@ -61,7 +61,7 @@ def test_no_secret_where_everything_is_logged(
     said = [one.out + one.err for one in done] + [repr(files), log.read_text()]
     # What fsspec itself logs of http(s) at DEBUG holds the whole URL: SECURITY.md says so.
     records = [record for record in caplog.records if record.name != "fsspec.http"]
-    assert {"asyncio", "fsspec.memory"} & {record.name for record in records}
+    assert any(record.name.startswith("fsspec") for record in records)
     said += [logging.Formatter().format(record) + repr(vars(record)) for record in records]
     model = streamomd.load(kept, storage_options={"key": f"{CANARY}-k", "secret": f"{CANARY}-s"})
     said += [repr(model.spec), str(model.spec), repr(model.result()), repr(model.summary())]

@@ -118,8 +118,9 @@ def test_a_signal_is_followed_by_a_commit(
     assert ground.resumed(tmp_path / "run") == ground.undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="tells from /proc that a handler is there")
-@pytest.mark.parametrize("after_commit_0", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("after_commit_0", [False, True])
 def test_a_signal_before_the_first_row(
     after_commit_0: bool, ground: Ground, tmp_path: Path
 ) -> None:

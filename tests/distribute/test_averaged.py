@@ -217,6 +217,7 @@ def lost(*_: Any) -> Any:
     raise cluster.LostError("its workers died")
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_with_other_workers(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, expected: str
 ) -> None:

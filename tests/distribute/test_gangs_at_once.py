@@ -38,7 +38,7 @@ def owners(workers: LocalCluster) -> int:
     return sum("omd-owner" in str(task.key) for task in held)
 
 
-@pytest.mark.parametrize("how", ["undisturbed", *long("kill")])
+@pytest.mark.parametrize("how", long("undisturbed", "kill"))
 def test_two_gangs_on_two_workers_of_one_thread(
     data: Path,
     client: Client,

@@ -29,8 +29,9 @@ def jobs(data: Path, url: str) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(RUNS, marks=pytest.mark.slow)])
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
+@pytest.mark.parametrize("runs", [3, RUNS])
 def test_runs_that_are_killed_end_with_the_same_bits(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], runs: int
 ) -> None:
