@@ -86,6 +86,8 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         for table, optional in keys.items()
     }
     job["model"]["rule"] = rule.name
+    if rule.needs_lipschitz:  # not every loss has a bound to stand for it
+        job["model"]["params"] = params
     return job
 
 
