@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 MB = 1e6
 BESIDE = 450.0
+START_SECONDS = 60.0  # for a scheduler, before it is given up
 
 
 def write(folder: Path, rows: int, size: int) -> None:
@@ -111,7 +112,10 @@ def cluster(folder: Path) -> Iterator[str]:
     quiet = {"stderr": subprocess.DEVNULL}
     started = [subprocess.Popen([*dask, *scheduler], **quiet)]
     try:
+        deadline = time.monotonic() + START_SECONDS
         while not (at.exists() and at.read_text().strip()):
+            if started[0].poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the scheduler does not start")
             time.sleep(0.05)
         started += [subprocess.Popen([*dask, *worker], **quiet) for _ in range(2)]
         yield json.loads(at.read_text())["address"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import oracles
 import oracles_ftrl
+import pytest
 import streams
 from helpers import Learner, dense, legal, pairs, sparse
 
@@ -158,3 +160,29 @@ def few_redrawn() -> None:
 def cases(family: str) -> list[tuple[str, str]]:
     """Every rule of a file of oracles, with every loss it learns with."""
     return [pair for pair in pairs() if pair[0] in oracles.FAMILIES[family]]
+
+
+def tests_of(family: str) -> tuple[Callable[..., None], ...]:
+    """The three tests of a file of oracles; each has a test file, so that they run side by side."""
+    found = cases(family)
+
+    @pytest.mark.parametrize("case", found, ids="-".join)
+    def test_engine_is_the_oracle(case) -> None:
+        """Predictions agree to 1e-10 of their terms, slots to 1e-10."""
+        quick_case(case)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("case", found, ids="-".join)
+    def test_engine_is_the_oracle_on_many_streams(case) -> None:
+        """The same on 200 streams a rule."""
+        long_case(case)
+
+    def test_few_streams_are_redrawn() -> None:
+        """Less than 1 % of the streams above stood near a kink."""
+        few_redrawn()
+
+    return (
+        test_engine_is_the_oracle,
+        test_engine_is_the_oracle_on_many_streams,
+        test_few_streams_are_redrawn,
+    )
