@@ -41,6 +41,10 @@ SETTINGS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("averaged P=4 R=8, by gradients", {"parts": 4, "rounds_per_epoch": 8, "merge": "gradients"}),
     ("averaged P=2 R=8, by gradients", {"parts": 2, "rounds_per_epoch": 8, "merge": "gradients"}),
     ("averaged P=4 R=1, first epoch exact", {"parts": 4, "exact_epochs": 1}),
+    (
+        "averaged P=2 R=8, by gradients, first epoch exact",
+        {"parts": 2, "rounds_per_epoch": 8, "merge": "gradients", "exact_epochs": 1},
+    ),
     ("sharded B=1", {"batch_rows": 1}),
     ("sharded B=256", {"batch_rows": 256}),
     ("sharded B=4096", {"batch_rows": 4096}),

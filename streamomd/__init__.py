@@ -12,23 +12,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from streamomd.away import submit as submit
     from streamomd.distribute.collections_predict import predict_collection as predict_collection
+    from streamomd.estimators import OMDClassifier as OMDClassifier
+    from streamomd.estimators import OMDRegressor as OMDRegressor
     from streamomd.model import Model as Model
     from streamomd.runs import load as load
     from streamomd.runs import resume as resume
     from streamomd.runs import train as train
     from streamomd.spec import Spec as Spec
+    from streamomd.sweeps import resume_sweep as resume_sweep
+    from streamomd.sweeps import sweep as sweep
 
 _HOME = {
     "Model": "streamomd.model",
+    "OMDClassifier": "streamomd.estimators",
+    "OMDRegressor": "streamomd.estimators",
     "Spec": "streamomd.spec",
     "load": "streamomd.runs",
     "predict_collection": "streamomd.distribute.collections_predict",
     "resume": "streamomd.runs",
+    "resume_sweep": "streamomd.sweeps",
     "submit": "streamomd.away",
+    "sweep": "streamomd.sweeps",
     "train": "streamomd.runs",
 }
 
-__all__ = ["Model", "Spec", "load", "predict_collection", "resume", "submit", "train"]
+__all__ = [
+    "Model", "OMDClassifier", "OMDRegressor", "Spec", "load", "predict_collection", "resume",
+    "resume_sweep", "submit", "sweep", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

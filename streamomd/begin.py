@@ -40,13 +40,21 @@ COLLECTION_REMEDY = (
 
 def new_model(spec: Spec, shards: ShardSet) -> Model:
     """A model that starts at its beginning, or from another's state."""
+    return begun(spec, plan_of(spec, shards))
+
+
+def plan_of(spec: Spec, shards: ShardSet) -> Plan:
+    """How the columns of a job's shards become coordinates; each shard's schema has been checked.
+
+    Raises DataError and SchemaError, and what ``make_plan`` raises.
+    """
     if not shards.rows:
         raise DataError(f"no rows: all {len(shards)} shards are empty")
     schema = next(iter(shards)).schema
     plan = make_plan(spec.data, spec.model, schema, lambda: _labels(shards, spec.data.label))
     for shard in shards:
         check_schema(plan, shard.schema, shard.url)
-    return begun(spec, plan)
+    return plan
 
 
 def begun(spec: Spec, plan: Plan) -> Model:

@@ -26,6 +26,14 @@ class UnsupportedError(UsageError, NotImplementedError):
     """A combination that is known by name but not offered."""
 
 
+class MissingExtraError(UsageError, ImportError):
+    """An optional package that is not installed, or too old."""
+
+
+class SweepError(UsageError):
+    """The checkpoint of a sweep, where that of one model is wanted."""
+
+
 class TooLargeError(MemoryError, StreamomdError):
     """A model that does not fit in memory."""
 

@@ -18,7 +18,7 @@ from streamomd.report import note
 
 SHARE = 0.05  # of wall time, at most, where time is the trigger
 FAILURES = 3  # of commits in a row, before it is an error
-Named = tuple[int, dict[str, list[str]] | None]
+Named = tuple[int, dict[str, tuple[str, ...]] | None]
 """The version of a table of names, and the table if it was not kept yet."""
 
 

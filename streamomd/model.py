@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from streamomd.batch import Batch, check
 from streamomd.checkpoint import Commit, Loaded, Part, Put, load, open_store, read_document
 from streamomd.engine import Engine
-from streamomd.errors import CorruptionError, StreamomdError, TooLargeError, UsageError
+from streamomd.errors import (
+    CorruptionError,
+    StreamomdError,
+    SweepError,
+    TooLargeError,
+    UsageError,
+)
 from streamomd.far import Far
 from streamomd.features import Names, Plan, name_of
 from streamomd.losses.lipschitz import with_lipschitz
@@ -81,6 +87,12 @@ class Model:
         models: list[Self] = []
 
         def receive(commit: Commit) -> Callable[[Part], None]:
+            if "sweep" in commit.document:
+                raise SweepError(
+                    f"{(place := shown(store.url))} is a sweep, of many models: take {place}/best "
+                    f"when it is finished, or one of {place}/learners; Python goes on with a sweep "
+                    "by streamomd.resume_sweep"
+                )
             with _legible():
                 models.append(cls._described(commit))
             left = far is not None and far(models[-1].spec)
@@ -279,6 +291,16 @@ class Model:
             quiet=quiet,
         )
         return {**self.result(), **found}
+
+    def to_estimator(self) -> Any:
+        """This model, copied, as scikit-learn has it: an OMDClassifier or OMDRegressor.
+
+        ``to_model()`` of it is the way back. Raises MissingExtraError without scikit-learn.
+        """
+        import streamomd  # estimators stand above models, and are asked for by their public names
+
+        kind: Any = streamomd.OMDClassifier if self.plan.classes else streamomd.OMDRegressor
+        return kind.from_model(self)
 
     def inspect(self, top: int = 20) -> list[dict[str, Any]]:
         """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""

@@ -77,17 +77,34 @@ def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
 
 def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
     """What is said of rows with these margins, (rows, learners)."""
-    mean = _quiet(np.vectorize(engine.loss.mean, otypes=[np.float64]))
-    one = margins.shape[1] == 1
-    score = margins[:, 0] if one else margins
+    score = margins[:, 0] if margins.shape[1] == 1 else margins
     if not plan.classes:
-        return {"prediction": mean(score), "score": score}
-    chosen = (score > 0.0).astype(np.int64) if one else margins.argmax(axis=1)
-    chosen[np.isnan(margins).any(axis=1)] = -1  # no class: null
-    told = {"prediction": decode_labels(plan, chosen), "score": score}
+        return {"prediction": mean_of(engine, score), "score": score}
+    classes = chosen(margins)
+    classes[np.isnan(margins).any(axis=1)] = -1  # no class: null
+    told = {"prediction": decode_labels(plan, classes), "score": score}
     if engine.loss.probabilistic:
-        told["probability"] = mean(score) if one else _shares(engine, margins, mean)
+        told["probability"] = probabilities(engine, margins)
     return told
+
+
+def chosen(margins: Floats) -> NDArray[np.int64]:
+    """Each row's class by its margins, (rows, learners): its place, from 0."""
+    one = margins.shape[1] == 1
+    return (margins[:, 0] > 0.0).astype(np.int64) if one else margins.argmax(axis=1)
+
+
+def mean_of(engine: Engine, margins: Floats) -> Floats:
+    """What is predicted at margins, of any shape."""
+    mean = _quiet(np.vectorize(engine.loss.mean, otypes=[np.float64]))
+    found: Floats = mean(margins)
+    return found
+
+
+def probabilities(engine: Engine, margins: Floats) -> Floats:
+    """Of the second class, (rows,); with a learner a class, (rows, classes)."""
+    one = margins.shape[1] == 1
+    return mean_of(engine, margins[:, 0]) if one else _shares(engine, margins)
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -135,14 +152,14 @@ def evaluate(
     return {**metrics.result(), **speed, "compile_seconds": engine.compile_seconds}
 
 
-def _shares(engine: Engine, margins: Floats, mean: Callable[[Floats], Floats]) -> Floats:
+def _shares(engine: Engine, margins: Floats) -> Floats:
     """Each class's probability: softmax, or each one's part of the summed probabilities."""
     if engine.loss.coupled:
         with np.errstate(all="ignore"):
             odds: Floats = np.exp(margins - margins.max(axis=1, keepdims=True))
             softmax: Floats = odds / odds.sum(axis=1, keepdims=True)
             return softmax
-    likely = mean(margins)
+    likely = mean_of(engine, margins)
     total = likely.sum(axis=1, keepdims=True)
     shares: Floats = np.full_like(likely, 1.0 / likely.shape[1])
     np.divide(likely, total, out=shares, where=total != 0.0)

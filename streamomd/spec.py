@@ -29,7 +29,29 @@ def _listed(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _named(value: Any) -> Any:
+    """A text column's name alone stands for its words, counted."""
+    given = (value,) if isinstance(value, str | Mapping) else value
+    listed = isinstance(given, list | tuple)
+    return [{"column": one} if isinstance(one, str) else one for one in given] if listed else given
+
+
+def _crossed(value: Any) -> Any:
+    for cross in value if isinstance(value, list | tuple) else ():
+        if (
+            not isinstance(cross, list | tuple)
+            or len(cross) < 2
+            or len({*map(str, cross)}) < len(cross)
+        ):
+            raise UsageError(
+                f"data.crosses holds {_brief(cross)}: expected lists of two or more different "
+                'columns, e.g. crosses = [["job", "marital"]]'
+            )
+    return value
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Crosses = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_crossed)]
 
 
 class _Table(BaseModel):
@@ -44,6 +66,17 @@ class Sparse(_Table):
     size: int = Field(default=0, ge=0, le=2**31 - 2)
 
 
+class Text(_Table):
+    """A column of texts: words, and runs of up to ``ngrams`` words, each with its count."""
+
+    column: str
+    ngrams: int = Field(default=1, ge=1, le=8)
+    counts: Literal["count", "log"] = "count"
+
+
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_named)]
+
+
 class Data(_Table):
     """[data]: where the rows are and how columns become coordinates."""
 
@@ -54,9 +87,10 @@ class Data(_Table):
     numeric: Names = ()
     hashed: Names = ()
     vectors: Names = ()
-    text: Names = ()
+    text: Texts = ()
+    dates: Names = ()
     sparse: Sparse | None = None
-    crosses: tuple[tuple[str, ...], ...] = ()
+    crosses: Crosses = ()
     ignore: Names = ()
     nulls: Literal["error", "zero", "indicator"] = "error"
     on_bad_row: Literal["error", "skip"] = "error"
@@ -293,6 +327,9 @@ def _nearest(place: list[str]) -> str:
     tables: dict[str, type[BaseModel]] = {
         "data": Data, "model": Model, "train": Train, "checkpoint": Checkpoint, "cluster": Cluster
     }  # fmt: skip
-    known = list(tables.get(place[0], Spec).model_fields) if len(place) > 1 else list(tables)
+    inner: dict[str, type[BaseModel]] = {"sparse": Sparse, "text": Text}
+    table = tables.get(place[0], Spec)
+    table = inner.get(place[1], table) if len(place) > 2 else table
+    known = list(table.model_fields) if len(place) > 1 else list(tables)
     near = difflib.get_close_matches(place[-1], known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; known here: {', '.join(known)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -19,7 +20,7 @@ from streamomd.rules import all_rules
 oracles.families()
 KINK = 1e-9
 REDRAWS = 40
-MANY = 30
+MANY = 14
 FIRST_RULES = ("ng", "nag", "snag", "adagrad", "ogd", "da", "perceptron", "pa1")
 FIRST_LOSSES = ("square", "absolute", "hinge", "logistic")
 # Rows and columns at most, where plain Python takes d^2 or d^3 steps a row, or visits every row.
@@ -117,8 +118,8 @@ def quick_case(case: tuple[str, str]) -> None:
     own = loss == (all_rules()[rule].losses or ("logistic",))[0]
     targets = ("binary", "classes") if all_losses()[loss].classifies else ("real",)
     tried = list(itertools.product(variants(rule, loss), streams.KINDS))
-    if len(tried) > MANY:  # every variant and every kind still, not each with each
-        tried = tried[:: 3 if all_rules()[rule].keeps == "root" else 2]
+    # Every variant and every kind still, not each with each: a stride below 7, the number of kinds.
+    tried = tried[:: min(math.ceil(len(tried) / MANY), 6)]
     for n, (params, kind) in enumerate(tried if own else tried[len(loss) % 7 : 7 : 7]):
         check(rule, loss, kind, targets[n % len(targets)], seed=0, params=params, flat=n % 2 == 0)
 

@@ -190,6 +190,10 @@ ELSEWHERE = {
     "unsorted indices": "test_accepted_input::test_equal_and_unsorted_indices",
     "weight 0": "test_accepted_input::test_weight_zero_counts_as_a_row",
     "not UTF-8": "test_features_encode::test_bytes_that_are_not_utf8_are_hashed_as_bytes",
+    "text not UTF-8": "test_features_text_modes::test_bad_texts",
+    "text null, huge, with line ends": (
+        "test_features_text_modes::test_texts_that_are_unusual_and_good"
+    ),
     "names, one by one": "test_accepted_input::test_awkward_names",
     "NFC and NFD are two files": "test_shards_find::test_awkward_name_is_found_exactly",
     "line ends in names": "test_features_plan::test_names_of_shards_cannot_forge_lines",

@@ -41,7 +41,6 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
         ["--mode", "sharded", "--rule", "pnorm"],
         ["'pnorm'", "not sharded", "exact or averaged"],
     ),
-    "text not built": (["--set", 'data.text=["h"]'], ["data.text", "not available"]),
     "unknown start": (["--start", "nowhere"], ["nowhere"]),
     "no options file": (
         ["--storage-options", "none.toml"],

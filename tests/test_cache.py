@@ -210,8 +210,11 @@ for classes in map(int, sys.argv[2:]):
 @pytest.mark.parametrize(
     "rule",
     [
-        "dual_ascent",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("eg", "nag_projected", "arow")),
+        "eg",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("dual_ascent", "nag_projected", "arow")
+        ),
     ],
 )
 def test_what_is_loaded_does_not_stand_in_for_what_is_compiled(rule: str, tmp_path: Path) -> None:

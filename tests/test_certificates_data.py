@@ -168,11 +168,6 @@ def numbers(where: Path, flags: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return str(out), dict(flags)
 
 
-def test_a_bound_holds_on_a9a(folder: Path, record_property) -> None:
-    """One rule on one set in every run."""
-    examine(folder, "adagrad", "a9a", record_property)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("data", list(FOLDERS))

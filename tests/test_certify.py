@@ -263,6 +263,7 @@ def silent(model: streamomd.Model, shards: Any = "data") -> str:
     return str(told["reason"])
 
 
+@pytest.mark.slow
 def test_outside_the_theorem_there_is_null_and_the_reason(here: Path) -> None:
     """Several epochs, another start, float32, a rule without a proof, a run without accounts."""
     names = iter("abcdefgh")

@@ -26,6 +26,7 @@ COMMANDS = [
     ("predict",),
     ("inspect",),
     ("convert",),
+    ("plan",),
     ("checkpoint",),
     ("checkpoint", "list"),
     ("checkpoint", "verify"),

@@ -121,10 +121,10 @@ def test_values_have_one_text(values, texts):
 def test_names_are_bounded():
     """At most 65,536 coordinates and 4 names each are kept; a fifth is told as "+"."""
     names = Names()
-    names.note("a", range(70_000), [b"1"] * 70_000)
+    names.note("a", range(70_000), [str(k).encode() for k in range(70_000)])
     names.note("b", [5] * 9, [str(k).encode() for k in range(9)])
     assert len(names) == 65_536
-    assert names.at(5) == ("a=1", "b=0", "b=1", "b=2", "+")
+    assert names.at(5) == ("a=5", "b=0", "b=1", "b=2", "+")
     assert names.at(69_999) == ()
 
 
@@ -142,7 +142,7 @@ def test_names_survive_json():
 
 def test_tables_of_names_join_as_if_one_had_seen_all():
     """Within the same bounds, and in the order in which they are joined."""
-    seen = [(place % 7, str(place % 11).encode()) for place in range(200)]
+    seen = [(value % 7, str(value).encode()) for n in range(200) for value in [n * n % 97]]
     whole, parts = Names(), [Names(), Names()]
     for number, (place, value) in enumerate(seen):
         whole.note("a", [place], [value])
@@ -152,15 +152,26 @@ def test_tables_of_names_join_as_if_one_had_seen_all():
     assert "+" in whole.at(0)
 
 
+def test_what_is_new_is_what_another_table_tells_otherwise():
+    """Joined to the other, it makes the whole table."""
+    known, names = Names(), Names()
+    known.note("a", [1, 2], [b"x", b"y"])
+    names.update(known.seen())
+    names.note("a", [2, 3, 1], [b"z", b"u", b"x"])
+    assert names.new(known) == {2: ("a=y", "a=z"), 3: ("a=u",)}
+    known.update(names.new(known))
+    assert known.to_json() == names.to_json()
+
+
 def test_threads_add_names_at_once():
     """Names added by several threads are all there, once each."""
     names = Names()
 
     def add(_):
         for place in range(3000):
-            names.note("a", [place], [str(place % 3).encode()])
+            names.note("a", [place], [str(place).encode()])
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(add, range(4)))
     assert len(names) == 3000
-    assert all(names.at(place) == (f"a={place % 3}",) for place in range(3000))
+    assert all(names.at(place) == (f"a={place}",) for place in range(3000))

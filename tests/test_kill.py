@@ -106,7 +106,7 @@ def plan() -> list[Case]:
 
 
 PLAN = plan()
-QUICK = range(0, len(PLAN), 4)
+QUICK = (0, 6, 12, 16, 20, 24, 27)  # one job's loops to compile, and one kill of each kind
 SETS = {"quick": QUICK, "all": range(len(PLAN))}
 
 
@@ -146,13 +146,19 @@ def jobs(ground: Path) -> dict[str, Job]:
 @pytest.fixture(scope="module")
 def undisturbed(ground: Path, jobs: dict[str, Job]) -> dict[str, Figures]:
     """What each job gives that nobody kills; this compiles the loops, too."""
-    found: dict[str, Figures] = {}
-    for name, job in jobs.items():
-        if name not in SAME:
+
+    class Undisturbed(dict[str, Figures]):
+        """Each is run when it is first asked for."""
+
+        def __missing__(self, name: str) -> Figures:
             folder = ground / f"undisturbed-{name}"
-            told = result(finish(job.train(str(folder))))
+            told = result(finish(jobs[name].train(str(folder))))
             written = predict(str(folder), str(ground / "new.parquet"), ground / f"out-{name}")
-            found[name] = figures(told, written)
+            self[name] = figures(told, written)
+            return self[name]
+
+    found = Undisturbed()
+    found["rows"]  # compiles most of the loops, before many need them at once
     return found
 
 

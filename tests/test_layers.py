@@ -16,8 +16,10 @@ LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "partitions", "metrics", "demo", "report", "features", "shards", "checkpoint", "stream",
     "predict", "far", "model", "exposed", "job", "aside", "keep", "stop", "begin", "rounds",
-    "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "comparator",
-    "certify", "rule_pages", "show",
+    "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
+    "sweep_grid", "sweep_learners", "sweep_side", "sweep_keep", "sweep_table", "sweep_walk",
+    "sweeps",
+    "comparator", "estimators", "certify", "rule_pages", "show", "planned",
     "cli", "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {
@@ -29,7 +31,8 @@ CONFINED = {
     "zmq": {"distribute"},
     "safetensors": {"checkpoint"},
     "click": {"cli"},
-    "rich": {"report"},
+    "rich": {"report", "sweep_table"},
+    "sklearn": {"estimators"},
 }
 
 

@@ -159,10 +159,18 @@ def test_neither_owners_nor_cuts_leave_a_trace(rule: Rule, is_dense: bool) -> No
         assert one.sums.tobytes() == whole.sums.tobytes()
 
 
+LAYOUTS = [(2, True, False, "float64"), (3, False, True, "float32")]
+COMPILED = ["nag", "adagrad", "arow_diag", "ftrl_centered"]
+
+
 @pytest.mark.parametrize(
-    "classes, bias, is_dense, dtype", [(2, True, False, "float64"), (3, False, True, "float32")]
+    "rule, classes, bias, is_dense, dtype",
+    [
+        pytest.param(rule, *layout, marks=() if (n + m) % 2 == 0 else pytest.mark.slow)
+        for n, rule in enumerate(COMPILED)
+        for m, layout in enumerate(LAYOUTS)
+    ],
 )
-@pytest.mark.parametrize("rule", ["nag", "adagrad", "arow_diag", "ftrl_centered"])
 def test_compiled_is_uncompiled(rule, classes, bias, is_dense, dtype) -> None:
     """Margins, slots, totals and sums agree to the bit, whatever the layout."""
     rows, loss = stream("weights", classes), (find_rule(rule).losses or ("logistic",))[0]

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from s3fs.utils import FileExpired
 from shard_rows import (
     FORMATS,
     Write,
@@ -134,7 +135,8 @@ def test_replaced_shard_is_noticed(suffix: str, write: Write, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (OSError(errno.EBUSY, "expired"), DataError, "was replaced"),
+        (FileExpired("a.parquet", "etag"), DataError, "was replaced"),
+        (OSError(errno.EBUSY, "Service Unavailable"), StorageError, "Service Unavailable"),
         (OSError(errno.EIO, "see https://h/x?sig=CANARY"), StorageError, "cannot be read"),
         (RuntimeError("client closed"), StorageError, "client closed"),
     ],

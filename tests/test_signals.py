@@ -140,6 +140,7 @@ def test_a_signal_before_the_first_row(
     assert ground.resumed(tmp_path / "run") == ground.undisturbed
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(ground: Ground, tmp_path: Path) -> None:
     """No last commit is made or told of; the one before stands."""
     place, log = Folder(str(tmp_path / "run")), tmp_path / "log"

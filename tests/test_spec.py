@@ -25,6 +25,10 @@ from streamomd.urls import is_inside, typed, without_secrets
 CANARY = "CANARY"
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
 COLUMNS = st.lists(TEXT, max_size=3, unique=True)
+WORDS = st.fixed_dictionaries(
+    {"column": TEXT},
+    optional={"ngrams": st.integers(1, 8), "counts": st.sampled_from(["count", "log"])},
+)
 NUMBER = st.floats(1e-6, 1e6)
 PATH = st.from_regex(r"/[a-z]{1,5}/[a-z?# é*\[\]=%]{1,8}", fullmatch=True)
 
@@ -53,7 +57,10 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
             "sparse": st.fixed_dictionaries(
                 {"indices": TEXT, "values": TEXT}, optional={"size": st.integers(0, 2**31 - 2)}
             ),
-            "nulls": st.sampled_from(["error", "zero"]),
+            "text": st.one_of(TEXT, COLUMNS, st.lists(WORDS, max_size=2)),
+            "dates": st.one_of(TEXT, COLUMNS),
+            "crosses": st.lists(st.lists(TEXT, min_size=2, max_size=3, unique=True), max_size=2),
+            "nulls": st.sampled_from(["error", "zero", "indicator"]),
             "bits": st.integers(1, 30),
             "hash_seed": st.integers(0, 2**32 - 1),
             "order": st.sampled_from(["sorted", "given", "shuffled"]),

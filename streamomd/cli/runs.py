@@ -20,6 +20,8 @@ from streamomd.cli.base import (
     set_option,
     url,
 )
+from streamomd.cli.sweep import resumed
+from streamomd.errors import SweepError
 
 
 @main.command(epilog=CODES)
@@ -58,12 +60,17 @@ def resume(url: str, epochs: int | None, scheduler: str | None, **given: Any) ->
     \b
       streamomd resume runs/bank
       streamomd resume runs/bank --epochs 5
+
+    A sweep goes on with all of its learners.
     """
     import streamomd
 
     given = parsed(given)
     given["sets"] |= {"train.epochs": epochs} if epochs else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
-    model = streamomd.resume(url, **given)
+    try:
+        model = streamomd.resume(url, **given)
+    except SweepError:
+        return resumed(url, **given)
     result = model.result()
     return result, show.trained(result, model.spec.data.shards)

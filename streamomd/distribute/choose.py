@@ -1,4 +1,8 @@
-"""Who decodes faster, this process or the cluster? Both are tried on the first rows."""
+"""Who decodes faster, this process or the cluster? Both are tried on the first rows.
+
+Where this process alone would soon be done, the cluster is not tried: to find it slower, and to
+take back what it was asked for, costs two seconds and more.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from streamomd.shards.read import Piece
 from streamomd.stream import Rows, Source
 
 TRIAL_SECONDS = 2.0
+WORTH_SECONDS = 30.0  # what must be left for a trial of the cluster to cost less than a tenth
 HERE, THERE = "this process", "the cluster"
 clock = time.monotonic
 
@@ -20,12 +25,15 @@ clock = time.monotonic
 class Faster:
     """A source of rows that is the faster one of two, from some seconds on. They give the same.
 
-    ready: whether there are workers. A cluster that fails is left; this process goes on alone.
+    ready: whether there are workers. left: rows to come, those of the next epochs with them. A
+    cluster that fails is left; this process goes on alone.
     """
 
-    def __init__(self, here: Source, there: Source, ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, here: Source, there: Source, ready: Callable[[], bool], left: Callable[[], int]
+    ) -> None:
         self._sources = {HERE: here, THERE: there}
-        self._ready = ready
+        self._ready, self._left = ready, left
         self._chosen = ""
         self._at = 0, 0
 
@@ -50,6 +58,8 @@ class Faster:
                 if rate is None:
                     return
                 rates[name] = rate
+                if name == HERE and self._left() < rate * WORTH_SECONDS:
+                    break
             self._chosen = max(rates, key=lambda name: rates[name])
             shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
             note(f"rows decoded and learned a second: {shown}; going on with {self._chosen}")

@@ -29,7 +29,7 @@ from streamomd.urls import shown
 UNIT_BYTES = 4 << 20
 TELL_SECONDS = 0.5
 Seen = dict[int, tuple[str, ...]]
-"""Names by coordinate."""
+"""Names by coordinate; of a part, those that the commit has not."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
     Decoded and learned in one thread: a worker has as many tasks at once as it has threads.
     """
     model = model_at(start)
-    plan, state, names = model.plan, model.state.copy(), Names()
+    plan, state, names = model.plan, model.state.copy(), Names(model.names.seen())
     sums, rows, told = np.zeros(3), 0, time.monotonic()
     bad = np.zeros(len(REASONS), np.int64)
 
@@ -133,7 +133,7 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
                 told = time.monotonic()
                 tell(topic, number, rows, sums)
     tell(topic, number, rows, sums)
-    return part_of(state, rows, sums, bad, names.seen())
+    return part_of(state, rows, sums, bad, names.new(model.names))
 
 
 def tell(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:

@@ -32,4 +32,9 @@ def source(
     )
     if cluster.decode == "remote":
         return decoders.rows
-    return Faster(here, decoders.rows, lambda: has_workers(client)).rows
+    total = shards.rows * model.spec.train.epochs
+
+    def left() -> int:
+        return total - model.metrics.total_rows
+
+    return Faster(here, decoders.rows, lambda: has_workers(client), left).rows

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,17 @@ class Engine:
             *self.layout.rule.hyper_numbers(self.params), *self.loss.numbers(self.loss_params)
         ]  # fmt: skip
         self._hyper = np.tile(np.array(numbers, dtype=np.float64), self.layout.learners)
+
+    @classmethod
+    def side_by_side(cls, engines: Sequence[Self]) -> Self:
+        """An engine for several learners, alike but for their hyper-parameters, in one state.
+
+        It only learns and looks; sums are then (learners * 3,), each learner's own.
+        """
+        layout = replace(engines[0].layout, learners=len(engines))
+        made = replace(engines[0], layout=layout)
+        made._hyper = np.concatenate([engine._hyper for engine in engines])
+        return made
 
     def begin(self, state: State) -> None:
         """Totals that depend on the number of coordinates or on hyper-parameters, at the start."""

@@ -12,7 +12,7 @@ import numpy as np
 from streamomd.engine import nothing
 from streamomd.engine.cells import add, gain, put, take, zeros
 from streamomd.engine.prefetch import prefetch
-from streamomd.engine.row import Shape, entry, miss_of, number_of_class, target
+from streamomd.engine.row import Shape, entry, is_sweep, miss_of, number_of_class, target
 from streamomd.engine.whole import make_gather, make_restrain
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
@@ -29,9 +29,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
 
     cells: (d * width,), a coordinate's shared slots, then its own, slot by slot over the learners.
     totals: (learners * n,). sums: (3,) of importance, loss, and mistakes or squared errors, added
-    row by row. hyper: (learners * n,), the rule's and then the loss's. A sparse batch comes as
-    CSR; a dense one as indptr = [columns] and its values row after row. y: targets or class
-    numbers. margins: (rows, learners), written.
+    row by row; of a sweep (learners * 3,). hyper: (learners * n,), the rule's and then the loss's.
+    A sparse batch comes as CSR; a dense one as indptr = [columns] and its values row after row. y:
+    targets or class numbers. margins: (rows, learners), written.
     """
     L, classes, width, bias, dense = shape
     Own, Shared, Totals, Hyper, Move = rule.own, rule.shared, rule.totals, rule.hyper, rule.move
@@ -66,7 +66,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     bounded = rule.kept_in is not None
     gather = make_gather(rule, shape)
     restrain = make_restrain(rule, shape)
-    miss = miss_of(shape)
+    swept = is_sweep(shape, coupled)
+    alone = shape._replace(learners=1) if swept else shape
+    goals, miss = alone.learners, miss_of(alone)
     one = L == 1
 
     def learn(
@@ -176,7 +178,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             if coupled:
                 row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
             for k in range(L):
-                p, aim = margins[i, k], target(y[i], k, classes, L)
+                p, aim = margins[i, k], target(y[i], k, classes, goals)
                 goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
                 if coupled:
                     suffered, g = row_loss, slopes[k]
@@ -206,9 +208,14 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 store_totals(totals, k * n_totals, 1, whole)
                 store_move(moves, k * n_move, 1, move)
                 active = active or move[0] != 0.0
-            sums[0] += importance[i]
-            sums[1] += importance[i] * row_loss
-            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+                if swept:
+                    sums[3 * k] += importance[i]
+                    sums[3 * k + 1] += importance[i] * suffered
+                    sums[3 * k + 2] += importance[i] * miss(margins[:, k:], i, y[i], mean)
+            if not swept:
+                sums[0] += importance[i]
+                sums[1] += importance[i] * row_loss
+                sums[2] += importance[i] * miss(margins, i, y[i], mean)
             if active:
                 for n in range(start - bias, stop):
                     j, x = entry(indices, values, n, start, bias, dense)

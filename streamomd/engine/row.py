@@ -57,6 +57,14 @@ def miss_of(shape: Shape) -> Callable[..., float]:
     return squared_error if shape.classes == 1 else multiclass_mistake
 
 
+def is_sweep(shape: Shape, coupled: bool) -> bool:
+    """Whether the learners side by side are a sweep's: each aims at y and has sums of its own.
+
+    Otherwise two classes, or a number to predict, have one learner, unless the loss couples more.
+    """
+    return shape.learners > 1 and shape.classes <= 2 and not coupled
+
+
 def entry(indices: Any, values: Any, n: int, start: int, bias: int, dense: bool) -> Any:
     """Coordinate and value of entry n of a row; the one before its first is the bias."""
     if n < start:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from streamomd.errors import SchemaError, UnsupportedError, UsageError
+from streamomd.errors import SchemaError, UsageError
 from streamomd.features.classes import find_classes
+from streamomd.features.crosses import cross_name
+from streamomd.features.dates import parts_of
 from streamomd.features.kinds import (
+    CROSSED,
+    DATES,
     NUMBERS,
     SCALARS,
     TEXTS,
@@ -21,7 +26,7 @@ from streamomd.features.kinds import (
     is_vector,
     plain,
 )
-from streamomd.features.plan import Column, Pair, Plan, Vector
+from streamomd.features.plan import Column, Date, Pair, Plan, Text, Vector
 from streamomd.losses import find_loss
 from streamomd.spec import Data, Model
 
@@ -35,19 +40,17 @@ def make_plan(
     """How the columns of ``schema``, the first shard's, become coordinates.
 
     distinct_labels: the distinct label values of the first shard; called only for classes that are
-    neither given nor boolean. When no feature key of [data] is set, numbers and booleans are
-    numeric, strings and dictionaries hashed, and any other column must be ignored by name; else
-    columns that are not named are not read.
-    Raises UsageError, UnsupportedError, SchemaError, and DataError for labels that are no classes.
+    neither given nor boolean. When numeric, hashed, vectors and sparse are all left out, numbers
+    and booleans are numeric, strings and dictionaries hashed, and any other column must be named
+    in text, dates or ignore; else columns that are not named are not read.
+    Raises UsageError, SchemaError, and DataError for labels that are no classes.
     """
-    _refuse_what_is_not_built(data)
     _check_names(data, schema)
     numeric, hashed = _features(data, schema)
     pair = data.sparse
     sparse = Pair(pair.indices, pair.values, _sparse_size(data, schema)) if pair else None
     vectors = tuple(Vector(name, schema.field(name).type.list_size) for name in data.vectors)
     label_type = plain(schema.field(data.label).type)
-    names = [data.label, data.weight, *numeric, *data.vectors, *hashed, *(sparse or ())[:2]]
     plan = Plan(
         bias=model.bias,
         label=data.label,
@@ -59,15 +62,18 @@ def make_plan(
         nulls=data.nulls,
         bits=data.bits,
         hash_seed=data.hash_seed,
-        types=tuple(_column(schema, str(name)) for name in names if name),
+        types=(),
         label_type=str(label_type),
         classes=find_classes(model, data.label, label_type, distinct_labels),
         dtype=model.dtype,
         least_label=find_loss(model.loss).least,
         on_bad_row=data.on_bad_row,
+        text=tuple(Text(text.column, text.ngrams, text.counts) for text in data.text),
+        crosses=data.crosses,
+        dates=_dates(data, schema),
     )
-    _check_size(plan)
-    return plan
+    _check_features(plan)
+    return replace(plan, types=tuple(_column(schema, name) for name in plan.columns))
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -82,14 +88,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def twice(names: Iterable[str]) -> list[str]:
     """Names that occur more than once."""
     return [name for name, times in Counter(names).items() if times > 1]
-
-
-def _refuse_what_is_not_built(data: Data) -> None:
-    asked = {"data.text": data.text, "data.crosses": data.crosses}
-    asked['data.nulls = "indicator"'] = ("indicator",) if data.nulls == "indicator" else ()
-    for key, given in asked.items():
-        if given:
-            raise UnsupportedError(f"{key} is not available in this version; leave it out")
 
 
 def _check_names(data: Data, schema: pa.Schema) -> None:
@@ -111,9 +109,17 @@ def _check_names(data: Data, schema: pa.Schema) -> None:
 
 
 def _named(data: Data) -> list[str]:
-    pair = [data.sparse.indices, data.sparse.values] if data.sparse else []
-    single = [data.label, data.weight] if data.weight else [data.label]
-    return [*single, *data.numeric, *data.hashed, *data.vectors, *pair, *data.ignore]
+    texts = [text.column for text in data.text]
+    roles = [*data.numeric, *data.hashed, *data.vectors, *texts, *data.dates, *data.ignore]
+    return [*_targets(data), *_pair(data), *roles]
+
+
+def _targets(data: Data) -> list[str]:
+    return [data.label, data.weight] if data.weight else [data.label]
+
+
+def _pair(data: Data) -> list[str]:
+    return [data.sparse.indices, data.sparse.values] if data.sparse else []
 
 
 def _features(data: Data, schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -121,11 +127,15 @@ def _features(data: Data, schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str
     numeric, hashed = data.numeric, data.hashed
     if not (numeric or hashed or data.vectors or data.sparse):
         numeric, hashed = _choose(schema, _named(data))
-    if not (numeric or hashed or data.vectors or data.sparse):
+    made = data.text or data.dates or data.crosses
+    if not (numeric or hashed or data.vectors or data.sparse or made):
         raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")
     _check_types(schema, numeric, "numeric", SCALARS)
     _check_types(schema, hashed, "hashed", (*TEXTS, *SCALARS))
+    _check_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
+    _check_types(schema, data.dates, "dates", DATES)
     _check_types(schema, (data.weight,) if data.weight else (), "weight", SCALARS)
+    _check_crosses(data, schema)
     for name in data.vectors:
         if not is_vector(schema.field(name).type):
             _refuse(schema, name, "vectors takes fixed-size lists of numbers")
@@ -146,6 +156,24 @@ def _choose(schema: pa.Schema, taken: list[str]) -> tuple[tuple[str, ...], tuple
         else:
             _refuse(schema, field.name, "unnamed, it must be number, boolean or string")
     return tuple(numeric), tuple(hashed)
+
+
+def _dates(data: Data, schema: pa.Schema) -> tuple[Date, ...]:
+    return tuple(Date(name, parts_of(schema.field(name).type)) for name in data.dates)
+
+
+def _check_crosses(data: Data, schema: pa.Schema) -> None:
+    parts = [name for date in _dates(data, schema) for name in date.names]
+    # What else a column is does not matter, but no feature is made of a label.
+    barred = dict.fromkeys(_targets(data), "the label or its weight")
+    barred |= dict.fromkeys(data.dates, "a date: cross its parts, such as column.month")
+    for name in (name for cross in data.crosses for name in cross if name not in parts):
+        if name not in schema.names:
+            near = nearest(name, [*schema.names, *parts])
+            raise SchemaError(f"data.crosses: no column {name!r} in the first shard; {near}")
+        if name in barred:
+            raise UsageError(f"data.crosses: column {name!r} is {barred[name]}")
+        _check_types(schema, (name,), "crosses", CROSSED)
 
 
 def _check_types(
@@ -188,7 +216,13 @@ def _column(schema: pa.Schema, name: str) -> Column:
     return Column(name, str(kind), family(kind))
 
 
-def _check_size(plan: Plan) -> None:
+def _check_features(plan: Plan) -> None:
+    """Two features of one name would have one text, and so one coordinate, a value."""
+    parts = [name for date in plan.dates for name in date.names]
+    made = [*parts, *map(cross_name, plan.crosses)]
+    again = twice([*plan.hashed, *(text.column for text in plan.text), *made])
+    if again:
+        raise UsageError(f"two features are called {again[0]!r}: leave one out, or rename a column")
     if plan.size > _LARGEST:
         raise UsageError(
             f"{plan.size} coordinates are more than {_LARGEST}; lower data.bits or data.sparse.size"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +12,16 @@ from numpy.typing import NDArray
 from streamomd.batch import Batch, DenseBatch, Floats, SparseBatch
 from streamomd.features.bad import Cells, Flaws, LeftOut
 from streamomd.features.canonical import Csr, canonical
+from streamomd.features.crosses import crossed
+from streamomd.features.csr import indptr_of, joined, uniform
+from streamomd.features.dates import date_parts
 from streamomd.features.hashed import categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.names import Names
-from streamomd.features.numeric import matrix, numbers, vectors
+from streamomd.features.numeric import matrix, missing, numbers, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse import sparse
+from streamomd.features.text import Texts, counted, texts_of
 
 
 def encode(
@@ -65,16 +68,18 @@ def _encode(
     values = _dense(plan, batch, dtype, flaws)
     if plan.dense:
         return DenseBatch(values, y, weight)
+    texts = [texts_of(batch.column(text.column), Cells(flaws, text.column)) for text in plan.text]
     pair = _pair(plan, batch, dtype, flaws)
     if flaws:
         return None
     blocks = []
     if values.shape[1]:
-        blocks.append(_uniform(values, np.arange(values.shape[1], dtype=np.int32)))
-    if plan.hashed:
-        blocks.append(_hashed(plan, batch, dtype, names))
+        blocks.append(uniform(values, np.arange(values.shape[1], dtype=np.int32)))
+    if plan.hashes:
+        blocks.append(_hashed(plan, batch, texts, dtype, names))
     blocks += [pair] if pair is not None else []
-    return SparseBatch(*_joined(blocks), y, weight)
+    blocks += [_indicators(plan, batch, dtype)] if plan.indicators else []
+    return SparseBatch(*joined(blocks), y, weight)
 
 
 def _targets(
@@ -90,10 +95,11 @@ def _targets(
 
 
 def _dtype(plan: Plan, batch: pa.RecordBatch) -> Any:
-    """float32 if there are stored numbers and all are float32; categories fit either."""
+    """float32 if there are stored numbers and all are float32; categories and counts fit either."""
     kinds = [batch.column(name).type for name in plan.numeric]
     kinds += [batch.column(vector.column).type.value_type for vector in plan.vectors]
     kinds += [batch.column(plan.sparse.values).type.value_type] if plan.sparse else []
+    kinds += [pa.float64() for text in plan.text if text.counts == "log"]
     return np.float32 if kinds and all(kind == pa.float32() for kind in kinds) else np.float64
 
 
@@ -101,7 +107,20 @@ def _dense(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> NDArr
     rule = (plan.nulls, plan.largest)
     parts = [numbers(batch.column(name), Cells(flaws, name), *rule) for name in plan.numeric]
     parts += [vectors(batch.column(v.column), flaws, v.column, *rule) for v in plan.vectors]
+    parts += _missing(plan, batch) if plan.dense else []
     return matrix(parts, batch.num_rows, dtype)
+
+
+def _missing(plan: Plan, batch: pa.RecordBatch) -> list[NDArray[np.bool_]]:
+    return [missing(batch.column(name)) for name in plan.indicators]
+
+
+def _indicators(plan: Plan, batch: pa.RecordBatch, dtype: Any) -> Csr:
+    """1 where a value is missing."""
+    gone = np.stack(_missing(plan, batch), axis=1)
+    indices = np.nonzero(gone)[1] + (plan.indicator_offset - int(plan.bias))
+    indptr = indptr_of(np.count_nonzero(gone, axis=1))
+    return indptr, indices.astype(np.int32), np.ones(len(indices), dtype)
 
 
 def _pair(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> Csr | None:
@@ -112,38 +131,31 @@ def _pair(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> Csr | 
     return sparse(*lists, plan.sparse, flaws, offset=offset, dtype=dtype, largest=plan.largest)
 
 
-def _hashed(plan: Plan, batch: pa.RecordBatch, dtype: Any, names: Names | None) -> Csr:
-    columns = [categories(batch.column(name), name, plan, names) for name in plan.hashed]
-    indices = np.sort(matrix(columns, batch.num_rows, np.int32), axis=1) - np.int32(plan.bias)
-    rows = _uniform(np.ones(indices.shape, dtype), indices)
-    return canonical(*rows) if (indices[:, 1:] == indices[:, :-1]).any() else rows
+def _hashed(
+    plan: Plan, batch: pa.RecordBatch, texts: list[Texts], dtype: Any, names: Names | None
+) -> Csr:
+    """All that is hashed: equal coordinates are summed, categories first, then texts in order."""
+    columns = _categories(plan, batch, names)
+    blocks = [_ones(plan, columns, batch.num_rows, dtype)] if columns else []
+    for text, read in zip(plan.text, texts, strict=True):
+        blocks.append(counted(read, text, plan, dtype, names))
+    return canonical(*joined(blocks)) if len(blocks) > 1 else blocks[0]
 
 
-def _uniform(values: NDArray[Any], indices: NDArray[np.int32]) -> Csr:
-    """Rows of one length as CSR; indices (n, w), or (w,) for all rows."""
-    rows, width = values.shape
-    places = np.broadcast_to(indices, (rows, width)).reshape(-1)
-    return np.arange(rows + 1, dtype=np.int64) * width, places, values.reshape(-1)
+def _categories(plan: Plan, batch: pa.RecordBatch, names: Names | None) -> list[NDArray[np.int32]]:
+    """The coordinates of what is one category a row: columns, parts of dates, crosses."""
+    parts: dict[str, pa.Array] = {}
+    for date in plan.dates:
+        parts |= date_parts(batch.column(date.column), date)
+    alone = {name: batch.column(name) for name in plan.hashed} | parts
+    found = [categories(array, name, plan, names) for name, array in alone.items()]
+    for cross in plan.crosses:
+        arrays = [parts[name] if name in parts else batch.column(name) for name in cross]
+        found.append(crossed(cross, arrays, plan, names))
+    return found
 
 
-def _joined(blocks: list[Csr]) -> Csr:
-    """Blocks of ascending coordinates side by side, row by row."""
-    if len(blocks) == 1:
-        return blocks[0]
-    indptr = sum((block[0] for block in blocks[1:]), blocks[0][0])
-    indices = np.empty(indptr[-1], np.int32)
-    values = np.empty(indptr[-1], blocks[0][2].dtype)
-    for place, block in zip(_places(indptr, [b[0] for b in blocks]), blocks, strict=True):
-        indices[place], values[place] = block[1], block[2]
-    return indptr, indices, values
-
-
-def _places(
-    indptr: NDArray[np.int64], parts: list[NDArray[np.int64]]
-) -> Iterable[NDArray[np.int64]]:
-    """Where the entries of each block go."""
-    start = indptr[:-1]
-    for part in parts:
-        counts = np.diff(part)
-        yield np.arange(part[-1]) + np.repeat(start - part[:-1], counts)
-        start = start + counts
+def _ones(plan: Plan, columns: list[NDArray[np.int32]], rows: int, dtype: Any) -> Csr:
+    indices = np.sort(matrix(columns, rows, np.int32), axis=1) - np.int32(plan.bias)
+    found = uniform(np.ones(indices.shape, dtype), indices)
+    return canonical(*found) if (indices[:, 1:] == indices[:, :-1]).any() else found

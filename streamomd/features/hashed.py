@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import mmh3
 import numpy as np
@@ -35,22 +36,58 @@ def category(column: str, value: bytes | None) -> bytes:
     return name + b"\xff" if value is None else name + b"=" + value
 
 
+class Coded(NamedTuple):
+    """Values of rows. codes: each row's, below ``size``. used: the codes there are, ascending.
+
+    texts: of each code that is used, the value as bytes; None for a null.
+    """
+
+    codes: NDArray[np.int64]
+    size: int
+    used: NDArray[np.int64]
+    texts: list[bytes | None]
+
+
+def coded(array: pa.Array) -> Coded:
+    """The distinct values of a column, which may be a dictionary; each is looked at once."""
+    known = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    codes = codes_of(known)
+    used = np.flatnonzero(np.bincount(codes, minlength=1))
+    return Coded(codes, len(known.dictionary) + 1, used, _values(known.dictionary, used))
+
+
 def categories(array: pa.Array, column: str, plan: Plan, names: Names | None) -> NDArray[np.int32]:
     """Each row's coordinate (n,). Every value, a null too, is a category: none is bad."""
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes = _codes(coded)
-    used = np.flatnonzero(np.bincount(codes, minlength=1))
-    values = _values(coded.dictionary, used)
-    # Once a distinct value, of which there may be as many as rows: nothing is looked up in a loop.
-    seed, known = plan.hash_seed, f"{column}=".encode()
-    of_null = category(column, None)
-    hashes = (mmh3.hash(of_null if v is None else known + v, seed, signed=False) for v in values)
-    places = np.fromiter(hashes, np.int64, len(values))
-    table = np.empty(len(coded.dictionary) + 1, np.int32)
-    table[used] = places % (1 << plan.bits) + plan.hashed_offset
+    found = coded(array)
+    known, of_null = f"{column}=".encode(), category(column, None)
+    texts = (of_null if text is None else known + text for text in found.texts)
+    table = np.empty(found.size, np.int32)
+    table[found.used] = places(texts, len(found.texts), plan)
     if names is not None:
-        names.note(column, table[used].tolist(), values)
-    return table[codes]
+        names.note(column, table[found.used].tolist(), found.texts)
+    return table[found.codes]
+
+
+def places(texts: Iterable[bytes], count: int, plan: Plan) -> NDArray[np.int32]:
+    """The coordinates of texts, (count,)."""
+    # Once a distinct value, of which there may be as many as rows: nothing is looked up in a loop.
+    seed, hashed = plan.hash_seed, mmh3.hash
+    hashes = (hashed(text, seed, signed=False) for text in texts)
+    found = np.fromiter(hashes, np.int64, count)
+    return (found % (1 << plan.bits) + plan.hashed_offset).astype(np.int32)
+
+
+def paired(
+    first: NDArray[np.int64], second: NDArray[np.int64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Each one's place among the distinct pairs of codes, and the two codes of each such pair.
+
+    size: above every code of the second; both are below 2^31, so that a pair is one number.
+    """
+    known = pa.array(first * size + second).dictionary_encode()
+    pairs = known.dictionary.to_numpy()
+    codes = known.indices.to_numpy().astype(np.int64)
+    return codes, pairs // max(1, size), pairs % max(1, size)
 
 
 def as_text(values: pa.Array) -> list[bytes | None]:
@@ -60,12 +97,12 @@ def as_text(values: pa.Array) -> list[bytes | None]:
     ([b'1.0', b'0.0', None], [b'true'], [b'7'])
     """
     if family(values.type) in TEXTS:
-        found: list[bytes | None] = _as_bytes(values).to_pylist()
+        found: list[bytes | None] = as_bytes(values).to_pylist()
         return found
     return [None if value is None else _number(value) for value in values.to_pylist()]
 
 
-def _as_bytes(values: pa.Array) -> pa.Array:
+def as_bytes(values: pa.Array) -> pa.Array:
     """Strings as bytes: a shard may hold a string that is not UTF-8."""
     if values.type == pa.string():
         return values.cast(pa.binary())
@@ -79,7 +116,7 @@ def _number(value: Any) -> bytes:
     return repr(value + 0.0 if isinstance(value, float) else value).encode()
 
 
-def _codes(coded: pa.DictionaryArray) -> NDArray[np.int64]:
+def codes_of(coded: pa.DictionaryArray) -> NDArray[np.int64]:
     """Each row's place in the dictionary; one past its end for a null."""
     indices = coded.indices
     if indices.null_count:
@@ -91,5 +128,5 @@ def _codes(coded: pa.DictionaryArray) -> NDArray[np.int64]:
 def _values(dictionary: pa.Array, used: NDArray[np.int64]) -> list[bytes | None]:
     known = used[used < len(dictionary)]
     if family(dictionary.type) in TEXTS:
-        dictionary = _as_bytes(dictionary)
+        dictionary = as_bytes(dictionary)
     return as_text(dictionary.take(pa.array(known))) + [None] * (len(used) - len(known))

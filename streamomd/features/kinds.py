@@ -9,6 +9,8 @@ import pyarrow as pa
 NUMBERS = ("integer", "float")
 SCALARS = ("integer", "float", "boolean")
 TEXTS = ("string", "binary")
+DATES = ("date", "timestamp", "timestamp with a zone")
+CROSSED = ("string", "binary", "integer", "boolean")
 
 _NAMES = (
     ("integer", pa.types.is_integer),
@@ -17,6 +19,9 @@ _NAMES = (
     ("string", lambda t: t in (pa.string(), pa.large_string(), pa.string_view())),
     ("binary", lambda t: t in (pa.binary(), pa.large_binary(), pa.binary_view())),
     ("binary", pa.types.is_fixed_size_binary),
+    ("date", pa.types.is_date),
+    ("timestamp", lambda t: pa.types.is_timestamp(t) and t.tz is None),
+    ("timestamp with a zone", pa.types.is_timestamp),
 )
 
 
@@ -27,6 +32,8 @@ def family(kind: pa.DataType) -> str:
     ('integer', 'string')
     >>> family(pa.large_list(pa.float32())), family(pa.list_(pa.float32(), 3))
     ('list<float>', 'vector<float>[3]')
+    >>> family(pa.timestamp("us")), family(pa.timestamp("ns", "Asia/Tokyo"))
+    ('timestamp', 'timestamp with a zone')
     """
     if pa.types.is_dictionary(kind):
         inner = family(kind.value_type)
@@ -62,7 +69,9 @@ def hint(kind: pa.DataType) -> str:
     if pa.types.is_fixed_size_list(kind):
         return "name it in vectors or add it to ignore"
     if family(kind) in TEXTS:
-        return "name it in hashed or add it to ignore"
+        return "name it in hashed or text, or add it to ignore"
+    if family(kind) in DATES:
+        return "name it in dates or add it to ignore"
     return "add it to ignore"
 
 

@@ -24,12 +24,14 @@ _BLOCK = 2048
 def numbers(array: pa.Array, cells: Cells, nulls: str, largest: float = math.inf) -> Numbers:
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
-    Notes nulls (unless nulls is "zero"), NaN, ±inf, integers float64 cannot hold, and numbers
-    beyond ``largest``.
+    Notes nulls, NaN, ±inf, integers float64 cannot hold, and numbers beyond ``largest``. With nulls
+    "zero" a null is 0, with "indicator" NaN too.
     """
     array = _plain(array)
+    if nulls == "indicator":
+        array = pc.if_else(_gone(array), pa.scalar(0).cast(array.type), array)
     if array.null_count:
-        if nulls != "zero":
+        if nulls == "error":
             _note_nulls(array, cells)
         array = array.fill_null(pa.scalar(0).cast(array.type))
     values: Numbers = array.to_numpy(zero_copy_only=False)
@@ -45,12 +47,23 @@ def vectors(
     width = array.type.list_size
     child = _plain(array.values.slice(array.offset * width, len(array) * width))
     if array.null_count:
-        if nulls != "zero":
+        if nulls == "error":
             _note_nulls(array, Cells(flaws, column))
         valid = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), width)
         child = pc.if_else(pa.array(valid), child, pa.scalar(0).cast(child.type))
     cells = Cells(flaws, column, width=width)
     return numbers(child, cells, nulls, largest).reshape(len(array), width)
+
+
+def missing(array: pa.Array) -> NDArray[np.bool_]:
+    """Which rows have no value (n,): a null or NaN; of a vector, itself or one of its elements."""
+    if not pa.types.is_fixed_size_list(array.type):
+        return _as_numpy(_gone(_plain(array)))
+    width = array.type.list_size
+    child = _plain(array.values.slice(array.offset * width, len(array) * width))
+    within = _as_numpy(_gone(child)).reshape(len(array), width).any(axis=1)
+    found: NDArray[np.bool_] = within | _as_numpy(array.is_null())
+    return found
 
 
 def unfit(values: Numbers, largest: float = math.inf) -> Iterator[tuple[str, Places]]:
@@ -87,8 +100,17 @@ def _plain(array: pa.Array) -> pa.Array:
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
 
 
+def _gone(array: pa.Array) -> pa.BooleanArray:
+    return pc.is_null(array, nan_is_null=True)
+
+
+def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return found
+
+
 def _note_nulls(array: pa.Array, cells: Cells) -> None:
-    remedy = 'drop the row, or set data.nulls = "zero" if the column is a feature'
+    remedy = 'drop the row, or set data.nulls = "zero" or "indicator" if the column is a feature'
     places = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     cells.note("null", places, lambda _: "null", "a number", remedy)
 

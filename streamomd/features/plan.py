@@ -1,7 +1,8 @@
 """Plan: how columns become coordinates, frozen; made once, saved in every checkpoint.
 
 Coordinates, in order, no block overlapping another: the bias, numeric columns, vectors, 2^bits for
-hashed columns if there are any, the size of the sparse pair.
+all that is hashed if anything is, the size of the sparse pair, and with nulls = "indicator" one for
+each numeric and vector column.
 """
 
 from __future__ import annotations
@@ -34,6 +35,26 @@ class Pair(NamedTuple):
     size: int
 
 
+class Text(NamedTuple):
+    """A column of texts: its words and runs of up to ``ngrams`` words; counts: "count", "log"."""
+
+    column: str
+    ngrams: int
+    counts: str
+
+
+class Date(NamedTuple):
+    """A column of dates or times: each part is a category, called column.part."""
+
+    column: str
+    parts: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the parts are called."""
+        return tuple(f"{self.column}.{part}" for part in self.parts)
+
+
 class Column(NamedTuple):
     """A column as the first shard has it; ``family`` is what later shards must keep to."""
 
@@ -49,7 +70,7 @@ class Plan:
     weight is "" without a weight column. classes is () in regression, else [negative, positive] or
     all K classes. label_type is the Arrow type (as text) of a label's value. dtype is the slots'.
     least_label is the smallest label that the loss can learn from, None: any. on_bad_row "skip":
-    rows that cannot be learned from are left out.
+    rows that cannot be learned from are left out. crosses name columns, or parts of dates.
     """
 
     bias: bool
@@ -68,12 +89,22 @@ class Plan:
     dtype: str = "float64"
     least_label: float | None = None
     on_bad_row: str = "error"
+    text: tuple[Text, ...] = ()
+    crosses: tuple[tuple[str, ...], ...] = ()
+    dates: tuple[Date, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The feature columns, in the order of their coordinates."""
+        """The feature columns, in the order of their coordinates; a crossed one once."""
         pair = self.sparse[:2] if self.sparse else ()
-        return (*self.numeric, *(v.column for v in self.vectors), *self.hashed, *pair)
+        placed = (*self.numeric, *(v.column for v in self.vectors), *self.hashed)
+        dates, texts = (date.column for date in self.dates), (text.column for text in self.text)
+        return tuple(dict.fromkeys((*placed, *dates, *self._crossed, *texts, *pair)))
+
+    @property
+    def _crossed(self) -> tuple[str, ...]:
+        parts = {name for date in self.dates for name in date.names}
+        return tuple(name for cross in self.crosses for name in cross if name not in parts)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -82,14 +113,27 @@ class Plan:
 
     @property
     def dictionary(self) -> tuple[str, ...]:
-        """Hashed text, to be read as dictionaries: then hashing costs per distinct value."""
+        """Hashed strings, to be read as dictionaries: then hashing costs per distinct value."""
         texts = {c.name for c in self.types if c.family in ("string", "binary")}
-        return tuple(name for name in self.hashed if name in texts)
+        named = dict.fromkeys((*self.hashed, *self._crossed))
+        return tuple(name for name in named if name in texts)
+
+    @property
+    def hashes(self) -> bool:
+        """Whether anything is hashed."""
+        return bool(self.hashed or self.text or self.crosses or self.dates)
 
     @property
     def dense(self) -> bool:
         """Whether a batch is a matrix: there are numeric and vector columns only."""
-        return not self.hashed and self.sparse is None
+        return not self.hashes and self.sparse is None
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """The columns that have a coordinate which says that their value is missing."""
+        if self.nulls != "indicator":
+            return ()
+        return (*self.numeric, *(vector.column for vector in self.vectors))
 
     @property
     def largest(self) -> float:
@@ -109,12 +153,18 @@ class Plan:
     @property
     def sparse_offset(self) -> int:
         """The coordinate of the sparse pair's index 0."""
-        return self.hashed_offset + (2**self.bits if self.hashed else 0)
+        return self.hashed_offset + (2**self.bits if self.hashes else 0)
+
+    @property
+    def indicator_offset(self) -> int:
+        """The first coordinate that says a value is missing: after all others, none of which it
+        moves."""
+        return self.sparse_offset + (self.sparse.size if self.sparse else 0)
 
     @property
     def size(self) -> int:
         """d: how many coordinates there are, the bias included."""
-        return self.sparse_offset + (self.sparse.size if self.sparse else 0)
+        return self.indicator_offset + len(self.indicators)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and dicts that ``from_json`` reads back."""
@@ -130,6 +180,10 @@ class Plan:
             fields["vectors"] = tuple(Vector(*vector) for vector in saved["vectors"])
             fields["types"] = tuple(Column(*column) for column in saved["types"])
             fields["sparse"] = Pair(*saved["sparse"]) if saved["sparse"] else None
+            fields["text"] = tuple(Text(*text) for text in saved.get("text", ()))
+            fields["crosses"] = tuple(tuple(cross) for cross in saved.get("crosses", ()))
+            dates = saved.get("dates", ())
+            fields["dates"] = tuple(Date(column, tuple(parts)) for column, parts in dates)
             plan = cls(**fields)
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
                 raise ValueError(f"{plan.bits} bits")
@@ -152,9 +206,16 @@ def describe(plan: Plan) -> list[str]:
     if plan.hashed:
         into = f"hashed into 2^{plan.bits} coordinates ({len(plan.hashed)})"
         lines.append(f"{into}: {_list(plan.hashed)}")
+    lines += [f"date {date.column!r}: {', '.join(date.parts)}, hashed" for date in plan.dates]
+    lines += [f"cross {' × '.join(map(repr, cross))}, hashed" for cross in plan.crosses]
+    lines += [_told(text) for text in plan.text]
+    if plan.hashes and not plan.hashed:
+        lines.append(f"hashed into 2^{plan.bits} coordinates")
     if plan.sparse:
         indices, values, size = plan.sparse
         lines.append(f"sparse pair {indices!r}, {values!r}: {size} coordinates")
+    if plan.indicators:
+        lines.append(f"a null or NaN is 0, and 1 in one of {len(plan.indicators)} more coordinates")
     lines.append(f"{plan.size} coordinates{' with the bias' if plan.bias else ', no bias'}")
     if plan.on_bad_row == "skip":
         lines.append("bad rows are left out and counted")
@@ -167,6 +228,12 @@ def _task(plan: Plan) -> str:
     if len(plan.classes) == 2:
         return f"negative {plan.classes[0]!r}, positive {plan.classes[1]!r}"
     return f"{len(plan.classes)} classes: {_list(tuple(map(repr, plan.classes)))}"
+
+
+def _told(text: Text) -> str:
+    runs = f" and runs of up to {text.ngrams}" if text.ngrams > 1 else ""
+    counts = "log(1 + count)" if text.counts == "log" else "counted"
+    return f"text {text.column!r}: words{runs}, {counts}, hashed"
 
 
 def _list(names: tuple[str, ...], most: int = 20) -> str:

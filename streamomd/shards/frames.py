@@ -23,6 +23,9 @@ _TYPES = {
     "integer": pa.int64(),
     "float": pa.float64(),
     "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamp with a zone": pa.timestamp("us", "UTC"),
 }
 
 

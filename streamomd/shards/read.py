@@ -139,7 +139,7 @@ def read_rows(
     convert: Convert[T],
     dictionary: Sequence[str] = (),
     unit_bytes: int = 16 << 20,
-) -> Iterator[tuple[int, T]]:
+) -> Generator[tuple[int, T], None, None]:
     """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group: (first row, converted).
 
     For another process than the one that found the shard. Raises what ``read_units`` does.

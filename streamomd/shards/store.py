@@ -57,8 +57,9 @@ def asking(url: str) -> Iterator[None]:
             raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
         raise InputNotFoundError(f"{shown(url)}: no such file or directory") from None
     except Exception as error:
-        if getattr(error, "errno", None) == errno.EBUSY:
-            # s3fs reads with the ETag it opened with, and says so when it is gone.
+        if type(error).__name__ == "FileExpired":
+            # s3fs reads with the ETag it opened with, and says so when it is gone. By its name: of
+            # its errno, EBUSY, is a 503 too.
             raise DataError(f"shard {shown(url)} was replaced while it was read") from None
         # The original is not chained: its text and requests may hold credentials.
         text = f"{type(error).__name__}: {scrub(str(error))}"

@@ -84,6 +84,7 @@ class Target:
         self.fs.invalidate_cache()
         for path in self.fs.find(self.aside):
             self.fs.rm_file(path)
+        # An empty folder is all that can be left: a bucket has none, some stores cannot remove one.
         with suppress(OSError, NotImplementedError):
             self.fs.rmdir(self.aside)
 

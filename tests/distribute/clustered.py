@@ -68,3 +68,23 @@ def at_task(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], 
 
     monkeypatch.setattr(decode.Decoders, "_taken", counting)
     return done
+
+
+def under_way(monkeypatch: pytest.MonkeyPatch, home: type, begin: str, take: str) -> list[int]:
+    """[the most calls of ``begin`` so far that ``take`` had not answered], of a class's methods."""
+    begun, taken, most = [0], [0], [0]
+    beginning, taking = getattr(home, begin), getattr(home, take)
+
+    def counted_begin(self: Any, *given: Any) -> Any:
+        begun[0] += 1
+        most[0] = max(most[0], begun[0] - taken[0])
+        return beginning(self, *given)
+
+    def counted_take(self: Any, *given: Any) -> Any:
+        found = taking(self, *given)
+        taken[0] += 1
+        return found
+
+    monkeypatch.setattr(home, begin, counted_begin)
+    monkeypatch.setattr(home, take, counted_take)
+    return most

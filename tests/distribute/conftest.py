@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from clustered import QUIET, ROWS, job, sized, spread
 from distributed import Client, LocalCluster
@@ -17,6 +18,8 @@ import streamomd
 from streamomd.distribute import decode
 
 GROUP = 900
+# On a busy machine a worker that was killed is back after more than the 15 seconds of the default.
+dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
 
 
 @pytest.fixture(scope="module")

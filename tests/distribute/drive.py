@@ -1,8 +1,8 @@
 """A run as its driver's machine makes it: for tests that cut its network, in a process of its own.
 
 The argument is a JSON file: scheduler, workers (how many), job, name and nth (of a function, and of
-its call, before which somebody waits until a cable is cut), marks (a folder), waits (settings in
-seconds), out.
+its call, before which somebody waits until a cable is cut), asleep (seconds that it waits then),
+marks (a folder), waits (settings in seconds), out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(told: dict[str, Any]) -> None:
     notes: list[tuple[float, str]] = []
     with Client(told["scheduler"], set_as_default=False) as client:
         client.wait_for_workers(told["workers"], timeout=200)
-        what = (told["name"].removeprefix(HERE), told["nth"], "cut", told["marks"])
+        what = (told["name"].removeprefix(HERE), told["nth"], "cut", told["marks"], told["asleep"])
         if told["name"].startswith(HERE):
             strike(*what)
         else:

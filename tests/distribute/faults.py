@@ -22,9 +22,12 @@ HERE = "here:"  # before the name of a function: of the process that drives the 
 CUT_SECONDS = 60.0
 
 
-def strike(name: str, nth: int, how: str, folder: str, dask_worker: Any = None) -> None:
+def strike(
+    name: str, nth: int, how: str, folder: str, asleep: float = 0.0, dask_worker: Any = None
+) -> None:
     """On a worker: the ``nth`` call of a function, among all workers, leaves a mark, then kills or
-    stops its process; or takes a second, to be retired meanwhile; or waits until a cable is cut."""
+    stops its process; or takes a second, to be retired meanwhile; or waits until a cable is cut,
+    and then some seconds."""
 
     # A commit is put by a thread of which Dask does not know whose it is.
     at = dask_worker.address if dask_worker else "driver"
@@ -36,6 +39,7 @@ def strike(name: str, nth: int, how: str, folder: str, dask_worker: Any = None) 
         deadline = time.monotonic() + (CUT_SECONDS if how == "cut" else 1.0)
         while time.monotonic() < deadline and not (Path(folder) / "cut").exists():
             time.sleep(0.005)
+        time.sleep(asleep)
 
     counted(name, lambda: call_of_all(folder), nth, happens)
 

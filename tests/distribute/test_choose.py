@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from distributed import Client, LocalCluster
 
 import streamomd
 from streamomd.distribute import choose, decode
+from streamomd.shards.read import Piece
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -27,6 +29,7 @@ def test_the_faster_one_goes_on(
 ) -> None:
     """Both are tried, one is chosen and said, and no row is learned twice or left out."""
     monkeypatch.setattr(choose, "TRIAL_SECONDS", 1.0)
+    monkeypatch.setattr(choose, "WORTH_SECONDS", 0.0)
     slow = 99.0  # pieces may differ in length, by less than that
     clock = iter([0.0, 1.0, 0.0, slow] if faster == "this process" else [0.0, slow, 0.0, 1.0])
     monkeypatch.setattr(choose, "clock", lambda: next(clock))
@@ -44,6 +47,7 @@ def test_in_auto_a_cluster_that_fails_is_left(
     monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
     monkeypatch.setattr("streamomd.stream.UNIT_BYTES", 10_000)
     monkeypatch.setattr(choose, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(choose, "WORTH_SECONDS", 0.0)
     lost = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
     client = Client(lost, set_as_default=False)
     done = at_task(monkeypatch, 2, lost.close)
@@ -52,3 +56,24 @@ def test_in_auto_a_cluster_that_fails_is_left(
     assert done
     assert there.state_sha256 == alone.state_sha256
     assert "decodes alone from now on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left, asked", [(149, 0), (151, 1)])
+def test_what_is_soon_done_is_done_here(
+    monkeypatch: pytest.MonkeyPatch, left: int, asked: int
+) -> None:
+    """Where less than half a minute is left at five rows a second, nothing is asked of the cluster;
+    the rows are the same."""
+    ticks, asks = itertools.count(0.0, choose.TRIAL_SECONDS), []
+    monkeypatch.setattr(choose, "clock", lambda: next(ticks))
+
+    def here(places: Any, start: tuple[int, int]) -> Any:
+        yield from (Piece(0, row, 10, None) for row in range(start[1], 200, 10))
+
+    def there(places: Any, start: tuple[int, int]) -> Any:
+        asks.append(start)
+        yield from here(places, start)
+
+    source: Any = choose.Faster(here, there, lambda: True, lambda: left)
+    assert [piece.row for piece in source.rows([0])] == list(range(0, 200, 10))
+    assert len(asks) == asked

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from clustered import long, sized, waits
+from clustered import long, sized, under_way, waits
 from dask.base import tokenize
 from distributed import Client, LocalCluster
 from faults import struck
@@ -50,21 +50,7 @@ def test_never_more_under_way_than_the_window_holds(
     alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of partitions; the first alone, for nobody knows how large they are."""
-    begun, taken, most = [0], [0], [0]
-    begin, take = collections_rows.There._begun, collections_rows.There._taken
-
-    def beginning(self: Any, *given: Any) -> Any:
-        begun[0] += 1
-        most[0] = max(most[0], begun[0] - taken[0])
-        return begin(self, *given)
-
-    def taking(self: Any, task: Any) -> Any:
-        found = take(self, task)
-        taken[0] += 1
-        return found
-
-    monkeypatch.setattr(collections_rows.There, "_begun", beginning)
-    monkeypatch.setattr(collections_rows.There, "_taken", taking)
+    most = under_way(monkeypatch, collections_rows.There, "_begun", "_taken")
     found = learn(collection(), client, cluster={"window": 2})
     assert found.state_sha256 == alone.state_sha256
     assert most[0] == 2

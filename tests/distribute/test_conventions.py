@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,37 @@ def test_the_cluster_is_told_of_once_and_tasks_are_named_alike(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode, most", [("averaged", 2 * 2 - 1), ("sharded", 2)])
+def test_fifty_rounds_leave_no_more_tasks_than_one(
+    data: Path, tmp_path: Path, shown: Client, mode: str, most: int
+) -> None:
+    """The scheduler knows of one round at a time (parts and merges), or of the owners alone."""
+    table = described(mode, data, tmp_path / "run")
+    if mode == "averaged":
+        table["train"] |= {"parts": 2, "rounds_per_epoch": 10, "epochs": 5}
+    assert shown.cluster is not None
+    tasks, seen, ended = shown.cluster.scheduler.tasks, [], threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.002):
+            seen.append(sum(key.startswith("omd") for key in list(tasks)))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    model = streamomd.train(table, client=shown, quiet=True)
+    ended.set()
+    looking.join()
+    rounds = 50 if mode == "averaged" else model.metrics.total_rows // 256
+    assert rounds >= 50
+    assert 0 < max(seen) <= most
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PREFIXES)
 def test_a_performance_report_shows_our_tasks(
     data: Path, tmp_path: Path, shown: Client, name: str
 ) -> None:
     """``with performance_report(…)`` around the call, as around any other."""
-    pytest.importorskip("bokeh", reason="Dask's reports are drawn by bokeh, which is not here")
     page = tmp_path / "report.html"
     with shown.as_current(), performance_report(str(page)):
         streamomd.train(described(name, data, tmp_path / "run"), client=shown, quiet=True)

@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 NOTICED_SECONDS = 5.0
+ASLEEP_SECONDS = 12.0  # for another learner to have taken over
 AWAKE_SECONDS = 6.0  # for who was cut off to find its way back, and to try what it was about
 CASES = [
     (mode, where, seed)
@@ -83,6 +84,8 @@ def test_a_cut(
             "job": table(mode, data, url),
             "name": name,
             "nth": nth,
+            # Nobody cuts its disk: it would learn the rest before anybody misses it.
+            "asleep": ASLEEP_SECONDS if mode == "learner" else 0.0,
             "marks": str(marks),
             "out": str(tmp_path / "out.json"),
             "waits": {} if mode == "sharded" else {"silent": 3.0, "look": 0.5},
@@ -148,7 +151,7 @@ def struck_one(marks: Path) -> tuple[int, str]:
 
 def check_writers(url: Path, driver: int, cut_off: int) -> None:
     """The driver makes all commits. Where the learner is a task, so does it, once the driver has
-    made the first: the one that is cut off only until another has taken over."""
+    made the first: the one that is cut off only until another has taken over, as it does here."""
     pids = [one["writer"]["pid"] for one in commits(url)]
     writers = [pid for pid, _ in itertools.groupby(pids)]
     if not cut_off:

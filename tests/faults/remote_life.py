@@ -99,7 +99,8 @@ def judged(
 ) -> Verdict:
     """Live, then look by a way without faults: what was committed stands, and can be gone on from.
 
-    ``untidy`` is true if the store lied of deletions, so that there may be halves of old commits.
+    ``untidy`` is true if the store lied, so that there may be halves of commits: of old ones that
+    it did not delete, of a new one that it did not keep whole.
     """
     try:
         life.live(count)
@@ -115,7 +116,8 @@ def end(life: Life, calm: Store, *, untidy: bool) -> Verdict:
     except NoCommitError:
         return Verdict.LOST if life.sure >= 0 else Verdict.NAMED
     number = loaded.commit.document["rows"] // 10
-    if loaded.rejected or number < life.sure:
+    # What a store that lies was given in pieces, and kept in part, stands there and is told of.
+    if number < life.sure or (loaded.rejected and not untidy):
         return Verdict.LOST
     life.holds(number, parts, False)
     if not untidy and not all(one["ok"] for one in commits(calm, deep=True)):

@@ -163,7 +163,7 @@ def in_pieces(wanted: bool) -> Iterator[None]:
         yield
 
 
-@kind("s3-seeded", quick=6)
+@kind("s3-seeded", quick=3)
 @contextmanager
 def s3_seeded(folder: Path) -> Iterator[Cases]:
     """S3 through a proxy: errors, lost replies, resets, stalls, untrue replies."""
@@ -180,7 +180,7 @@ def s3_seeded(folder: Path) -> Iterator[Cases]:
         yield Cases(range(SEEDS), run, PATIENCE)
 
 
-@kind("s3-directed", quick=8)
+@kind("s3-directed", quick=4)
 @contextmanager
 def s3_directed(folder: Path) -> Iterator[Cases]:
     """S3: each fault at each kind of request, once and for ever."""

@@ -1,8 +1,9 @@
-"""The table of faults: ``python -m tests.faults [--quick | --mutants] [KIND [SEED …]]``."""
+"""The table of faults: ``python -m tests.faults [--help] [KIND [SEED …]]``."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -22,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the quick run's cases alone")
     parser.add_argument("--mutants", action="store_true", help="which kind kills each mutant")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="at most, for each kind")
     parser.add_argument("kind", nargs="?", choices=kinds, help="one kind alone")
     parser.add_argument("seed", nargs="*", type=int, help="these cases alone")
     asked = parser.parse_args()
@@ -34,13 +36,14 @@ def main() -> int:
     with ProcessPoolExecutor(
         os.cpu_count(), mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1
     ) as pool:
-        running = partial(run, quick=asked.quick, seeds=tuple(asked.seed))
+        running = partial(run, quick=asked.quick, seeds=tuple(asked.seed), most=asked.seconds)
         for name, tally in pool.map(running, [asked.kind] if asked.kind else kinds):
             if isinstance(tally, str):
                 print(f"| {name}: not here: {tally} |", flush=True)
                 continue
             print(row(f"**{name}**: {kinds[name].about}", tally), *tally.bad, sep="\n", flush=True)
             whole.counts += tally.counts
+            whole.of += tally.of
             whole.seconds += tally.seconds
             kept = kept and tally.kept
     print(row("all", whole))
@@ -49,11 +52,11 @@ def main() -> int:
     return 0 if kept else 1
 
 
-def run(name: str, *, quick: bool, seeds: tuple[int, ...]) -> tuple[str, Tally | str]:
+def run(name: str, *, quick: bool, seeds: tuple[int, ...], most: float) -> tuple[str, Tally | str]:
     """A kind's tally, or why it cannot be had here."""
     every_kind()
     try:
-        return name, run_kind(KINDS[name], quick=quick, seeds=seeds)
+        return name, run_kind(KINDS[name], quick=quick, seeds=seeds, most=most)
     except Unavailable as why:
         return name, str(why)
 
@@ -73,7 +76,8 @@ def graveyard() -> int:
 def row(name: str, tally: Tally) -> str:
     """A line of the table."""
     counts = [tally.counts[verdict] for verdict in BROKEN]
-    return line(name, f"{tally.cases:,}", *map(str, counts), f"{tally.seconds:,.0f}")
+    cases = f"{tally.cases:,}" + (f" of {tally.of:,}" if tally.cases < tally.of else "")
+    return line(name, cases, *map(str, counts), f"{tally.seconds:,.0f}")
 
 
 def line(*cells: str) -> str:

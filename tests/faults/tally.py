@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import signal
 import tempfile
@@ -32,6 +33,7 @@ class Tally:
     counts: Counter[Verdict] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    of: int = 0
 
     @property
     def cases(self) -> int:
@@ -43,11 +45,17 @@ class Tally:
 
 
 def run_kind(
-    kind: Kind, *, quick: bool = False, seeds: Sequence[int] = (), until_bad: bool = False
+    kind: Kind,
+    *,
+    quick: bool = False,
+    seeds: Sequence[int] = (),
+    until_bad: bool = False,
+    most: float = math.inf,
 ) -> Tally:
     """All cases of a kind, the quick ones, or these; it raises Unavailable as opening does.
 
-    until_bad: in no order, and no further than the first that breaks the promise.
+    until_bad: in no order, and no further than the first that breaks the promise. most: seconds,
+    after which no other case is begun; in no order, so that those run are spread over all.
     """
     tally, began = Tally(kind.name), time.monotonic()
     with (
@@ -55,8 +63,12 @@ def run_kind(
         quiet(),
         kind.open(Path(folder)) as cases,
     ):
+        tally.of = len(cases.seeds)
         wanted = seeds or (spread(cases.seeds, kind.quick) if quick else cases.seeds)
-        for seed in random.Random(0).sample(wanted, len(wanted)) if until_bad else wanted:
+        mixed = until_bad or math.isfinite(most)
+        for seed in random.Random(0).sample(wanted, len(wanted)) if mixed else wanted:
+            if time.monotonic() - began > most:
+                break
             verdict, why = judged(cases, seed)
             tally.counts[verdict] += 1
             if verdict not in KEPT and len(tally.bad) < TOLD:

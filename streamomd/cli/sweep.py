@@ -1,0 +1,98 @@
+"""The command that learns many models in one reading: sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from streamomd import show
+from streamomd.cli.base import CODES, begin_options, described, guarded, main, parsed
+from streamomd.errors import UsageError
+from streamomd.urls import typed
+
+
+@main.command(epilog=CODES)
+@begin_options
+@click.option(
+    "--grid",
+    "texts",
+    multiple=True,
+    required=True,
+    metavar="KEY=VALUES",
+    help="a..b:n (n values, each as many times the one before), lin:a..b:n (in equal steps) or "
+    "v1,v2 of a parameter, rule or loss; once more: each with each.",
+)
+@click.option(
+    "--halve", type=int, default=0, metavar="ROWS",
+    help="Drop the worse half after so many rows, twice, four times … as many.",
+)  # fmt: skip
+@guarded
+def sweep(
+    what: tuple[str, ...], texts: tuple[str, ...], halve: int, **given: Any
+) -> tuple[Any, str]:
+    """Learn many models in one reading: a row is decoded once, and learned by all.
+
+    Each ends as if trained alone, to the bit, with a checkpoint of its own in URL/learners; the
+    best also in URL/best.
+
+    \b
+      streamomd sweep job.toml --grid eta=0.01..10:16
+      streamomd sweep data/ --label y --checkpoint runs/s --grid rule=nag,ogd --grid eta=0.1..1:4
+      streamomd sweep job.toml --grid eta=0.01..10:32 --halve 10000    # 16 left, 8 after 20,000 …
+    """
+    import streamomd
+    from streamomd.sweep_grid import parse_grid
+
+    job, given = described(what, given)
+    models = streamomd.sweep(job, grid=parse_grid(texts), halve=halve, **parsed(given))
+    result = models.result()
+    return result, swept(result, models.lead.spec.data.shards)
+
+
+def resumed(url: str, *, log: str | None = None, **given: Any) -> tuple[Any, str]:
+    """What ``resume`` says of a sweep."""
+    import streamomd
+
+    if log:
+        raise UsageError("a sweep keeps no --log: its learners' figures are in --json")
+    models = streamomd.resume_sweep(url, **given)
+    result = models.result()
+    return result, swept(result, models.lead.spec.data.shards)
+
+
+def swept(result: Mapping[str, Any], shards: Sequence[str]) -> str:
+    """A table of the learners, the best marked, and what to type next."""
+    from streamomd.sweep_grid import worded
+
+    best = result["best"]
+    wrong = "rmse" if best["error"] is None else "error"
+    rows = [
+        {
+            "": "best" if one["name"] == best["name"] else "dropped" if one["dropped"] else "",
+            "learner": worded(one["params"]),
+            "rows": f"{one['rows']:,}",
+            **{key: _number(one[key]) for key in ("loss", wrong)},
+            "kept in": f"learners/{one['name']}" if result["checkpoint"]["url"] else "",
+        }
+        for one in result["learners"]
+    ]
+    figures = f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)"
+    lines = [show.table(rows), f"{result['rows']:,} rows, {len(rows)} learners, {figures}"]
+    if not result["checkpoint"]["url"]:
+        return "\n".join(lines)
+    url = typed(result["checkpoint"]["url"])
+    data = " ".join(map(typed, shards)) if len(shards) <= show.SHARDS_SHOWN else "SHARDS"
+    lines += [
+        f"kept in {url}, commit {result['checkpoint']['sequence']}",
+        "next:",
+        f"  streamomd inspect {url}/best",
+        f"  streamomd predict {url}/best {data} --to predictions/",
+        f"  streamomd resume {url} --epochs {result['epochs'] + 1}",
+    ]
+    return "\n".join(lines)
+
+
+def _number(figure: float | None) -> str:
+    return "nan" if figure is None else f"{figure:.6f}"

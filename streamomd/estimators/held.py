@@ -1,0 +1,50 @@
+"""The model inside an estimator: pickled, and copied, as what a commit keeps; no loop goes along.
+
+Nothing here imports the engine before there is a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from streamomd.features import Names, Plan
+from streamomd.shards.cursor import Cursor
+from streamomd.spec import Spec
+
+if TYPE_CHECKING:
+    from streamomd.model import Model
+
+
+class Held:
+    """A model; ``pickle`` and ``copy`` take its description, as JSON, and its arrays."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def copy(self) -> Held:
+        """The same numbers in memory of their own."""
+        restore, saved = self.__reduce__()
+        return restore(*saved)
+
+    def __reduce__(self) -> tuple[Callable[..., Held], tuple[str, list[Any]]]:
+        document = self.model.document(names=self.model.names.to_json())
+        return restored, (json.dumps(document), list(self.model.parts()))
+
+
+def restored(text: str, parts: list[Any]) -> Held:
+    """Back from what was pickled, with memory and an engine of its own."""
+    from streamomd.metrics import Metrics
+    from streamomd.model import Model
+
+    document = json.loads(text)
+    model = Model.new(Spec.parse(document["job"]), Plan.from_json(document["plan"]))
+    for low, high, arrays in parts:
+        model.state.fill(low, high, arrays)
+    # The first part tells of the whole.
+    model.metrics = Metrics.from_arrays(parts[0][2], classifies=model.metrics.classifies)
+    model.cursor = Cursor.from_json(document["cursor"])
+    model.names = Names.from_json(document["names"])
+    model.finished = document["finished"]
+    return Held(model)

@@ -1,0 +1,211 @@
+"""scikit-learn's own checks of estimators, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from estimating import made, uncompiled
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from streamomd import OMDClassifier, OMDRegressor
+from streamomd.errors import (
+    BadRowError,
+    DataError,
+    SchemaError,
+    StreamomdError,
+    UnsupportedError,
+    UsageError,
+)
+from streamomd.estimators.job import spec_of
+from streamomd.rules import all_rules
+
+ONE_ROW = (
+    "a row that is seen moves clock, scales and sums, whatever it weighs: a weight of 2 is not the "
+    "row twice, a weight of 0 not its absence; so it is in shards"
+)
+FAIL = {
+    "check_sample_weight_equivalence_on_dense_data": ONE_ROW,
+    "check_sample_weight_equivalence_on_sparse_data": ONE_ROW,
+}
+FEW = "with its default parameters, one pass over 200 or 300 rows is not enough for it"
+POOR = {  # scores measured, and what is asked for
+    "OMDClassifier(rule='nag_projected')": f"0.72 < 0.83: {FEW}",
+    "OMDClassifier(rule='winnow')": "0.62 < 0.83: its weights have one sign, the classes need two",
+    "OMDRegressor(rule='nag_projected')": f"0.34 < 0.5: {FEW}",
+    "OMDRegressor(rule='ng')": f"0.43 < 0.5: {FEW}",
+    "OMDRegressor(rule='ons_diag')": f"-94 < 0.5: its gamma is one for logistic loss; {FEW}",
+}
+LEARNED = ("check_classifiers_train", "check_regressors_train")
+# A thousand epochs, twice: compiled, in the long run.
+LONG = "check_class_weight_classifiers"
+
+
+def checks(estimators: Iterable[Any]) -> Iterator[Any]:
+    """Every check of each; those that cannot hold are expected to fail, with the reason."""
+    for one in estimators:
+        poor = dict.fromkeys(LEARNED, POOR[str(one)]) if str(one) in POOR else {}
+        told = estimator_checks_generator(one, expected_failed_checks=FAIL | poor, mark="xfail")
+        for param in told:
+            values, marks = getattr(param, "values", param), getattr(param, "marks", ())
+            name = values[1].func.__name__
+            marks = (*marks, pytest.mark.slow) if name == LONG else marks
+            more = "".join(f"-{key}={value}" for key, value in values[1].keywords.items())
+            yield pytest.param(*values, marks=marks, id=f"{one}-{name}{more}")
+
+
+def every() -> Iterator[Any]:
+    """Every rule as a classifier, and as a regressor where it learns numbers."""
+    for kind in (OMDClassifier, OMDRegressor):
+        yield from (made for made in map(kind, all_rules()) if is_a_job(made))
+
+
+def is_a_job(estimator: Any) -> bool:
+    """Whether its defaults go together."""
+    try:
+        spec_of(estimator, {})
+    except UsageError:
+        return False
+    return True
+
+
+@pytest.fixture(autouse=True)
+def _plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if LONG not in request.node.name:
+        uncompiled(monkeypatch, dear=not request.node.get_closest_marker("slow"))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "check"), [*checks([OMDClassifier(), OMDRegressor("adagrad")])]
+)
+def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
+    """Every one of them."""
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("estimator", "check"), [*checks(every())])
+def test_scikit_learns_checks_of_every_rule(estimator: Any, check: Callable[[Any], None]) -> None:
+    """As above."""
+    check(estimator)
+
+
+def test_parameters_are_refused_by_name() -> None:
+    """By fit and not before: which one, what came, what is known."""
+    X, y, _ = made(2)
+    for kind, told, message in (
+        (OMDClassifier, {"rule": "nagg"}, "unknown rule 'nagg'; did you mean 'nag'"),
+        (OMDClassifier, {"loss": "hing"}, "unknown loss 'hing'; did you mean 'hinge'"),
+        (OMDClassifier, {"eta0": -1}, "model.params.eta = -1: expected a number above 0"),
+        (OMDClassifier, {"rule": "pa1", "eta0": 1.0}, "'pa1' has no parameter 'eta'; it has: C"),
+        (OMDClassifier, {"eta0": 1.0, "params": {"eta": 2}}, "eta is given twice"),
+        (OMDClassifier, {"params": [1]}, "expected a dict"),
+        (OMDClassifier, {"max_iter": 0}, "train.epochs = 0"),
+        (OMDClassifier, {"dtype": "float16"}, "model.dtype = 'float16'"),
+        (OMDRegressor, {"loss": "hinge"}, "OMDClassifier learns with it"),
+        (OMDRegressor, {"rule": "pa1"}, "rule 'pa1' learns with loss hinge; got 'square'"),
+    ):
+        with pytest.raises(UsageError, match=message.replace("(", r"\(")):
+            kind(**told).fit(X, y)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    """As a grid of parameters has them."""
+    X, y, _ = made(2)
+    given = OMDClassifier(eta0=np.float32(0.5), max_iter=np.int64(2), fit_intercept=np.bool_(True))
+    assert np.array_equal(
+        given.fit(X, y).coef_, OMDClassifier(eta0=0.5, max_iter=2).fit(X, y).coef_
+    )
+
+
+def test_rows_are_refused_with_their_place() -> None:
+    """Of arrays as scikit-learn does, of frames as shards are."""
+    X, y, weight = made(2)
+    frame = pd.DataFrame({"n": X[:, 0], "h": ["a"] * len(y)})
+    fitted = OMDClassifier().fit(frame, y)
+    cases: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+        (ValueError, "Input X contains NaN", lambda: OMDClassifier().fit([[np.nan]] * len(y), y)),
+        (BadRowError, "X, row 3, column 'n': found null",
+         lambda: fitted.predict(frame.assign(n=[*X[:3, 0], None, *X[4:, 0]]))),
+        (UsageError, "give a frame with the columns n, h", lambda: fitted.predict(X[:, :2])),
+        (ValueError, "same order", lambda: fitted.predict(frame[["h", "n"]])),
+        (SchemaError, "column 'h' is double", lambda: fitted.predict(frame.assign(h=1.0))),
+        (DataError, "no rows", lambda: fitted.predict(frame.iloc[:0])),
+        (DataError, "0 or more", lambda: fitted.fit(frame, y, -weight - 1)),
+        (DataError, "1 class, expected two", lambda: OMDClassifier().fit(X, y * 0)),
+        (DataError, "float32 can hold", lambda: OMDRegressor(dtype="float32").fit([[1e39]], [1.0])),
+        (DataError, "0 or more", lambda: OMDRegressor(loss="poisson").fit(X, y - 9.0)),
+    ]  # fmt: skip
+    for kind, message, call in cases:
+        with pytest.raises(kind, match=message):
+            call()
+
+
+def test_going_on_is_with_what_was_begun() -> None:
+    """The first call names the classes; later ones bring no others, and no other parameters."""
+    X, y, _ = made(3)
+    with pytest.raises(UsageError, match="told of all classes"):
+        OMDClassifier().partial_fit(X, y)
+    begun = OMDClassifier().partial_fit(X[y < 2], y[y < 2], classes=[0, 1])
+    with pytest.raises(DataError, match=r"y holds .*2.* in row \d+, expected one of the classes"):
+        begun.partial_fit(X, y)
+    with pytest.raises(UsageError, match="named once"):
+        begun.partial_fit(X, y, classes=[0, 1, 2])
+    with pytest.raises(UsageError, match="params was"):
+        begun.set_params(eta0=0.125).partial_fit(X[y < 2], y[y < 2])
+    with pytest.raises(UsageError, match="rule was 'nag' and is 'adagrad' now"):
+        begun.set_params(rule="adagrad", warm_start=True).fit(X[y < 2], y[y < 2])
+    with pytest.raises(UsageError, match="all labels at once"):
+        OMDClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1, 2])
+    with pytest.raises(UnsupportedError, match="sees all rows before"):
+        OMDRegressor("nag_projected", params={"passes": 2}).partial_fit(X, y)
+
+
+def test_overflow_is_told() -> None:
+    """Where weights are no numbers no class is guessed; the margins may be seen."""
+    fitted = OMDRegressor("ogd", eta0=1e300).fit([[1e100]] * 9, [1.0] * 9)
+    assert not np.isfinite(fitted.predict([[1.0]])).any()
+    wild = OMDClassifier("ogd", "square", eta0=1e300).fit([[1e100], [-1e100]] * 9, [0, 1] * 9)
+    assert np.isnan(wild.decision_function([[1.0]])).all()
+    with pytest.raises(DataError, match="margin of row 0 is no number"):
+        wild.predict([[1.0]])
+
+
+def test_probabilities_are_there_where_the_loss_has_them() -> None:
+    """As SGDClassifier: an AttributeError with other losses, also before fit."""
+    for loss, there in (("log_loss", True), ("softmax", True), (None, True), ("hinge", False)):
+        assert hasattr(OMDClassifier(loss=loss), "predict_proba") == there
+    assert not hasattr(OMDClassifier("pa1"), "predict_proba")
+    assert not hasattr(OMDClassifier(loss="nothing"), "predict_proba")
+    assert not hasattr(OMDRegressor(), "decision_function")
+
+
+def test_importing_them_costs_no_numba() -> None:
+    """Nor do their attributes before ``fit``."""
+    code = "import sys, streamomd; streamomd.OMDClassifier(); sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_scikit_learn_the_extra_is_named() -> None:
+    """Only when they are asked for."""
+    code = (
+        "import sys; sys.modules['sklearn'] = None\n"
+        "import streamomd, streamomd.cli\n"
+        "try: streamomd.OMDClassifier\n"
+        "except ImportError as error: sys.exit(f'{type(error).__name__}: {error}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("MissingExtraError: ")
+    assert "pip install 'streamomd[sklearn]'" in done.stderr
+
+
+def test_errors_are_value_errors() -> None:
+    """What scikit-learn's meta-estimators expect of a failed fit."""
+    assert issubclass(UsageError, ValueError)
+    assert issubclass(DataError, ValueError)
+    assert issubclass(UsageError, StreamomdError)

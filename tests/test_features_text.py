@@ -1,0 +1,270 @@
+"""Texts, crosses, dates and indicators against a featuriser that goes character by character."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_features import featurised, words_of
+
+from streamomd.batch import DenseBatch
+from streamomd.errors import BadRowError
+from streamomd.features import Names, encode, make_plan, name_of
+from streamomd.features.hashed import coordinate
+from streamomd.features.words import words
+from streamomd.spec import Data, Model
+
+NAN = float("nan")
+TEXTS = st.text("aAbB1_ -'.\n^\\=éÉ\u0301İßΣσςिक語½😀\x00\u2028", max_size=12)
+VALUES = st.sampled_from(["a", "b", "^", "\\", "\\N", "a^b", "", "é", "a=b"])
+MOMENTS = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1))
+TOKYO = datetime.timezone(datetime.timedelta(hours=9))
+MAYBE = {
+    "n": st.floats(-1e3, 1e3) | st.just(NAN),
+    "k": st.integers(-9, 9),
+    "e": st.lists(st.floats(-9, 9) | st.none() | st.just(NAN), min_size=2, max_size=2),
+    "h": VALUES,
+    "g": VALUES,
+    "c": st.integers(-3, 3),
+    "b": st.booleans(),
+    "t": TEXTS,
+    "u": TEXTS,
+    "d": MOMENTS.map(datetime.datetime.date),
+    "s": MOMENTS,
+    "z": MOMENTS.map(lambda moment: moment.replace(tzinfo=TOKYO)),
+}
+ROWS = st.lists(
+    st.fixed_dictionaries({name: st.none() | values for name, values in MAYBE.items()}), max_size=6
+)
+TYPES = {
+    "n": [pa.float64(), pa.float64()],
+    "k": [pa.int8(), pa.int64()],
+    "e": [pa.list_(pa.float64(), 2)] * 2,
+    "h": [pa.string(), pa.dictionary(pa.int8(), pa.string())],
+    "g": [pa.dictionary(pa.int32(), pa.string()), pa.large_string()],
+    "c": [pa.int64(), pa.int16()],
+    "b": [pa.bool_(), pa.bool_()],
+    "t": [pa.string(), pa.dictionary(pa.int8(), pa.string())],
+    "u": [pa.large_string(), pa.string_view()],
+    "d": [pa.date32(), pa.date64()],
+    "s": [pa.timestamp("us"), pa.timestamp("us")],
+    "z": [pa.timestamp("us", "Asia/Tokyo"), pa.timestamp("us", "+02:00")],
+}
+HOURS = ("year", "month", "weekday", "hour")
+JOB = {
+    "numeric": ["n", "k"],
+    "vectors": {"e": 2},
+    "hashed": ["h", "b"],
+    "dates": {"d": HOURS[:3], "s": HOURS, "z": HOURS},
+    "crosses": [["h", "g"], ["g", "c", "b"], ["s.hour", "z.weekday"]],
+    "text": [("t", 1, "count"), ("u", 3, "log")],
+    "nulls": "indicator",
+    "bits": 12,
+    "hash_seed": 0,
+}
+
+
+def batch_of(rows, stored=0):
+    arrays = {name: pa.array([row[name] for row in rows], TYPES[name][stored]) for name in MAYBE}
+    return pa.RecordBatch.from_pydict({"y": pa.array([0] * len(rows), pa.int64()), **arrays})
+
+
+def plan_of(schema, job):
+    texts = [{"column": name, "ngrams": most, "counts": how} for name, most, how in job["text"]]
+    named = {*job["numeric"], *job["vectors"], *job["hashed"], *job["dates"], "y"}
+    named |= {name for name, *_ in job["text"]}
+    told = {**job, "vectors": [*job["vectors"]], "dates": [*job["dates"]], "text": texts}
+    told["ignore"] = [name for name in schema.names if name not in named]  # crossed or not
+    data = Data.model_validate({"label": "y", **told})
+    model = Model.model_validate({"loss": "square"})
+    return make_plan(data, model, schema, list)
+
+
+def encoded(plan, batch, **how):
+    return encode(plan, batch, shard="s.parquet", row=100, **how)
+
+
+def dicts(made):
+    cuts = pairwise(made.indptr.tolist())
+    return [
+        dict(zip((made.indices[a:b] + 1).tolist(), made.values[a:b].tolist(), strict=True))
+        for a, b in cuts
+    ]
+
+
+JOBS = {
+    "wide": {},
+    "colliding": {"bits": 2, "hash_seed": 7},
+    "text alone": {"numeric": [], "vectors": {}, "hashed": [], "dates": {}, "crosses": []},
+    "crosses alone": {"numeric": [], "vectors": {}, "hashed": [], "text": []},
+    "logs that collide": {"text": [("t", 2, "log"), ("u", 1, "log")], "bits": 1},
+}
+
+
+def agrees(rows, name, stored):
+    """Every row is what the slow featuriser makes of it, value for value."""
+    job = {**JOB, **JOBS[name]}
+    batch = batch_of(rows, stored)
+    plan = plan_of(batch.schema, job)
+    made = dicts(encoded(plan, batch))
+    expected = [featurised(row, job) for row in rows]
+    assert [[*row.items()] for row in made] == [[*row.items()] for row in expected]
+    assert all(at < plan.size for row in made for at in row)
+
+
+DRAWN = {"rows": ROWS, "name": st.sampled_from([*JOBS]), "stored": st.integers(0, 1)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(**DRAWN)
+def test_it_is_what_the_slow_featuriser_says(rows, name, stored):
+    """Any table, with every kind of column however it is stored."""
+    agrees(rows, name, stored)
+
+
+@pytest.mark.slow
+@settings(max_examples=400, deadline=None)
+@given(**DRAWN)
+def test_it_is_what_the_slow_featuriser_says_for_long(rows, name, stored):
+    """The same, of very many tables."""
+    agrees(rows, name, stored)
+
+
+@settings(max_examples=12, deadline=None)
+@given(rows=ROWS, cut=st.integers(0, 6))
+def test_cut_anywhere_it_is_the_same(rows, cut):
+    """Two halves, encoded one by one, have the bits of the whole."""
+    batch = batch_of(rows)
+    plan = plan_of(batch.schema, {**JOB, "bits": 3})
+    whole = encoded(plan, batch)
+    halves = [encoded(plan, some) for some in (batch.slice(0, cut), batch.slice(cut))]
+    for name in ("indices", "values"):
+        parts = [getattr(half, name) for half in halves]
+        assert np.concatenate(parts).tobytes() == getattr(whole, name).tobytes()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(max_size=8) | TEXTS, max_size=6))
+def test_words(texts):
+    """Of any texts, in any script: as one character after the other gives them."""
+    begins, found = words(pa.array(texts, pa.large_string()))
+    made = [word.decode() for word in found.to_pylist()]
+    expected = [words_of(text) for text in texts]
+    assert [made[a:b] for a, b in pairwise(begins.tolist())] == expected
+
+
+WORDS = [
+    ("It's GOOD, isn't it", ["it", "s", "good", "isn", "t", "it"]),
+    ("snake_case x2 ½", ["snake_case", "x2", "½"]),
+    ("ΣΊΣΥΦΟΣ İstanbul", ["σίσυφοσ", "istanbul"]),  # no final sigma: each character by itself
+    ("हिन्दी 日本語", ["हिन्दी", "日本語"]),
+    ("line\nbreak\ttab\x00nul", ["line", "break", "tab", "nul"]),
+    ("cafe\u0301", ["cafe\u0301"]),
+    ("... !?", []),
+]
+
+
+@pytest.mark.parametrize("text, expected", WORDS)
+def test_words_by_example(text, expected):
+    """What a word is, in some scripts; line ends and zeros stand between words."""
+    assert words_of(text) == expected
+    _, found = words(pa.array([text], pa.large_string()))
+    assert [word.decode() for word in found.to_pylist()] == expected
+
+
+def one_text(column, **job):
+    told = {"numeric": [], "vectors": {}, "hashed": [], "dates": {}, "crosses": [], **job}
+    batch = pa.RecordBatch.from_pydict({"y": [0] * len(column), "t": column})
+    return plan_of(batch.schema, {**JOB, "bits": 30, "text": [("t", 1, "count")], **told}), batch
+
+
+def test_counts_and_names():
+    """A word's coordinate is the hash of column=word, its value how often it stands there."""
+    plan, batch = one_text(pa.array(["no no yes", None, ""]), text=[("t", 2, "count")])
+    names = Names()
+    made = dicts(encoded(plan, batch, names=names))
+    grams = {b"t=no": 2.0, b"t=yes": 1.0, b"t=no no": 1.0, b"t=no yes": 1.0}
+    assert made == [{1 + coordinate(gram, 0, 30): n for gram, n in grams.items()}, {}, {}]
+    assert {name_of(plan, names, at) for at in made[0]} == {gram.decode() for gram in grams}
+
+
+def test_a_text_is_split_once(monkeypatch):
+    """However often a text stands in a batch, its words are looked for once."""
+    from streamomd.features import text as module
+
+    looked = []
+    inner = module.words
+    monkeypatch.setattr(module, "words", lambda texts: looked.append(len(texts)) or inner(texts))
+    plan, batch = one_text(pa.array(["a b", "c"] * 500))
+    assert len(encoded(plan, batch)) == 1000
+    assert looked == [3]  # the two, and the empty text that stands for nulls
+
+
+BROKEN = pa.StringArray.from_buffers(
+    3,
+    pa.array([b"ok", b"\xff\xfe" * 90, b"fine"]).buffers()[1],
+    pa.array([b"ok", b"\xff\xfe" * 90, b"fine"]).buffers()[2],
+)
+
+
+@pytest.mark.parametrize("column", [BROKEN, BROKEN.cast(pa.binary())], ids=["string", "binary"])
+def test_text_that_is_not_utf8_is_a_bad_row(column):
+    """Nobody knows its letters: it is told with row and column, or left out and counted."""
+    plan, batch = one_text(column)
+    with pytest.raises(BadRowError, match=r"row 101, column 't': found .*\\xff.*UTF-8") as caught:
+        encoded(plan, batch)
+    assert caught.value.reason == "utf8"
+    assert len(str(caught.value)) < 300
+    assert len(encoded(plan, batch.take([0, 2]))) == 2
+
+
+def test_a_huge_text():
+    """A hundred thousand words in one text are as exact as one."""
+    plan, batch = one_text(pa.array(["Word " * 100_000 + "é", "x"]), text=[("t", 1, "log")])
+    first, second = dicts(encoded(plan, batch))
+    assert first[1 + coordinate(b"t=word", 0, 30)] == math.log1p(1e5)
+    assert len(first) == 2
+    assert [*second] == [1 + coordinate(b"t=x", 0, 30)]
+
+
+def test_logs_are_never_rounded_to_float32():
+    """Counts fit float32, which other columns may ask for; their logarithms do not."""
+    numbers = pa.array([1.0], pa.float32())
+    batch = pa.RecordBatch.from_pydict({"y": [0], "n": numbers, "t": ["a a"]})
+    job = {**JOB, "numeric": ["n"], "vectors": {}, "hashed": [], "dates": {}, "crosses": []}
+    for counts, dtype in (("count", np.float32), ("log", np.float64)):
+        plan = plan_of(batch.schema, {**job, "text": [("t", 1, counts)]})
+        assert encoded(plan, batch).values.dtype == dtype
+
+
+def test_dense_rows_stay_dense():
+    """Numbers and indicators alone are a matrix: a null or NaN is 0, and 1 at the row's end."""
+    columns = {
+        "n": pa.array([1.5, None, NAN]),
+        "k": pa.array([None, 7, 8], pa.int8()),
+        "e": pa.FixedSizeListArray.from_arrays(  # of a null vector, values may lie under it
+            pa.array([1.0, NAN, 9.0, 9.0, 3.0, 4.0]), 2, mask=pa.array([False, True, False])
+        ),
+    }
+    batch = pa.RecordBatch.from_pydict({"y": [0, 1, 2], **columns})
+    job = {**JOB, "hashed": [], "dates": {}, "crosses": [], "text": []}
+    plan = plan_of(batch.schema, job)
+    made = encoded(plan, batch)
+    assert isinstance(made, DenseBatch)
+    assert made.values.tolist() == [
+        [1.5, 0, 1, 0, 0, 1, 1],
+        [0, 7, 0, 0, 1, 0, 1],
+        [0, 8, 3, 4, 1, 0, 0],
+    ]
+    names = [name_of(plan, Names(), at) for at in range(5, 8)]
+    assert names == ["n is null", "k is null", "e is null"]
+    assert plan.size == 8
+    batch = batch.set_column(1, "n", pa.array([1.0, 2.0, float("inf")]))
+    with pytest.raises(BadRowError, match="row 102, column 'n': found inf"):
+        encoded(plan, batch)
