@@ -134,6 +134,7 @@ class Bar:
     ) -> None:
         self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
         self._looked, self._figure = 0.0, figure
+        self._told, self._last = metrics.total_rows, show(None)
         self._bar = Progress(
             TextColumn("{task.completed:>12,.0f} rows"),
             BarColumn(),
@@ -161,13 +162,15 @@ class Bar:
 
     def _show(self, metrics: Metrics) -> None:
         self._looked = time.monotonic()
-        now, since = metrics.figures(metrics.total), self._since.figures(metrics)
-        rate = self._speed.rate(metrics.total_rows)
-        figures = f"loss {show(now['loss'])}, last {show(since['loss'])}, {rate:,.0f} rows/s"
+        now, rows = metrics.figures(metrics.total), metrics.total_rows
+        if rows != self._told:  # else what was the last still is
+            self._told, self._last = rows, show(self._since.figures(metrics)["loss"])
+        rate = self._speed.rate(rows)
+        figures = f"loss {show(now['loss'])}, last {self._last}, {rate:,.0f} rows/s"
         if self._figure:
             figures += f", {self._figure.name} {show(self._figure.now())}"
         figures += _skipped(metrics)
-        self._bar.update(self._task, completed=metrics.total_rows, figures=figures)
+        self._bar.update(self._task, completed=rows, figures=figures)
 
 
 class Log:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 from running import everything, rows, run, write
+
+from streamomd.metrics import Metrics
+from streamomd.report import Bar
 
 MODULE = [sys.executable, "-W", "error", "-m", "streamomd"]
 HEAD = ["rows", "done", "loss", "since", "last", "error", "rows/s"]
@@ -119,6 +123,19 @@ def test_bar_on_a_terminal(data: Path) -> None:
     )
     assert "\x1b[?25l" in seen
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+
+
+def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss() -> None:
+    """Where the last look fell on the last row there are no rows since; what was told stands."""
+    metrics = Metrics(classifies=True)
+    metrics.begin(0)
+    bar = Bar(metrics, 1, (out := io.StringIO()))
+    metrics.count(1)
+    metrics.current[:] = 1.0, 0.25, 0.0
+    bar.update(metrics)
+    bar.finish(metrics)
+    bar.close()
+    assert re.search(r"loss 0\.250000, last 0\.250000,", out.getvalue())
 
 
 def test_the_terminal_is_given_back_after_an_error(data: Path) -> None:
