@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import oracles
@@ -163,11 +164,24 @@ def cases(family: str) -> list[tuple[str, str]]:
     return [pair for pair in pairs() if pair[0] in oracles.FAMILIES[family]]
 
 
+def quick_or_slow(found: list[tuple[str, str]]) -> list[Any]:
+    """Of a rule's losses that are not its own every other one is for the long run, by turns."""
+    names = [*all_losses()]
+    marks = [
+        pytest.mark.slow
+        if loss != (all_rules()[rule].losses or ("logistic",))[0]
+        and (len(rule) + names.index(loss)) % 2
+        else ()
+        for rule, loss in found
+    ]
+    return [pytest.param(case, marks=some) for case, some in zip(found, marks, strict=True)]
+
+
 def tests_of(family: str) -> tuple[Callable[..., None], ...]:
     """The three tests of a file of oracles; each has a test file, so that they run side by side."""
     found = cases(family)
 
-    @pytest.mark.parametrize("case", found, ids="-".join)
+    @pytest.mark.parametrize("case", quick_or_slow(found), ids="-".join)
     def test_engine_is_the_oracle(case) -> None:
         """Predictions agree to 1e-10 of their terms, slots to 1e-10."""
         quick_case(case)

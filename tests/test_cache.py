@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 import streamomd
+from streamomd.engine import fuse
+from streamomd.losses import find_loss
+from streamomd.rules import all_rules, find_rule
+from streamomd.state import Layout
 
 SCRIPT = """
 import json, sys
@@ -210,11 +214,8 @@ for classes in map(int, sys.argv[2:]):
 @pytest.mark.parametrize(
     "rule",
     [
-        "eg",
-        *(
-            pytest.param(n, marks=pytest.mark.slow)
-            for n in ("dual_ascent", "nag_projected", "arow")
-        ),
+        pytest.param(n, marks=pytest.mark.slow)
+        for n in ("pa1", "eg", "dual_ascent", "nag_projected", "arow")
     ],
 )
 def test_what_is_loaded_does_not_stand_in_for_what_is_compiled(rule: str, tmp_path: Path) -> None:
@@ -224,3 +225,18 @@ def test_what_is_loaded_does_not_stand_in_for_what_is_compiled(rule: str, tmp_pa
         command = [sys.executable, "-c", APART, rule, *classes]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("rule", all_rules())
+def test_what_a_factory_makes_is_named_after_its_loop(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that of two loops in a process, each of other constants, each calls its own."""
+    monkeypatch.setattr(fuse, "_dispatcher", lambda loop, signature, cache: loop)
+    described = find_rule(rule)
+    loss = find_loss((described.losses or ("hinge",))[0])
+    shape = fuse.Shape(3, 3, Layout(described, 4, 3, "float64").width, 0, False)
+    loop = fuse.learn_loop.__wrapped__(described, loss, shape, "float64", "float64")
+    reached = fuse._reached(loop)
+    assert len(reached) > 1
+    assert not [function for function in reached if "<locals>" in function.__qualname__]

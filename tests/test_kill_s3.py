@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ from killing import (
     write_shards,
 )
 
+pytestmark = pytest.mark.slow  # half a minute to start; tests/faults kills in a bucket, too
 CANARIES = {
     "AWS_ACCESS_KEY_ID": "CANARYKEYID0123456789",
     "AWS_SECRET_ACCESS_KEY": "canary/secret+0123456789abcdefghijkl",
@@ -54,8 +55,6 @@ CASES = {
     "inside, late": (Instant("parts", 11),),
     "twice": (Instant("delay", 6, 0.05), Instant("parts", 6)),
 }
-QUICK = ("twice",)
-SETS = {"quick": QUICK, "all": tuple(CASES)}
 BY_FILE = ("middle", "twice")
 """These get credentials and endpoint from a file of storage options, not the environment."""
 
@@ -214,12 +213,7 @@ def trials(
         yield Trials()
 
 
-def slow_unless(quick: Iterable[str], names: Iterable[str]) -> list[Any]:
-    """Cases of the long run, but for some."""
-    return [pytest.param(one, marks=() if one in quick else pytest.mark.slow) for one in names]
-
-
-@pytest.mark.parametrize("name", slow_unless(QUICK, CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_a_run_killed_in_a_bucket_ends_as_one_that_nobody_killed(
     name: str, trials: dict[str, Future[Trial]], undisturbed: Figures
 ) -> None:
@@ -227,12 +221,11 @@ def test_a_run_killed_in_a_bucket_ends_as_one_that_nobody_killed(
     assert trials[name].result().figures == undisturbed
 
 
-@pytest.mark.parametrize("names", slow_unless(["quick"], SETS))
 def test_the_kills_landed_where_they_are_said_to(
-    trials: dict[str, Future[Trial]], capsys: pytest.CaptureFixture[str], names: str
+    trials: dict[str, Future[Trial]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In all at least 5 kills between the first data commit and the last, 2 of them inside one."""
-    running = {name: trials[name] for name in SETS[names]}
+    running = {name: trials[name] for name in CASES}
     done = {name: one.result() for name, one in running.items()}
     landings = [landing for trial in done.values() for landing in trial.landings]
     with capsys.disabled():
@@ -240,19 +233,18 @@ def test_the_kills_landed_where_they_are_said_to(
         for name, trial in done.items():
             for landing in trial.landings:
                 print(f"  s3 {name:<13} {landing}")
-    between, inside = (5, 2) if names == "all" else (1, 1)
-    assert sum(landing.between for landing in landings) >= between
-    assert sum(landing.inside for landing in landings) >= inside
+    assert sum(landing.between for landing in landings) >= 5
+    assert sum(landing.inside for landing in landings) >= 2
     assert all(trial.landings[-1].killed for trial in done.values())
 
 
 def test_no_credential_is_kept_or_said(trials: dict[str, Future[Trial]], server: Server) -> None:
     """Neither an object of a checkpoint, nor its name, nor stdout, stderr or the log holds one."""
-    texts = [trials[name].result().said for name in QUICK]
+    texts = [trials[name].result().said for name in CASES]
     assert all(texts)
     keys = Bucket("s3://canary/", server.client).keys()
     kept = [key for key in keys if not key.startswith(("shards/", "new/"))]
-    assert sum("/commits/" in key for key in kept) > len(QUICK)
+    assert sum("/commits/" in key for key in kept) > len(CASES)
     for key in kept:
         found = server.client.get_object(Bucket="canary", Key=key)["Body"].read()
         texts += [key.encode(), found]

@@ -169,7 +169,10 @@ def test_a_pipe_that_nobody_reads(data: Path) -> None:
         assert run("checkpoint", "list", kept, "--json").result["commits"][-1]["rows"] == 900
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+SELDOM = [pytest.param(closed, marks=pytest.mark.slow) for closed in (">&-", ">&- 2>&-")]
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-", *SELDOM])
 def test_closed_outputs(closed: str, data: Path) -> None:
     """With stdout, stderr or both closed the run ends well; nothing is told in another's place."""
     kept = data.parent / "kept"
