@@ -1,0 +1,198 @@
+"""What would an epoch cost on 10, 100, 1000 workers? Terms measured here, extrapolated on paper.
+
+Measured, medians: seconds a row to decode and hash, and to learn, in one thread; seconds a byte of
+state to merge two states, to commit and to load them (local disk), and to fetch one from another
+worker (Dask over loopback). Two kinds of rows as in cluster.py, NAG in float64.
+
+Assumed: rows cost alike everywhere; each worker has one core like this one, and a link of
+--link bytes a second; the store gives and takes --store bytes a second in all; a round of sharded
+mode costs --round seconds beside its bytes (rounds.py measures it for two workers on one machine);
+nobody waits for a straggler. The formulas stand in docs/modes.md, "A model of the time".
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cluster
+import common
+import numpy as np
+from commit import keeper
+from distributed import Client, LocalCluster
+from merge import filled
+
+import streamomd
+from streamomd.features import Names, encode
+from streamomd.merge import merge
+from streamomd.model import Model
+from streamomd.shards.find import find
+from streamomd.shards.read import read_rows
+from streamomd.shards.stretches import stretches
+from streamomd.state import State
+
+WORKERS = (1, 10, 100, 1000)
+ROUND_SECONDS = 60.0  # an averaged round is to last so long, unless the epoch is shorter
+BATCH_ROWS = 256
+
+
+@dataclass(frozen=True)
+class Terms:
+    """decode, learn: seconds a row. row: its bytes, decoded. Others: seconds a byte of state."""
+
+    decode: float
+    learn: float
+    row: float
+    merge: float
+    fetch: float
+    commit: float
+    load: float
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is assumed of the machines. link, store: bytes a second. round: seconds."""
+
+    link: float
+    store: float
+    round: float
+
+
+def exact(terms: Terms, rows: float, workers: int, place: Place) -> float:
+    """Seconds of an epoch: the slowest of learner, decoders, and the learner's own link."""
+    return rows * max(terms.learn, terms.decode / workers, terms.row / place.link)
+
+
+def averaged(terms: Terms, rows: float, workers: int, place: Place, state: float) -> float:
+    """As many parts as workers, and rounds of about a minute."""
+    learning = rows * (terms.decode + terms.learn) / workers
+    rounds = max(1, round(learning / ROUND_SECONDS))
+    read = state * max(terms.load, workers / place.store)
+    merged = (
+        math.ceil(math.log2(workers)) * state * (terms.merge + max(terms.fetch, 1 / place.link))
+    )
+    return learning + rounds * (read + merged + state * max(terms.commit, 1 / place.store))
+
+
+def sharded(terms: Terms, rows: float, workers: int, place: Place) -> float:
+    """As many partitions as workers; a worker sends a sum a row to each other one."""
+    told = 8.0 * BATCH_ROWS * (workers - 1) / place.link
+    rounds = rows / BATCH_ROWS if workers > 1 else 0.0
+    return rows * (terms.decode + terms.learn / workers) + rounds * (place.round + told)
+
+
+def of_rows(data: dict[str, Any], times: int) -> tuple[float, float, float]:
+    """Seconds to decode a row, and to learn it, and its bytes when decoded."""
+    model = streamomd.train({"data": data, "checkpoint": {"url": "none"}}, quiet=True)
+    shards = find(data["shards"])
+    batches = decoded(model.plan, shards)
+    rows = sum(map(len, batches))
+
+    def learn() -> None:
+        for batch in batches:
+            model.engine.learn(model.state, np.zeros(3), batch)
+
+    found = common.in_turn({"decode": lambda: decoded(model.plan, shards), "learn": learn}, times)
+    held = sum(batch.indices.nbytes + batch.values.nbytes + 8 * len(batch) for batch in batches)
+    return (*(statistics.median(found[name]) / rows for name in ("decode", "learn")), held / rows)
+
+
+def decoded(plan: Any, shards: Any) -> list[Any]:
+    """All batches, decoded by one thread, as a part of averaged mode has them."""
+    names = Names()
+
+    def convert(table: Any, shard: Any, row: int) -> Any:
+        return encode(plan, table, shard=shard.url, row=row, names=names)
+
+    return [
+        batch
+        for span in stretches(shards, range(len(shards)), 1)[0].spans
+        for _, batch in read_rows(
+            span.group,
+            span.begin,
+            span.end,
+            options={},
+            columns=plan.columns,
+            dictionary=plan.dictionary,
+            convert=convert,
+        )
+    ]
+
+
+def of_states(size: int, folder: str, times: int) -> tuple[dict[str, float], int]:
+    """Seconds a byte of state, and the bytes of one of so many coordinates."""
+    model, kept = keeper(size, folder)
+    start = State.start(model.state.layout)
+    states = [filled(np.random.default_rng(seed), model.state) for seed in (0, 1)]
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as made,
+        Client(made, set_as_default=False) as client,
+    ):
+        here, there = client.scheduler_info()["workers"]
+
+        def fetch() -> None:
+            held = client.submit(np.ones, states[0].nbytes // 8, workers=[here], pure=False)
+            client.submit(len, held, workers=[here], pure=False).result()
+            began = time.perf_counter()
+            client.submit(len, held, workers=[there], pure=False).result()
+            fetched.append(time.perf_counter() - began)
+
+        fetched: list[float] = []
+        jobs = {
+            "merge": lambda: merge(model.engine, states, start, (1, 1)),
+            "commit": kept.commit,
+            "load": lambda: Model.load(folder),
+            "fetch": fetch,
+        }
+        found = common.in_turn(jobs, times + 1) | {"fetch": fetched}
+    nbytes = model.state.nbytes
+    return {name: statistics.median(some[1:]) / nbytes for name, some in found.items()}, nbytes
+
+
+def main() -> None:
+    parser = common.arguments(__doc__)
+    parser.add_argument("--rows", type=int, default=100_000, help="rows a shard, of four")
+    parser.add_argument("--times", type=int, default=5, help="runs of each; the median counts")
+    parser.add_argument("--epoch", type=float, default=1e9, help="rows of the epoch on paper")
+    parser.add_argument("--link", type=float, default=1.25e9, help="bytes a second of a worker")
+    parser.add_argument("--store", type=float, default=1e10, help="bytes a second of the store")
+    parser.add_argument("--round", type=float, default=5e-4, help="seconds of an exchange")
+    args = parser.parse_args()
+    place, figures = Place(args.link, args.store, args.round), {}
+    with tempfile.TemporaryDirectory() as temporary:
+        per_byte, nbytes = of_states(1 << 22, f"{temporary}/kept", args.times)
+        common.table(
+            ["2^22 coordinates", *per_byte],
+            [["seconds a GiB of state", *(2**30 * one for one in per_byte.values())]],
+        )
+        for make in (cluster.numbers, cluster.texts):
+            folder = Path(temporary) / make.__name__
+            folder.mkdir()
+            decode, learn, row = of_rows(make(folder, args.rows), args.times)
+            terms = Terms(decode, learn, row, **per_byte)
+            figures[make.__name__] = vars(terms)
+            common.table(
+                [make.__name__, "decode µs", "learn µs", "bytes"],
+                [["a row", 1e6 * decode, 1e6 * learn, row]],
+            )
+            lines = []
+            for power in (18, 28):
+                state = nbytes * 2.0 ** (power - 22)
+                for workers in WORKERS:
+                    minutes = [
+                        exact(terms, args.epoch, workers, place) / 60,
+                        averaged(terms, args.epoch, workers, place, state) / 60,
+                        sharded(terms, args.epoch, workers, place) / 60,
+                    ]
+                    lines.append([f"2^{power}, {workers:,} workers", *minutes])
+            common.table(["minutes an epoch, on paper", "exact", "averaged", "sharded"], lines)
+    common.finish({"seconds a byte": per_byte, **figures}, as_json=args.json)
+
+
+if __name__ == "__main__":
+    main()
