@@ -7,6 +7,7 @@ from typing import Any
 
 from streamomd.begin import begin, change_job, new_model, take_over
 from streamomd.collection import refuse_collection
+from streamomd.errors import ConcurrentWriterError
 from streamomd.job import build
 from streamomd.model import Model
 from streamomd.modes import connected, is_far, run
@@ -47,7 +48,7 @@ def watch(
 
 def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
     """On a worker: what ``resume`` does, told to whoever submitted it."""
-    from streamomd.distribute.learner import figures, teller
+    from streamomd.distribute.learner import figures, goes_on_elsewhere, teller
     from streamomd.distribute.room import spare
 
     stop = StopRequest()
@@ -58,10 +59,17 @@ def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
             data = model.spec.data
             alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
             shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+            if goes_on_elsewhere(client):  # and must not be fenced by one that comes late
+                return {}
             keeper = take_over(model, loaded, shards, accept_new=False)
             keeper.spare = spare()
             connection = None if alone else client
-            run(model, shards, keeper, stop, connection, told=[watcher], quiet=True)
+            try:
+                run(model, shards, keeper, stop, connection, told=[watcher], quiet=True)
+            except ConcurrentWriterError:
+                if goes_on_elsewhere(client):  # which took over: what is said here counts no more
+                    return {}
+                raise
         watcher.finish(model.metrics)
     return {"seconds": model.seconds or 1e-9, **figures(model.metrics)}
 

@@ -16,6 +16,7 @@ import numpy as np
 from distributed import Client, Future
 
 from streamomd.distribute.cluster import LostError, outcome, sent
+from streamomd.distribute.hearing import hearing
 from streamomd.distribute.part import Part, Start, learn_part, merge_parts
 from streamomd.distribute.room import refuse_small
 from streamomd.errors import ClusterError, ResumeRefusedError, StoppedError
@@ -50,16 +51,12 @@ class Averaged:
         """Learn every row that is left. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
         refuse_small(self.connection, train.mode, model.state.layout)
-        self.connection.subscribe_topic(self._topic, self._hear)
-        try:
+        with hearing(self.connection, self._topic, self._hear):
             while model.cursor.epoch < train.epochs:
                 epoch = model.cursor.epoch
                 model.metrics.begin(epoch)
                 for parts, end in self._rounds(epoch):
                     self._take(self._tried(parts), end)
-        finally:
-            if self.connection.status == "running":
-                self.connection.unsubscribe_topic(self._topic)
 
     def _rounds(self, epoch: int) -> Iterator[tuple[list[Stretch], Cursor]]:
         """The rounds of an epoch that are left, each with where it ends."""

@@ -21,6 +21,7 @@ from distributed import Client, Future, Variable, get_worker, worker_client
 
 from streamomd.batch import REASONS
 from streamomd.distribute.cluster import LostError, outcome, refuse_lost, sent
+from streamomd.distribute.hearing import hearing
 from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, StoppedError
 from streamomd.metrics import Metrics
@@ -65,6 +66,17 @@ class Teller:
 
     def close(self) -> None:
         """Nothing is left open."""
+
+
+def goes_on_elsewhere(client: Client) -> bool:
+    """Whether Dask has given this task to another worker, as when this one is retired.
+
+    Dask takes an error of a task from any worker, also from one that it no longer waits for.
+    """
+    worker = get_worker()
+    with suppress(OSError, TimeoutError):
+        return worker.get_current_task() not in client.processing().get(worker.address, ())
+    return False
 
 
 def figures(metrics: Metrics) -> dict[str, Any]:
@@ -114,15 +126,15 @@ class Submitted:
         signal = Variable(topic, client=self.client)
         try:
             signal.set(0)
-            self.client.subscribe_topic(topic, self._heard.append)
-            found = self._tried(topic, signal)
+            with hearing(self.client, topic, self._heard.append):
+                found = self._tried(topic, signal)
             copy_into(self.metrics, found)
             return found
         except OSError as error:
             refuse_lost(self.client, error)
             raise
         finally:
-            self._leave(topic, signal)
+            self._leave(signal)
 
     def _tried(self, topic: str, signal: Variable) -> dict[str, Any]:
         tries = 0
@@ -166,10 +178,9 @@ class Submitted:
                 signal=self.stop.signal,
             )
 
-    def _leave(self, topic: str, signal: Variable) -> None:
+    def _leave(self, signal: Variable) -> None:
         """Whoever still learns is told to stop, and nothing stays on the scheduler."""
         if self.client.status != "running":
             return
         with suppress(OSError, TimeoutError, ValueError):
-            self.client.unsubscribe_topic(topic)
             signal.delete()

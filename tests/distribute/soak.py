@@ -90,8 +90,14 @@ def soak(minutes: float, seed: int) -> bool:
     draw, samples, wrong, lost = random.Random(seed), [], 0, 0
     # On a busy machine a worker needs more than the 15 seconds after which Dask forgets it.
     dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"})
-    # The scheduler, in this process, keeps a log of what it did: full soon, it grows no more.
-    dask.config.set({"distributed.admin.low-level-log-length": 1000})
+    # The scheduler, in this process, keeps logs of what it did: full soon, they grow no more.
+    dask.config.set(
+        {
+            "distributed.admin.low-level-log-length": 20,
+            "distributed.admin.log-length": 20,
+            "distributed.diagnostics.computations.max-history": 2,
+        }
+    )
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,13 +51,15 @@ def test_the_cluster_is_told_of_once_and_tasks_are_named_alike(
 ) -> None:
     """Address, workers and dashboard in one line a run, wherever its driver is; the dashboard
     groups tasks by what they are for."""
-    streamomd.train(described(name, data, tmp_path / "run"), client=shown)
+    kept = weakref.ref(streamomd.train(described(name, data, tmp_path / "run"), client=shown))
     told = [line for line in capfd.readouterr().err.splitlines() if "2 workers, 2 threads" in line]
     assert len(told) == 1
     assert shown.scheduler.address in told[0]
     assert (f"dashboard {shown.dashboard_link}" in told[0]) == bool(shown.dashboard_link)
     seen = shown.run_on_scheduler(lambda dask_scheduler: sorted(dask_scheduler.task_prefixes))
     assert {prefix for prefix in seen if prefix.startswith("omd")} == PREFIXES[name]
+    gc.collect()
+    assert kept() is None, "the client keeps the model alive"
 
 
 @pytest.mark.slow
