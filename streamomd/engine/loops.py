@@ -102,7 +102,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for n in range(start - bias, stop):
                     j, x = entry(indices, values, n, start, bias, dense)
                     if not dense and n + AHEAD < stored:
-                        prefetch(cells, (indices[n + AHEAD] + bias) * width)
+                        prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
                     if x == 0.0:
                         continue
                     at = j * width
@@ -134,7 +134,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             for n in range(start - bias, stop):
                 j, x = entry(indices, values, n, start, bias, dense)
                 if not apart and not dense and n + AHEAD < stored:
-                    prefetch(cells, (indices[n + AHEAD] + bias) * width)
+                    prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
                 if x == 0.0:
                     continue
                 at = j * width

@@ -74,7 +74,7 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 for n in range(start - bias, stop):
                     j, x = entry(indices, values, n, start, bias, dense)
                     if not dense and n + AHEAD < stored:
-                        prefetch(cells, (indices[n + AHEAD] + bias) * width)
+                        prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
                     if x == 0.0:
                         continue
                     while j >= edges[p + 1]:
@@ -103,7 +103,7 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
             for n in range(start - bias, stop):
                 j, x = entry(indices, values, n, start, bias, dense)
                 if not touches and not dense and n + AHEAD < stored:
-                    prefetch(cells, (indices[n + AHEAD] + bias) * width)
+                    prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
                 if x == 0.0:
                     continue
                 while j >= edges[p + 1]:

@@ -10,10 +10,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 insert: Any = cgutils.get_or_insert_function
+LINE_BYTES = 64
 
 
-def prefetch(cells: Any, at: int) -> None:
-    """Bring cells[at]'s cache line near, for writing."""
+def prefetch(cells: Any, at: int, width: int) -> None:
+    """Bring the cache lines of cells[at : at + width] near, for writing."""
 
 
 @intrinsic  # what it takes when compiled is what generate() takes: see the signature it returns
@@ -33,10 +34,11 @@ def _prefetch(typingctx: Any, cells: Any, at: Any) -> Any:
 
 
 @overload(prefetch)
-def _compiled(cells: Any, at: Any) -> Any:
+def _compiled(cells: Any, at: Any, width: Any) -> Any:
     compiled: Any = _prefetch
 
-    def call(cells: Any, at: Any) -> Any:
-        compiled(cells, at)
+    def call(cells: Any, at: Any, width: Any) -> Any:
+        for cell in range(0, width, LINE_BYTES // cells.itemsize):
+            compiled(cells, at + cell)
 
     return call
