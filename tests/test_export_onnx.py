@@ -97,6 +97,16 @@ def test_a_missing_number_is_nan(nulls: str) -> None:
     agree(model_of(rows, data={**EVERYTHING, "nulls": nulls}), rows)
 
 
+def test_a_null_word_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its category has a weight that no string leads to."""
+    model = model_of(table(), data=EVERYTHING)
+    session_of(model)
+    assert "a null in h, k has a weight here" in capsys.readouterr().err
+    model.state.slot("v")[...] = 0.0
+    session_of(model)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("data", "named"),
     [
@@ -137,7 +147,6 @@ def test_a_column_may_be_called_as_an_output() -> None:
     np.testing.assert_allclose(found["score_"], answers(model, rows)["score"], rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All 45,211 rows of bank marketing: probabilities to 1e-12 of those ``predict`` wrote."""
     monkeypatch.chdir(QUICKSTART.parents[1])

@@ -199,7 +199,7 @@ def test_coordinates_of_other_columns_are_refused(tmp_path: Path) -> None:
         _at(to, rows, OGD, **other)
 
 
-@pytest.mark.parametrize("name", ["m.pkl", "m.joblib", "m.skops", "m.npy", "m.pickle"])
+@pytest.mark.parametrize("name", ["m.pkl", "m.joblib", "m.skops", "m.pickle"])
 def test_nothing_executable_is_read(name: str) -> None:
     """A pickle is refused by its name, with what to do."""
     with pytest.raises(UsageError, match="Load it in Python"):

@@ -51,4 +51,9 @@ def export(
     result = write(
         model, kind, to, overwrite=overwrite, storage_options=options_in(storage_options)
     )
-    return result, f"{printable(to)}\nto read it:\n  {printable(result['to_read'])}"
+    told = [f"{key}: {_listed(result[key])}" for key in result if key not in ("as", "to_read")]
+    return result, "\n".join([*told, "to read it:", f"  {printable(result['to_read'])}"])
+
+
+def _listed(figure: Any) -> str:
+    return printable(", ".join(map(str, figure)) if isinstance(figure, list) else str(figure))

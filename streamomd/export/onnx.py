@@ -24,7 +24,9 @@ from streamomd.export.onnx_answers import answers
 from streamomd.export.onnx_graph import MICROSOFT, Graph
 from streamomd.export.pieces import refuse_more_than_weights, weights_of
 from streamomd.features import Plan
+from streamomd.features.named import coordinates_of
 from streamomd.model import Model
+from streamomd.report import note
 
 MOST_BYTES = 2_000_000_000
 """Of the weights: a file in protobuf ends at 2 GiB."""
@@ -75,6 +77,7 @@ def graph_of(model: Model) -> Graph:
     if plan.indicators:
         margins.append(dense.times(dense.missing, weights[plan.indicator_offset :]))
     if plan.hashed:
+        _tell_of_nulls(plan, weights)
         table = weights[plan.hashed_offset : plan.sparse_offset]
         found = graph.add("Gather", graph.constant(table), _places(graph, plan), axis=0)
         margins.append(graph.add("ReduceSum", found, graph.constant([1]), keepdims=0))
@@ -136,6 +139,14 @@ def _text(graph: Graph, name: str, family: str) -> str:
     if family == "integer":
         values = graph.cast(values, "STRING")
     return graph.add("StringConcat", graph.constant(f"{name}="), values)
+
+
+def _tell_of_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
+    """A null's category may have a weight, and no string of ONNX's leads to it."""
+    places = coordinates_of(plan, [f"{name} is null" for name in plan.hashed])
+    found = [n for n, at in zip(plan.hashed, places, strict=True) if weights[at].any()]
+    if found:
+        note(f"a null in {', '.join(found)} has a weight here; the graph takes no nulls there")
 
 
 def _refuse_columns(model: Model) -> None:

@@ -6,8 +6,13 @@ and of a name of digits the number. So what is hashed here has VW's index, and a
 name and a byte 0xFF. A pair's index i is the feature ``i``.
 
 No command of VW reads such text (issue 1046 of its repository); its Python package does, a line
-at a time: ``Workspace("-b BITS --link logistic -t").set_weight(index, 0, weight)``. VW's weights
-are float32, and it cuts margins at the labels' range, of logistic loss at ±50.
+at a time, and cuts margins to labels it has seen unless it is told others:
+
+    workspace = Workspace("-b BITS --link logistic --min_prediction -50 --max_prediction 50 -t")
+    workspace.set_weight(index, 0, weight)
+
+So read, the quickstart's probabilities differ by 1.4e-7 at most on its 45,211 rows (VW 9.11.9):
+VW's weights are float32.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ __all__ = ["begin_at", "column_of", "columns_of", "is_weights", "set_apart"]
 
 IN_MEMORY = "weights://"
 """What ``model.start`` begins with where the weights were an object: no file can be read again."""
-_EXECUTABLE = (".pkl", ".pickle", ".joblib", ".skops", ".npy", ".npz")
+_EXECUTABLE = (".pkl", ".pickle", ".joblib", ".skops")
 
 
 def set_apart(flags: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:

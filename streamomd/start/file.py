@@ -37,7 +37,7 @@ def read(model: Model, url: str, storage_options: Mapping[str, Any] | None) -> I
     scales = [f"slot.{name}" for name in slots_of(model)[1]]
     wanted = [*columns_of(model), *scales]
     missing = [name for name in wanted if name not in names]
-    others = [name for name in names if name.startswith("weight") and name not in wanted]
+    others = [name for name in names if name.split("[")[0] == "weight" and name not in wanted]
     if not by or missing or others:
         which = f"coordinate or feature, and {', '.join(wanted)}"
         raise UsageError(
