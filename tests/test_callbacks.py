@@ -118,6 +118,25 @@ def test_resume_tells_too(here: Path) -> None:
     assert kept.told[-1]["expected"] == 200
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sharded", "averaged"])
+def test_every_mode_tells(here: Path, mode: str) -> None:
+    """From weights, too: the last call has all rows, and the first loss is of those weights."""
+    first = {"feature": ["bias", "n"], "weight": [0.5, 0.25]}
+    write(here / "w.parquet", first)
+    told = []
+    for one in ("exact", mode):
+        told.append(Kept())
+        sets = {**FLAGS["sets"], "train.parts": 2, "train.batch_rows": 1}
+        flags = {**FLAGS, "sets": sets, "mode": one, "start": "w.parquet", "checkpoint": one}
+        streamomd.train("data", callbacks=[told[-1]], **flags)
+        assert told[-1].told[-1]["state"] == "finished"
+        assert told[-1].told[-1]["rows"] == 100
+    if mode == "sharded":  # batches of one row are exact mode up to the order of a sum
+        exact, other = (one.told[-1]["loss"] for one in told)
+        assert other == pytest.approx(exact)
+
+
 def test_what_is_no_callback_is_refused(here: Path) -> None:
     """Before anything is begun."""
     with pytest.raises(UsageError, match="hold a int, expected an object with"):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import scipy.sparse
-from exporting import answers, batch_of, model_of, table
+from exporting import answers, model_of, table
 
-from streamomd.batch import DenseBatch
 from streamomd.errors import UnsupportedError
-from streamomd.export import FORMATS, to_sklearn
+from streamomd.export import FORMATS, matrix_of, to_sklearn
 from streamomd.losses import all_losses
 
 pytest.importorskip("sklearn", reason="needs scikit-learn")
@@ -21,16 +18,6 @@ pytest.importorskip("sklearn", reason="needs scikit-learn")
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
 NONE = {"poisson": {}, "gamma_hinge": {"gamma": 0.5}}
 """Losses, with parameters, that scikit-learn has no linear model of."""
-
-
-def matrix(model: Any, rows: pa.Table) -> Any:
-    """The rows as a matrix of the coordinates beside the bias."""
-    batch = batch_of(model, rows)
-    if isinstance(batch, DenseBatch):
-        return batch.values
-    width = model.plan.size - int(model.plan.bias)
-    cells = batch.values, batch.indices, batch.indptr
-    return scipy.sparse.csr_array(cells, shape=(len(batch), width))
 
 
 @pytest.mark.parametrize("loss", all_losses())
@@ -50,7 +37,7 @@ def test_every_loss_and_task(loss: str, labels: str, bias: bool) -> None:
         with pytest.raises(UnsupportedError, match=loss):
             to_sklearn(model)
         return
-    fitted, ours, X = to_sklearn(model), answers(model, rows), matrix(model, rows)
+    fitted, ours, X = to_sklearn(model), answers(model, rows), matrix_of(model, rows)
     assert fitted.n_features_in_ == X.shape[1]
     assert fitted.predict(X).tolist() == pytest.approx(ours["prediction"].tolist(), abs=1e-12)
     if task == "regress":
@@ -106,5 +93,5 @@ def test_skops_reads_it_without_trust_in_anything() -> None:
         assert told["coef"] == [1, model.plan.size - 1]
         assert skops.get_untrusted_types(data=file.getvalue()) == []
         fitted = skops.loads(file.getvalue())
-        X = matrix(model, rows)
+        X = matrix_of(model, rows)
         assert fitted.predict(X).tolist() == answers(model, rows)["prediction"].tolist()

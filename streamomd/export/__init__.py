@@ -11,11 +11,11 @@ from streamomd.export.onnx import FORMAT as ONNX
 from streamomd.export.parquet import FORMAT as PARQUET
 from streamomd.export.put import put
 from streamomd.export.sklearn import FORMAT as SKLEARN
-from streamomd.export.sklearn import to_sklearn
+from streamomd.export.sklearn import matrix_of, to_sklearn
 from streamomd.export.vw import FORMAT as VW
 from streamomd.model import Model
 
-__all__ = ["FORMATS", "Format", "export", "to_sklearn"]
+__all__ = ["FORMATS", "Format", "export", "matrix_of", "to_sklearn"]
 
 FORMATS = {one.name: one for one in (ONNX, SKLEARN, VW, PARQUET)}
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from streamomd.export.format import Format
 from streamomd.export.pieces import Piece, pieces
 from streamomd.features import name_of
+from streamomd.metrics import finite
 from streamomd.model import Model
 from streamomd.shards.weights import write_weights
 from streamomd.start import column_of, columns_of
@@ -73,7 +74,7 @@ def _told(model: Model) -> dict[str, Any]:
         "dtype": told.dtype,
         "rows": model.metrics.total_rows,
         "clock": model.state.clock,
-        "totals": model.state.totals.tolist(),
+        "totals": [[finite(total) for total in one] for one in model.state.totals.tolist()],
         "total_names": [slot.name for slot in model.engine.layout.rule.total_slots],
         "checkpoint": {"url": without_secrets(model.url), "sequence": model.sequence},
         "plan": model.plan.to_json(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from streamomd.errors import TooLargeError, UnsupportedError
 from streamomd.model import Model
+from streamomd.report import COPY_SECONDS, note
 from streamomd.rules.contract import Rule
 from streamomd.state import State
 
@@ -30,16 +32,23 @@ class Piece(NamedTuple):
 
 
 def pieces(model: Model) -> Iterator[Piece]:
-    """All coordinates in order. A state that is left in its checkpoint is read part by part."""
+    """All coordinates in order; every two seconds it is said how far it is.
+
+    A state that is left in its checkpoint is read part by part.
+    """
     state = model.state
     # Of weights alone, what a rule keeps beside its slots is not asked.
     plain = replace(state.layout.rule, keeps="coordinates")
+    told, size = time.monotonic(), state.layout.size
     totals = {"totals": state.totals, "clock": np.array([state.clock], dtype=np.int64)}
     for low, high, arrays in state.parts():
         block = State.start(replace(state.layout, rule=plain, size=high - low))
         block.fill(0, high - low, arrays | totals)
         slots = {slot.name: arrays[f"slot.{slot.name}"] for slot, _ in block.layout.columns()}
         yield Piece(low, model.engine.weights(block, 0, high - low), slots)
+        if time.monotonic() - told > COPY_SECONDS:
+            told = time.monotonic()
+            note(f"{high:,} of {size:,} coordinates")
 
 
 def weights_of(model: Model) -> Floats:

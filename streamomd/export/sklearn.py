@@ -1,7 +1,7 @@
 """scikit-learn: a fitted linear model of its own with our weights, in memory or written by skops.
 
-Its features are our coordinates beside the bias, in their order: what ``encode`` makes of columns,
-not the columns themselves, but where all are numeric. The weights are dense: 8 bytes for each
+Its features are our coordinates beside the bias, in their order: what ``matrix_of`` makes of
+columns, not the columns themselves, but where all are numeric. Weights are dense: 8 bytes for each
 coordinate and learner, 2 MiB of 2^18.
 """
 
@@ -50,6 +50,24 @@ def to_sklearn(model: Model) -> Any:
     if model.plan.dense and not model.plan.vectors and not model.plan.indicators:
         fitted.feature_names_in_ = np.array(model.plan.numeric, dtype=object)
     return fitted
+
+
+def matrix_of(model: Model, frame: Any) -> Any:
+    """The rows of a frame or Arrow table as ``to_sklearn``'s estimator takes them.
+
+    (rows, coordinates beside the bias), a matrix where all columns are numbers and vectors, else a
+    CSR array. Raises SchemaError for other columns than the model's, BadRowError.
+    """
+    from scipy.sparse import csr_array
+
+    from streamomd.batch import DenseBatch
+    from streamomd.estimators.rows import of_frame
+
+    batch = of_frame(model.plan, frame)
+    if isinstance(batch, DenseBatch):
+        return batch.values
+    shape = len(batch), model.plan.size - int(model.plan.bias)
+    return csr_array((batch.values, batch.indices, batch.indptr), shape=shape)
 
 
 def _is_sgd(fitted: Any) -> bool:
