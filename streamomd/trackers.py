@@ -10,14 +10,19 @@ On the command line: ``--track mlflow:URI``, ``--track tensorboard:DIR``.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from streamomd.callbacks import Callback
 from streamomd.errors import MissingExtraError, UsageError
+from streamomd.urls import scrub
 
 TABLES = ("data", "model", "train")
 """Tables of a job whose keys are logged as parameters."""
+MOST_LETTERS = 6000
+"""Of a parameter: more is refused by MLflow, and a list of columns may be long."""
 _ENDS = {"finished": "FINISHED", "stopped": "KILLED"}
 
 
@@ -34,21 +39,25 @@ class MLflow:
         self, uri: str = "", *, experiment: str = "", run_name: str = "", run_id: str = ""
     ) -> None:
         try:
+            from mlflow import entities
             from mlflow.tracking import MlflowClient
         except ImportError:
             raise MissingExtraError(
                 "MLflow is not installed: pip install 'streamomd[mlflow]'"
             ) from None
-        self._client = MlflowClient(tracking_uri=uri or None)
+        with _usable(f"mlflow:{uri}"):
+            self._client = MlflowClient(tracking_uri=uri or None)
+        self._entities = entities
         self._experiment, self._run_name = experiment, run_name
         self.run_id = run_id
 
     def on_progress(self, figures: dict[str, Any]) -> None:
-        """Log; the run is made at the first call."""
+        """Log, in one request; the run is made at the first call."""
         if not self.run_id:
             self.run_id = self._begin(figures)
-        for name, number in numbers(figures):
-            self._client.log_metric(self.run_id, name, number, step=figures["rows"])
+        now, rows = int(time.time() * 1000), figures["rows"]
+        metrics = [self._entities.Metric(*one, now, rows) for one in numbers(figures)]
+        self._client.log_batch(self.run_id, metrics=metrics)
         if figures["state"] in _ENDS:
             self._client.set_terminated(self.run_id, _ENDS[figures["state"]])
 
@@ -60,8 +69,9 @@ class MLflow:
             experiment = known.experiment_id if known else "0"
         run = self._client.create_run(experiment, run_name=self._run_name or None)
         identity: str = run.info.run_id
-        for key, value in parameters(figures["job"]):
-            self._client.log_param(identity, key, value)
+        told = parameters(figures["job"])
+        params = [self._entities.Param(key, value[:MOST_LETTERS]) for key, value in told]
+        self._client.log_batch(identity, params=params)
         self._client.set_tag(identity, "streamomd.checkpoint", figures["checkpoint"])
         return identity
 
@@ -79,7 +89,8 @@ class TensorBoard:
             raise MissingExtraError(
                 "tensorboardX is not installed: pip install 'streamomd[tensorboard]'"
             ) from None
-        self._writer = SummaryWriter(logdir)
+        with _usable(f"tensorboard:{logdir}"):
+            self._writer = SummaryWriter(logdir)
         self._begun = False
 
     def on_progress(self, figures: dict[str, Any]) -> None:
@@ -93,6 +104,16 @@ class TensorBoard:
         self._writer.flush()
         if figures["state"] in _ENDS:
             self._writer.close()
+
+
+@contextmanager
+def _usable(what: str) -> Iterator[None]:
+    """What a library cannot use is told before the run begins, whatever it raises."""
+    try:
+        yield
+    except Exception as error:
+        text = scrub(f"{type(error).__name__}: {error}")
+        raise UsageError(f"tracker {scrub(what)}: {text}") from None
 
 
 TRACKERS = {"mlflow": MLflow, "tensorboard": TensorBoard}

@@ -148,6 +148,8 @@ class Client:
     """MLflow's client, as far as it is used."""
 
     def __init__(self, tracking_uri: str | None) -> None:
+        if tracking_uri == "nowhere":
+            raise OSError("no store at nowhere")
         self.uri, self.metrics, self.params, self.ended = tracking_uri, [], {}, ""
         Client.last = self
 
@@ -163,14 +165,12 @@ class Client:
     def create_run(self, experiment: str, run_name: str | None) -> Any:
         return SimpleNamespace(info=SimpleNamespace(run_id=f"run in {experiment}"))
 
-    def log_param(self, run_id: str, key: str, value: str) -> None:
-        self.params[key] = value
+    def log_batch(self, run_id: str, metrics: Any = (), params: Any = ()) -> None:
+        self.params |= dict(params)
+        self.metrics += [(run_id, key, value, step) for key, value, _, step in metrics]
 
     def set_tag(self, run_id: str, key: str, value: str) -> None:
         self.tag = key, value
-
-    def log_metric(self, run_id: str, key: str, value: float, step: int) -> None:
-        self.metrics.append((run_id, key, value, step))
 
     def set_terminated(self, run_id: str, status: str) -> None:
         self.ended = status
@@ -180,7 +180,10 @@ class Client:
 def mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = ModuleType("mlflow.tracking")
     fake.MlflowClient = Client  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
+    root = ModuleType("mlflow")
+    plain = lambda *given: given  # noqa: E731
+    root.entities = SimpleNamespace(Metric=plain, Param=plain)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", root)
     monkeypatch.setitem(sys.modules, "mlflow.tracking", fake)
 
 
@@ -201,6 +204,15 @@ def test_mlflow_is_told_parameters_metrics_and_the_end(here: Path) -> None:
     assert {"loss", "error", "rate"} <= {key for _, key, *_ in client.metrics}
     assert "rmse" not in {key for _, key, *_ in client.metrics}
     assert client.ended == "FINISHED"
+
+
+@pytest.mark.usefixtures("mlflow")
+def test_a_tracker_that_cannot_be_made_is_told_before_the_run(here: Path) -> None:
+    """Exit 2, with what the library said."""
+    done = run("train", "data", "--label", "y", "--track", "mlflow:nowhere", "--checkpoint", "kept")
+    assert done.code == 2
+    assert "tracker mlflow:nowhere: OSError: no store at nowhere" in done.err
+    assert not (here / "kept").exists()
 
 
 class Writer:
