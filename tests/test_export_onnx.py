@@ -88,6 +88,19 @@ def test_hashing() -> None:
     agree(model_of(rows, data={**data, "hash_seed": 4_000_000_000}, model={"bias": False}), rows)
 
 
+def test_any_text_is_hashed_as_here() -> None:
+    """Texts of every length, of letters of one to four bytes; whole numbers of any size."""
+    draw = np.random.default_rng(0)
+    letters = [*"aZ=^\\ \t\n\x00", "é", "ж", "漢", "\U0001f600"]
+    words = ["".join(draw.choice(letters, size=size)) for size in np.arange(400) % 40]
+    rows = table(len(words))
+    rows = rows.set_column(4, "h", pa.array(words))
+    whole = np.iinfo(np.int64)
+    numbers = [whole.min, whole.max, -1, 0, *draw.integers(whole.min, whole.max, 396)]
+    rows = rows.set_column(5, "k", pa.array(numbers))
+    agree(model_of(rows, data={**EVERYTHING, "bits": 16}), rows)
+
+
 @pytest.mark.parametrize("nulls", ["zero", "indicator"])
 def test_a_missing_number_is_nan(nulls: str) -> None:
     """NaN stands for a null where the job takes nulls."""

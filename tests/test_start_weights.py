@@ -20,6 +20,7 @@ from streamomd.export import export
 from streamomd.features import make_plan
 from streamomd.model import Model
 from streamomd.rules import all_rules
+from streamomd.shards.weights import KEY
 from streamomd.spec import Spec
 from streamomd.start import begin_at, is_weights
 from streamomd.start.weights import Given, scales_of, start_at, starters, weight_slot
@@ -72,7 +73,8 @@ def marked(rule: str) -> Any:
 
 @pytest.mark.parametrize("rule", [marked(rule) for rule in sorted(ABLE | SCALED)])
 def test_margins_are_those_of_the_given_weights(rule: str) -> None:
-    """<w, x> in float64, by a plain sum, whatever row is met first."""
+    """<w, x> in float64, by a plain sum, whatever row is met first; and what a row does not touch
+    is as it was after it."""
     rows = table(12, labels="two")
     model = fresh(rule, rows)
     known = model.engine.layout.rule
@@ -88,6 +90,9 @@ def test_margins_are_those_of_the_given_weights(rule: str) -> None:
     told = [0.5 + float(n) * -0.25 + float(f) * 3.0 for n, f in batch.values]
     margins = model.engine.predict(model.state, np.zeros(3), batch)
     np.testing.assert_allclose(margins[:, 0], told, rtol=1e-12)
+    one = DenseBatch(np.array([[1.0, 0.0]]), np.array([1.0]), np.array([1.0]))
+    assert model.engine.learn(model.state, np.zeros(3), one)[0, 0] == pytest.approx(0.25)
+    assert model.engine.weights(model.state, 2, 3).tolist() == [[3.0]]
 
 
 def test_a_rule_that_cannot_is_refused_with_those_that_can() -> None:
@@ -197,6 +202,15 @@ def test_coordinates_of_other_columns_are_refused(tmp_path: Path) -> None:
     other = {"numeric": ["f", "n"], "ignore": ["t", "h", "k", "e"]}
     with pytest.raises(UsageError, match=r"numeric: \['n', 'f'\] there.*leave out"):
         _at(to, rows, OGD, **other)
+
+
+@pytest.mark.parametrize("told", [b"x", b"[1]", b"{" * 9, b"[" * 100_000])
+def test_metadata_that_nobody_wrote_is_refused(tmp_path: Path, told: bytes) -> None:
+    """A file from elsewhere may say anything of itself."""
+    columns = pa.table({"coordinate": [0], "weight": [1.0]})
+    file = write(tmp_path / "w.parquet", columns.replace_schema_metadata({KEY: told}))
+    with pytest.raises(DataError, match="no table in JSON"):
+        _at(str(file), table(), OGD)
 
 
 @pytest.mark.parametrize("name", ["m.pkl", "m.joblib", "m.skops", "m.pickle"])

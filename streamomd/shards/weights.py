@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamomd.errors import DataError
+
 KEY = b"streamomd.weights"
 FEATURE = "feature"
 
@@ -39,7 +41,17 @@ def write_weights(file: Any, pieces: Iterable[Mapping[str, Any]], told: Mapping[
 
 
 def told_in(schema: pa.Schema) -> dict[str, Any]:
-    """What ``write_weights`` was told; empty for a file of somebody else's."""
-    found = (schema.metadata or {}).get(KEY)
-    told: dict[str, Any] = json.loads(found) if found else {}
+    """What ``write_weights`` was told; empty for a file of somebody else's.
+
+    Raises DataError for what no ``write_weights`` wrote.
+    """
+    found = (schema.metadata or {}).get(KEY, b"{}")
+    try:
+        told = json.loads(found)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise DataError(
+            f"the schema's metadata {KEY.decode()} are no table in JSON: leave them out"
+        )
     return told

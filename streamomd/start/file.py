@@ -15,6 +15,7 @@ import numpy as np
 
 from streamomd.errors import DataError, UsageError
 from streamomd.model import Model
+from streamomd.report import copying
 from streamomd.shards.find import find
 from streamomd.shards.read import read_units
 from streamomd.shards.weights import told_in
@@ -46,11 +47,11 @@ def read(model: Model, url: str, storage_options: Mapping[str, Any] | None) -> I
         )
     if by == "coordinate":
         _refuse_other_plan(model, told_in(first.schema), where)
-    convert = partial(_given, model, by, scales, where)
-    for piece in read_units(
-        shards, places=range(len(shards)), columns=[by, *wanted], convert=convert
-    ):
+    convert, tell = partial(_given, model, by, scales, where), copying()
+    everything = range(len(shards))
+    for piece in read_units(shards, places=everything, columns=[by, *wanted], convert=convert):
         yield piece.value
+        tell(piece.row + piece.rows, 0, 0)
 
 
 def _given(
@@ -78,10 +79,10 @@ def _numbers(table: Any, name: str, where: str) -> Any:
 
 def _refuse_other_plan(model: Model, told: Mapping[str, Any], where: str) -> None:
     """A file that was exported tells what its coordinates are; of another they are trusted."""
-    if not told:
+    theirs = told.get("plan", {})
+    if not theirs or not isinstance(theirs, dict):
         return
     ours = json.loads(json.dumps(model.plan.to_json()))  # as the file's went: lists, no tuples
-    theirs = told["plan"]
     differ = [key for key in _PLACES if theirs.get(key) != ours[key]]
     if differ:
         lines = "; ".join(f"{key}: {theirs.get(key)!r} there, {ours[key]!r} here" for key in differ)
