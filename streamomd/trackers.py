@@ -30,8 +30,9 @@ class MLflow:
     """A run of MLflow: the job as parameters, figures as metrics at the number of rows.
 
     uri: of the tracking server, empty: MLflow's own (MLFLOW_TRACKING_URI). experiment, run_name:
-    names; MLflow's defaults where they are empty. run_id: of a run to go on with, as after
-    ``resume``; empty: a new one. It ends as FINISHED, or as KILLED where the training was stopped.
+    names; empty: MLflow's experiment Default, and a name that it makes. run_id: of a run to go on
+    with, as after ``resume``; empty: a new one. It ends as FINISHED, or as KILLED where the
+    training was stopped.
     Raises MissingExtraError without ``streamomd[mlflow]``.
     """
 

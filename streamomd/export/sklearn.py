@@ -34,15 +34,13 @@ def to_sklearn(model: Model) -> Any:
     weights, bias = weights_of(model), int(model.plan.bias)
     if model.engine.loss.coupled and len(weights) == 2:
         weights = weights[1:] - weights[:1]
-    fitted.coef_, fitted.intercept_ = weights[:, bias:], np.zeros(len(weights))
-    if bias:
-        fitted.intercept_ = weights[:, 0].copy()
+    intercept = weights[:, 0].copy() if bias else np.zeros(len(weights))
     if model.plan.classes:
+        fitted.coef_, fitted.intercept_ = weights[:, bias:], intercept
         fitted.classes_ = np.array(model.plan.classes)
-    elif not _is_sgd(fitted):
-        fitted.intercept_ = float(fitted.intercept_[0])
-    if not model.plan.classes:
-        fitted.coef_ = fitted.coef_[0]
+    else:
+        fitted.coef_ = weights[0, bias:]
+        fitted.intercept_ = intercept if _is_sgd(fitted) else float(intercept[0])
     fitted.n_features_in_ = weights.shape[1] - bias
     fitted.n_iter_ = max(1, len(model.metrics.rows))
     if _is_sgd(fitted):

@@ -3,7 +3,9 @@
 An index is where VW itself keeps a feature of that name in the default namespace, at ``-b`` bits as
 the file tells: of ``| age:58 job=admin.`` the lowest bits of murmur3 of "age" and of "job=admin.",
 and of a name of digits the number. So what is hashed here has VW's index, and a null that of its
-name and a byte 0xFF. A pair's index i is the feature ``i``.
+name and a byte 0xFF. A pair's index i is the feature ``i``. Two of our coordinates with weights are
+never in one place; a value without a weight may be where VW keeps a column of numbers. White space,
+colons and bars, which VW's data cannot have in a name, are written as underscores.
 
 No command of VW reads such text (issue 1046 of its repository); its Python package does, a line
 at a time, and cuts margins to labels it has seen unless it is told others:
