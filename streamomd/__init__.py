@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streamomd.distribute.collections_predict import predict_collection as predict_collection
     from streamomd.estimators import OMDClassifier as OMDClassifier
     from streamomd.estimators import OMDRegressor as OMDRegressor
+    from streamomd.export import to_sklearn as to_sklearn
     from streamomd.model import Model as Model
     from streamomd.runs import load as load
     from streamomd.runs import resume as resume
@@ -33,12 +34,13 @@ _HOME = {
     "resume_sweep": "streamomd.sweeps",
     "submit": "streamomd.away",
     "sweep": "streamomd.sweeps",
+    "to_sklearn": "streamomd.export",
     "train": "streamomd.runs",
 }
 
 __all__ = [
     "Model", "OMDClassifier", "OMDRegressor", "Spec", "load", "predict_collection", "resume",
-    "resume_sweep", "submit", "sweep", "train",
+    "resume_sweep", "submit", "sweep", "to_sklearn", "train",
 ]  # fmt: skip
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamomd.begin import begin, change_job, new_model, take_over
+from streamomd.callbacks import Callback
 from streamomd.collection import refuse_collection
 from streamomd.errors import ConcurrentWriterError
 from streamomd.job import build
 from streamomd.model import Model
-from streamomd.modes import connected, is_far, run
+from streamomd.modes import connected, is_far, run, told_to
 from streamomd.report import Log, Watcher, heard, hushed, progress, watching
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
@@ -29,6 +30,7 @@ def watch(
     *,
     log: str | None,
     quiet: bool,
+    callbacks: Sequence[Callback] = (),
 ) -> Model:
     """Have a worker go on with the run that was begun, and watch it; the finished model."""
     from streamomd.distribute.learner import Submitted
@@ -36,6 +38,7 @@ def watch(
     rows, expected = model.metrics.total_rows, shards.rows * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected)]
+    watchers += told_to(callbacks, model, expected)
     with watching(watchers, model.metrics):
         task = Submitted(connection, go_on, model.url, options, model.metrics, watchers, stop)
         found = task.result()

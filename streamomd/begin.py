@@ -24,6 +24,7 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.labels import distinct_labels
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
+from streamomd.start import begin_at, is_weights
 from streamomd.urls import shown
 
 SHARDS_REMEDY = (
@@ -38,9 +39,9 @@ COLLECTION_REMEDY = (
 )
 
 
-def new_model(spec: Spec, shards: ShardSet) -> Model:
-    """A model that starts at its beginning, or from another's state."""
-    return begun(spec, plan_of(spec, shards))
+def new_model(spec: Spec, shards: ShardSet, weights: Any = None) -> Model:
+    """A model that starts at its beginning, from another's state, or from weights."""
+    return begun(spec, plan_of(spec, shards), weights)
 
 
 def plan_of(spec: Spec, shards: ShardSet) -> Plan:
@@ -57,11 +58,16 @@ def plan_of(spec: Spec, shards: ShardSet) -> Plan:
     return plan
 
 
-def begun(spec: Spec, plan: Plan) -> Model:
-    """A model of these columns that starts at its beginning, or from another's state."""
+def begun(spec: Spec, plan: Plan, weights: Any = None) -> Model:
+    """A model of these columns that starts at its beginning, or from what ``model.start`` names.
+
+    weights: a fitted linear model, where no name leads to it.
+    """
     model = Model.new(spec, plan)
-    if spec.model.start:
-        options = spec.checkpoint.storage_options
+    options = spec.checkpoint.storage_options
+    if is_weights(spec.model.start):
+        begin_at(model, options, weights)
+    elif spec.model.start:
         start, _ = Model.load(
             spec.model.start,
             storage_options=options,

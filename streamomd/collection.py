@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamomd.begin import begin, begun
+from streamomd.callbacks import Callback
 from streamomd.errors import UnsupportedError, UsageError
 from streamomd.features import describe
 from streamomd.model import Model
@@ -71,21 +72,27 @@ def train_on(
     spec: Spec,
     client: Any,
     stop: StopRequest,
+    weights: Any = None,
     *,
     restart: bool,
     log: str | None,
     quiet: bool,
+    callbacks: Sequence[Callback] = (),
 ) -> Model:
-    """As ``train``, on a collection, with the cluster that holds it if it is persisted."""
+    """As ``train``, on a collection, with the cluster that holds it if it is persisted.
+
+    weights: a fitted linear model to start from.
+    """
     from streamomd.distribute.collections_source import plan_of
 
     refuse_other_modes(spec)
     with connected(spec, client or collection.client) as connection:
-        model = begun(spec, plan_of(collection, spec, connection))
+        model = begun(spec, plan_of(collection, spec, connection), weights)
         for line in describe(model.plan):
             note(line)
         keeper = begin(model, collection, restart=restart)
-        return run(model, collection, keeper, stop, connection, log=log, quiet=quiet)
+        told: Any = {"log": log, "quiet": quiet, "callbacks": callbacks}
+        return run(model, collection, keeper, stop, connection, **told)
 
 
 def again(spec: Spec, given: Any) -> tuple[Dataset, Any]:

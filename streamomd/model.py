@@ -302,6 +302,15 @@ class Model:
         kind: Any = streamomd.OMDClassifier if self.plan.classes else streamomd.OMDRegressor
         return kind.from_model(self)
 
+    def to_sklearn(self) -> Any:
+        """A fitted linear model of scikit-learn's own, with these weights.
+
+        See ``streamomd.export.to_sklearn``; it is imported from there, by its public name.
+        """
+        import streamomd
+
+        return streamomd.to_sklearn(self)
+
     def inspect(self, top: int = 20) -> list[dict[str, Any]]:
         """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
         heaviest: list[tuple[float, int, list[float]]] = []

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from streamomd.callbacks import Callback, Told
 from streamomd.errors import DataError, UsageError
 from streamomd.exact import Run
 from streamomd.keep import Keeper
@@ -19,6 +20,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
 from streamomd.stop import StopRequest
 from streamomd.stream import no_rows
+from streamomd.urls import redact
 
 
 @contextmanager
@@ -56,6 +58,7 @@ def run(
     log: str | None = None,
     quiet: bool,
     told: Sequence[Watcher] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Model:
     """Learn what is left, keep it, and tell how it goes; the model, finished."""
     # Sharded mode has loops of its own; of a collection's rows nobody knows before they come.
@@ -66,7 +69,7 @@ def run(
     expected = shards.rows * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
-    watchers += [*told, *([keeper] if keeper else [])]
+    watchers += [*told, *told_to(callbacks, model, expected), *([keeper] if keeper else [])]
     with watching(watchers, model.metrics):
         _walk(model, shards, keeper, watchers, stop, connection)
     if not model.metrics.total_rows:
@@ -79,6 +82,14 @@ def run(
     model.seconds = max(time.perf_counter() - began + compiled, 1e-9)
     model.rows_per_second = (model.metrics.total_rows - rows_before) / model.seconds
     return model
+
+
+def told_to(callbacks: Sequence[Callback], model: Model, expected: int) -> list[Watcher]:
+    """The watcher that tells callbacks, if there are any; rows ``expected`` in all."""
+    if not callbacks:
+        return []
+    about = {"job": model.spec.to_json(), "checkpoint": redact(model.url)}
+    return [Told(callbacks, model.metrics, about, expected, model.live)]
 
 
 def is_far(client: Any, sets: Mapping[str, Any]) -> Callable[[Spec], bool]:

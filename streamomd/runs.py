@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamomd.away import watch
 from streamomd.begin import begin, change_job, new_model, take_over
+from streamomd.callbacks import Callback, refuse_illegal
 from streamomd.collection import again, set_apart, train_on
 from streamomd.features import describe
 from streamomd.job import build
@@ -15,6 +16,7 @@ from streamomd.modes import connected, is_far, run
 from streamomd.report import check_log, hushed, note
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
+from streamomd.start import set_apart as weights_apart
 from streamomd.stop import stop_on_signals
 from streamomd.urls import shown
 
@@ -27,6 +29,7 @@ def train(
     restart: bool = False,
     log: str | None = None,
     quiet: bool = False,
+    callbacks: Sequence[Callback] = (),
     sets: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Model:
@@ -36,7 +39,9 @@ def train(
     (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, ``epochs``, …).
     shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
     alone and alike: then the order is that of the partitions (README, "Dask collections").
+    start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
     restart: begin anew in a checkpoint that holds a run already. log: file for JSON lines.
+    callbacks: told of the figures as they go (``streamomd.callbacks``), as trackers are.
     client: a distributed.Client (else one is made for ``cluster.scheduler``, if that is given); its
     workers may decode: see the job's [cluster]. The bits are those of this process alone.
 
@@ -45,23 +50,27 @@ def train(
     ClusterError (nobody answers, or the scheduler is lost: resume goes on without it).
     """
     job, flags, collection = set_apart(job, flags)
+    flags, weights = weights_apart(flags)
     spec = build(job, {**flags, "storage_options": storage_options}, sets)
     check_log(log)
+    refuse_illegal(callbacks)
+    told: Any = {"log": log, "quiet": quiet, "callbacks": callbacks}
     with stop_on_signals() as stop, hushed(quiet):
         if collection is not None:
-            return train_on(collection, spec, client, stop, restart=restart, log=log, quiet=quiet)
+            given = (collection, spec, client, stop, weights)
+            return train_on(*given, restart=restart, **told)
         shards = find(
             spec.data.shards, order=spec.data.order, storage_options=spec.data.storage_options
         )
-        model = new_model(spec, shards)
+        model = new_model(spec, shards, weights)
         for line in describe(model.plan):
             note(line)
         with connected(spec, client) as connection:
             keeper = begin(model, shards, restart=restart)
             if connection is not None and spec.cluster.learner == "worker":
                 options = (spec.data.storage_options, spec.checkpoint.storage_options)
-                return watch(model, shards, connection, stop, options, log=log, quiet=quiet)
-            return run(model, shards, keeper, stop, connection, log=log, quiet=quiet)
+                return watch(model, shards, connection, stop, options, **told)
+            return run(model, shards, keeper, stop, connection, **told)
 
 
 def resume(
@@ -75,16 +84,20 @@ def resume(
     accept_new_shards: bool = False,
     log: str | None = None,
     quiet: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Model:
     """Go on with the run that is kept at ``url``; a finished one gives its result again.
 
     shards: the Dask collection that the run was begun on, made again; of others nothing.
     sets: what may change, by dotted key: train.epochs (upward), train.prefetch, checkpoint.*,
     cluster.*. client: as in ``train``; another cluster than before, or none, gives the same bits.
+    callbacks: as in ``train``.
 
     Raises NoCommitError, ResumeRefusedError (data or job changed), and what ``train`` raises.
     """
     check_log(log)
+    refuse_illegal(callbacks)
+    told: Any = {"log": log, "quiet": quiet, "callbacks": callbacks}
     options = (storage_options, checkpoint_storage_options)
     with stop_on_signals() as stop, hushed(quiet):
         far = is_far(client, sets or {})
@@ -104,8 +117,8 @@ def resume(
             if connection is not None and model.spec.cluster.learner == "worker":
                 keeper.commit()  # with the job as it is now
                 assert isinstance(dataset, ShardSet)
-                return watch(model, dataset, connection, stop, options, log=log, quiet=quiet)
-            return run(model, dataset, keeper, stop, connection, log=log, quiet=quiet)
+                return watch(model, dataset, connection, stop, options, **told)
+            return run(model, dataset, keeper, stop, connection, **told)
 
 
 def load(

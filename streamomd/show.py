@@ -267,6 +267,13 @@ def modes() -> list[dict[str, Any]]:
     ]
 
 
+def exports() -> list[dict[str, Any]]:
+    """What a model can be exported to, for a table."""
+    from streamomd.export import FORMATS
+
+    return [{"name": one.name, "what": one.what, "extra": one.extra} for one in FORMATS.values()]
+
+
 def listed(rows: Sequence[Mapping[str, Any]]) -> str:
     """One of the lists as a table: words for yes and no, for all losses and for parameters."""
     from streamomd.losses import all_losses
@@ -302,4 +309,5 @@ LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "losses": losses,
     "formats": formats,
     "modes": modes,
+    "exports": exports,
 }

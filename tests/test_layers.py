@@ -14,12 +14,13 @@ import streamomd
 PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
-    "partitions", "metrics", "demo", "report", "features", "shards", "checkpoint", "stream",
-    "predict", "far", "model", "exposed", "job", "aside", "keep", "stop", "begin", "rounds",
+    "partitions", "metrics", "demo", "report", "callbacks", "features", "shards", "checkpoint",
+    "stream", "predict", "far", "model", "exposed", "job", "aside", "keep", "stop", "start",
+    "begin", "rounds",
     "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
     "sweep_grid", "sweep_learners", "sweep_side", "sweep_keep", "sweep_table", "sweep_walk",
     "sweeps",
-    "comparator", "estimators", "certify", "rule_pages", "show", "planned",
+    "comparator", "estimators", "certify", "export", "trackers", "rule_pages", "show", "planned",
     "cli", "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {
@@ -32,7 +33,11 @@ CONFINED = {
     "safetensors": {"checkpoint"},
     "click": {"cli"},
     "rich": {"report", "sweep_table"},
-    "sklearn": {"estimators"},
+    "sklearn": {"estimators", "export"},
+    "skops": {"export"},
+    "onnx": {"export"},
+    "mlflow": {"trackers"},
+    "tensorboardX": {"trackers"},
 }
 
 

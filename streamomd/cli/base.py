@@ -31,7 +31,7 @@ JOB_FLAGS = (
     ("--dtype", "float64 or float32 slots.  [float64]"),
     ("--checkpoint", "URL to keep the run in, or none.  [runs/NAME-DATE-TIME]"),
     ("--on-bad-row", "error, or skip: leave it out and count it.  [error]"),
-    ("--start", "Checkpoint URL whose state goes on with these rows."),
+    ("--start", "Checkpoint whose state, or Parquet file whose weights, go on with these rows."),
     ("--scheduler", "Address of a Dask scheduler, whose workers may decode."),
 )
 JOB_NUMBERS = (

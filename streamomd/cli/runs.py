@@ -23,23 +23,34 @@ from streamomd.cli.base import (
 from streamomd.cli.sweep import resumed
 from streamomd.errors import SweepError
 
+track_option = click.option(
+    "--track",
+    multiple=True,
+    metavar="TO",
+    help="Hand figures to a tracker: mlflow:URI or tensorboard:DIR.",
+)
+
 
 @main.command(epilog=CODES)
 @begin_options
 @log_option
+@track_option
 @guarded
-def train(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
+def train(what: tuple[str, ...], track: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     """Learn from shards, row by row, each predicted before it is learned.
 
     \b
       streamomd train pipelines/quickstart.toml
       streamomd train data/*.parquet --label y --rule nag --eta 0.5
       streamomd train s3://bucket/rows/ --label y --checkpoint s3://bucket/run --epochs 3
+      streamomd train data/ --label y --rule adagrad --start weights.parquet
+      streamomd train data/ --label y --track tensorboard:logs/bank
     """
     job, given = described(what, given)
     import streamomd
+    from streamomd.trackers import tracker
 
-    model = streamomd.train(job, **parsed(given))
+    model = streamomd.train(job, callbacks=[tracker(one) for one in track], **parsed(given))
     result = model.result()
     return result, show.trained(result, model.spec.data.shards)
 
@@ -53,8 +64,15 @@ def train(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
 @checkpoint_options
 @set_option
 @log_option
+@track_option
 @guarded
-def resume(url: str, epochs: int | None, scheduler: str | None, **given: Any) -> tuple[Any, str]:
+def resume(
+    url: str,
+    epochs: int | None,
+    scheduler: str | None,
+    track: tuple[str, ...],
+    **given: Any,
+) -> tuple[Any, str]:
     """Go on with a run from its last commit; a finished one prints its result again.
 
     \b
@@ -64,12 +82,14 @@ def resume(url: str, epochs: int | None, scheduler: str | None, **given: Any) ->
     A sweep goes on with all of its learners.
     """
     import streamomd
+    from streamomd.trackers import tracker
 
     given = parsed(given)
     given["sets"] |= {"train.epochs": epochs} if epochs else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
     try:
-        model = streamomd.resume(url, **given)
+        callbacks = [tracker(one) for one in track]
+        model = streamomd.resume(url, callbacks=callbacks, **given)
     except SweepError:
         return resumed(url, **given)
     result = model.result()

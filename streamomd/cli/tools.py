@@ -67,7 +67,7 @@ def convert(
 
 
 @main.command("list", epilog=CODES)
-@click.argument("kind", type=click.Choice(["rules", "losses", "formats", "modes"]))
+@click.argument("kind", type=click.Choice(["rules", "losses", "formats", "modes", "exports"]))
 @guarded
 def list_command(kind: str) -> tuple[Any, str]:
     """What there is to choose from."""

@@ -1,0 +1,40 @@
+"""Export: a trained model for other programs. One file a format; ``FORMATS`` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamomd import _plugins
+from streamomd.export.format import Format
+from streamomd.export.onnx import FORMAT as ONNX
+from streamomd.export.parquet import FORMAT as PARQUET
+from streamomd.export.put import put
+from streamomd.export.sklearn import FORMAT as SKLEARN
+from streamomd.export.sklearn import matrix_of, to_sklearn
+from streamomd.export.vw import FORMAT as VW
+from streamomd.model import Model
+
+__all__ = ["FORMATS", "Format", "export", "matrix_of", "to_sklearn"]
+
+FORMATS = {one.name: one for one in (ONNX, SKLEARN, VW, PARQUET)}
+
+
+def export(
+    model: Model,
+    kind: str,
+    to: str,
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write a model to the file ``to``, a path or URL, in a format of ``FORMATS``.
+
+    The result: ``as``, ``file``, ``to_read`` (how to read it), and figures of the format's own.
+    Raises UsageError (no such format), UnsupportedError (what the format cannot say, and what to
+    do), MissingExtraError, OutputExistsError, StorageError.
+    """
+    form = _plugins.find("export format", kind, FORMATS)
+    with put(to, overwrite=overwrite, storage_options=storage_options) as file:
+        figures = form.write(model, file)
+    return {"as": kind, "file": to, **figures, "to_read": form.to_read.format(file=to)}

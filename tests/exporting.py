@@ -1,0 +1,66 @@
+"""Models with weights drawn at random, in plain Python, to be exported: nothing is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamomd.features import encode, make_plan
+from streamomd.model import Model
+from streamomd.predict import columns
+from streamomd.spec import Spec
+from streamomd.start.weights import weight_slot
+
+CITIES = ["Zürich", "a=b", "", "x y", "Łódź", "7"]
+LABELS = {"two": ["no", "yes"], "three": ["a", "b", "c"], "numbers": []}
+
+
+def table(count: int = 30, *, seed: int = 0, labels: str = "two") -> pa.Table:
+    """Rows: y, numbers n and f (float32), a truth t, words h, whole numbers k, a vector e."""
+    draw = np.random.default_rng(seed)
+    y = draw.choice(LABELS[labels], count) if LABELS[labels] else draw.normal(size=count)
+    vectors = pa.array(draw.normal(size=(count, 3)).tolist(), pa.list_(pa.float32(), 3))
+    return pa.table(
+        {
+            "y": y,
+            "n": draw.normal(size=count) * 1000,
+            "f": draw.normal(size=count).astype(np.float32),
+            "t": draw.random(count) < 0.5,
+            "h": pa.array(draw.choice(CITIES, count)),
+            "k": draw.integers(-9, 9, count),
+            "e": vectors,
+        }
+    )
+
+
+def model_of(rows: pa.Table, *, seed: int = 0, **job: dict[str, Any]) -> Model:
+    """A model of a job's tables, as if trained on these rows: weights drawn, no slot else."""
+    data = {"shards": "none", "label": "y", "bits": 10, **job.get("data", {})}
+    described = {"rule": "ogd", **job.get("model", {})}
+    spec = Spec.parse({"data": data, "model": described})
+    labels = sorted(set(rows["y"].to_pylist()))
+    plan = make_plan(spec.data, spec.model, rows.schema, lambda: labels)
+    model = Model.new(spec, plan)
+    model.engine = replace(model.engine, compiled=False)
+    slot = weight_slot(model.engine.layout.rule, model.engine.params)
+    assert slot is not None
+    cells = model.state.slot(slot)
+    cells[...] = np.random.default_rng(seed).normal(size=cells.shape)
+    model.metrics.begin(0)
+    return model
+
+
+def batch_of(model: Model, rows: pa.Table) -> Any:
+    """The rows as the engine learns them."""
+    whole = rows.combine_chunks().to_batches()[0]
+    return encode(model.plan, whole, shard="here", row=0, labelled=False)
+
+
+def answers(model: Model, rows: pa.Table) -> dict[str, Any]:
+    """What ``streamomd predict`` writes of the rows."""
+    margins = model.engine.predict(model.state, np.zeros(3), batch_of(model, rows))
+    told = columns(model.plan, model.engine, margins)
+    return {name: np.asarray(value) for name, value in told.items()}

@@ -1,0 +1,151 @@
+"""Parquet of weights: what stands in it, for whom, and that a state in pieces is written whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from exporting import model_of, table
+from running import rows, run, write
+
+import streamomd
+from streamomd import state
+from streamomd.errors import OutputExistsError, StorageError, UsageError
+from streamomd.export import FORMATS, export
+from streamomd.features import Plan
+from streamomd.shards.weights import KEY
+
+EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
+
+
+def told(path: Path) -> dict[str, Any]:
+    return json.loads(pq.read_schema(path).metadata[KEY])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of NAG in ``kept``, with numbers and words."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "data" / "a.parquet", rows(60))
+    flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "10"]
+    ignore = "data.ignore=['w','c','i','v']"
+    assert run("train", "data", *flags, "--set", ignore, "--checkpoint", "kept").code == 0
+    return tmp_path
+
+
+def test_every_moved_coordinate_with_name_weight_and_slots(here: Path) -> None:
+    """The rows are those whose weight or slots have moved; figures are those of ``inspect``."""
+    done = run("export", "kept", "--as", "parquet", "--to", "w.parquet", "--json").result
+    found = pq.read_table("w.parquet")
+    assert found.column_names == ["coordinate", "feature", "weight", "slot.s", "slot.w", "slot.G"]
+    model = streamomd.load("kept")
+    assert done["rows"] == len(found) < done["coordinates"] == model.plan.size
+    assert sorted(found["coordinate"].to_pylist()) == found["coordinate"].to_pylist()
+    known = {one["coordinate"]: one for one in model.inspect(model.plan.size)}
+    assert {*known} <= {*found["coordinate"].to_pylist()}
+    for row in found.to_pylist():
+        if row["coordinate"] in known:
+            one = known[row["coordinate"]]
+            assert row["feature"] == one["name"]
+            assert [row["weight"]] == one["weight"]
+            assert [row["slot.G"]] == one["slots"]["G"]
+    about = told(here / "w.parquet")
+    assert about["rule"] == "nag"
+    assert about["rows"] == about["clock"] == 60
+    assert about["classes"] == [0, 1]
+    assert about["checkpoint"]["sequence"] == model.sequence
+    assert Plan.from_json(about["plan"]) == model.plan
+
+
+def test_a_state_in_pieces_is_written_whole(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pieces, and a state that is left in its checkpoint, give the same rows."""
+    model = streamomd.load("kept")
+    export(model, "parquet", "one.parquet")
+    monkeypatch.setattr(state, "CHUNK_BYTES", 4096)
+    export(model, "parquet", "many.parquet")
+    run("export", "kept", "--as", "parquet", "--to", "far.parquet")
+    one, many, far = (pq.read_table(f"{name}.parquet") for name in ("one", "many", "far"))
+    assert pq.ParquetFile("many.parquet").num_row_groups > 1
+    assert one == many == far
+
+
+def test_classes_have_a_column_each() -> None:
+    """Slots and weights by class; what learners share is one column."""
+    path = "memory://weights/classes.parquet"
+    model = model_of(table(labels="three"), data=EVERYTHING, model={"rule": "ng"})
+    export(model, "parquet", path, overwrite=True)
+    import fsspec
+
+    with fsspec.open(path, "rb") as file:
+        found = pq.read_table(file)
+    weights = [f"weight[{name}]" for name in "abc"]
+    slots = [f"slot.w[{name}]" for name in "abc"]
+    assert found.column_names == ["coordinate", "feature", *weights, "slot.s", *slots]
+    assert found["weight[b]"].to_numpy().tolist() == model.state.slot("w")[:, 1].tolist()
+    names = dict(zip(found["coordinate"].to_pylist(), found["feature"].to_pylist(), strict=True))
+    assert names[0] == "bias"
+    assert names[4] == "e[0]"
+    assert names[model.plan.hashed_offset] is None
+
+
+@pytest.mark.slow
+def test_weights_that_start_above_0_are_there(here: Path) -> None:
+    """Of Winnow every coordinate has a weight before it is seen."""
+    flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "4", "--rule", "winnow"]
+    ignore = "data.ignore=['w','c','i','v']"
+    assert run("train", "data", *flags, "--set", ignore, "--checkpoint", "winnow").code == 0
+    done = run("export", "winnow", "--as", "parquet", "--to", "w.parquet", "--json").result
+    assert done["rows"] == done["coordinates"]
+
+
+def test_a_run_begins_at_what_was_exported(here: Path) -> None:
+    """Of NAG with its scales: the figures of the first row are those that ``evaluate`` tells."""
+    run("export", "kept", "--as", "parquet", "--to", "w.parquet")
+    flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "10"]
+    ignore = "data.ignore=['w','c','i','v']"
+    write(here / "one" / "a.parquet", rows(60).slice(0, 1))
+    more = ["--start", "w.parquet", "--checkpoint", "none", "--set", "model.classes=[0,1]"]
+    done = run("train", "one", *flags, "--set", ignore, *more, "--json").result
+    assert done["loss"] == pytest.approx(run("evaluate", "kept", "one", "--json").result["loss"])
+
+
+def test_output(here: Path) -> None:
+    """What is there is kept unless it may be replaced; what cannot be written is told."""
+    first = run("export", "kept", "--as", "parquet", "--to", "w.parquet")
+    assert first.code == 0
+    assert "--start w.parquet" in first.out
+    again = run("export", "kept", "--as", "parquet", "--to", "w.parquet")
+    assert again.code == 2
+    assert "--overwrite" in again.err
+    assert run("export", "kept", "--as", "parquet", "--to", "w.parquet", "--overwrite").code == 0
+    model = streamomd.load("kept")
+    with pytest.raises(OutputExistsError):
+        export(model, "parquet", "w.parquet")
+    with pytest.raises(StorageError, match="cannot be written"):
+        export(model, "parquet", "w.parquet/x")
+    with pytest.raises(UsageError, match="unknown export format 'parkett'; did you mean 'parquet'"):
+        export(model, "parkett", "x")
+    assert [path.name for path in here.glob("*.tmp-*")] == []
+
+
+def test_nothing_is_left_of_an_export_that_failed(here: Path) -> None:
+    """A model that the format cannot say leaves no file."""
+    model = model_of(table(labels="three"), data=EVERYTHING)
+    with pytest.raises(UsageError):
+        export(model, "vw", "w.txt")
+    assert [path.name for path in here.iterdir() if path.name.startswith("w.txt")] == []
+
+
+def test_the_list_and_the_choice_are_of_all_formats() -> None:
+    """``list exports`` and ``--as`` name every format there is."""
+    from streamomd.cli.export import FORMATS as CHOICE
+
+    assert set(CHOICE) == set(FORMATS)
+    listed = run("list", "exports", "--json").result["exports"]
+    assert [one["name"] for one in listed] == [*FORMATS]
+    told = run("export", "--help").out
+    assert all(f"--as {name}" in told for name in FORMATS)
+    assert max(map(len, told.splitlines())) <= 100
