@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from streamomd.estimators import OMDClassifier as OMDClassifier
     from streamomd.estimators import OMDRegressor as OMDRegressor
     from streamomd.model import Model as Model
+    from streamomd.pages import write_report as write_report
     from streamomd.runs import load as load
     from streamomd.runs import resume as resume
     from streamomd.runs import train as train
@@ -34,11 +35,12 @@ _HOME = {
     "submit": "streamomd.away",
     "sweep": "streamomd.sweeps",
     "train": "streamomd.runs",
+    "write_report": "streamomd.pages",
 }
 
 __all__ = [
     "Model", "OMDClassifier", "OMDRegressor", "Spec", "load", "predict_collection", "resume",
-    "resume_sweep", "submit", "sweep", "train",
+    "resume_sweep", "submit", "sweep", "train", "write_report",
 ]  # fmt: skip
 
 

@@ -27,6 +27,8 @@ COMMANDS = [
     ("inspect",),
     ("convert",),
     ("plan",),
+    ("report",),
+    ("watch",),
     ("checkpoint",),
     ("checkpoint", "list"),
     ("checkpoint", "verify"),

@@ -20,7 +20,8 @@ LAYERS = (
     "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
     "sweep_grid", "sweep_learners", "sweep_side", "sweep_keep", "sweep_table", "sweep_walk",
     "sweeps",
-    "comparator", "estimators", "certify", "rule_pages", "show", "planned",
+    "comparator", "estimators", "certify", "history", "pages", "watch", "rule_pages", "show",
+    "planned",
     "cli", "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {
@@ -32,7 +33,7 @@ CONFINED = {
     "zmq": {"distribute"},
     "safetensors": {"checkpoint"},
     "click": {"cli"},
-    "rich": {"report", "sweep_table"},
+    "rich": {"report", "sweep_table", "watch"},
     "sklearn": {"estimators"},
 }
 
