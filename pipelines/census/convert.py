@@ -34,7 +34,6 @@ def main() -> None:
         delimiter=", ",
         header=False,
         column_names=COLUMNS,
-        quotes=False,
     )
     print(f"{done.rows:,} rows in {len(done.shards)} shards: {given.to}")
 

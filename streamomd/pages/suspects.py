@@ -20,7 +20,7 @@ FAR = 30.0
 """How often its typical size a feature's largest value, or the others' typical size a feature's
 own, has to be, to be told."""
 ONE_ROW = 0.03  # of the sum of squares over all rows, that the largest value alone has
-STEADY = 12.0  # largest over typical: it is as large in most rows, not in rare ones
+STEADY = 4.0  # largest over typical: it is as large in most rows, not in rare ones
 DOMINATES = 0.5  # of all that weights move
 SAME = {"float64": 1e-9, "float32": 1e-4}
 """How near sums of these slots come to what they are sums of."""
