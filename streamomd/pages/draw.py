@@ -14,9 +14,9 @@ from streamomd.pages.markup import element
 
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 460, 280
-LEFT, RIGHT, TOP, BOTTOM = 58, 14, 10, 44
+LEFT, RIGHT, TOP, BOTTOM = 66, 16, 10, 46
 COLOURS = ("one", "two", "three")
-LETTERS = 52  # of a name that fit over a bar
+LETTERS = 46  # of a name that fit over a bar
 
 
 @dataclass(frozen=True)
@@ -83,55 +83,53 @@ def columns(title: str, edges: Sequence[float], counts: Sequence[Series], x: Axi
 def bars(title: str, label: str, named: Sequence[tuple[str, float]], *, note: str = "") -> Element:
     """A bar for each name, which stands over it; those below 0 in the second colour."""
     most = max((abs(number) for _, number in named), default=0.0) or 1.0
-    tall = 36
+    tall = 40
     frame = element("g")
     for place, (name, number) in enumerate(named):
         top, wide = place * tall, (WIDTH - 90) * abs(number) / most
         short = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
-        frame.append(element("text", short, element("title", name), x=0, y=top + 13))
+        frame.append(element("text", short, element("title", name), x=0, y=top + 15))
         frame.append(element(
-            "rect", x=0, y=top + 18, width=f"{max(wide, 1.0):.1f}", height=11, rx=2,
+            "rect", x=0, y=top + 21, width=f"{max(wide, 1.0):.1f}", height=11, rx=2,
             class_=f"fill-{COLOURS[number < 0.0]}",
         ))  # fmt: skip
-        end = {"x": f"{wide + 6:.1f}", "y": top + 28}
+        end = {"x": f"{wide + 6:.1f}", "y": top + 31}
         frame.append(element("text", brief(number), **end, class_="label"))
     told = ", ".join(f"{name} {brief(number)}" for name, number in named[:5])
     drawing = _svg(f"{title}, {label}: {told}.", frame, tall * len(named))
     return figure(title, drawing, element("p", label), _note(note))
 
 
-def heat(
-    title: str, rows: Sequence[str], across: Sequence[str], cells: Floats, *, note: str = ""
-) -> Element:
-    """A square for each cell, (rows, columns), as dark as its part of its row."""
+def heat(title: str, names: Sequence[str], cells: Floats, *, note: str = "") -> Element:
+    """A square for each cell, (true, predicted), as dark as its part of its row."""
     sums = cells.sum(axis=1, keepdims=True)
     share = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0.0)
-    left, top = 130, 46
-    side = (WIDTH - left) / len(across)
+    left, top, count = 130, 46, len(names)
+    side = (WIDTH - left) / count
     tall = min(side, 56.0)
     frame = element("g", element("text", "predicted", x=left, y=14, class_="label"))
     frame.append(element("text", "true", x=0, y=top - 8, class_="label"))
-    for at, name in enumerate(across):
-        frame.append(_short(name, int(side / 8), left + (at + 0.5) * side, top - 8, "middle"))
-    for row, name in enumerate(rows):
-        middle = top + (row + 0.5) * tall
-        frame.append(_short(name, 16, left - 8, middle + 5, "end"))
-        for at in range(len(across)):
-            part = float(share[row, at])
+    wide = max(map(len, names)) * 9 > side  # then columns have numbers, and rows say of what
+    for row, name in enumerate(names):
+        across, middle = left + (row + 0.5) * side, top + (row + 0.5) * tall
+        if not wide or count <= 20 or row % 5 == 4:
+            frame.append(_short(f"{row + 1}" if wide else name, 18, across, top - 8, "middle"))
+        frame.append(_short(f"{row + 1} {name}" if wide else name, 15, left - 8, middle + 5, "end"))
+        for at in range(count):
             frame.append(element(
                 "rect", x=f"{left + at * side:.1f}", y=f"{top + row * tall:.1f}",
                 width=f"{side - 1:.1f}", height=f"{tall - 1:.1f}", class_="fill-one",
-                fill_opacity=f"{0.06 + 0.94 * part:.3f}",
+                fill_opacity=f"{0.06 + 0.94 * share[row, at]:.3f}",
             ))  # fmt: skip
             if side >= 40:
                 frame.append(element(
                     "text", brief(float(cells[row, at])), x=f"{left + (at + 0.5) * side:.1f}",
                     y=f"{middle + 5:.1f}", text_anchor="middle",
-                    class_="over" if part > 0.5 else "",
+                    class_="over" if share[row, at] > 0.5 else "",
                 ))  # fmt: skip
-    right = float(np.trace(share)) / max(len(rows), 1)
-    alt = f"{title}: {len(rows)} classes; a row's share on the diagonal is {right:.0%} on average."
-    return figure(title, _svg(alt, frame, top + tall * len(rows)), _note(note))
+    right = float(np.trace(share)) / count
+    alt = f"{title}: {count} classes; a row's share on the diagonal is {right:.0%} on average."
+    return figure(title, _svg(alt, frame, top + tall * count), _note(note))
 
 
 def _svg(alt: str, inside: Element, height: float = HEIGHT) -> Element:

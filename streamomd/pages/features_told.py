@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -25,7 +27,7 @@ def features_told(model: Model, sizes: Sizes, weights: Weights, found: list[Susp
     """What moves predictions."""
     return section(
         "Features",
-        grid(*_charts(weights)),
+        grid(*_charts(weights, model.plan.classes)),
         paragraph(_weights_said(model, weights)),
         element("h3", "The heaviest, by name"),
         _heaviest(model, sizes, weights),
@@ -34,13 +36,12 @@ def features_told(model: Model, sizes: Sizes, weights: Weights, found: list[Susp
     )
 
 
-def _charts(weights: Weights) -> list[Element]:
+def _charts(weights: Weights, classes: Sequence[Any]) -> list[Element]:
     charts = []
     if weights.top:
         label = "weight × typical value" if weights.by_unit else "weight"
         signed = [(one.name, math.copysign(one.moves, one.heaviest)) for one in weights.top[:DRAWN]]
-        note = "The second colour: towards the negative class, or smaller numbers."
-        charts.append(bars("What moves a prediction most", label, signed, note=note))
+        charts.append(bars("What moves a prediction most", label, signed, note=_sides(classes)))
     if len(weights.edges):
         edges = weights.edges
         x = Axis("size of the weight", float(edges[0]), float(edges[-1]), log=True)
@@ -53,6 +54,15 @@ def _charts(weights: Weights) -> list[Element]:
         note = f"{weights.zeros:,} more are exactly 0."
         charts.append(columns("All weights by size", edges.tolist(), counts, x, y, note=note))
     return charts
+
+
+def _sides(classes: Sequence[Any]) -> str:
+    """What it means to be over or under 0."""
+    if not classes:
+        return "Blue: towards larger numbers; orange: towards smaller ones."
+    if len(classes) == 2:
+        return f"Blue: towards {classes[1]}; orange: towards {classes[0]}."
+    return "Of the class where it weighs most; blue: towards it, orange: away from it."
 
 
 def _weights_said(model: Model, weights: Weights) -> str:
@@ -102,7 +112,10 @@ def _sizes(model: Model, sizes: Sizes, weights: Weights, found: list[Suspect]) -
         said += f" The first {MOST_COLUMNS} columns are shown."
     if later:
         said += " Of hashed values the heaviest are shown."
-    return [paragraph(said), table(heads, rows, numbers=range(1, 7))]
+    told = [at for at in range(len(heads)) if at == 0 or any(row[at] for row in rows)]
+    kept = [[row[at] for at in told] for row in rows]
+    numbers = [place for place, at in enumerate(told) if 0 < at < len(heads) - 1]
+    return [paragraph(said), table([heads[at] for at in told], kept, numbers=numbers)]
 
 
 def _known(number: float) -> str:

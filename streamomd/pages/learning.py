@@ -17,6 +17,7 @@ from streamomd.report import show
 
 Floats = NDArray[np.float64]
 NOTE = "Each row was predicted before it was learned."
+OCTAVES = 11  # of rows, the last ones, are drawn: what came before is noise
 STEEP = 50.0  # greatest over least, above which a linear axis shows only the greatest
 
 
@@ -33,8 +34,12 @@ def learning(model: Model, told: History) -> Element:
             "by an earlier version, or the run has hardly begun."
         ))  # fmt: skip
     pace = speeds(told.commits)
-    if pace:
+    if len(pace) > 1:
         charts.append(_speed(pace))
+    elif pace:
+        missing.append(
+            paragraph(f"Between its commits it learned {pace[0][1]:,.0f} rows a second.")
+        )
     else:
         missing.append(paragraph(
             "No chart of the speed: it is measured between commits, and fewer than two of them "
@@ -55,6 +60,8 @@ def curve_of(metrics: Metrics) -> Floats:
 
 def _over_rows(curve: Floats, loss: str, *, classifies: bool) -> list[Element]:
     since = np.diff(curve, axis=0, prepend=np.zeros((1, 4)))
+    late = curve[:, 0] * 2.0**OCTAVES >= curve[-1, 0]
+    curve, since = curve[late], since[late]
     rows = curve[:, 0]
     losses = _chart(f"{loss.capitalize()} loss", rows, means(curve, 2), means(since, 2))
     wrong = [means(sums, 3) for sums in (curve, since)]
@@ -65,7 +72,7 @@ def _over_rows(curve: Floats, loss: str, *, classifies: bool) -> list[Element]:
 
 def _chart(name: str, rows: Floats, so_far: Floats, since: Floats) -> Element:
     """A figure over rows: of all of them, and of those since the point before."""
-    both = np.concatenate([so_far, since[len(since) // 4 :]])
+    both = np.concatenate([so_far, since])
     legal = both[both > 0.0]
     steep = len(legal) > 0 and bool(legal.max() > STEEP * legal.min())
     series = [
@@ -73,7 +80,7 @@ def _chart(name: str, rows: Floats, so_far: Floats, since: Floats) -> Element:
         Series("since the point before", rows, since, thin=True),
     ]
     x = Axis.of("rows learned", rows, log=True)
-    return lines(f"{name} over rows", series, x, Axis.of(name.lower(), both, log=steep), note=NOTE)
+    return lines(f"{name} over rows", series, x, Axis.of(name, both, log=steep), note=NOTE)
 
 
 def means(sums: Floats, column: int) -> Floats:

@@ -54,7 +54,7 @@ def _drawn(model: Model, result: Result) -> list[Element]:
     confusion = result.get("confusion")
     if confusion is not None and len(names) <= MOST_DRAWN:
         note = "Weight of rows; the darker, the larger the part of its true class."
-        charts.append(heat("Confusion", names, names, np.array(confusion), note=note))
+        charts.append(heat("Confusion", names, np.array(confusion), note=note))
     if result.get("calibration"):
         charts.append(_calibration(result["calibration"]))
     said = _missing(model, result) if names else ""

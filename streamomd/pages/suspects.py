@@ -96,14 +96,14 @@ def _column(model: Model, sizes: Sizes, at: int) -> Iterator[Suspect]:
             "named like a weight of rows",
             f"It is learned as a feature.{size}{beside} If it says how many rows or people a row "
             "stands for, as a sampling weight does, it tells nothing of the label: add it to "
-            "ignore, or name it in --weight to let it weigh the rows.",
+            "data.ignore, or name it in data.weight to let it weigh the rows.",
         )
     elif IDS.search(_words(name)):
         yield Suspect(
             name,
             "named like an id",
             f"It is learned as a number.{size}{beside} A number that only names a row or a thing "
-            "has no slope: add it to ignore, or hash it if things come again.",
+            "has no slope: add it to data.ignore, or hash it if things come again.",
         )
     elif ratio >= FAR and _steady(sizes, at):
         yield Suspect(
