@@ -47,7 +47,7 @@ def _learner(one: Learner) -> list[Element]:
     if one["loss"] is not None:
         inside.append(
             paragraph(
-                f"{name}the rows cost {one['loss']:,.6g}; the best fixed weights that were found "
+                f"{name}all rows together cost {one['loss']:,.6g}; the best fixed weights that were found "
                 f"cost {one['comparator_loss']:,.6g}: a regret of {one['regret']:,.6g}, "
                 f"{one['regret'] / one['rows']:.4g} a row."
             )
@@ -64,7 +64,7 @@ def _claims(name: str, claims: Sequence[Mapping[str, Any]]) -> list[Element]:
         ratio = "" if claim["ratio"] is None else f"{claim['ratio']:.3g}"
         rows.append((claim["claim"], *numbers, ratio, claim["source"]))
     heads = [f"{name}claim", "measured", "bound", "bound / measured", "proven in"]
-    sides = [(claim, side) for claim in claims for side in ("measured", "bound")]
-    pairs = [(f"{side}: {claim['claim']}", claim[side]) for claim, side in sides]
-    chart = bars(f"{name}measured and proven", "sum over all rows", pairs)
+    pairs = {f"{claim['claim']}, measured": claim["measured"] for claim in claims}
+    pairs |= {f"bound on it, {claim['source']}": claim["bound"] for claim in claims}
+    chart = bars(f"{name}what was measured and what is proven", "sum over all rows", [*pairs.items()])
     return [table(heads, rows, numbers=(1, 2, 3)), grid(chart)]
