@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from streamomd.checkpoint import commits, open_store, read_commit, read_document
+from streamomd.metrics import Metrics
 from streamomd.model import Model
 
 
@@ -58,6 +59,12 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
     shards = tuple(read_document(store, "dataset", dataset)) if dataset else ()
     version = str(newest.versions.get("streamomd", ""))
     return History(kept, newest.writer.host, newest.writer.started, version, shards)
+
+
+def passed(metrics: Metrics) -> int:
+    """Rows that are behind: learned, held out, or left out as bad."""
+    held = sum(metrics.held.rows) if metrics.held is not None else 0
+    return metrics.total_rows + held + sum(metrics.skipped.values())
 
 
 def speeds(commits: tuple[Commit, ...]) -> list[tuple[Commit, float]]:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from running import everything, rows, run, shards, train, write
 
 import streamomd
 from streamomd.errors import OutputExistsError
+from streamomd.metrics import Metrics
 from streamomd.pages.axes import Axis
 from streamomd.pages.learning import curve_of, means
 
@@ -100,9 +100,11 @@ def test_every_chart_can_be_read(here: Path) -> None:
     """Each has a title, an alternative text with figures, and axes that say what they are."""
     page = reported("runs/a", "data")
     figures = page.all("figure")
-    titles = [one.all("figcaption")[0].text for one in figures]
-    assert len(titles) == len(set(titles)) or "Confusion" in titles
-    assert {"Throughput", "What moves a prediction most", "All weights by size"} <= set(titles)
+    titles = {one.all("figcaption")[0].text for one in figures}
+    assert titles == {
+        "Logistic loss over rows", "Error over rows", "Throughput", "Confusion", "Calibration",
+        "What moves a prediction most", "All weights by size",
+    }  # fmt: skip
     for one in figures:
         drawn = next(svg for svg in one.all("svg") if svg.attributes.get("role") == "img")
         alt = drawn.attributes["aria-label"] or ""
@@ -113,7 +115,12 @@ def test_every_chart_can_be_read(here: Path) -> None:
     labels = [
         one.text for one in page.all("text") if "label" in (one.attributes.get("class") or "")
     ]
-    assert {"rows learned", "rows / s", "size of the weight", "weights"} <= set(labels)
+    assert {"rows learned", "rows / s", "Logistic loss", "Error", "size of the weight"} <= set(
+        labels
+    )
+    assert {"weights", "probability told", "part that came true", "predicted", "true"} <= set(
+        labels
+    )
 
 
 def test_names_are_only_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,6 +198,22 @@ def test_regret_stands_beside_what_is_proven(here: Path) -> None:
     assert "no certificate" in section(reported("runs/c", "data/a.parquet"), title).text
 
 
+def test_rows_held_out_are_told(here: Path) -> None:
+    """Their figures, by epoch too, and that a run stopped early."""
+    sets = ["--set", "data.holdout=4", "--set", "train.patience=1", "--epochs", 30]
+    result = train("data", *everything(), *sets, "--checkpoint", "runs/h")
+    page = reported("runs/h")
+    assert result["stopped_early"]
+    assert "30 were asked for, and it stopped early" in page.all("header")[0].text
+    held = result["holdout"]
+    assert f"{held['loss']:.6f}" in page.all("header")[0].text
+    assert f"Epoch {held['best_epoch']} was the best." in page.text
+    rows = section(page, "How learning went").all("table")[0].all("tr")[1:]
+    assert [row.all("td")[5].text for row in rows] == [
+        f"{one['loss']:.6f}" for one in held["epochs"]
+    ]
+
+
 def test_what_is_there_is_not_written_over(here: Path) -> None:
     """A file is replaced when that was asked for; a directory and a URL are refused by name."""
     (here / "report.html").write_text("mine")
@@ -231,13 +254,9 @@ def test_a_curve_ends_now() -> None:
     assert means(curve, 2).tolist() == [2.0, 1.5]
     assert means(np.diff(curve, axis=0), 2).tolist() == [1.0]
 
-    class Metrics:
-        total_rows, total = 3, np.array([5.0, 10.0, 2.0])
-
-    told: Any = Metrics()
-    told.curve = curve
-    assert curve_of(told)[-1].tolist() == [3.0, 5.0, 10.0, 2.0]
-    assert curve_of(told)[:-1].tolist() == curve.tolist()
+    metrics = Metrics(True, [2, 1], np.array([[4.0, 6.0, 2.0], [1.0, 4.0, 0.0]]), curve=curve)
+    assert curve_of(metrics)[-1].tolist() == [3.0, 5.0, 10.0, 2.0]
+    assert curve_of(metrics)[:-1].tolist() == curve.tolist()
 
 
 @pytest.mark.parametrize("low, high", [(0.1, 0.3), (1.0, 1e6), (-5.0, 7.0), (1e-9, 2e-9), (3, 3.1)])

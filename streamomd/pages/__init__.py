@@ -70,7 +70,7 @@ def write_report(
         f"{model.plan.label}: {model.metrics.total_rows:,} rows by {model.spec.model.rule}",
         verdict(model, told, learned, len(found)),
         to_look_at(found),
-        learning(model, told),
+        learning(model, told, learned),
         outcomes(model, learned, tried),
         features_told(model, sizes, weights, found),
         proven,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
@@ -21,8 +23,8 @@ OCTAVES = 11  # of rows, the last ones, are drawn: what came before is noise
 STEEP = 50.0  # greatest over least, above which a linear axis shows only the greatest
 
 
-def learning(model: Model, told: History) -> Element:
-    """Charts over rows, then the epochs."""
+def learning(model: Model, told: History, learned: Mapping[str, Any]) -> Element:
+    """Charts over rows, then the epochs. learned: what ``Model.result`` tells."""
     metrics, curve = model.metrics, curve_of(model.metrics)
     charts: list[Element] = []
     missing: list[Element] = []
@@ -45,17 +47,16 @@ def learning(model: Model, told: History) -> Element:
             "No chart of the speed: it is measured between commits, and fewer than two of them "
             "with rows in between are kept."
         ))  # fmt: skip
-    said = [*missing, *_epochs(metrics), _skipped(metrics)]
+    said = [*missing, *_epochs(learned, metrics.classifies), _skipped(metrics)]
     return section("How learning went", grid(*charts), *said)
 
 
 def curve_of(metrics: Metrics) -> Floats:
     """(points, 4): rows learned in all, and the sums of importance, loss and mistakes until then;
     the last point is of now."""
-    kept: Floats = getattr(metrics, "curve", np.zeros((0, 4)))
     rows = metrics.total_rows
-    kept = kept[kept[:, 0] < rows]
-    return np.vstack([kept, [[rows, *metrics.total]]]) if len(kept) else kept
+    before = metrics.curve[metrics.curve[:, 0] < rows]
+    return np.vstack([before, [[rows, *metrics.total]]]) if len(before) else before
 
 
 def _over_rows(curve: Floats, loss: str, *, classifies: bool) -> list[Element]:
@@ -103,15 +104,23 @@ def _speed(pace: list[tuple[Commit, float]]) -> Element:
     return lines("Throughput", series, x, Axis.of("rows / s", rate, zero=True), note=note)
 
 
-def _epochs(metrics: Metrics) -> list[Element]:
-    told = [metrics.figures(sums) for sums in metrics.sums]
-    wrong = "error" if metrics.classifies else "rmse"
-    rows = [
-        (f"{at + 1}", f"{count:,}", show(one["loss"]), show(one[wrong]))
-        for at, (count, one) in enumerate(zip(metrics.rows, told, strict=True))
+def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
+    """A line for each epoch, if there are several, also of the rows held out."""
+    wrong = "error" if classifies else "rmse"
+    held = learned["holdout"]
+    lines: list[tuple[str, ...]] = [
+        (f"{at}", f"{one['rows']:,}", show(one["loss"]), show(one[wrong]))
+        for at, one in enumerate(learned["epochs"], 1)
     ]
-    made = table(["epoch", "rows", "loss", wrong], rows, numbers=(0, 1, 2, 3))
-    return [element("h3", "By epoch"), made] if len(rows) > 1 else []
+    heads = ["epoch", "rows", "loss", wrong]
+    if held is not None:
+        heads += ["held out: rows", "loss", wrong]
+        beside = [
+            (f"{one['rows']:,}", show(one["loss"]), show(one[wrong])) for one in held["epochs"]
+        ]
+        lines = [(*line, *more) for line, more in zip(lines, beside, strict=False)]
+    made = table(heads, lines, numbers=range(len(heads)))
+    return [element("h3", "By epoch"), made] if len(lines) > 1 else []
 
 
 def _skipped(metrics: Metrics) -> Element:

@@ -30,6 +30,11 @@ def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
         "model changed all the while."
     )
     parts = [paragraph(before), *_drawn(model, learned)]
+    held = learned["holdout"]
+    if held is not None:
+        best = f" Epoch {held['best_epoch']} was the best." if len(held["epochs"]) > 1 else ""
+        said = f"{held['rows']:,} rows an epoch were held out and never learned: {_figures(held)}."
+        parts += [element("h3", "Held out"), paragraph(said + best), *_drawn(model, held)]
     if tried is not None:
         after = (
             f"The model as it is now, on the {tried['rows']:,} rows given: {_figures(tried)}. "
@@ -51,11 +56,11 @@ def _error(result: Result, key: str) -> str:
 
 def _drawn(model: Model, result: Result) -> list[Element]:
     charts, names = [], [str(name) for name in model.plan.classes]
-    confusion = result.get("confusion")
+    confusion = result["confusion"]
     if confusion is not None and len(names) <= MOST_DRAWN:
         note = "Weight of rows; the darker, the larger the part of its true class."
         charts.append(heat("Confusion", names, np.array(confusion), note=note))
-    if result.get("calibration"):
+    if result["calibration"]:
         charts.append(_calibration(result["calibration"]))
     said = _missing(model, result) if names else ""
     return [grid(*charts), *([paragraph(said)] if said else []), *_by_class(result)]
@@ -63,11 +68,11 @@ def _drawn(model: Model, result: Result) -> list[Element]:
 
 def _missing(model: Model, result: Result) -> str:
     """Why a chart is not there, in a sentence; empty if both are."""
-    if result.get("confusion") is None:
+    if result["confusion"] is None:
         return "No confusion matrix: it was not kept, or there are more than 100 classes."
     if len(model.plan.classes) > MOST_DRAWN:
         return f"The confusion matrix is drawn of up to {MOST_DRAWN} classes."
-    if not result.get("calibration"):
+    if not result["calibration"]:
         return "No calibration: it takes two classes, and a loss that gives probabilities."
     return ""
 
@@ -85,7 +90,7 @@ def _calibration(levels: Sequence[Mapping[str, float]]) -> Element:
 
 
 def _by_class(result: Result) -> list[Element]:
-    told = result.get("per_class") or []
+    told = result["per_class"] or []
     rows = [
         (
             str(one["class"]),

@@ -47,8 +47,8 @@ def _learner(one: Learner) -> list[Element]:
     if one["loss"] is not None:
         inside.append(
             paragraph(
-                f"{name}all rows together cost {one['loss']:,.6g}; the best fixed weights that were found "
-                f"cost {one['comparator_loss']:,.6g}: a regret of {one['regret']:,.6g}, "
+                f"{name}all rows together cost {one['loss']:,.6g}; the best fixed weights that "
+                f"were found cost {one['comparator_loss']:,.6g}: a regret of {one['regret']:,.6g}, "
                 f"{one['regret'] / one['rows']:.4g} a row."
             )
         )
@@ -66,5 +66,7 @@ def _claims(name: str, claims: Sequence[Mapping[str, Any]]) -> list[Element]:
     heads = [f"{name}claim", "measured", "bound", "bound / measured", "proven in"]
     pairs = {f"{claim['claim']}, measured": claim["measured"] for claim in claims}
     pairs |= {f"bound on it, {claim['source']}": claim["bound"] for claim in claims}
-    chart = bars(f"{name}what was measured and what is proven", "sum over all rows", [*pairs.items()])
+    chart = bars(
+        f"{name}what was measured and what is proven", "sum over all rows", [*pairs.items()]
+    )
     return [table(heads, rows, numbers=(1, 2, 3)), grid(chart)]

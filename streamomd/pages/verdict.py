@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from streamomd.history import History
+from streamomd.history import History, passed
 from streamomd.model import Model
 from streamomd.pages.markup import element, paragraph, section
 from streamomd.pages.suspects import Suspect
@@ -46,14 +46,17 @@ def _sentence(model: Model, told: History, figures: Mapping[str, Any]) -> str:
     else:
         how = f"each was predicted before it was learned, RMSE {show(figures['rmse'])}, {loss}"
     if model.finished:
-        return f"Finished: {rows:,} rows were learned{many}; {how}."
+        early = (
+            f", {epochs} were asked for, and it stopped early" if figures["stopped_early"] else ""
+        )
+        return f"Finished: {rows:,} rows were learned{many}{early}; {how}."
     again = f" Go on with: streamomd resume {typed(model.url)}" if model.url else ""
     return f"Not finished: {rows:,} rows{done} were learned so far{many}; {how}.{again}"
 
 
 def _beside(figures: Mapping[str, Any]) -> str:
     """What would be wrong without learning anything, if the classes' weights are known."""
-    weights = [one["weight"] for one in figures.get("per_class") or ()]
+    weights = [one["weight"] for one in figures["per_class"] or ()]
     if not sum(weights):
         return ""
     return (
@@ -68,25 +71,26 @@ def _what_next(count: int) -> str:
 
 
 def share_done(model: Model, told: History) -> float | None:
-    """The part of all rows that was learned or left out; None if it is not known."""
+    """The part of all rows that is behind; None if it is not known."""
     expected = told.rows * model.spec.train.epochs
-    done = model.metrics.total_rows + sum(model.metrics.skipped.values())
-    return done / expected if expected else None
+    return passed(model.metrics) / expected if expected else None
 
 
 def _boxes(model: Model, told: History, figures: Mapping[str, Any]) -> Element:
     share = share_done(model, told)
     boxes = [("rows learned", f"{model.metrics.total_rows:,}")]
-    boxes += [("of all rows", f"{share:.0%}")] if share is not None else []
+    boxes += [("of all rows", f"{share:.0%}")] if share is not None and not model.finished else []
     boxes += [("loss", show(figures["loss"]))]
     if figures["error"] is not None:
         boxes.append(("wrong", f"{figures['error']:.2%}"))
     if figures["rmse"] is not None:
         boxes.append(("RMSE", show(figures["rmse"])))
-    if figures.get("auc") is not None:
+    if figures["auc"] is not None:
         boxes.append(("AUC", f"{figures['auc']:.4f}"))
-    if figures.get("r2") is not None:
+    if figures["r2"] is not None:
         boxes.append(("R²", f"{figures['r2']:.4f}"))
+    if figures["holdout"] is not None:
+        boxes.append(("held-out loss", show(figures["holdout"]["loss"])))
     boxes.append(("coordinates", f"{model.plan.size:,}"))
     left_out = sum(model.metrics.skipped.values())
     boxes += [("rows left out", f"{left_out:,}")] if left_out else []
