@@ -189,16 +189,20 @@ def job_views(
 
 
 def tell(seen: Iterable[View]) -> View | None:
-    """Show views as they come: in place on a terminal, else each in a block of its own; the last.
+    """Show views as they come: in place on a terminal, else a block for each that tells something
+    new; the last.
 
     On stdout: they are what was asked for.
     """
-    last = None
+    last, told = None, ""
     if sys.stdout.isatty():
         with Live(console=Console(file=sys.stdout), auto_refresh=False) as live:
             for last in seen:
                 live.update(Text("\n".join(last.lines())), refresh=True)
         return last
     for last in seen:
-        print("\n".join(last.lines()), end="\n\n", flush=True)
+        block = "\n".join(last.lines())
+        if block != told:
+            print(block, end="\n\n", flush=True)
+        told = block
     return last

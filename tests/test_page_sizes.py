@@ -11,6 +11,8 @@ from helpers import dense, sparse
 
 from streamomd.features import Plan
 from streamomd.model import Model
+from streamomd.pages import heaviest
+from streamomd.pages.heaviest import weigh
 from streamomd.pages.sizes import LARGEST, kept_by_rule, of_rows
 from streamomd.rules import all_rules
 from streamomd.spec import Spec
@@ -108,3 +110,21 @@ def test_rules_that_keep_no_sizes_say_so() -> None:
     found = kept_by_rule(learned("perceptron", numbers(9), np.ones(9), {}, loss="hinge"))
     assert np.isnan(found.unit).all()
     assert "Rule perceptron keeps no sizes" in found.source
+
+
+def test_weights_are_weighed_by_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every weight counts once, however the coordinates are stretched; the bias moves nothing."""
+    made = learned("nag", numbers(30), np.ones(30), {}, loss="square")
+    made.state.slot("w")[:, 0] = [9.0, -2.0, 0.0, 1e-20, np.nan]
+    sizes = replace(kept_by_rule(made), typical=np.array([1.0, 0.5, 7.0, 3.0, 1.0]))
+    found = weigh(made, sizes)
+    assert (found.zeros, found.broken) == (1, 1)
+    assert [(one.name, one.moves) for one in found.top] == [("a", 1.0), ("c", 3.0 * 1e-20)]
+    assert found.top[0].share == pytest.approx(1.0)
+    assert (found.above.sum(), found.below.sum()) == (2, 1)
+    place = int(np.searchsorted(found.edges, 9.0, side="right")) - 1
+    assert found.above[place] == 1
+    monkeypatch.setattr(heaviest, "INSPECT_ROWS", 2)
+    again = weigh(made, sizes)
+    assert again.top == found.top
+    np.testing.assert_array_equal(again.above, found.above)

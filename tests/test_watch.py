@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from test_progress import MODULE, on_a_terminal, plain
 import streamomd
 from streamomd import watch
 from streamomd.errors import StorageError
+from streamomd.history import Commit, speeds
 
 
 @pytest.fixture
@@ -100,7 +102,7 @@ def test_a_store_that_fails_is_asked_again(
 
 
 def test_once_tells_errors(tmp_path: Path) -> None:
-    """Where there is nothing: exit code 4; an id without a scheduler: 2; a sweep: 2."""
+    """Where there is nothing: exit code 4; an id without a scheduler: 2."""
     assert run("watch", tmp_path / "none", "--once").code == 4
     done = run("watch", "omd-job-1a2b3c4d", "--once")
     assert done.code == 2
@@ -131,3 +133,22 @@ def test_on_a_terminal_it_stays_in_place(data: Path, tmp_path: Path) -> None:
     assert code == 0
     assert "rows 120 of 120 (100%)" in plain(seen)
     assert "\x1b[?25h" in seen
+
+
+def test_a_block_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Off a terminal: what has not changed is not told again."""
+    first = watch.View("run", rows=1)
+    last = watch.View("run", rows=2)
+    assert watch.tell(iter([first, first, last, last])) is last
+    assert capsys.readouterr().out.count("rows ") == 2
+
+
+def test_speed_between_commits() -> None:
+    """Rows by seconds, where both have passed."""
+    start = datetime(2026, 11, 22, 4, 0, 0, 500_000, tzinfo=UTC)
+    seconds, rows = (0.0, 0.25, 2.25, 2.25, 3.25), (0, 100, 1100, 1200, 1200)
+    commits = tuple(
+        Commit(at, count, start + timedelta(seconds=later), 0)
+        for at, (later, count) in enumerate(zip(seconds, rows, strict=True))
+    )
+    assert [(one.sequence, pace) for one, pace in speeds(commits)] == [(1, 400.0), (2, 500.0)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +14,9 @@ from streamomd.pages.sizes import Sizes
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
-BINS = 24
+DECADE = 8  # bins
+EDGES: Floats = np.logspace(-15, 15, 30 * DECADE + 1)
+MOST = 32  # bins that are drawn
 
 
 @dataclass(frozen=True)
@@ -53,33 +54,34 @@ class Weights:
 
 def weigh(model: Model, sizes: Sizes, top: int = 25) -> Weights:
     """Look at every weight once, in stretches of about a million coordinates."""
-    unit = sizes.unit
+    unit, counts = sizes.unit, np.zeros((2, len(EDGES) - 1), np.int64)
     by_unit = not np.isnan(unit).all()
     heavy: list[tuple[float, int, tuple[float, ...]]] = []
-    total, zeros, broken, least, most = 0.0, 0, 0, math.inf, 0.0
-    for low, weights in _stretches(model):
-        size = np.abs(weights)
-        legal = np.isfinite(size)
+    total, zeros, broken = 0.0, 0, 0
+    for low, stretch in _stretches(model):
+        used = np.flatnonzero((stretch != 0.0).any(axis=1))
+        zeros += int((stretch == 0.0).sum())
+        weights = stretch[used]
+        legal = np.isfinite(weights)
         broken += int((~legal).sum())
-        zeros += int((size == 0.0).sum())
-        some = size[legal & (size > 0.0)]
-        if len(some):
-            least, most = min(least, float(some.min())), max(most, float(some.max()))
-        moves = np.where(legal, size, 0.0).max(axis=1)
+        for side, some in enumerate((-weights[legal], weights[legal])):
+            inside = np.clip(some[some > 0.0], EDGES[0], EDGES[-1])
+            counts[side] += np.histogram(inside, EDGES)[0]
+        moves = np.abs(np.where(legal, weights, 0.0)).max(axis=1, initial=0.0)
         if by_unit:
-            moves = np.nan_to_num(moves * unit[low : low + len(moves)])
-        if model.plan.bias and low == 0:
-            moves[0] = 0.0  # it is in every row alike, and tells no row from another
+            moves *= np.nan_to_num(unit[low + used])
+        moves[low + used < int(model.plan.bias)] = 0.0  # in every row alike: it tells none apart
         total += float(moves.sum())
         found = [int(at) for at in np.argsort(-moves, kind="stable")[:top] if moves[at] > 0.0]
-        heavy += [(float(moves[at]), low + at, tuple(weights[at].tolist())) for at in found]
+        heavy += [
+            (float(moves[at]), low + int(used[at]), tuple(weights[at].tolist())) for at in found
+        ]
         heavy = sorted(heavy, key=lambda one: (-one[0], one[1]))[:top]
-    edges, below, above = _spread(model, least, most)
     told = tuple(
         Feature(at, name_of(model.plan, model.names, at), weight, moves, moves / total)
         for moves, at, weight in heavy
     )
-    return Weights(told, edges, below, above, zeros, broken, by_unit)
+    return Weights(told, *_trimmed(counts), zeros, broken, by_unit)
 
 
 def _stretches(model: Model) -> Iterator[tuple[int, Floats]]:
@@ -88,17 +90,13 @@ def _stretches(model: Model) -> Iterator[tuple[int, Floats]]:
         yield low, model.engine.weights(model.state, low, high)
 
 
-def _spread(model: Model, least: float, most: float) -> tuple[Floats, Counts, Counts]:
-    """Counts of weights by the logarithm of their size."""
-    if not most:
+def _trimmed(counts: Counts) -> tuple[Floats, Counts, Counts]:
+    """Edges and counts of the decades there are, in some thirty bins."""
+    there = np.flatnonzero(counts.sum(axis=0)) // DECADE
+    if not len(there):
         none = np.zeros(0, np.int64)
         return np.zeros(0), none, none
-    least = max(least, most * 1e-12)
-    low, high = math.floor(math.log10(least)), math.ceil(math.log10(most) + 1e-12)
-    high = max(high, low + 1)
-    edges = np.logspace(low, high, (high - low) * max(1, BINS // (high - low)) + 1)
-    counts = np.zeros((2, len(edges) - 1), np.int64)
-    for _, weights in _stretches(model):
-        for side, some in enumerate((-weights[weights < 0.0], weights[weights > 0.0])):
-            counts[side] += np.histogram(some[np.isfinite(some)], edges)[0]
-    return edges, counts[0], counts[1]
+    low, high = int(there[0]) * DECADE, (int(there[-1]) + 1) * DECADE
+    wide = next(one for one in (1, 2, 4, 8) if (high - low) // one <= MOST or one == DECADE)
+    below, above = counts[:, low:high].reshape(2, -1, wide).sum(axis=2)
+    return EDGES[low : high + 1 : wide], below, above

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Sizes:
     rows: int
     source: str
 
-    @property
+    @cached_property
     def unit(self) -> Floats:
         """By what a weight is multiplied to compare it with others: a typical, else the largest
         value."""
