@@ -15,7 +15,7 @@ from streamomd.pages.markup import element
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 460, 280
 LEFT, RIGHT, TOP, BOTTOM = 66, 16, 10, 46
-COLOURS = ("one", "two", "three")
+COLOURS = ("one", "two")
 LETTERS = 46  # of a name that fit over a bar
 
 
@@ -43,20 +43,20 @@ def lines(
     note: str = "",
     diagonal: bool = False,
 ) -> Element:
-    """Lines through points; a diagonal where both axes are the same."""
+    """Lines through points, of at most two series; a diagonal where both axes are the same."""
     frame = _frame(x, y)
     if diagonal:
         frame.append(_path([(x.low, x.low), (x.high, x.high)], x, y, "rule"))
     for place, one in enumerate(series):
         known = ~np.isnan(one.y)
         points = list(zip(one.x[known].tolist(), one.y[known].tolist(), strict=True))
-        style = f"line {COLOURS[place % 3]}{' thin' if one.thin else ''}"
+        style = f"line {COLOURS[place]}{' thin' if one.thin else ''}"
         frame.append(_path(points, x, y, style))
         if len(points) <= 40 and not one.thin:
-            frame.extend(_dot(x.at(a), y.at(b), COLOURS[place % 3]) for a, b in points)
+            frame.extend(_dot(x.at(a), y.at(b), COLOURS[place]) for a, b in points)
     last = [f"{one.name} ends at {brief(float(one.y[-1]))}" for one in series if len(one.y)]
     drawing = _svg(f"{title}. {y.label} against {x.label}: {'; '.join(last)}.", frame)
-    keys = [_key(one.name, COLOURS[at % 3], one.thin) for at, one in enumerate(series)]
+    keys = [_key(one.name, COLOURS[at], one.thin) for at, one in enumerate(series)]
     return figure(title, drawing, element("p", *keys), _note(note))
 
 
@@ -101,7 +101,7 @@ def bars(title: str, label: str, named: Sequence[tuple[str, float]], *, note: st
 
 
 def heat(title: str, names: Sequence[str], cells: Floats, *, note: str = "") -> Element:
-    """A square for each cell, (true, predicted), as dark as its part of its row."""
+    """A square for each cell, (true, predicted), as strong in colour as its part of its row."""
     sums = cells.sum(axis=1, keepdims=True)
     share = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0.0)
     left, top, count = 130, 46, len(names)

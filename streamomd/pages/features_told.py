@@ -61,7 +61,7 @@ def _sides(classes: Sequence[Any]) -> str:
     if not classes:
         return "Blue: towards larger numbers; orange: towards smaller ones."
     if len(classes) == 2:
-        return f"Blue: towards {classes[1]}; orange: towards {classes[0]}."
+        return f"Blue: towards {classes[1]!r}; orange: towards {classes[0]!r}."
     return "Of the class where it weighs most; blue: towards it, orange: away from it."
 
 

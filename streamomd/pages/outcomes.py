@@ -58,7 +58,7 @@ def _drawn(model: Model, result: Result) -> list[Element]:
     charts, names = [], [str(name) for name in model.plan.classes]
     confusion = result["confusion"]
     if confusion is not None and len(names) <= MOST_DRAWN:
-        note = "Weight of rows; the darker, the larger the part of its true class."
+        note = "Weight of rows; the stronger the colour, the larger the part of its true class."
         charts.append(heat("Confusion", names, np.array(confusion), note=note))
     if result["calibration"]:
         charts.append(_calibration(result["calibration"]))
