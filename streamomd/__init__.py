@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from streamomd.estimators import OMDRegressor as OMDRegressor
     from streamomd.export import to_sklearn as to_sklearn
     from streamomd.model import Model as Model
+    from streamomd.pages import write_report as write_report
     from streamomd.runs import load as load
     from streamomd.runs import resume as resume
     from streamomd.runs import train as train
@@ -36,11 +37,12 @@ _HOME = {
     "sweep": "streamomd.sweeps",
     "to_sklearn": "streamomd.export",
     "train": "streamomd.runs",
+    "write_report": "streamomd.pages",
 }
 
 __all__ = [
     "Model", "OMDClassifier", "OMDRegressor", "Spec", "load", "predict_collection", "resume",
-    "resume_sweep", "submit", "sweep", "to_sklearn", "train",
+    "resume_sweep", "submit", "sweep", "to_sklearn", "train", "write_report",
 ]  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def run(
         model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, began = model.metrics.total_rows, time.perf_counter()
-    expected = shards.rows * model.spec.train.epochs
+    expected = learned_of(shards.rows, model.spec.data.holdout) * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [*told, *told_to(callbacks, model, expected), *([keeper] if keeper else [])]
@@ -90,6 +90,11 @@ def told_to(callbacks: Sequence[Callback], model: Model, expected: int) -> list[
         return []
     about = {"job": model.spec.to_json(), "checkpoint": redact(model.url)}
     return [Told(callbacks, model.metrics, about, expected, model.live)]
+
+
+def learned_of(rows: int, holdout: int) -> int:
+    """About how many of these rows are learned."""
+    return rows - rows // holdout if holdout else rows
 
 
 def is_far(client: Any, sets: Mapping[str, Any]) -> Callable[[Spec], bool]:

@@ -186,6 +186,17 @@ def test_covertype(tmp_path):
     assert list(first.values())[:9] == [2596, 51, 3, 258, 0, 510, 221, 232, 148]
 
 
+@pytest.mark.parametrize("first", range(1, 12))
+def test_a_comma_at_the_end_of_a_piece(first, tmp_path, monkeypatch):
+    """Wherever Arrow's pieces and the head end, between a comma and its space too: all rows."""
+    monkeypatch.setattr(text_csv, "HEAD", 4096)
+    monkeypatch.setattr(text_csv, "BLOCK", 1024)
+    text = tmp_path / "a.csv"
+    text.write_text(f"a, b, c\n{'1' * first}, 2, 3\n" + 1000 * "12, 34, 56\n")
+    done = convert([str(text)], source_format="csv", to=str(tmp_path / "out"))
+    assert pq.read_table(done.shards[0])["c"].to_pylist() == [3, *[56] * 1000]
+
+
 def test_census(tmp_path):
     """Census-Income (comma and space, no header): rows, and both labels without their space."""
     source = real("census-income-kdd/census-income.test.gz")

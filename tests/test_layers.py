@@ -14,13 +14,14 @@ import streamomd
 PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
-    "partitions", "metrics", "demo", "report", "callbacks", "features", "shards", "checkpoint",
-    "stream", "predict", "far", "model", "exposed", "job", "aside", "keep", "stop", "start",
-    "begin", "rounds",
+    "partitions", "curve", "bins", "ranking", "detail", "metrics", "holdout", "demo", "report",
+    "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far", "model",
+    "exposed", "job", "aside", "keep", "stop", "start", "begin", "rounds",
     "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
     "sweep_grid", "sweep_learners", "sweep_side", "sweep_keep", "sweep_table", "sweep_walk",
     "sweeps",
-    "comparator", "estimators", "certify", "export", "trackers", "rule_pages", "show", "planned",
+    "comparator", "estimators", "certify", "export", "trackers", "history", "pages", "watch",
+    "rule_pages", "show", "planned",
     "cli", "__init__", "__main__",
 )  # fmt: skip
 CONFINED = {
@@ -32,7 +33,7 @@ CONFINED = {
     "zmq": {"distribute"},
     "safetensors": {"checkpoint"},
     "click": {"cli"},
-    "rich": {"report", "sweep_table"},
+    "rich": {"report", "sweep_table", "watch"},
     "sklearn": {"estimators", "export"},
     "skops": {"export"},
     "onnx": {"export"},

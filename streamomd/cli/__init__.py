@@ -1,6 +1,6 @@
 """The command line: parse, call, print. A file a kind of command; each registers its own."""
 
-from streamomd.cli import cluster, export, models, plan, runs, sweep, tools
+from streamomd.cli import cluster, export, models, plan, report, runs, sweep, tools
 from streamomd.cli.base import main
 
-__all__ = ["cluster", "export", "main", "models", "plan", "runs", "sweep", "tools"]
+__all__ = ["cluster", "export", "main", "models", "plan", "report", "runs", "sweep", "tools"]

@@ -86,10 +86,9 @@ class CsvStream:
         return self._end()
 
     def _next(self, size: int) -> bytes:
-        if len(self._head):
-            piece, self._head = bytes(self._head[:size]), self._head[size:]
-            return piece
-        return self._text.read(size)
+        piece, self._head = bytes(self._head[:size]), self._head[size:]
+        # The head's last bytes alone may hold no line end: Arrow takes that for a record too long.
+        return piece + self._text.read(size - len(piece)) if len(piece) < size else piece
 
     def _end(self) -> bytes:
         if self._inside:

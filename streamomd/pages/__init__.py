@@ -1,0 +1,100 @@
+"""A run's report: one page of HTML that needs nothing else, made of a model's own numbers.
+
+Read from the top: the verdict, things to look at, charts, tables. It runs no script and loads
+nothing, so it opens offline, and nothing that stands in a name of a column can run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamomd.errors import OutputExistsError, StorageError, UsageError
+from streamomd.history import history
+from streamomd.model import Model
+from streamomd.pages.features_told import features_told
+from streamomd.pages.heaviest import weigh
+from streamomd.pages.job_told import job_told
+from streamomd.pages.learning import learning
+from streamomd.pages.markup import element, page
+from streamomd.pages.outcomes import outcomes
+from streamomd.pages.regret import regret
+from streamomd.pages.sizes import found_in, kept_by_rule
+from streamomd.pages.suspects import suspects
+from streamomd.pages.verdict import to_look_at, verdict
+from streamomd.urls import protocol, shown
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    model: Model,
+    to: str = "report.html",
+    shards: str | Sequence[str] = (),
+    *,
+    certificate: bool = True,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    checkpoint_storage_options: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Write a page about a model to the local file ``to``; what it found, as a dict.
+
+    shards: labelled rows to try the model on and to find the sizes of features in; those of the
+    run itself also for its certificate, if ``certificate`` is true (it looks for the best fixed
+    weights, which takes many readings). storage_options: of the shards.
+
+    The dict: report (the file), bytes, look (name, title and text of each thing to look at).
+    Raises OutputExistsError where there is something already, UsageError for what is no local
+    file, and what ``Model.evaluate`` raises.
+    """
+    _refuse(to, overwrite=overwrite)
+    told = history(model, checkpoint_storage_options)
+    tried = None
+    if shards:
+        tried = model.evaluate(shards, storage_options=storage_options, quiet=quiet)
+    sizes = found_in(model.plan, shards, storage_options) if shards else kept_by_rule(model)
+    weights = weigh(model, sizes)
+    found = suspects(model, sizes, weights)
+    proven = regret(
+        model,
+        shards,
+        wanted=certificate,
+        storage_options=storage_options,
+        checkpoint_storage_options=checkpoint_storage_options,
+    )
+    learned = model.result()
+    text = page(
+        f"{model.plan.label}: {model.metrics.total_rows:,} rows by {model.spec.model.rule}",
+        verdict(model, told, learned, len(found)),
+        to_look_at(found),
+        learning(model, told, learned),
+        outcomes(model, learned, tried),
+        features_told(model, sizes, weights, found),
+        proven,
+        job_told(model, told),
+        element("footer", "Made by streamomd report. This page loads nothing and runs nothing."),
+    )
+    _write(to, text.encode(), overwrite=overwrite)
+    look = [one._asdict() for one in found]
+    return {"report": to, "bytes": len(text.encode()), "look": look}
+
+
+def _refuse(to: str, *, overwrite: bool) -> None:
+    """Before anything is read."""
+    if protocol(to):
+        raise UsageError(f"a report goes to a local file, not to {shown(to)}")
+    if os.path.isdir(to):
+        raise UsageError(f"{shown(to)} is a directory: name a file, e.g. report.html")
+    if not overwrite and os.path.lexists(to):
+        raise OutputExistsError(f"{shown(to)} is there already: give --overwrite, or another name")
+
+
+def _write(to: str, data: bytes, *, overwrite: bool) -> None:
+    try:
+        with Path(to).open("wb" if overwrite else "xb") as file:
+            file.write(data)
+    except OSError as error:
+        raise StorageError(f"{shown(to)} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,92 @@
+"""Axes: where a number stands on a chart, and which numbers are written beside it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+LETTERS = ((1e4, 1e6, 1e3, "k"), (1e6, 1e9, 1e6, "M"), (1e9, 1e12, 1e9, "G"))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Numbers from ``low`` to ``high``, by their logarithm if ``log``; low < high.
+
+    >>> Axis("rows", 1.0, 10000.0, log=True).at(100.0)
+    0.5
+    >>> [text for _, text in Axis("loss", 0.12, 0.31).ticks()]
+    ['0.15', '0.2', '0.25', '0.3']
+    """
+
+    label: str
+    low: float
+    high: float
+    log: bool = False
+
+    @classmethod
+    def of(cls, label: str, numbers: Floats, *, log: bool = False, zero: bool = False) -> Axis:
+        """An axis for these numbers; from 0 on if ``zero``. Those that are not finite are left
+        out, and with ``log`` those that are not positive."""
+        kept = numbers[np.isfinite(numbers) & ((numbers > 0.0) | (not log))]
+        low, high = (float(kept.min()), float(kept.max())) if len(kept) else (1.0, 2.0)
+        if zero:
+            low, high = min(low, 0.0), max(high, 0.0)
+        if low == high:
+            low, high = (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
+        room = 0.0 if log or zero else 0.04 * (high - low)
+        return cls(label, low - room, high + room, log)
+
+    def at(self, number: float) -> float:
+        """0 at the low end, 1 at the high one; what lies beyond stands at the end."""
+        if self.log:
+            low, high, number = math.log(self.low), math.log(self.high), _log(number)
+        else:
+            low, high = self.low, self.high
+        return min(1.0, max(0.0, (number - low) / (high - low)))
+
+    def ticks(self, most: int = 6) -> list[tuple[float, str]]:
+        """Round numbers within, and their texts."""
+        found = _decades(self.low, self.high, most) if self.log else []
+        if len(found) < 2:
+            found = _even(self.low, self.high, most)
+        return [(number, brief(number)) for number in found]
+
+
+def brief(number: float) -> str:
+    """A number in few letters.
+
+    >>> [brief(one) for one in (0.0, 0.25, 12.0, 20000.0, 1.5e6, 3e9, 1e-5, float("nan"))]
+    ['0', '0.25', '12', '20k', '1.5M', '3G', '1e-05', 'nan']
+    """
+    if not math.isfinite(number):
+        return "nan" if math.isnan(number) else "inf" if number > 0 else "-inf"
+    for least, most, unit, letter in LETTERS:
+        if least <= abs(number) < most:
+            return f"{number / unit:.3g}{letter}"
+    return f"{number:.4g}"
+
+
+def _log(number: float) -> float:
+    return math.log(number) if number > 0.0 else -math.inf
+
+
+def _decades(low: float, high: float, most: int) -> list[float]:
+    """Powers of 10, every so many; and of few also 2 and 5 times."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    every = max(1, math.ceil((last - first) / most))
+    factors = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)
+    found = [factor * 10.0**power for power in range(first, last + 1, every) for factor in factors]
+    return [number for number in found if low * 0.999 <= number <= high * 1.001]
+
+
+def _even(low: float, high: float, most: int) -> list[float]:
+    rough = (high - low) / (most - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * one for one in STEPS if power * one >= rough * 0.999)
+    count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    return [round(at * step, 12) for at in count]

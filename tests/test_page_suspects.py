@@ -1,0 +1,88 @@
+"""Things to look at: each is told where it was planted, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from running import train, write
+
+import streamomd
+from streamomd.pages.heaviest import weigh
+from streamomd.pages.sizes import found_in, kept_by_rule
+from streamomd.pages.suspects import IDS, WEIGHTY, suspects
+
+ROWS = 3000
+
+
+def ordinary(draw: np.random.Generator) -> dict[str, Any]:
+    """Columns that nobody need look at, and a label that some of them tell."""
+    age, rate = draw.normal(40.0, 12.0, ROWS), draw.random(ROWS)
+    count = draw.poisson(3.0, ROWS)
+    score = (age - 40.0) / 12.0 + 2.0 * (rate - 0.5) + 0.3 * (count - 3.0)
+    y = (score + draw.normal(size=ROWS) > 0.0).astype(np.int64)
+    spent = np.where(draw.random(ROWS) < 0.2, draw.lognormal(2.0, 0.8, ROWS), 0.0)
+    return {"y": y, "age": age, "rate": rate, "count": count, "spent": spent}
+
+
+def planted(draw: np.random.Generator, y: np.ndarray) -> dict[str, tuple[str, Any]]:
+    """By name: what is said of a column, and its values."""
+    steady = 2000.0 + draw.normal(0.0, 600.0, ROWS)
+    huge = draw.normal(size=ROWS)
+    huge[1234] = 1e7
+    return {
+        "same": ("constant", np.full(ROWS, 7.0)),
+        "gone": ("nothing in it", np.zeros(ROWS)),
+        "spike": ("one huge value", huge),
+        "instance weight": ("named like a weight of rows", draw.lognormal(7.0, 0.6, ROWS)),
+        "customerId": ("named like an id", draw.permutation(ROWS).astype(float)),
+        "c24": ("much larger than other columns, in all rows", steady),
+        "leak": ("it outweighs all others together", y + draw.normal(0.0, 0.1, ROWS)),
+    }
+
+
+@pytest.fixture(scope="module")
+def drawn() -> tuple[dict[str, Any], dict[str, tuple[str, Any]]]:
+    draw = np.random.default_rng(5)
+    columns = ordinary(draw)
+    return columns, planted(draw, columns["y"])
+
+
+@pytest.mark.parametrize("source", ["rows", "slots"])
+@pytest.mark.parametrize(
+    "name", ["", "same", "gone", "spike", "instance weight", "customerId", "c24", "leak"]
+)
+def test_what_is_planted_is_told(name: str, source: str, drawn: Any, tmp_path: Path) -> None:
+    """By itself, from the slots alone and from the rows; without it there is nothing to tell."""
+    columns, suspicious = drawn
+    more = {name: suspicious[name][1]} if name else {}
+    data = write(tmp_path / "a.parquet", pa.table({**columns, **more}))
+    train(data, "--label", "y", "--checkpoint", tmp_path / "run")
+    model = streamomd.load(str(tmp_path / "run"))
+    sizes = found_in(model.plan, str(data)) if source == "rows" else kept_by_rule(model)
+    found = suspects(model, sizes, weigh(model, sizes))
+    expected = [(name, suspicious[name][0])] if name else []
+    assert [(one.name, one.title) for one in found] == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["instance weight", "weight", "w_weight", "MARSUPWT", "fnlwgt", "sample-wt", "wgt"]
+)
+def test_names_of_weights(name: str) -> None:
+    """As surveys call them."""
+    assert WEIGHTY.search(name.lower())
+
+
+@pytest.mark.parametrize("name", ["weightless", "height", "newt x", "lightweight_score", "growth"])
+def test_names_of_no_weights(name: str) -> None:
+    """A part of another word is none."""
+    assert not WEIGHTY.search(name.lower())
+
+
+@pytest.mark.parametrize("name, told", [("id", 1), ("user id", 1), ("paid", 0), ("width", 0)])
+def test_names_of_ids(name: str, told: bool) -> None:
+    """As words of their own."""
+    assert bool(IDS.search(name)) == told
