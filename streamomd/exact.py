@@ -77,7 +77,8 @@ class Run:
             leave(self.stop, self.model, self.keeper)
 
     def _learn(self, piece: Piece[Rows]) -> None:
-        """Learn a piece, cut where a watcher wants to be told: cuts change no bit."""
+        """Learn a piece, cut where the curve goes on or a watcher wants to be told: cuts change no
+        bit."""
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
         while True:
             high = min(len(batch), low + self._rows_to_tell())
@@ -97,5 +98,8 @@ class Run:
                 return
 
     def _rows_to_tell(self) -> int:
-        rows = self.model.metrics.total_rows
-        return int(min([2.0**62, *(watcher.next_row - rows for watcher in self.watchers)]))
+        metrics = self.model.metrics
+        if self.model.cursor.epoch < 0:  # none is learned: what is due waits
+            return 1 << 62
+        due = min([metrics.next_point, *(watcher.next_row for watcher in self.watchers)])
+        return int(due) - metrics.total_rows

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import REASONS
+from streamomd.curve import next_point
 from streamomd.errors import TooManyBadRowsError
 
 Floats = NDArray[np.float64]
@@ -28,12 +29,15 @@ class Metrics:
     sums: float64 (epochs, 3): importance, loss times importance, and mistakes (squared errors in
     regression) times importance. Rows are added one by one, so how they are cut changes no bit.
     bad: int64 (epochs, reasons), rows left out, by place in REASONS; they are not among ``rows``.
+    curve: float64 (points, 4): rows learned in all epochs, and the sums of all epochs then; a point
+    where ``count`` came to the next one of ``streamomd.curve``, or first went past it.
     """
 
     classifies: bool
     rows: list[int] = field(default_factory=list)
     sums: Floats = field(default_factory=lambda: np.zeros((0, 3)))
     bad: Counts = field(default_factory=lambda: np.zeros((0, len(REASONS)), np.int64))
+    curve: Floats = field(default_factory=lambda: np.zeros((0, 4)))
 
     @property
     def current(self) -> Floats:
@@ -41,9 +45,17 @@ class Metrics:
         sums: Floats = self.sums[-1]
         return sums
 
+    @property
+    def next_point(self) -> int:
+        """The number of rows at which the curve goes on."""
+        return next_point(self.total_rows)
+
     def count(self, rows: int) -> None:
-        """Count rows of the epoch under way."""
+        """Count rows of the epoch under way, whose sums are among those of the epoch by now."""
+        due = self.next_point
         self.rows[-1] += rows
+        if self.total_rows >= due:
+            self.curve = np.vstack([self.curve, [self.total_rows, *self.total]])
 
     def leave_out(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
@@ -74,7 +86,8 @@ class Metrics:
 
     def copy(self) -> Metrics:
         """The same figures, apart from these."""
-        return Metrics(self.classifies, [*self.rows], self.sums.copy(), self.bad.copy())
+        # A curve is never written to: it is made anew.
+        return Metrics(self.classifies, [*self.rows], self.sums.copy(), self.bad.copy(), self.curve)
 
     @property
     def total_rows(self) -> int:
@@ -113,7 +126,7 @@ class Metrics:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps."""
-        return {**self._learned(), "metrics.bad": self.bad}
+        return {**self._learned(), "metrics.bad": self.bad, "metrics.curve": self.curve}
 
     def _learned(self) -> dict[str, NDArray[Any]]:
         return {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
@@ -126,7 +139,11 @@ class Metrics:
         if "metrics.bad" in arrays:  # of a run before there was a choice there is none
             known = arrays["metrics.bad"].shape[1]
             bad[:, :known] = arrays["metrics.bad"]
-        return cls(classifies, rows, np.array(arrays["metrics.sums"], dtype=np.float64), bad)
+        sums = np.array(arrays["metrics.sums"], dtype=np.float64)
+        made = cls(classifies, rows, sums, bad)
+        if "metrics.curve" in arrays:
+            made.curve = np.array(arrays["metrics.curve"], dtype=np.float64)
+        return made
 
     def digest(self, digest: hashlib._Hash) -> None:
         """Feed what was learned to a hash: it is the same where bad rows never were."""

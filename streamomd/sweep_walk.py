@@ -119,7 +119,8 @@ class Walk:
         sweep = self.sweep
         if sweep.cursor.epoch < 0:  # none is learned: what is due waits
             return 1 << 62
-        due = [sweep.next_halving, *(one.next_row for one in telling)]
+        due = [sweep.lead.metrics.next_point, sweep.next_halving]
+        due += [one.next_row for one in telling]
         due += [self.keeper.next_row] if self.keeper else []
         return int(min(2.0**62, *due)) - sweep.rows
 

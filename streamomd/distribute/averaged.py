@@ -138,8 +138,8 @@ class Averaged:
         state.clock = found.clock
         state.extra = {name: np.array(array) for name, array in found.extra.items()}
         model.names.update(found.names)
-        model.metrics.count(found.rows)
         model.metrics.current[...] += found.sums
+        model.metrics.count(found.rows)
         model.cursor = end
         self._heard.clear()
         model.finished = end == Cursor(model.spec.train.epochs)
@@ -155,8 +155,8 @@ class Averaged:
         model = self.model
         so_far = model.metrics.copy()
         for one in list(self._heard.values()):
-            so_far.count(one["rows"])
             so_far.current[...] += np.array(one["sums"])
+            so_far.count(one["rows"])
         for watcher in self.watchers:
             watcher.update(so_far)
         if self.stop.signal and not model.finished:
