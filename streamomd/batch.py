@@ -127,6 +127,17 @@ class DenseBatch:
 Batch = SparseBatch | DenseBatch
 
 
+def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
+    """The rows in another order, or some of them."""
+    y, weight = batch.y[order], batch.weight[order]
+    if isinstance(batch, DenseBatch):
+        return DenseBatch(batch.values[order], y, weight)
+    lengths = np.diff(batch.indptr)[order]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    at = np.arange(indptr[-1]) + np.repeat(batch.indptr[order] - indptr[:-1], lengths)
+    return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight)
+
+
 def check(batch: Batch, size: int, *, bias: bool) -> None:
     """Raise DataError unless a batch made by hand is one the engine may walk: it checks nothing.
 

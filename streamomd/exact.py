@@ -6,9 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.holdout import best_epoch, held_out, is_spent
 from streamomd.keep import Keeper
 from streamomd.model import Model
-from streamomd.report import Watcher
+from streamomd.report import Watcher, note
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.order import places
@@ -35,14 +39,14 @@ class Run:
         if model.cursor.epoch >= epochs:
             return
         rows = self._source()
-        while model.cursor.epoch < epochs:
+        while model.cursor.epoch < epochs and not self._is_spent():
             at = model.cursor
             if at.epoch >= 0:
                 model.metrics.begin(at.epoch)
             data = model.spec.data
             order = places(data.order, data.seed, len(self.shards), at.epoch)
             for piece in rows(order, (at.place, at.row)):
-                self._learn(piece)
+                self._learn(piece, order[piece.position])
             model.cursor = Cursor(at.epoch + 1)
 
     def _source(self) -> Source:
@@ -76,18 +80,39 @@ class Run:
         if self.stop.signal:
             leave(self.stop, self.model, self.keeper)
 
-    def _learn(self, piece: Piece[Rows]) -> None:
+    def _is_spent(self) -> bool:
+        """Whether the held-out loss says to stop."""
+        model, patience = self.model, self.model.spec.train.patience
+        held, done = model.metrics.held, model.cursor.epoch
+        if not is_spent(held, done, patience):
+            return False
+        assert held is not None
+        last = "the last epoch" if patience == 1 else f"the last {patience} epochs"
+        best = best_epoch(held, done)
+        note(f"stopped early: {last} had no better held-out loss than epoch {best}")
+        return True
+
+    def _held_out(self, piece: Piece[Rows], shard: int) -> NDArray[np.bool_] | None:
+        """Which rows of a piece are held out; None if none of any piece is."""
+        data, batch = self.model.spec.data, piece.value.batch
+        if not data.holdout:
+            return None
+        places = np.delete(np.arange(batch.passed), batch.skipped.places)
+        return held_out(data.holdout, data.seed, shard, piece.row + places)
+
+    def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut where the curve goes on or a watcher wants to be told: cuts change no
         bit."""
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
+        held = self._held_out(piece, shard)
         while True:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)
-            rows = batch.rows(low, high)
+            rows, out = batch.rows(low, high), None if held is None else held[low:high]
             if model.cursor.epoch < 0:
-                model.engine.look(model.state, rows)
+                model.look(rows, out)
             else:
-                model.consume(rows, batch.skipped.counts(passed, bad))
+                model.consume(rows, batch.skipped.counts(passed, bad), out)
             model.cursor = Cursor(model.cursor.epoch, piece.position, piece.row + high + bad)
             low, passed = high, bad
             for watcher in self.watchers:

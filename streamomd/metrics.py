@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import REASONS
+from streamomd.bins import FINE
 from streamomd.curve import next_point
+from streamomd.detail import NOTHING, Detail, detail_of, restored, saved
 from streamomd.errors import TooManyBadRowsError
+from streamomd.losses import Loss
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+HELD = "held."
+"""Before the names of what a checkpoint keeps of rows held out."""
 
 
 @dataclass(eq=False)
@@ -31,6 +37,9 @@ class Metrics:
     bad: int64 (epochs, reasons), rows left out, by place in REASONS; they are not among ``rows``.
     curve: float64 (points, 4): rows learned in all epochs, and the sums of all epochs then; a point
     where ``count`` came to the next one of ``streamomd.curve``, or first went past it.
+    detail: more of the same rows, if it is kept; see ``streamomd.detail``.
+    held: of rows held out. Its detail begins afresh with each epoch, and ranks, float64 (epochs
+    before, 2), tells their AUC and its error, NaN for none.
     """
 
     classifies: bool
@@ -38,6 +47,9 @@ class Metrics:
     sums: Floats = field(default_factory=lambda: np.zeros((0, 3)))
     bad: Counts = field(default_factory=lambda: np.zeros((0, len(REASONS)), np.int64))
     curve: Floats = field(default_factory=lambda: np.zeros((0, 4)))
+    detail: Detail | None = None
+    held: Metrics | None = None
+    ranks: Floats = field(default_factory=lambda: np.zeros((0, 2)))
 
     @property
     def current(self) -> Floats:
@@ -56,6 +68,24 @@ class Metrics:
         self.rows[-1] += rows
         if self.total_rows >= due:
             self.curve = np.vstack([self.curve, [self.total_rows, *self.total]])
+
+    def examine(
+        self,
+        loss: Loss,
+        classes: int,
+        margins: Floats,
+        y: Floats,
+        weight: Floats,
+        *,
+        digits: int = FINE,
+    ) -> None:
+        """Keep more of rows than their sums. classes: 1 in regression; y as in a batch.
+
+        digits: how fine the bins of two classes are.
+        """
+        self.detail = self.detail or detail_of(classes, digits)
+        if self.detail is not None:
+            self.detail.add(loss, margins, y, weight)
 
     def leave_out(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
@@ -83,11 +113,26 @@ class Metrics:
             self.rows.append(0)
             self.sums = np.vstack([self.sums, np.zeros(3)])
             self.bad = np.vstack([self.bad, np.zeros(len(REASONS), np.int64)])
+            if self.held is not None:
+                self.held._begin_afresh(epoch)
+
+    def _begin_afresh(self, epoch: int) -> None:
+        """Begin an epoch, with a detail of its own."""
+        self.ranks, self.detail = self.ranks_by_epoch, None
+        self.begin(epoch)
+
+    @property
+    def ranks_by_epoch(self) -> Floats:
+        """AUC and its error in each epoch, of rows held out: (epochs, 2), NaN for none."""
+        if not self.rows:
+            return self.ranks
+        told = self.detail.rank() if self.detail is not None else {}
+        last = [told.get("auc"), told.get("auc_error")]
+        return np.vstack([self.ranks, np.array(last, dtype=np.float64)])
 
     def copy(self) -> Metrics:
         """The same figures, apart from these."""
-        # A curve is never written to: it is made anew.
-        return Metrics(self.classifies, [*self.rows], self.sums.copy(), self.bad.copy(), self.curve)
+        return deepcopy(self)
 
     @property
     def total_rows(self) -> int:
@@ -114,6 +159,18 @@ class Metrics:
         total = {"rows": self.total_rows, **self.figures(self.total)}
         return {**total, "epochs": epochs, "skipped": self.skipped}
 
+    def detailed(self, loss: Loss, classes: Sequence[Any], *, last: bool = False) -> dict[str, Any]:
+        """What is told of all rows beside their sums; null where there is nothing to say.
+
+        classes: their names. last: of the last epoch's rows. All is null of a run that has a
+        detail of some of its rows only.
+        """
+        detail, rows, sums = self.detail, self.total_rows, self.total
+        if last and self.rows:
+            rows, sums = self.rows[-1], self.current
+        whole = detail is not None and detail.rows == rows
+        return {**NOTHING, **(detail.figures(loss, sums, classes) if detail and whole else {})}
+
     def figures(self, sums: Floats) -> dict[str, float | None]:
         """loss, error, rmse of some sums."""
         importance, loss, wrong = (float(number) for number in sums)
@@ -126,7 +183,10 @@ class Metrics:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint keeps."""
-        return {**self._learned(), "metrics.bad": self.bad, "metrics.curve": self.curve}
+        more = {"metrics.bad": self.bad, "metrics.curve": self.curve, "metrics.ranks": self.ranks}
+        held = self.held.arrays() if self.held is not None else {}
+        below = {f"{HELD}{name}": array for name, array in held.items()}
+        return {**self._learned(), **more, **saved(self.detail), **below}
 
     def _learned(self) -> dict[str, NDArray[Any]]:
         return {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
@@ -140,9 +200,13 @@ class Metrics:
             known = arrays["metrics.bad"].shape[1]
             bad[:, :known] = arrays["metrics.bad"]
         sums = np.array(arrays["metrics.sums"], dtype=np.float64)
-        made = cls(classifies, rows, sums, bad)
+        made = cls(classifies, rows, sums, bad, detail=restored(arrays))
         if "metrics.curve" in arrays:
             made.curve = np.array(arrays["metrics.curve"], dtype=np.float64)
+        if "metrics.ranks" in arrays:
+            made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64)
+        below = {n.removeprefix(HELD): array for n, array in arrays.items() if n.startswith(HELD)}
+        made.held = cls.from_arrays(below, classifies=classifies) if below else None
         return made
 
     def digest(self, digest: hashlib._Hash) -> None:

@@ -24,6 +24,7 @@ from streamomd.errors import (
 )
 from streamomd.far import Far
 from streamomd.features import Names, Plan, name_of
+from streamomd.holdout import result, stretches_of
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.metrics import Counts, Metrics
 from streamomd.predict import evaluate, predict
@@ -67,7 +68,9 @@ class Model:
         engine.begin(state)
         looks = spec.rule.looks is not None and spec.rule.looks(spec.model.params)
         cursor = Cursor(epoch=-1 if looks else 0)
-        return cls(spec, plan, engine, state, Metrics(spec.model.classifies), cursor=cursor)
+        held = Metrics(spec.model.classifies) if spec.data.holdout else None
+        metrics = Metrics(spec.model.classifies, held=held)
+        return cls(spec, plan, engine, state, metrics, cursor=cursor)
 
     @classmethod
     def load(
@@ -177,11 +180,21 @@ class Model:
         """What ``--json`` prints: figures of all rows learned, this process's speed, the commit."""
         return {
             **self.metrics.result(),
+            **self.metrics.detailed(self.engine.loss, self.plan.classes),
+            **self._holdout(),
             "seconds": self.seconds,
             "rows_per_second": self.rows_per_second,
             "compile_seconds": self.engine.compile_seconds,
             "checkpoint": {"url": self.url, "sequence": self.sequence},
             "state_sha256": self.state_sha256,
+        }
+
+    def _holdout(self) -> dict[str, Any]:
+        held, done = self.metrics.held, max(self.cursor.epoch, 0)
+        told = (self.engine.loss, self.plan.classes, done)
+        return {
+            "holdout": result(held, *told) if held is not None else None,
+            "stopped_early": self.finished and done < self.spec.train.epochs,
         }
 
     def parts(self) -> Iterator[Part]:
@@ -233,13 +246,47 @@ class Model:
         self.metrics.begin(self.cursor.epoch)
         return self.consume(batch)
 
-    def consume(self, batch: Batch, bad: Counts | None = None) -> NDArray[np.float64]:
-        """Learn a batch that the features made, counting the bad rows left out of it."""
+    def consume(
+        self, batch: Batch, bad: Counts | None = None, held: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float64]:
+        """Learn a batch that the features made, counting the bad rows left out of it.
+
+        held: (rows,), which of them are predicted when they come, and not learned.
+        """
         if bad is not None:
             self.metrics.leave_out(bad, self.spec.data.max_bad_rows)
-        margins = self.engine.learn(self.state, self.metrics.current, batch)
-        self.metrics.count(len(batch))
+        if held is None:
+            margins = self.engine.learn(self.state, self.metrics.current, batch)
+            self._count(self.metrics, margins, batch.y, batch.weight)
+            return margins
+        assert self.metrics.held is not None
+        margins = np.empty((len(batch), self.engine.layout.learners))
+        for low, high in stretches_of(held):
+            rows, out = batch.rows(low, high), held[low]
+            walk = self.engine.predict if out else self.engine.learn
+            sums = self.metrics.held.current if out else self.metrics.current
+            margins[low:high] = walk(self.state, sums, rows)
+        for metrics, which in ((self.metrics, ~held), (self.metrics.held, held)):
+            self._count(metrics, margins[which], batch.y[which], batch.weight[which])
         return margins
+
+    def look(self, batch: Batch, held: NDArray[np.bool_] | None = None) -> None:
+        """Observe rows before the first is learned, but those held out."""
+        for low, high in [(0, len(batch))] if held is None else stretches_of(held):
+            if held is None or not held[low]:
+                self.engine.look(self.state, batch.rows(low, high))
+
+    def _count(
+        self,
+        metrics: Metrics,
+        margins: NDArray[np.float64],
+        y: NDArray[np.float64],
+        weight: NDArray[np.float64],
+    ) -> None:
+        """Tell metrics of rows whose sums they have."""
+        metrics.count(len(y))
+        if self.spec.train.detail:
+            metrics.examine(self.engine.loss, self.engine.classes, margins, y, weight)
 
     def predict(
         self,
@@ -274,10 +321,14 @@ class Model:
         self,
         shards: str | Sequence[str],
         *,
+        by: Sequence[str] = (),
         storage_options: Mapping[str, Any] | None = None,
         quiet: bool = False,
     ) -> dict[str, Any]:
-        """Loss and error on labelled shards; the keys of ``result``. Nothing is learned."""
+        """Loss and error on labelled shards; the keys of ``result``. Nothing is learned.
+
+        by: columns for whose values it is told too, under ``slices``; they need not be features.
+        """
         if hasattr(shards, "__dask_graph__"):
             raise UsageError(
                 "Model.evaluate reads shards, no Dask collection: ddf.to_parquet(URL) writes them"
@@ -287,6 +338,7 @@ class Model:
             self.engine,
             self.state,
             shards,
+            by=[by] if isinstance(by, str) else by,
             storage_options=storage_options,
             quiet=quiet,
         )

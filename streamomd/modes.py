@@ -63,7 +63,7 @@ def run(
         model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, began = model.metrics.total_rows, time.perf_counter()
-    expected = shards.rows * model.spec.train.epochs
+    expected = learned_of(shards.rows, model.spec.data.holdout) * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [*told, *([keeper] if keeper else [])]
@@ -79,6 +79,11 @@ def run(
     model.seconds = max(time.perf_counter() - began + compiled, 1e-9)
     model.rows_per_second = (model.metrics.total_rows - rows_before) / model.seconds
     return model
+
+
+def learned_of(rows: int, holdout: int) -> int:
+    """About how many of these rows are learned."""
+    return rows - rows // holdout if holdout else rows
 
 
 def is_far(client: Any, sets: Mapping[str, Any]) -> Callable[[Spec], bool]:

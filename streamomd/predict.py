@@ -13,9 +13,10 @@ from streamomd.engine import Engine
 from streamomd.errors import DataError, UsageError
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.metrics import Metrics
-from streamomd.report import progress, watching
+from streamomd.report import hushed, progress, watching
 from streamomd.shards.find import find
 from streamomd.shards.predictions import PredictionWriter, check_kept, empty_rows, output_names
+from streamomd.slices import slices_of
 from streamomd.state import State
 from streamomd.stream import no_rows, rows_of
 from streamomd.urls import is_inside, shown
@@ -123,10 +124,15 @@ def evaluate(
     state: State,
     shards: str | Sequence[str],
     *,
+    by: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed.
+
+    by: columns; ``slices`` then has a list for each of them, of the rows that share a value: the
+    1,000 heaviest ones, and all others as "(other)". Each column is read once more, and the rows
+    are predicted once more.
 
     Bad rows are treated as the training's were: told, or left out and counted.
     """
@@ -139,17 +145,29 @@ def evaluate(
     metrics = Metrics(bool(plan.classes))
     metrics.begin(0)
     began = time.perf_counter()
+    columns = list(dict.fromkeys(by))
+    with hushed(quiet):
+        slices = slices_of(found, columns, plan.weight, classifies=bool(plan.classes))
     with watching([] if quiet else [progress(metrics, found.rows)], metrics) as watchers:
-        for piece in rows_of(plan, found, range(len(found))):
+        for piece in rows_of(plan, found, range(len(found)), keep=columns):
             batch = piece.value.batch
-            engine.predict(state, metrics.current, batch)
+            margins = engine.predict(state, metrics.current, batch)
+            metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
             metrics.leave_out(batch.skipped.counts(0, len(batch.skipped)), None)
             metrics.count(len(batch))
+            for one in slices:
+                one.add(engine, state, batch, piece.value.kept)
             for watcher in watchers:
                 watcher.update(metrics)
     seconds = time.perf_counter() - began
     speed = {"seconds": seconds, "rows_per_second": metrics.total_rows / seconds}
-    return {**metrics.result(), **speed, "compile_seconds": engine.compile_seconds}
+    return {
+        **metrics.result(),
+        **metrics.detailed(engine.loss, plan.classes),
+        "slices": {one.column: one.result(engine, plan.classes) for one in slices},
+        **speed,
+        "compile_seconds": engine.compile_seconds,
+    }
 
 
 def _shares(engine: Engine, margins: Floats) -> Floats:

@@ -117,7 +117,7 @@ class Lines:
         _say(
             f"{rows:>12,} {done:>5} {show(now['loss']):>10} {show(since['loss']):>10} "
             f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}"
-            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}{_skipped(metrics)}",
+            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}{_beside(metrics)}",
             self._out,
         )
         self._told = rows
@@ -169,7 +169,7 @@ class Bar:
         figures = f"loss {show(now['loss'])}, last {self._last}, {rate:,.0f} rows/s"
         if self._figure:
             figures += f", {self._figure.name} {show(self._figure.now())}"
-        figures += _skipped(metrics)
+        figures += _beside(metrics)
         self._bar.update(self._task, completed=rows, figures=figures)
 
 
@@ -285,9 +285,12 @@ def _say(text: str, out: TextIO | None) -> None:
             print(harmless(text), file=out, flush=True)
 
 
-def _skipped(metrics: Metrics) -> str:
-    """What is said after the figures of bad rows that were left out."""
-    return f"; skipped {worded(metrics.skipped)}" if metrics.skipped else ""
+def _beside(metrics: Metrics) -> str:
+    """What is said after the figures: of rows held out, in this epoch, and of bad ones left out."""
+    held, told = metrics.held, ""
+    if held is not None and held.rows:
+        told = f"; held out {show(held.figures(held.current)['loss'])}"
+    return told + (f"; skipped {worded(metrics.skipped)}" if metrics.skipped else "")
 
 
 def show(number: float | None) -> str:

@@ -73,8 +73,11 @@ class Rounds:
 
     def _learn(self, batch: Batch) -> None:
         found = self.swap(self.share.sense(batch))
-        self.share.follow(batch, self.metrics.current, found)
+        margins = self.share.follow(batch, self.metrics.current, found)
         self.metrics.count(len(batch))
+        if self.spec.train.detail:
+            engine = self.share.engine
+            self.metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
 
     def _pieces(self) -> Any:
         at, data = self.cursor, self.spec.data

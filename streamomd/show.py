@@ -50,8 +50,11 @@ def as_json(result: Any) -> Any:
 def figures(result: Mapping[str, Any]) -> str:
     """Rows, loss and error in a line."""
     parts = [f"{result['rows']:,} rows"]
-    known = [name for name in ("loss", "error", "rmse") if result[name] is not None]
+    told = ("loss", "error", "rmse", "mae", "r2")
+    known = [name for name in told if result[name] is not None]
     parts += [f"{name} {result[name]:.6f}" for name in known]
+    if result["auc"] is not None:
+        parts.append(f"auc {result['auc']:.4f} ± {max(result['auc_error'], 5e-5):.4f}")
     if result["loss"] is None:
         parts.append("loss is not a finite number: try a smaller eta, or is every weight 0?")
     if result["skipped"]:
@@ -61,6 +64,25 @@ def figures(result: Mapping[str, Any]) -> str:
         parts.append(f"{left_out:,} bad rows left out ({worded(result['skipped'])})")
     parts.append(f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)")
     return ", ".join(parts)
+
+
+def evaluated(result: Mapping[str, Any]) -> str:
+    """The figures of all rows, and a table for each column of slices."""
+    lines = [figures(result)]
+    for column, slices in result["slices"].items():
+        known = ("loss", "error", "rmse", "auc", "mae", "r2")
+        told = [key for key in known if any(one[key] is not None for one in slices)]
+        rows = [
+            {
+                f"by {printable(column)}": "null" if one["value"] is None else one["value"],
+                "rows": f"{one['rows']:,}",
+                "weight": f"{one['weight']:,.6g}",
+                **{key: "" if one[key] is None else f"{one[key]:.6f}" for key in told},
+            }
+            for one in slices
+        ]
+        lines += ["", table(rows)]
+    return "\n".join(lines)
 
 
 def trained(result: Mapping[str, Any], shards: Sequence[str]) -> str:

@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from streamomd.errors import InputNotFoundError, UnsupportedError, UsageError
 from streamomd.losses import Loss, all_losses, find_loss
@@ -47,6 +55,12 @@ def _crossed(value: Any) -> Any:
                 f"data.crosses holds {_brief(cross)}: expected lists of two or more different "
                 'columns, e.g. crosses = [["job", "marital"]]'
             )
+    return value
+
+
+def _some_learned(value: int) -> int:
+    if value == 1:
+        raise UsageError("data.holdout = 1 holds out every row: expected 2 or more, or 0 for none")
     return value
 
 
@@ -99,6 +113,9 @@ class Data(_Table):
     hash_seed: int = Field(default=0, ge=0, le=2**32 - 1)
     order: Literal["sorted", "given", "shuffled"] = "sorted"
     seed: int = 0
+    holdout: Annotated[int, AfterValidator(_some_learned)] = Field(
+        default=0, ge=0, le=2**32 - 1, description="about every so many-th row is not learned"
+    )
 
 
 class Model(_Table):
@@ -155,7 +172,7 @@ class Model(_Table):
 
 
 class Train(_Table):
-    """[train]: how the rows are walked."""
+    """[train]: how the rows are walked. ``detail``: keep more than sums of what is predicted."""
 
     mode: Literal["exact", "averaged", "sharded"] = "exact"
     epochs: int = Field(default=1, ge=1)
@@ -165,6 +182,8 @@ class Train(_Table):
     exact_epochs: int = Field(default=0, ge=0)
     batch_rows: int = Field(default=256, ge=1)
     prefetch: int = Field(default=32, ge=1, le=65_536, description="MiB decoded ahead")
+    detail: bool = True
+    patience: int = Field(default=0, ge=0, description="epochs without a better held-out loss")
 
 
 class Checkpoint(_Table):
@@ -244,6 +263,16 @@ class Spec(_Table):
             raise UnsupportedError(
                 f"rule {rule.name!r} with {self.model.params} learns in mode "
                 f"{' or '.join(modes)}, not {mode}: see streamomd list rules"
+            )
+        if self.data.holdout and mode != "exact":
+            raise UnsupportedError(
+                f"data.holdout = {self.data.holdout}: only exact mode holds rows out, not {mode}; "
+                "keep a shard apart, and: streamomd evaluate"
+            )
+        if self.train.patience and not self.data.holdout:
+            raise UsageError(
+                f"train.patience = {self.train.patience} waits for the loss of rows held out: say "
+                "how many are, e.g. data.holdout = 10"
             )
         if mode != "averaged":
             if self.train.exact_epochs:

@@ -151,6 +151,11 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
         raise UnsupportedError(
             f"a sweep learns in exact mode, not {spec.train.mode}: its learners share every row"
         )
+    if spec.data.holdout:
+        raise UnsupportedError(
+            f"data.holdout = {spec.data.holdout}: a sweep learns every row. Its progressive loss "
+            "is of rows not learned yet, and tells its learners apart as well"
+        )
     if spec.cluster.scheduler:
         raise UnsupportedError(
             "a sweep decodes in this process: leave cluster.scheduler out (--scheduler '')"

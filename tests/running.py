@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from streamomd.cli import main
+from streamomd.errors import StoppedError
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,21 @@ class Ran:
         """The JSON object in the last line of stdout."""
         assert self.code == 0, self.err
         return json.loads(self.out.splitlines()[-1])
+
+
+@dataclass
+class Impatient:
+    """A watcher that stops a run after so many rows, in place of its progress."""
+
+    next_row: float
+
+    def update(self, metrics: Any) -> None:
+        if metrics.total_rows >= self.next_row:
+            raise StoppedError("enough", signal=15)
+
+    def finish(self, metrics: Any) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def run(*words: object) -> Ran:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import rows, write
+from running import Impatient, rows, write
 
 import streamomd
 from streamomd.curve import next_point
 from streamomd.errors import StoppedError
 from streamomd.metrics import Metrics
-from streamomd.report import Lines
 
 FLAGS = {"label": "y", "weight": "w", "numeric": ["n", "k"], "hashed": ["h"], "bits": 8}
 COUNT = 1500
@@ -58,18 +57,13 @@ def test_exact_mode_stands_at_every_point(data: Path) -> None:
 
 
 def test_cuts_and_interruptions_leave_no_trace(data: Path) -> None:
-    """Commits every 13 rows, a stop at row 700 and a resume: the same curve, to the bit."""
+    """Commits every 90 rows, a stop at row 700 and a resume: the same curve, to the bit."""
     whole = learned(data / "all", epochs=2)
     kept = str(data / "kept")
-    often = {"checkpoint.every_rows": 13}
-
-    class Impatient(Lines):
-        def update(self, metrics: Metrics) -> None:
-            if metrics.total_rows >= 700:
-                raise StoppedError("enough", signal=15)
+    often = {"checkpoint.every_rows": 90}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamomd.modes.progress", lambda *told: Impatient(*told[:2], None))
+        patch.setattr("streamomd.modes.progress", lambda *_: Impatient(700))
         with pytest.raises(StoppedError):
             learned(data / "all", epochs=2, checkpoint=kept, sets=often, quiet=False)
     assert streamomd.load(kept).metrics.total_rows < 700

@@ -14,9 +14,9 @@ import streamomd
 PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
-    "partitions", "curve", "metrics", "demo", "report", "features", "shards", "checkpoint",
-    "stream", "predict", "far", "model", "exposed", "job", "aside", "keep", "stop", "begin",
-    "rounds",
+    "partitions", "curve", "bins", "ranking", "detail", "metrics", "holdout", "demo", "report",
+    "features", "shards", "checkpoint", "stream", "slices", "predict", "far", "model", "exposed",
+    "job", "aside", "keep", "stop", "begin", "rounds",
     "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
     "sweep_grid", "sweep_learners", "sweep_side", "sweep_keep", "sweep_table", "sweep_walk",
     "sweeps",

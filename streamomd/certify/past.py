@@ -30,6 +30,8 @@ def why_not(model: Model) -> str:
         return f"train.mode is {spec.train.mode!r}: the theorems are about one learner in order"
     if spec.model.start:
         return "the run started from another state (model.start): the theorems start at 0"
+    if spec.data.holdout:
+        return "rows were held out (data.holdout): the theorems are about all rows in order"
     if len(model.metrics.rows) > 1:
         epochs = len(model.metrics.rows)
         return f"the rows were learned in {epochs} epochs: the theorems are about one pass"

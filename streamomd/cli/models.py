@@ -24,16 +24,26 @@ from streamomd.cli.base import (
 @main.command(epilog=CODES)
 @url
 @shards
+@click.option("--by", multiple=True, metavar="COLUMN", help="Also for each of its values.")
 @data_options
 @checkpoint_options
 @guarded
 def evaluate(
-    url: str, shards: tuple[str, ...], storage_options: str, checkpoint_storage_options: str
+    url: str,
+    shards: tuple[str, ...],
+    by: tuple[str, ...],
+    storage_options: str,
+    checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
-    """Loss and error of a model on labelled shards; nothing is learned."""
+    """Loss and error of a model on labelled shards; nothing is learned.
+
+    \b
+      streamomd evaluate runs/bank new/
+      streamomd evaluate runs/bank new/ --by job --by marital
+    """
     model = loaded(url, checkpoint_storage_options)
-    result = model.evaluate(list(shards), storage_options=options_in(storage_options))
-    return result, show.figures(result)
+    result = model.evaluate(list(shards), by=by, storage_options=options_in(storage_options))
+    return result, show.evaluated(result)
 
 
 @main.command(epilog=CODES)

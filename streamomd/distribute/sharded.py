@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Client
 
-from streamomd.checkpoint import Put
+from streamomd.checkpoint import Put, read_part
 from streamomd.distribute.cluster import VERSION, workers_of
 from streamomd.distribute.gang import Gang, LostOwnersError
 from streamomd.distribute.learner import copy_into, figures
@@ -24,6 +24,7 @@ from streamomd.errors import ClusterError, StoppedError, UsageError
 from streamomd.far import Far
 from streamomd.features import Names
 from streamomd.keep import Keeper
+from streamomd.metrics import Metrics
 from streamomd.model import Model
 from streamomd.report import Watcher, note
 from streamomd.shards.cursor import Cursor
@@ -89,6 +90,7 @@ class Owners:
                     f"owners were lost ({lost}); another gang begins from commit "
                     f"{self.keeper.sequence}"
                 )
+        self._tell_all()
         if how == "stopped":
             rows = self.model.metrics.total_rows
             raise StoppedError(
@@ -101,6 +103,15 @@ class Owners:
         """The state is that of a commit now; so are the figures, should those after it be lost."""
         self.model.state = state
         self._figures = figures(self.model.metrics)
+
+    def _tell_all(self) -> None:
+        """Take from the last commit what owners keep beside the sums, and do not send."""
+        state, metrics = self.model.state, self.model.metrics
+        assert isinstance(state, Far)
+        assert state.put is not None
+        first = read_part(state.store, state.put, state.put.entries[0])[2]
+        kept = Metrics.from_arrays(first, classifies=metrics.classifies)
+        metrics.curve, metrics.detail = kept.curve, kept.detail
 
     def _gang(self, keeper: Keeper, tries: int) -> Gang:
         addresses = self._live()

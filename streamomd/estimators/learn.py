@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.batch import Batch
+from streamomd.batch import Batch, taken
 from streamomd.errors import UnsupportedError, UsageError
 from streamomd.estimators.job import spec_of
-from streamomd.estimators.rows import taken
 from streamomd.features import make_plan
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.frames import FEATURES, LABEL, WEIGHT

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from streamomd.batch import Batch, DenseBatch, Floats, SparseBatch
@@ -107,17 +106,6 @@ def of_array(plan: Plan, X: Any) -> Batch:
 def labelled(batch: Batch, y: Floats, weight: Floats) -> Batch:
     """The rows with their labels and importance weights."""
     return replace(batch, y=np.ascontiguousarray(y), weight=np.ascontiguousarray(weight))
-
-
-def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
-    """The rows in another order."""
-    y, weight = batch.y[order], batch.weight[order]
-    if isinstance(batch, DenseBatch):
-        return DenseBatch(batch.values[order], y, weight)
-    width = int(batch.indices.max(initial=0)) + 1
-    rows = csr_array((batch.values, batch.indices, batch.indptr), (len(batch), width))[order]
-    indptr, indices = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
-    return SparseBatch(indptr, indices, rows.data, y, weight)
 
 
 def _joined(parts: Sequence[Batch]) -> Batch:

@@ -71,6 +71,8 @@ def test_owners_leave_no_trace(
     assert there.state_sha256 == one[rows].state_sha256
     assert there.result()["epochs"] == one[rows].result()["epochs"]
     assert there.inspect(5) == one[rows].inspect(5)
+    assert there.result()["per_class"] == one[rows].result()["per_class"] is not None
+    assert there.metrics.curve.tobytes() == one[rows].metrics.curve.tobytes()
     kept = streamomd.load(str(url))
     assert kept.state_sha256 == one[rows].state_sha256
     assert kept.finished
