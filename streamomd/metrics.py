@@ -24,6 +24,9 @@ from streamomd.losses import Loss
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+BLOCK = 1 << 13
+"""Rows looked at in one go: memory for many more is taken from the system and given back, each time
+anew, at twice the cost."""
 HELD = "held."
 """Before the names of what a checkpoint keeps of rows held out."""
 
@@ -84,8 +87,11 @@ class Metrics:
         digits: how fine the bins of two classes are.
         """
         self.detail = self.detail or detail_of(classes, digits)
-        if self.detail is not None:
-            self.detail.add(loss, margins, y, weight)
+        if self.detail is None:
+            return
+        for low in range(0, len(y), BLOCK):
+            some = slice(low, low + BLOCK)
+            self.detail.add(loss, margins[some], y[some], weight[some])
 
     def leave_out(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
