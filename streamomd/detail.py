@@ -36,7 +36,7 @@ RANKS = tuple(NOTHING)[:4]
 class Pair:
     """Two classes. weights: float64 (2, bins), of either class by margin."""
 
-    kind: ClassVar[str] = "pair"
+    classes: ClassVar[int] = 2
     weights: Floats
     rows: int = 0
 
@@ -85,10 +85,14 @@ class Several:
     A class's score is its margin, or with a coupled loss its odds.
     """
 
-    kind: ClassVar[str] = "several"
     weights: Floats
     confusion: Floats
     rows: int = 0
+
+    @property
+    def classes(self) -> int:
+        """How many."""
+        return len(self.confusion)
 
     def add(self, loss: Loss, margins: Floats, y: Floats, weight: Floats) -> None:
         """Count rows: margins (rows, classes), y the class's number."""
@@ -125,7 +129,7 @@ class Numbers:
     """Regression. sums: float64 (3,) of abs(error), y − c and (y − c)², times importance; c, (1,),
     is the first label, which keeps the digits of what lies far from 0."""
 
-    kind: ClassVar[str] = "numbers"
+    classes: ClassVar[int] = 1
     sums: Floats = field(default_factory=lambda: np.zeros(3))
     c: Floats = field(default_factory=lambda: np.zeros(1))
     rows: int = 0
@@ -175,27 +179,24 @@ def saved(detail: Detail | None) -> dict[str, NDArray[Any]]:
     """What a checkpoint keeps: of each array the numbers that are not 0, few of thousands."""
     if detail is None:
         return {}
-    found: dict[str, NDArray[Any]] = {f"detail.{detail.kind}": np.array([detail.rows])}
+    found: dict[str, NDArray[Any]] = {"detail.of": np.array([detail.classes, detail.rows])}
     for name, array in _arrays(detail).items():
         at = np.flatnonzero(array)
-        found[f"detail.{name}.shape"] = np.array(array.shape)
         found[f"detail.{name}.at"], found[f"detail.{name}.value"] = at, array.reshape(-1)[at]
     return found
 
 
 def restored(arrays: Mapping[str, NDArray[Any]]) -> Detail | None:
     """Back from ``saved``; nothing of a checkpoint that has none."""
-    kinds: tuple[type[Detail], ...] = (Pair, Several, Numbers)
-    for kind in kinds:
-        if (rows := arrays.get(f"detail.{kind.kind}")) is not None:
-            whole = {}
-            for name in kind.__dataclass_fields__:
-                if name not in ("kind", "rows"):
-                    array = np.zeros([int(length) for length in arrays[f"detail.{name}.shape"]])
-                    array.reshape(-1)[arrays[f"detail.{name}.at"]] = arrays[f"detail.{name}.value"]
-                    whole[name] = array
-            return kind(**whole, rows=int(rows[0]))
-    return None
+    if "detail.of" not in arrays:
+        return None
+    classes, rows = arrays["detail.of"].tolist()
+    made = detail_of(classes)
+    if made is not None:
+        made.rows = rows
+        for name, array in _arrays(made).items():
+            array.reshape(-1)[arrays[f"detail.{name}.at"]] = arrays[f"detail.{name}.value"]
+    return made
 
 
 def _arrays(detail: Detail) -> dict[str, Floats]:

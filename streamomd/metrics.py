@@ -200,19 +200,23 @@ class Metrics:
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], *, classifies: bool) -> Metrics:
         """Back from ``arrays``."""
+        made = cls._read(arrays, classifies)
+        held = {n.removeprefix(HELD): array for n, array in arrays.items() if n.startswith(HELD)}
+        made.held = cls._read(held, classifies) if held else None
+        return made
+
+    @classmethod
+    def _read(cls, arrays: dict[str, NDArray[Any]], classifies: bool) -> Metrics:
         rows = [int(row) for row in arrays["metrics.rows"]]
-        bad = np.zeros((len(rows), len(REASONS)), np.int64)
-        if "metrics.bad" in arrays:  # of a run before there was a choice there is none
-            known = arrays["metrics.bad"].shape[1]
-            bad[:, :known] = arrays["metrics.bad"]
         sums = np.array(arrays["metrics.sums"], dtype=np.float64)
-        made = cls(classifies, rows, sums, bad, detail=restored(arrays))
+        made = cls(classifies, rows, sums, np.zeros((len(rows), len(REASONS)), np.int64))
+        # Runs of older versions had no choice but to stop at bad rows, and kept no history.
+        if "metrics.bad" in arrays:
+            made.bad[:, : arrays["metrics.bad"].shape[1]] = arrays["metrics.bad"]
         if "metrics.curve" in arrays:
-            made.curve = np.array(arrays["metrics.curve"], dtype=np.float64)
-        if "metrics.ranks" in arrays:
-            made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64)
-        below = {n.removeprefix(HELD): array for n, array in arrays.items() if n.startswith(HELD)}
-        made.held = cls.from_arrays(below, classifies=classifies) if below else None
+            made.curve = np.array(arrays["metrics.curve"], dtype=np.float64).reshape(-1, 4)
+            made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64).reshape(-1, 2)
+        made.detail = restored(arrays)
         return made
 
     def digest(self, digest: hashlib._Hash) -> None:
