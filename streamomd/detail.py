@@ -36,7 +36,7 @@ RANKS = tuple(NOTHING)[:4]
 class Pair:
     """Two classes. weights: float64 (2, bins), of either class by margin."""
 
-    kind: ClassVar[str] = "pair"
+    classes: ClassVar[int] = 2
     weights: Floats
     rows: int = 0
 
@@ -82,22 +82,29 @@ class Several:
     """More classes. weights: float64 (classes, 2, bins), of all others and of the class itself, by
     its score; confusion: float64 (classes, classes), by class and predicted class.
 
-    A class's score is its margin, or with a coupled loss the logarithm of its odds.
+    A class's score is its margin, or with a coupled loss its odds.
     """
 
-    kind: ClassVar[str] = "several"
     weights: Floats
     confusion: Floats
     rows: int = 0
 
+    @property
+    def classes(self) -> int:
+        """How many."""
+        return len(self.confusion)
+
     def add(self, loss: Loss, margins: Floats, y: Floats, weight: Floats) -> None:
         """Count rows: margins (rows, classes), y the class's number."""
-        which, size = y.astype(np.int64), self.weights.shape[2]
-        at = binned(_log_odds(margins) if loss.coupled else margins, COARSE)
-        at += np.arange(len(self.weights)) * (2 * size)
-        at[np.arange(len(y)), which] += size
-        np.add.at(self.weights.reshape(-1), at.reshape(-1), weight.repeat(len(self.weights)))
-        np.add.at(self.confusion, (which, margins.argmax(axis=1)), weight)
+        scores = margins.T.copy()
+        rest = _exponentials(scores) if loss.coupled else None
+        for k, (weights, score) in enumerate(zip(self.weights, scores, strict=True)):
+            with np.errstate(all="ignore"):
+                at = binned(score if rest is None else score / (rest - score), COARSE)
+            at += (y == k) * weights.shape[1]
+            np.add.at(weights.reshape(-1), at, weight)
+        cell = y.astype(np.int64) * len(self.confusion) + margins.argmax(axis=1)
+        np.add.at(self.confusion.reshape(-1), cell, weight)
         self.rows += len(y)
 
     def rank(self) -> dict[str, Any]:
@@ -122,7 +129,7 @@ class Numbers:
     """Regression. sums: float64 (3,) of abs(error), y − c and (y − c)², times importance; c, (1,),
     is the first label, which keeps the digits of what lies far from 0."""
 
-    kind: ClassVar[str] = "numbers"
+    classes: ClassVar[int] = 1
     sums: Floats = field(default_factory=lambda: np.zeros(3))
     c: Floats = field(default_factory=lambda: np.zeros(1))
     rows: int = 0
@@ -133,12 +140,11 @@ class Numbers:
             self.c[0] = y[0]
         predicted = margins[:, 0] if loss.mean is identity else _means(loss)(margins[:, 0])
         with np.errstate(all="ignore"):
-            off, from_c = np.abs(y - predicted), y - self.c
-            terms = np.empty((3, len(y) + 1))
-            terms[:, 0] = self.sums
-            terms[0, 1:], terms[1, 1:] = weight * off, weight * from_c
-            terms[2, 1:] = terms[1, 1:] * from_c
-            self.sums[:] = np.add.accumulate(terms, axis=1)[:, -1]  # one after another
+            from_c = y - self.c
+            shift = weight * from_c
+            for k, terms in enumerate((weight * np.abs(y - predicted), shift, shift * from_c)):
+                one_by_one = np.add.accumulate(np.concatenate([self.sums[k : k + 1], terms]))
+                self.sums[k] = one_by_one[-1]
         self.rows += len(y)
 
     def rank(self) -> dict[str, Any]:
@@ -173,27 +179,24 @@ def saved(detail: Detail | None) -> dict[str, NDArray[Any]]:
     """What a checkpoint keeps: of each array the numbers that are not 0, few of thousands."""
     if detail is None:
         return {}
-    found: dict[str, NDArray[Any]] = {f"detail.{detail.kind}": np.array([detail.rows])}
+    found: dict[str, NDArray[Any]] = {"detail.of": np.array([detail.classes, detail.rows])}
     for name, array in _arrays(detail).items():
         at = np.flatnonzero(array)
-        found[f"detail.{name}.shape"] = np.array(array.shape)
         found[f"detail.{name}.at"], found[f"detail.{name}.value"] = at, array.reshape(-1)[at]
     return found
 
 
 def restored(arrays: Mapping[str, NDArray[Any]]) -> Detail | None:
     """Back from ``saved``; nothing of a checkpoint that has none."""
-    kinds: tuple[type[Detail], ...] = (Pair, Several, Numbers)
-    for kind in kinds:
-        if (rows := arrays.get(f"detail.{kind.kind}")) is not None:
-            whole = {}
-            for name in kind.__dataclass_fields__:
-                if name not in ("kind", "rows"):
-                    array = np.zeros([int(length) for length in arrays[f"detail.{name}.shape"]])
-                    array.reshape(-1)[arrays[f"detail.{name}.at"]] = arrays[f"detail.{name}.value"]
-                    whole[name] = array
-            return kind(**whole, rows=int(rows[0]))
-    return None
+    if "detail.of" not in arrays:
+        return None
+    classes, rows = arrays["detail.of"].tolist()
+    made = detail_of(classes)
+    if made is not None:
+        made.rows = rows
+        for name, array in _arrays(made).items():
+            array.reshape(-1)[arrays[f"detail.{name}.at"]] = arrays[f"detail.{name}.value"]
+    return made
 
 
 def _arrays(detail: Detail) -> dict[str, Floats]:
@@ -205,19 +208,18 @@ def _means(loss: Loss) -> Callable[[Floats], Floats]:
     return np.vectorize(loss.mean, otypes=[np.float64])
 
 
-def _log_odds(margins: Floats) -> Floats:
-    """ln(p / (1 − p)) of each class's softmax probability, (rows, classes).
+def _exponentials(margins: Floats) -> Floats:
+    """Put e^margin in the place of (classes, rows), up to a factor for each row; their sums.
 
-    Summed column by column, so that a row's numbers do not depend on the rows beside it.
+    Summed class by class, so that a row's numbers do not depend on the rows beside it.
     """
     with np.errstate(all="ignore"):
-        shifted = margins - margins.max(axis=1, keepdims=True)
-        odds = np.exp(shifted)
-        total = odds[:, 0].copy()
-        for column in odds.T[1:]:
-            total += column
-        found: Floats = shifted - np.log(total[:, None] - odds)
-        return found
+        margins -= margins.max(axis=0)
+        np.exp(margins, out=margins)
+        total: Floats = margins[0].copy()
+        for one in margins[1:]:
+            total += one
+    return total
 
 
 def _ranks(negatives: Floats, positives: Floats) -> dict[str, Any]:

@@ -24,6 +24,9 @@ from streamomd.losses import Loss
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+BLOCK = 1 << 13
+"""Rows looked at in one go: memory for many more is taken from the system and given back, each time
+anew, at twice the cost."""
 HELD = "held."
 """Before the names of what a checkpoint keeps of rows held out."""
 
@@ -84,8 +87,11 @@ class Metrics:
         digits: how fine the bins of two classes are.
         """
         self.detail = self.detail or detail_of(classes, digits)
-        if self.detail is not None:
-            self.detail.add(loss, margins, y, weight)
+        if self.detail is None:
+            return
+        for low in range(0, len(y), BLOCK):
+            some = slice(low, low + BLOCK)
+            self.detail.add(loss, margins[some], y[some], weight[some])
 
     def leave_out(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
@@ -194,19 +200,23 @@ class Metrics:
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]], *, classifies: bool) -> Metrics:
         """Back from ``arrays``."""
+        made = cls._read(arrays, classifies)
+        held = {n.removeprefix(HELD): array for n, array in arrays.items() if n.startswith(HELD)}
+        made.held = cls._read(held, classifies) if held else None
+        return made
+
+    @classmethod
+    def _read(cls, arrays: dict[str, NDArray[Any]], classifies: bool) -> Metrics:
         rows = [int(row) for row in arrays["metrics.rows"]]
-        bad = np.zeros((len(rows), len(REASONS)), np.int64)
-        if "metrics.bad" in arrays:  # of a run before there was a choice there is none
-            known = arrays["metrics.bad"].shape[1]
-            bad[:, :known] = arrays["metrics.bad"]
         sums = np.array(arrays["metrics.sums"], dtype=np.float64)
-        made = cls(classifies, rows, sums, bad, detail=restored(arrays))
+        made = cls(classifies, rows, sums, np.zeros((len(rows), len(REASONS)), np.int64))
+        # Runs of older versions had no choice but to stop at bad rows, and kept no history.
+        if "metrics.bad" in arrays:
+            made.bad[:, : arrays["metrics.bad"].shape[1]] = arrays["metrics.bad"]
         if "metrics.curve" in arrays:
-            made.curve = np.array(arrays["metrics.curve"], dtype=np.float64)
-        if "metrics.ranks" in arrays:
-            made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64)
-        below = {n.removeprefix(HELD): array for n, array in arrays.items() if n.startswith(HELD)}
-        made.held = cls.from_arrays(below, classifies=classifies) if below else None
+            made.curve = np.array(arrays["metrics.curve"], dtype=np.float64).reshape(-1, 4)
+            made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64).reshape(-1, 2)
+        made.detail = restored(arrays)
         return made
 
     def digest(self, digest: hashlib._Hash) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from helpers import dense, sparse
 
-from streamomd.batch import check
+from streamomd.batch import check, taken
 from streamomd.errors import DataError
 
 X = np.array([[0.0, 2.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 0.0, 4.0]])
@@ -51,3 +52,20 @@ def test_rows_are_a_slice(batch) -> None:
     cut = batch.rows(1, 3)
     assert (len(cut), cut.y.tolist(), cut.weight.tolist()) == (2, [-1.0, 1.0], [1.0, 1.0])
     assert cut.nbytes < batch.nbytes
+
+
+@pytest.mark.parametrize("kind", [sparse, dense])
+def test_rows_are_taken_in_any_order(kind: Any) -> None:
+    """Some rows, in another order and one of them twice: each is as it was."""
+    draw = np.random.default_rng(0)
+    X = draw.normal(size=(9, 4)) * (draw.random((9, 4)) < 0.5)
+    X[4] = 0.0
+    y, weight = draw.normal(size=9), draw.random(9)
+    order = np.array([8, 4, 0, 4, 3])
+    some, expected = taken(kind(X, y, weight), order), kind(X[order], y[order], weight[order])
+    for name in some.__dataclass_fields__:
+        if name != "skipped":
+            found, wanted = getattr(some, name), getattr(expected, name)
+            assert found.dtype == wanted.dtype
+            assert np.array_equal(found, wanted)
+    assert len(taken(some, np.empty(0, np.int64))) == 0
