@@ -1,6 +1,6 @@
 """Watching a run from outside: what its newest commit tells, and what a cluster tells of its job.
 
-Nothing is written. A commit is read once, and no more than a tenth of the time goes into reading.
+Nothing is written. A commit is read once, and no more than a quarter of the time goes into reading.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from streamomd.spec import Spec
 from streamomd.urls import absolute, printable, shown
 
 Options = Mapping[str, Any] | None
-REST = 9.0  # times as long as a look took is waited, at least, before the next
+REST = 3.0  # times as long as a look took is waited, at least, before the next
 OVER = ("finished", "stopped", "failed", "lost")
 """States of a job that nobody works on any more."""
 
@@ -86,9 +86,10 @@ class View:
         share = f" of {self.expected:,} ({self.rows / self.expected:.0%})" if self.expected else ""
         rate = "" if self.rate is None else f", {self.rate:,.0f} rows/s"
         yield f"rows {self.rows:,}{share}{rate}"
-        wrong = "error" if self.classifies else "rmse"
-        last = f", since last {show(told['since_last'])}" if self.since[0] else ""
-        yield f"loss {show(told['loss'])}{last}, {wrong} {show(told[wrong])}"
+        if self.rows:
+            wrong = "error" if self.classifies else "rmse"
+            last = f", since last {show(told['since_last'])}" if self.since[0] else ""
+            yield f"loss {show(told['loss'])}{last}, {wrong} {show(told[wrong])}"
         if self.skipped:
             yield f"skipped {worded(self.skipped)}"
         for name, weight in self.top:
