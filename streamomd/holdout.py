@@ -25,7 +25,7 @@ def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDAr
     of the seed, the shard's place among all shards, and the row's number in it.
 
     >>> held_out(10, 0, 0, np.arange(1000)).sum()
-    np.int64(100)
+    np.int64(102)
     """
     start = _mixed(_mixed(np.array([seed & MASK], np.uint64)) + np.uint64(shard))
     drawn = _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
@@ -42,13 +42,13 @@ def _mixed(z: Words) -> Words:
 
 
 def stretches_of(held: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Where rows begin and end that are all held out, or all learned.
+    """Where rows begin and end that are all held out, or all learned; nothing of no rows.
 
     >>> list(stretches_of(np.array([True, False, False, True])))
     [(0, 1), (1, 3), (3, 4)]
     """
     edges = np.flatnonzero(held[1:] != held[:-1]) + 1
-    return pairwise([0, *edges.tolist(), len(held)])
+    return pairwise([0, *edges.tolist(), len(held)] if len(held) else [])
 
 
 def losses(held: Metrics, epochs: int) -> list[float]:

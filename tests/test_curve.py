@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from running import Impatient, rows, write
+from sweeping import plain
 
 import streamomd
 from streamomd.curve import next_point
@@ -74,7 +75,8 @@ def test_cuts_and_interruptions_leave_no_trace(data: Path) -> None:
 
 def test_sharded_mode_has_a_point_at_the_first_micro_batch_past_each(data: Path) -> None:
     """A point is where the rows first are at or past the next of the fixed ones."""
-    model = learned(data / "all", mode="sharded", sets={"train.batch_rows": 100})
+    with plain():
+        model = learned(data / "all", mode="sharded", sets={"train.batch_rows": 100})
     found = model.metrics.curve[:, 0].astype(int).tolist()
     expected, at = [], 0
     for seen in range(100, COUNT + 1, 100):

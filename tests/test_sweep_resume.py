@@ -192,7 +192,7 @@ def test_more_epochs(tmp_path: Path) -> None:
         assert bits(streamomd.load(f"{url}/best")) == bits(whole.best)
 
 
-def stopped(folder: Path, url: Path, at: int = 4, **checkpoint: Any) -> None:
+def stopped(folder: Path, url: Path, at: int = 9, **checkpoint: Any) -> None:
     """A sweep that died at its ``at``-th edge of rows."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Lost):
         dying(patch, sweep_walk.Walk, "_after_rows", at)
@@ -216,7 +216,7 @@ def test_other_shards_are_refused(tmp_path: Path) -> None:
 def test_a_damaged_commit_leads_to_the_one_before(place: str, tmp_path: Path) -> None:
     """Of the sweep, or of a learner that it names: all go back to one row."""
     with plain():
-        stopped(tmp_path, tmp_path / "run", 6, keep=3)
+        stopped(tmp_path, tmp_path / "run", 12, keep=3)
         newest = max((tmp_path / "run" / place).iterdir())
         newest.write_bytes(newest.read_bytes()[:-9])
         whole = streamomd.sweep(told(tmp_path), grid=GRID, quiet=True)

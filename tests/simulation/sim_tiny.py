@@ -143,7 +143,7 @@ def described(job: Job) -> tuple[Spec, Plan, ShardSet]:
     """The job in streamomd's words."""
     columns = [f"x{at}" for at in range(SIZE)]
     more = {"rounds_per_epoch": job.rounds} if job.mode == "averaged" else {}
-    train = {"mode": job.mode, "parts": job.parts, "epochs": job.epochs, **more}
+    train = {"mode": job.mode, "parts": job.parts, "epochs": job.epochs, "detail": False, **more}
     train |= {"batch_rows": job.batch_rows} if job.mode == "sharded" else {}
     spec = Spec.parse(
         {
