@@ -39,8 +39,16 @@ POOR = {  # scores measured, and what is asked for
     "OMDClassifier(rule='winnow')": "0.62 < 0.83: its weights have one sign, the classes need two",
     "OMDRegressor(rule='nag_projected')": f"0.34 < 0.5: {FEW}",
     "OMDRegressor(rule='ng')": f"0.43 < 0.5: {FEW}",
+    "OMDRegressor(rule='ons')": f"its gamma is one for logistic loss; {FEW}",
     "OMDRegressor(rule='ons_diag')": f"-94 < 0.5: its gamma is one for logistic loss; {FEW}",
 }
+ALIKE = ("rls", "vaw")  # a weight of 2 is the row twice: sums of h x x' and h y x are all they have
+# Of classes weighted 1000 to 0.0001 the heavy one is to win nine times in ten.
+NO_SWAY = "a thousand times the weight makes its step no thousand times as long, or it has no end"
+UNSWAYED = (
+    "aggressive", "cw", "cw_diag", "ons", "ons_diag", "pa", "perceptron", "pnorm_lms", "winnow",
+)  # fmt: skip
+KEEPS_ROWS = "it keeps every row, at most 20,000, and a thousand epochs are more"
 LEARNED = ("check_classifiers_train", "check_regressors_train")
 # A thousand epochs, twice: compiled, in the long run.
 LONG = "check_class_weight_classifiers"
@@ -49,8 +57,11 @@ LONG = "check_class_weight_classifiers"
 def checks(estimators: Iterable[Any]) -> Iterator[Any]:
     """Every check of each; those that cannot hold are expected to fail, with the reason."""
     for one in estimators:
-        poor = dict.fromkeys(LEARNED, POOR[str(one)]) if str(one) in POOR else {}
-        told = estimator_checks_generator(one, expected_failed_checks=FAIL | poor, mark="xfail")
+        expected = dict.fromkeys(LEARNED, POOR[str(one)]) if str(one) in POOR else {}
+        expected |= {} if one.rule in ALIKE else FAIL
+        expected |= {LONG: NO_SWAY} if one.rule in UNSWAYED else {}
+        expected |= {LONG: KEEPS_ROWS} if one.rule == "online_svm" else {}
+        told = estimator_checks_generator(one, expected_failed_checks=expected, mark="xfail")
         for param in told:
             values, marks = getattr(param, "values", param), getattr(param, "marks", ())
             name = values[1].func.__name__
@@ -89,6 +100,7 @@ def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:overflow encountered")  # of steps in plain Python
 @pytest.mark.parametrize(("estimator", "check"), [*checks(every())])
 def test_scikit_learns_checks_of_every_rule(estimator: Any, check: Callable[[Any], None]) -> None:
     """As above."""
