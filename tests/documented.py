@@ -1,0 +1,243 @@
+"""The code blocks of README and docs: what each one is, and how it is run or at least read.
+
+A block is run, after the others of its page, unless an HTML comment stands right before it:
+``<!-- not run: REASON -->`` (it is parsed), ``<!-- slow: REASON -->`` (run in the long run), or
+``<!-- run as: COMMAND -->`` (what of it can be run here). A block of ``text`` after commands is
+what they print, where ``…`` stands for anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+from markdown_it import MarkdownIt
+from running import run
+
+from streamomd.cli import main
+from streamomd.spec import Spec
+
+ROOT = Path(__file__).parents[1]
+MADE = "<!-- Made by python -m streamomd.rule_pages"  # their blocks are doctests of the rules
+PAGES = {
+    str(path.relative_to(ROOT)): path
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if not path.read_text("utf-8").startswith(MADE)
+}
+MARK = re.compile(r"<!-- (not run|slow|run as): (.+?) -->\s*")
+SHELL = ("", "bash")
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+OURS = re.compile(
+    r"""(?P<command>streamomd ([^'"$|&;<>]|'[^']*'|"[^"$]*")+?)"""
+    r"""(?P<tells> \|\| echo "exit code \$\?")?( +#.*)?"""
+)
+SPECIAL = re.compile(r"^[();<>|&]+$")
+AS_PRINTED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of code: its first line, its language, and its mark: which, and what it says."""
+
+    line: int
+    language: str
+    text: str
+    mark: str = ""
+    reason: str = ""
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of a page, in order."""
+    found, mark, reason = [], "", ""
+    for token in MARKDOWN.parse(page.read_text("utf-8")):
+        if token.type in ("fence", "code_block"):
+            assert token.map
+            found.append(Block(token.map[0] + 1, token.info.strip(), token.content, mark, reason))
+        comment = MARK.fullmatch(token.content) if token.type == "html_block" else None
+        mark, reason = comment.groups() if comment else ("", "")
+    return found
+
+
+def inline(page: Path) -> list[str]:
+    """Commands in the midst of a text, or of a table."""
+    tokens = [
+        child for one in MARKDOWN.parse(page.read_text("utf-8")) for child in one.children or ()
+    ]
+    code = [token.content for token in tokens if token.type == "code_inline"]
+    return [text for text in code if text.startswith("streamomd ")]
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines to type: those that a backslash continues are one, comments are left out."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def commands(line: str) -> list[list[str]]:
+    """The words of each simple command of a line, without what it is joined by."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    found: list[list[str]] = [[]]
+    for word in lexer:
+        if SPECIAL.match(word):
+            found.append([])
+        else:
+            found[-1].append(word)
+    return [words for words in found if words]
+
+
+def parse_command(words: list[str]) -> None:
+    """Raises click's UsageError for a command, option or argument that there is not."""
+    command: click.Command = main
+    context = click.Context(main, info_name="streamomd")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, found, words = command.resolve_command(context, words)
+        assert found
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    if not isinstance(command, click.Group):
+        with contextlib.suppress(click.exceptions.Exit):
+            command.make_context(context.info_name, [*words], parent=context.parent)
+
+
+def parse_shell(text: str) -> None:
+    """Every ``streamomd`` command in it parses."""
+    for line in lines_of(text):
+        for words in commands(line):
+            while words and re.fullmatch(r"\w+=.*", words[0]):
+                words = words[1:]
+            for at, word in enumerate(words[:2]):
+                if word.rpartition("/")[2] == "streamomd" and not word.endswith("/"):
+                    parse_command(words[at + 1 :])
+                    break
+
+
+def parse(block: Block) -> None:
+    """Raises if a block is not of its language."""
+    if block.language in SHELL:
+        parse_shell(block.text)
+    elif block.language == "python":
+        ast.parse(_source(block.text))
+    elif block.language == "toml":
+        tomllib.loads(block.text)
+    elif block.language == "json":
+        json.loads(block.text)
+    else:
+        assert block.language == "text", f"a block of {block.language!r}: nobody knows to read it"
+
+
+def _source(text: str) -> str:
+    examples = doctest.DocTestParser().get_examples(text)
+    return "".join(example.source for example in examples) if examples else text
+
+
+@dataclass
+class Session:
+    """A page's blocks run one after another, in the current directory, with one namespace."""
+
+    page: str
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
+    said: str = ""
+
+    def run(self, block: Block) -> None:
+        """Raises AssertionError, or what the block raises."""
+        if block.language in SHELL:
+            self.said = shell(block.reason if block.mark == "run as" else block.text)
+        elif block.language == "python":
+            self._python(block)
+        elif block.language == "toml":
+            self._toml(block.text)
+        elif block.language == "text":
+            self._compare(block.text)
+        else:
+            parse(block)
+
+    def _python(self, block: Block) -> None:
+        where = f"{self.page}, line {block.line}"
+        if ">>> " not in block.text:
+            with (
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
+                exec(compile(block.text, where, "exec"), self.names)
+            return
+        test = doctest.DocTestParser().get_doctest(block.text, self.names, where, where, 0)
+        told = io.StringIO()
+        runner = doctest.DocTestRunner(optionflags=AS_PRINTED)
+        with contextlib.redirect_stderr(io.StringIO()):
+            failed = runner.run(test, out=told.write, clear_globs=False).failed
+        self.names.update(test.globs)
+        assert not failed, told.getvalue()
+
+    def _toml(self, text: str) -> None:
+        """A job, or a part of one; kept as the file that its first line names."""
+        Spec.parse(tomllib.loads(text))
+        named = re.match(r"# ([\w-]+\.toml)\b", text)
+        if named:
+            Path(named[1]).write_text(text)
+
+    def _compare(self, text: str) -> None:
+        rest = self.said
+        for line in filter(None, map(str.strip, text.splitlines())):
+            words = [".*?".join(map(re.escape, word.split("…"))) for word in line.split()]
+            found = re.search(r"[ \t]+".join(words), rest)
+            assert found, f"{self.page} says {line!r}, which was not printed; left:\n{rest}"
+            rest = rest[found.end() :]
+
+
+def shell(text: str) -> str:
+    """What commands print, both ways. Ours run in this process where no variable, job in the
+    background or the like binds the lines together: a start of Python takes seconds."""
+    lines = lines_of(text)
+    ours = [OURS.fullmatch(line) for line in lines]
+    if any(
+        not match and re.search(r"[$&]|<<", line) for match, line in zip(ours, lines, strict=True)
+    ):
+        return _bash(text)
+    return "".join(
+        _ours(match) if match else _bash(line) for match, line in zip(ours, lines, strict=True)
+    )
+
+
+def _ours(match: re.Match[str]) -> str:
+    (words,) = commands(match["command"])
+    done = run(*words[1:])
+    code = f"exit code {done.code}\n" if match["tells"] and done.code else ""
+    assert done.code == 0 or code, (words, done.err)
+    return done.err + done.out + code
+
+
+def _bash(text: str) -> str:
+    bin_ = Path("bin").absolute()
+    bin_.mkdir(exist_ok=True)
+    for name, words in (("streamomd", "-m streamomd"), ("python", "")):
+        (bin_ / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+        (bin_ / name).chmod(0o755)
+    paths = {"PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text],
+        env={**os.environ, **paths}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def sessions(page: str, *, slow: bool) -> Iterator[Block]:
+    """The blocks of a page that are to be run, in order."""
+    for block in blocks(PAGES[page]):
+        if block.mark != "not run" and (slow or block.mark != "slow"):
+            yield block
