@@ -1,4 +1,4 @@
-"""For mkdocs: doctests of a docstring are code, not text with brackets that look like links."""
+"""For mkdocs: docstrings are plain text with doctests, and Markdown sees more in them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any
 
 from griffe import Extension
 
-EXAMPLES = re.compile(r"^>>> .*(?:\n.+)*", re.M)
+DOCTESTS = re.compile(r"^>>> .*(?:\n.+)*", re.M)
+CODE = re.compile(r"(```.*?```|`+[^`]+`+)", re.S)
 
 
 class FencedDoctests(Extension):
-    """Puts fences around them, as docs/rules has them."""
+    """Puts fences around doctests, as docs/rules has them; stars and brackets mean themselves."""
 
     def on_instance(self, *, obj: Any, **_: Any) -> None:
         """Called for each object that griffe has read."""
         if obj.docstring:
-            fenced = EXAMPLES.sub(r"```python\n\g<0>\n```", obj.docstring.value)
-            obj.docstring.value = fenced
+            parts = CODE.split(DOCTESTS.sub(r"```python\n\g<0>\n```", obj.docstring.value))
+            parts[::2] = [re.sub(r"([*<\[])", r"\\\1", part) for part in parts[::2]]
+            obj.docstring.value = "".join(parts)

@@ -29,7 +29,10 @@ from markdown_it import MarkdownIt
 from running import run
 
 from streamomd.cli import main
+from streamomd.cli.base import described
+from streamomd.job import FLAGS, build, parse_sets
 from streamomd.spec import Spec
+from streamomd.sweep_grid import parse_grid
 
 ROOT = Path(__file__).parents[1]
 MADE = "<!-- Made by python -m streamomd.rule_pages"  # their blocks are doctests of the rules
@@ -101,7 +104,8 @@ def commands(line: str) -> list[list[str]]:
 
 
 def parse_command(words: list[str]) -> None:
-    """Raises click's UsageError for a command, option or argument that there is not."""
+    """Raises click's UsageError for a command, option or argument that there is not, and
+    streamomd's for a job that is not legal."""
     command: click.Command = main
     context = click.Context(main, info_name="streamomd")
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
@@ -110,7 +114,19 @@ def parse_command(words: list[str]) -> None:
         command, context = found, click.Context(found, info_name=name, parent=context)
     if not isinstance(command, click.Group):
         with contextlib.suppress(click.exceptions.Exit):
-            command.make_context(context.info_name, [*words], parent=context.parent)
+            made = command.make_context(context.info_name, [*words], parent=context.parent)
+            _build(made.params)
+
+
+def _build(given: dict[str, Any]) -> None:
+    """Raises streamomd's UsageError for a job that is not legal, where flags describe all of it."""
+    job, given = described(given["what"], given) if "what" in given else ("", given)
+    if job is None:
+        flags = {
+            key: value for key, value in given.items() if key in FLAGS and "options" not in key
+        }
+        build(None, flags, parse_sets(given["sets"]))
+        parse_grid(given.get("texts", ()))
 
 
 def parse_shell(text: str) -> None:

@@ -10,6 +10,8 @@ import click
 import pytest
 from documented import PAGES, ROOT, Block, Session, blocks, inline, parse, parse_command, sessions
 
+from streamomd.errors import UsageError
+
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Dask, by pandas
 
 BLOCKS = {page: blocks(path) for page, path in PAGES.items()}
@@ -71,6 +73,8 @@ def test_a_wrong_command_is_noticed() -> None:
     for text in ("streamomd train data --lable y", "x && streamomd trian data", "streamomd resume"):
         with pytest.raises(click.UsageError):
             parse(Block(1, "bash", text, "not run", "a test"))
+    with pytest.raises(UsageError, match="no parameter 'l1'"):
+        parse(Block(1, "bash", "streamomd train data --label y --rule pa1 --set l1=1"))
     with pytest.raises(AssertionError, match="nobody knows"):
         parse(Block(1, "klingon", ""))
 
