@@ -1,4 +1,4 @@
-"""A slip of the finger is answered with what was meant."""
+"""Help as a newcomer meets it: whole sentences, and a slip of the finger is understood."""
 
 from __future__ import annotations
 
@@ -34,3 +34,11 @@ def test_an_unknown_option_names_the_nearest(words: tuple[str, ...]) -> None:
     done = run(*words, "--hlep")
     assert done.code == 2
     assert "'--help'" in done.err.partition("Did you mean")[2]
+
+
+def test_commands_are_listed_with_whole_sentences() -> None:
+    """The first sentence of each, however long, and each command once."""
+    text = " ".join(run("--help").out.partition("Commands:")[2].split())
+    for name, command in main.commands.items():
+        sentence = " ".join(str(command.help).split("\n\n")[0].split()).removesuffix(".")
+        assert f"{name} {sentence}" in text
