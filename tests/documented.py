@@ -1,4 +1,4 @@
-"""The code blocks of README and docs: what each one is, and how it is run or at least read.
+"""The code blocks of README and docs: what each one is, and whether it is of its language.
 
 A block is run, after the others of its page, unless an HTML comment stands right before it:
 ``<!-- not run: REASON -->`` (it is parsed), ``<!-- slow: REASON -->`` (run in the long run), or
@@ -11,27 +11,21 @@ from __future__ import annotations
 import ast
 import contextlib
 import doctest
-import io
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from markdown_it import MarkdownIt
-from running import run
 
 from streamomd.cli import main
 from streamomd.cli.base import described
 from streamomd.job import FLAGS, build, parse_sets
-from streamomd.spec import Spec
 from streamomd.sweep_grid import parse_grid
 
 ROOT = Path(__file__).parents[1]
@@ -44,12 +38,7 @@ PAGES = {
 MARK = re.compile(r"<!-- (not run|slow|run as): (.+?) -->\s*")
 SHELL = ("", "bash")
 MARKDOWN = MarkdownIt("commonmark").enable("table")
-OURS = re.compile(
-    r"""(?P<command>streamomd ([^'"$|&;<>]|'[^']*'|"[^"$]*")+?)"""
-    r"""(?P<tells> \|\| echo "exit code \$\?")?( +#.*)?"""
-)
 SPECIAL = re.compile(r"^[();<>|&]+$")
-AS_PRINTED = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @dataclass(frozen=True)
@@ -73,6 +62,13 @@ def blocks(page: Path) -> list[Block]:
         comment = MARK.fullmatch(token.content) if token.type == "html_block" else None
         mark, reason = comment.groups() if comment else ("", "")
     return found
+
+
+def to_run(page: str, *, slow: bool) -> Iterator[Block]:
+    """The blocks of a page that are to be run, in order."""
+    for block in blocks(PAGES[page]):
+        if block.mark != "not run" and (slow or block.mark != "slow"):
+            yield block
 
 
 def inline(page: Path) -> list[str]:
@@ -146,7 +142,7 @@ def parse(block: Block) -> None:
     if block.language in SHELL:
         parse_shell(block.text)
     elif block.language == "python":
-        ast.parse(_source(block.text))
+        ast.parse(source(block.text))
     elif block.language == "toml":
         tomllib.loads(block.text)
     elif block.language == "json":
@@ -155,105 +151,7 @@ def parse(block: Block) -> None:
         assert block.language == "text", f"a block of {block.language!r}: nobody knows to read it"
 
 
-def _source(text: str) -> str:
+def source(text: str) -> str:
+    """Python to be compiled: of doctests what is typed."""
     examples = doctest.DocTestParser().get_examples(text)
     return "".join(example.source for example in examples) if examples else text
-
-
-@dataclass
-class Session:
-    """A page's blocks run one after another, in the current directory, with one namespace."""
-
-    page: str
-    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
-    said: str = ""
-
-    def run(self, block: Block) -> None:
-        """Raises AssertionError, or what the block raises."""
-        if block.language in SHELL:
-            self.said = shell(block.reason if block.mark == "run as" else block.text)
-        elif block.language == "python":
-            self._python(block)
-        elif block.language == "toml":
-            self._toml(block.text)
-        elif block.language == "text":
-            self._compare(block.text)
-        else:
-            parse(block)
-
-    def _python(self, block: Block) -> None:
-        where = f"{self.page}, line {block.line}"
-        if ">>> " not in block.text:
-            with (
-                contextlib.redirect_stdout(io.StringIO()),
-                contextlib.redirect_stderr(io.StringIO()),
-            ):
-                exec(compile(block.text, where, "exec"), self.names)
-            return
-        test = doctest.DocTestParser().get_doctest(block.text, self.names, where, where, 0)
-        told = io.StringIO()
-        runner = doctest.DocTestRunner(optionflags=AS_PRINTED)
-        with contextlib.redirect_stderr(io.StringIO()):
-            failed = runner.run(test, out=told.write, clear_globs=False).failed
-        self.names.update(test.globs)
-        assert not failed, told.getvalue()
-
-    def _toml(self, text: str) -> None:
-        """A job, or a part of one; kept as the file that its first line names."""
-        Spec.parse(tomllib.loads(text))
-        named = re.match(r"# ([\w-]+\.toml)\b", text)
-        if named:
-            Path(named[1]).write_text(text)
-
-    def _compare(self, text: str) -> None:
-        rest = self.said
-        for line in filter(None, map(str.strip, text.splitlines())):
-            words = [".*?".join(map(re.escape, word.split("…"))) for word in line.split()]
-            found = re.search(r"[ \t]+".join(words), rest)
-            assert found, f"{self.page} says {line!r}, which was not printed; left:\n{rest}"
-            rest = rest[found.end() :]
-
-
-def shell(text: str) -> str:
-    """What commands print, both ways. Ours run in this process where no variable, job in the
-    background or the like binds the lines together: a start of Python takes seconds."""
-    lines = lines_of(text)
-    ours = [OURS.fullmatch(line) for line in lines]
-    if any(
-        not match and re.search(r"[$&]|<<", line) for match, line in zip(ours, lines, strict=True)
-    ):
-        return _bash(text)
-    return "".join(
-        _ours(match) if match else _bash(line) for match, line in zip(ours, lines, strict=True)
-    )
-
-
-def _ours(match: re.Match[str]) -> str:
-    (words,) = commands(match["command"])
-    done = run(*words[1:])
-    code = f"exit code {done.code}\n" if match["tells"] and done.code else ""
-    assert done.code == 0 or code, (words, done.err)
-    return done.err + done.out + code
-
-
-def _bash(text: str) -> str:
-    bin_ = Path("bin").absolute()
-    bin_.mkdir(exist_ok=True)
-    for name, words in (("streamomd", "-m streamomd"), ("python", "")):
-        (bin_ / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-        (bin_ / name).chmod(0o755)
-    paths = {"PATH": f"{bin_}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
-        env={**os.environ, **paths}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-def sessions(page: str, *, slow: bool) -> Iterator[Block]:
-    """The blocks of a page that are to be run, in order."""
-    for block in blocks(PAGES[page]):
-        if block.mark != "not run" and (slow or block.mark != "slow"):
-            yield block

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import click
 import pytest
-from documented import PAGES, ROOT, Block, Session, blocks, inline, parse, parse_command, sessions
+from docs_session import Session
+from documented import PAGES, ROOT, Block, blocks, inline, parse, parse_command, to_run
 
 from streamomd.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Dask, by pandas
 
 BLOCKS = {page: blocks(path) for page, path in PAGES.items()}
-RUN = [page for page in BLOCKS if [*sessions(page, slow=False)]]
+RUN = [page for page in BLOCKS if [*to_run(page, slow=False)]]
 SLOW = [page for page in BLOCKS if any(block.mark == "slow" for block in BLOCKS[page])]
 
 
@@ -29,7 +30,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run_all(page: str, *, slow: bool) -> None:
     session = Session(page)
-    for block in sessions(page, slow=slow):
+    for block in to_run(page, slow=slow):
         try:
             session.run(block)
         except Exception as error:
