@@ -103,7 +103,8 @@ def parse_command(words: list[str]) -> None:
     """Raises click's UsageError for a command, option or argument that there is not, and
     streamomd's for a job that is not legal."""
     command: click.Command = main
-    context = click.Context(main, info_name="streamomd")
+    # With main's own settings: a command keeps the names of its help from the first context it has.
+    context = click.Context(main, info_name="streamomd", **main.context_settings)
     while isinstance(command, click.Group) and words and not words[0].startswith("-"):
         name, found, words = command.resolve_command(context, words)
         assert found
