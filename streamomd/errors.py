@@ -1,7 +1,7 @@
 """Every error streamomd raises on purpose: one base, each child also a builtin.
 
 A message says what was expected, what came, where, and what to do. ``exit_code`` is what the
-command line returns for it (see README, "Exit codes").
+command line returns for it (docs/job-file.md, "Exit codes").
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def train(
     job: path of a TOML file, nested tables, a Spec, or none. flags: those of the command by name
     (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, ``epochs``, …).
     shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
-    alone and alike: then the order is that of the partitions (README, "Dask collections").
+    alone and alike: then the order is that of the partitions (docs/dask-collections.md).
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
     restart: begin anew in a checkpoint that holds a run already. log: file for JSON lines.
     callbacks: told of the figures as they go (``streamomd.callbacks``), as trackers are.

@@ -210,7 +210,7 @@ class Cluster(_Table):
 
 
 class Spec(_Table):
-    """A job: see README, "The job file"."""
+    """A job: see docs/job-file.md."""
 
     data: Data = Data()
     model: Model = Field(default_factory=lambda: Model.model_validate({}))

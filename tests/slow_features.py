@@ -1,4 +1,4 @@
-"""Features, literally: one row at a time, one character at a time, as README tells it.
+"""Features, literally: one row at a time, one character at a time, as docs/job-file.md tells it.
 
 Imports nothing of streamomd; the hash alone is a library's.
 """

@@ -5,18 +5,16 @@ from __future__ import annotations
 import copy
 import pickle
 import pickletools
-import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from estimating import bits, in_shards, lists, made, trained, uncompiled
-from running import rows, write
+from running import rows
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_diabetes, load_iris
@@ -24,11 +22,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import streamomd
 from streamomd import OMDClassifier, OMDRegressor
 from streamomd.errors import UsageError
-
-README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.fixture(autouse=True)
@@ -184,20 +179,6 @@ def test_an_estimators_model_predicts_shards(tmp_path: Path) -> None:
     told = pa.concat_tables(map(pq.read_table, model.predict(shards, str(tmp_path / "out"))))
     assert told["prediction"].to_pylist() == OMDRegressor().fit(X, y).predict(X).tolist()
     assert model.evaluate(shards, quiet=True)["rmse"] > 0
-
-
-def test_the_block_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs as it stands, on shards with columns as the bank data has them."""
-    monkeypatch.chdir(tmp_path)
-    block = re.search(r"## With scikit-learn\n.*?```python\n(.*?)```", README.read_text(), re.S)
-    assert block
-    table = rows(90).select(["n", "k", "h", "c"])
-    table = table.append_column("y", pa.array(["no", "yes"] * 45))
-    write(tmp_path / "pipelines" / "data" / "bank" / "a.parquet", table)
-    streamomd.train("pipelines/data/bank", label="y", checkpoint="runs/quickstart", quiet=True)
-    known: dict[str, Any] = {}
-    exec(block[1], known)
-    assert 0 < known["best"].to_model().result()["loss"] < 9
 
 
 @pytest.mark.slow

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from running import rows, run, write
@@ -24,7 +22,6 @@ from streamomd.errors import (
 )
 
 FLAGS: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "hashed": ["h"], "bits": 10}
-README = Path(__file__).parents[1] / "README.md"
 
 
 @pytest.fixture
@@ -186,26 +183,3 @@ def test_quiet_prints_nothing(here: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert told.out == ""
     assert "coordinates with the bias" in told.err
     assert "going on from commit" in told.err
-
-
-def test_the_block_in_the_readme(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """README's Python block runs as it stands, on shards with the columns of the bank data."""
-    block = re.search(r"## From Python\n\n```python\n(.*?)```", README.read_text(), re.S)
-    assert block
-    folder = here / "pipelines"
-    data = folder / "data" / "bank"
-    job = (README.parent / "pipelines" / "quickstart.toml").read_text()
-    numeric, hashed = (
-        json.loads(re.search(rf"^{key} = (\[.*\])", job, re.M)[1]) for key in ("numeric", "hashed")
-    )
-    draw = np.random.default_rng(1)
-    columns: dict[str, Any] = {name: draw.integers(1, 90, 50) for name in numeric}
-    columns |= {name: [f"{name} {code}" for code in draw.integers(0, 3, 50)] for name in hashed}
-    write(data / "part-0.parquet", {**columns, "y": ["no", "yes"] * 25})
-    (folder / "quickstart.toml").write_text(job)
-    known: dict[str, Any] = {}
-    exec(block[1], known)
-    assert known["model"].result()["rows"] == 50
-    written = pq.read_table(here / "out" / "part-0.parquet")
-    assert written.schema.field("age").type == pa.int64()
-    assert (here / "runs" / "quickstart" / "commits").is_dir()

@@ -93,13 +93,3 @@ def test_what_to_type_next_works(quickstart: subprocess.CompletedProcess[str], t
     told = result_of("streamomd resume runs/quickstart", there)
     assert [epoch["rows"] for epoch in told["epochs"]] == [ROWS, ROWS]
     assert told["epochs"][1]["loss"] < told["epochs"][0]["loss"]
-
-
-def test_the_readmes_lines_work(there: Path, quickstart: Any) -> None:
-    """Every line about the quickstart that README says to type works, after the others."""
-    text = (ROOT / "README.md").read_text()
-    lines = re.findall(r"^    (streamomd \w+ runs/quickstart.*?)(?: +#.*)?$", text, re.M)
-    assert len(lines) >= 3
-    for line in lines:
-        done = typed(line, there)
-        assert done.returncode == 0, (line, done.stderr)

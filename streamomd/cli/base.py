@@ -40,11 +40,27 @@ JOB_NUMBERS = (
     ("--bits", int, "2^BITS coordinates for hashed values.  [18]"),
     ("--max-bad-rows", int, "Stop above so many of them in an epoch.  [any number]"),
 )
+SENTENCE = 200  # letters, and more than any has
 OPTIONS_FILE = "Storage options for the {}, a TOML or JSON file."
 
 
+class Commands(click.Group):
+    """A group that lists its commands with all of their first sentence: click cuts it off."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Called by click for the end of the group's help."""
+        told = [
+            (name, self.commands[name].get_short_help_str(limit=SENTENCE))
+            for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(told)
+
+
 @click.group(
-    "streamomd", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    "streamomd",
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="streamomd")
 def main() -> None:

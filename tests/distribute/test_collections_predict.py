@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from streamomd.errors import BadRowError, SchemaError, UsageError
 
 # Of what Dask itself calls in pandas.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-README = Path(__file__).parents[2] / "README.md"
 COLUMNS = {"numeric": ["n", "k"], "hashed": ["h", "c"]}
 
 
@@ -127,17 +125,3 @@ def test_what_cannot_be_predicted(shards: Path) -> None:
     lazy = streamomd.predict_collection(model, dd.from_pandas(holed, npartitions=1))
     with pytest.raises(BadRowError, match="partition whose first row is 0, row 7, column 'n'"):
         lazy.compute()
-
-
-def test_the_block_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """README's example runs as it stands, on a directory with the columns of the bank data."""
-    block = re.search(r"## Dask collections\n.*?```python\n(.*?)```", README.read_text(), re.S)
-    assert block
-    monkeypatch.chdir(tmp_path)
-    made = frame(0)[["y", "n", "h"]].rename(columns={"n": "age"})
-    as_shards(tmp_path / "pipelines" / "data" / "bank", [made, made])
-    known: dict[str, Any] = {"streamomd": streamomd}
-    exec(block[1], known)
-    assert (tmp_path / "runs" / "frame" / "commits").is_dir()
-    assert known["model"].result()["rows"] == 2 * 2 * len(made)
-    assert known["scores"].compute().columns.to_list()[-1] == "age"
