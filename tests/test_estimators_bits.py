@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars
 import pyarrow as pa
 import pytest
 import scipy.sparse
@@ -93,6 +94,7 @@ class Speaks:
 FRAMES = {
     "pandas": lambda table: table.to_pandas().set_axis([*range(7, 7 + len(table))][::-1]),
     "pandas of Arrow": lambda table: table.to_pandas(types_mapper=pd.ArrowDtype),
+    "polars": polars.from_arrow,
     "Arrow": lambda table: table,
     "batch": lambda table: table.combine_chunks().to_batches()[0],
     "another": Speaks,
