@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from streamomd.batch import Batch, taken
-from streamomd.bins import COARSE
 from streamomd.engine import Engine
 from streamomd.metrics import Metrics
+from streamomd.metrics.bins import COARSE
 from streamomd.report import note
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.values import Value, check_sliced, places_of, weights_of_values

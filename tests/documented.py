@@ -26,7 +26,7 @@ from markdown_it import MarkdownIt
 from streamomd.cli import main
 from streamomd.cli.base import described
 from streamomd.job import FLAGS, build, parse_sets
-from streamomd.sweep_grid import parse_grid
+from streamomd.sweeps.grid import parse_grid
 
 ROOT = Path(__file__).parents[1]
 MADE = "<!-- Made by python -m streamomd.rule_pages"  # their blocks are doctests of the rules

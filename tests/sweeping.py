@@ -17,7 +17,7 @@ from running import write
 import streamomd
 from streamomd import model
 from streamomd.engine import Engine
-from streamomd.sweep_learners import Sweep
+from streamomd.sweeps.learners import Sweep
 
 GROUP = 16
 

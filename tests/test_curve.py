@@ -11,9 +11,9 @@ from running import Impatient, rows, write
 from sweeping import plain
 
 import streamomd
-from streamomd.curve import next_point
 from streamomd.errors import StoppedError
 from streamomd.metrics import Metrics
+from streamomd.metrics.curve import next_point
 
 FLAGS = {"label": "y", "weight": "w", "numeric": ["n", "k"], "hashed": ["h"], "bits": 8}
 COUNT = 1500

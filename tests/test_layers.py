@@ -14,11 +14,10 @@ import streamomd
 PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
-    "partitions", "curve", "bins", "ranking", "detail", "metrics", "holdout", "demo", "report",
+    "partitions", "metrics", "holdout", "demo", "report",
     "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far", "model",
     "exposed", "job", "aside", "keep", "stop", "start", "begin", "rounds",
     "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
-    "sweep_grid", "sweep_learners", "sweep_side", "sweep_keep", "sweep_table", "sweep_walk",
     "sweeps",
     "comparator", "estimators", "certify", "export", "trackers", "history", "pages", "watch",
     "rule_pages", "show", "planned",
@@ -33,7 +32,7 @@ CONFINED = {
     "zmq": {"distribute"},
     "safetensors": {"checkpoint"},
     "click": {"cli"},
-    "rich": {"report", "sweep_table", "watch"},
+    "rich": {"report", "sweeps", "watch"},
     "sklearn": {"estimators", "export"},
     "skops": {"export"},
     "onnx": {"export"},

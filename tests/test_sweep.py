@@ -21,7 +21,7 @@ from streamomd.errors import (
 )
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.sweep_side import sides
+from streamomd.sweeps.side import sides
 
 oracles.families()
 ETAS = [0.01, 0.1, 0.5, 1.0, 4.0]

@@ -9,7 +9,7 @@ import pytest
 
 from streamomd.errors import UsageError
 from streamomd.spec import Spec, assign
-from streamomd.sweep_grid import MOST, entries, parse_grid, values_of, worded
+from streamomd.sweeps.grid import MOST, entries, parse_grid, values_of, worded
 
 VALUES = {
     "0.01..10:4": [0.01, 0.1, 1.0, 10.0],

@@ -15,11 +15,12 @@ from running import with_column, write
 from sweeping import alone, bits, chosen, job, plain, shards, table
 
 import streamomd
-from streamomd import sweep_keep, sweep_walk
 from streamomd.checkpoint import Writer
 from streamomd.errors import NoCommitError, ResumeRefusedError, StoppedError
 from streamomd.model import Model
-from streamomd.sweep_learners import Sweep
+from streamomd.sweeps import keep as sweep_keep
+from streamomd.sweeps import walk as sweep_walk
+from streamomd.sweeps.learners import Sweep
 
 GRID = {"eta": [0.01, 0.1, 0.5, 1.0, 4.0, 9.0]}
 SIZES = (40, 0, 33)

@@ -14,7 +14,7 @@ from streamomd.batch import Batch
 from streamomd.engine import Engine
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.sweep_side import alone, joined, observes_with_hyper
+from streamomd.sweeps.side import alone, joined, observes_with_hyper
 
 oracles.families()
 ROWS, COLUMNS = 40, 7

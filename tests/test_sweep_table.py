@@ -12,8 +12,8 @@ from running import run
 from sweeping import job, plain, shards
 
 import streamomd
-from streamomd import sweep_table
-from streamomd.sweep_table import MOST, board, standings
+from streamomd.sweeps import table as sweep_table
+from streamomd.sweeps.table import MOST, board, standings
 
 
 def shown(models: streamomd.sweeps.Sweep, title: str = "") -> list[str]:

@@ -43,7 +43,7 @@ def sweep(
       streamomd sweep job.toml --grid eta=0.01..10:32 --halve 10000    # 16 left, 8 after 20,000 …
     """
     import streamomd
-    from streamomd.sweep_grid import parse_grid
+    from streamomd.sweeps.grid import parse_grid
 
     job, given = described(what, given)
     models = streamomd.sweep(job, grid=parse_grid(texts), halve=halve, **parsed(given))
@@ -64,7 +64,7 @@ def resumed(url: str, *, log: str | None = None, **given: Any) -> tuple[Any, str
 
 def swept(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     """A table of the learners, the best marked, and what to type next."""
-    from streamomd.sweep_grid import worded
+    from streamomd.sweeps.grid import worded
 
     best = result["best"]
     wrong = "rmse" if best["error"] is None else "error"

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.bins import COARSE, FINE, binned, bins, centres
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
-from streamomd.ranking import Bounded, auc, average_precision, calibration
+from streamomd.metrics.bins import COARSE, FINE, binned, bins, centres
+from streamomd.metrics.ranking import Bounded, auc, average_precision, calibration
 
 Floats = NDArray[np.float64]
 

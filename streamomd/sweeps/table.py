@@ -13,8 +13,8 @@ from rich.table import Table
 
 from streamomd.metrics import worded as worded_skipped
 from streamomd.report import Speed, note, show
-from streamomd.sweep_grid import worded
-from streamomd.sweep_learners import Learner, Sweep
+from streamomd.sweeps.grid import worded
+from streamomd.sweeps.learners import Learner, Sweep
 from streamomd.urls import printable
 
 MOST = 24

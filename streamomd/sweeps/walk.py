@@ -19,10 +19,10 @@ from streamomd.shards.read import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.stop import StopRequest
 from streamomd.stream import Rows, no_rows, rows_of
-from streamomd.sweep_keep import SweepKeeper
-from streamomd.sweep_learners import Sweep
-from streamomd.sweep_side import Side, sides
-from streamomd.sweep_table import Teller, teller
+from streamomd.sweeps.keep import SweepKeeper
+from streamomd.sweeps.learners import Sweep
+from streamomd.sweeps.side import Side, sides
+from streamomd.sweeps.table import Teller, teller
 from streamomd.urls import shown
 
 

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import REASONS
-from streamomd.bins import FINE
-from streamomd.curve import next_point
-from streamomd.detail import NOTHING, Detail, detail_of, restored, saved
 from streamomd.errors import TooManyBadRowsError
 from streamomd.losses import Loss
+from streamomd.metrics.bins import FINE
+from streamomd.metrics.curve import next_point
+from streamomd.metrics.detail import NOTHING, Detail, detail_of, restored, saved
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -39,8 +39,8 @@ class Metrics:
     regression) times importance. Rows are added one by one, so how they are cut changes no bit.
     bad: int64 (epochs, reasons), rows left out, by place in REASONS; they are not among ``rows``.
     curve: float64 (points, 4): rows learned in all epochs, and the sums of all epochs then; a point
-    where ``count`` came to the next one of ``streamomd.curve``, or first went past it.
-    detail: more of the same rows, if it is kept; see ``streamomd.detail``.
+    where ``count`` came to the next one of ``streamomd.metrics.curve``, or first went past it.
+    detail: more of the same rows, if it is kept; see ``streamomd.metrics.detail``.
     held: of rows held out. Its detail begins afresh with each epoch, and ranks, float64 (epochs
     before, 2), tells their AUC and its error, NaN for none.
     """

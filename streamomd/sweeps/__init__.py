@@ -17,10 +17,10 @@ from streamomd.report import hushed, note
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
 from streamomd.stop import stop_on_signals
-from streamomd.sweep_grid import Entry, entries, values_of
-from streamomd.sweep_keep import begin_sweep, kept_in, load_sweep, take_over_sweep
-from streamomd.sweep_learners import Learner, Sweep
-from streamomd.sweep_walk import Walk
+from streamomd.sweeps.grid import Entry, entries, values_of
+from streamomd.sweeps.keep import begin_sweep, kept_in, load_sweep, take_over_sweep
+from streamomd.sweeps.learners import Learner, Sweep
+from streamomd.sweeps.walk import Walk
 from streamomd.urls import shown
 
 

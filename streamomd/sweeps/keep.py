@@ -33,8 +33,8 @@ from streamomd.model import Model
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
-from streamomd.sweep_learners import Learner, Sweep
-from streamomd.sweep_side import Side
+from streamomd.sweeps.learners import Learner, Sweep
+from streamomd.sweeps.side import Side
 from streamomd.urls import absolute, shown
 
 LEAST_KEPT = 2
