@@ -10,7 +10,7 @@ A loss with kinks is first made smooth (``losses.smoothed``), and then less and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from streamomd.state import Layout, State
 
 Floats = NDArray[np.float64]
 Batches = Callable[[], Iterable[Batch]]
+REMEMBERED_BYTES = 64 << 20
 """The rows, from the first, each time it is called."""
 
 KINKED = ("absolute", "epsilon_insensitive", "gamma_hinge", "hinge", "pinball")
@@ -83,6 +84,28 @@ GRADIENT = Rule(
     step=_step,
     update=_update,
 )
+
+
+def remembered(batches: Batches, most: int = REMEMBERED_BYTES) -> Batches:
+    """The same batches; decoded once, if all together take at most so many bytes."""
+    held: list[Batch] | None = None
+
+    def again() -> Iterator[Batch]:
+        nonlocal held
+        if held is not None:
+            yield from held
+            return
+        some, nbytes = [], 0
+        for batch in batches():
+            nbytes += batch.nbytes
+            if nbytes <= most:
+                some.append(batch)
+            else:
+                some.clear()
+            yield batch
+        held = some if nbytes <= most else None
+
+    return again
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from helpers import sparse
 from running import rows, run, write
 
 import streamomd
+from streamomd.batch import Batch
 from streamomd.certify import certify
-from streamomd.comparator import Problem, best
+from streamomd.comparator import Problem, best, remembered
 from streamomd.errors import InputNotFoundError, UsageError
 from streamomd.losses import all_losses, find_loss
 from streamomd.losses.smoothed import smoothed
@@ -130,6 +132,23 @@ def test_smoothed_is_the_moreau_envelope(name: str) -> None:
         assert smooth.value(p, 1.0, more) == pytest.approx(least, abs=1e-7)
         ahead, behind = (smooth.value(p + step, 1.0, more) for step in (1e-5, -1e-5))
         assert smooth.slope(p, 1.0, more) == pytest.approx((ahead - behind) / 2e-5, abs=1e-4)
+
+
+@pytest.mark.parametrize("most, times", [(1 << 20, 1), (100, 3)])
+def test_rows_are_decoded_once_where_they_have_room(most: int, times: int) -> None:
+    """Read three times, not to the end in between: the same batches each time."""
+    X, y, _ = noisy(False)
+    batches, read = [sparse(X[:50], y[:50]), sparse(X[50:], y[50:])], []
+
+    def decoded() -> Iterator[Batch]:
+        read.append(1)
+        yield from batches
+
+    again = remembered(decoded, most)
+    next(iter(again()))
+    for _ in range(3):
+        assert [*again()] == batches
+    assert len(read) == 1 + times
 
 
 # ---- what is said

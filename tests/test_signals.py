@@ -160,7 +160,7 @@ def test_a_second_signal_ends_it_at_once(ground: Ground, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "wakes",
     [
-        "while the other runs",
+        pytest.param("while the other runs", marks=pytest.mark.slow),
         pytest.param("when the other has finished", marks=pytest.mark.slow),
     ],
 )

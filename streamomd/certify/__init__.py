@@ -9,7 +9,7 @@ from streamomd.certify.claims import facts_of, fitted, gammas_of, nothing, rows_
 from streamomd.certify.given import weights_of
 from streamomd.certify.past import Past, why_not
 from streamomd.certify.sums import Fixed
-from streamomd.comparator import Problem, best
+from streamomd.comparator import Problem, best, remembered
 from streamomd.model import Model
 from streamomd.report import note
 from streamomd.shards.find import find
@@ -46,7 +46,7 @@ def certify(
     if reason:
         return [nothing(model, k, reason) for k in range(learners)]
     size = (plan.size, model.engine.classes, learners, plan.bias)
-    problem = Problem(past, spec.loss, spec.model.loss_params, *size)
+    problem = Problem(remembered(past), spec.loss, spec.model.loss_params, *size)
     facts = facts_of(model, past, problem)
     if given is None:
         note(f"looking for the best fixed weights over {model.metrics.total_rows:,} rows …")

@@ -74,7 +74,10 @@ def test_a_lost_scheduler_is_an_error_and_the_run_goes_on_elsewhere(
 
 @pytest.mark.parametrize(
     "security",
-    [pytest.param(False, id="tcp"), pytest.param(True, id="tls", marks=pytest.mark.slow)],
+    [
+        pytest.param(False, id="tcp", marks=pytest.mark.slow),
+        pytest.param(True, id="tls", marks=pytest.mark.slow),
+    ],
 )
 def test_a_cluster_that_someone_else_started(
     data: Path, alone: Any, expected: str, tmp_path: Path, security: bool

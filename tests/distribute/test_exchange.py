@@ -112,7 +112,7 @@ def echo(places: Any, pipe: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param(signal.SIGKILL, marks=pytest.mark.slow), signal.SIGSTOP]
+    "how", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)]
 )
 def test_busy_is_alive_and_gone_is_lost(how: signal.Signals) -> None:
     """A peer that computes for long is waited for; killed or stopped, it is lost."""
