@@ -146,7 +146,13 @@ def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
 
 def inspected(result: Mapping[str, Any]) -> str:
     """A model's summary and its heaviest coordinates."""
-    lines = [f"{key}: {printable(str(value))}" for key, value in result.items() if key != "top"]
+    kept = result["checkpoint"]
+    told = {**result, "checkpoint": kept["url"] and f"{kept['url']}, commit {kept['sequence']}"}
+    lines = [
+        f"{key}: {printable(_figure(value))}"
+        for key, value in told.items()
+        if key != "top" and value is not None
+    ]
     rows = [
         {
             "coordinate": one["coordinate"],
@@ -161,6 +167,13 @@ def inspected(result: Mapping[str, Any]) -> str:
         for one in result["top"]
     ]
     return "\n".join([*lines, "", table(rows)])
+
+
+def _figure(value: Any) -> str:
+    """A number as people write it, or a text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.6f}"
 
 
 def certified(result: Mapping[str, Any]) -> str:
@@ -198,16 +211,30 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def converted(result: Mapping[str, Any]) -> str:
     """What was written, and what to type next."""
-    files, names = result["shards"], result["columns"]
+    files, names, text = result["shards"], result["columns"], result["text"]
     folder = files[0].rpartition("/")[0] if files else ""
+    guessed = (
+        [
+            f"text, for not all of their values are numbers: {_some(text)}",
+            "  if they are to be numbers: --null NA for what means missing, --type COLUMN=float64",
+        ]
+        if text
+        else []
+    )
+    shards = f"{len(files)} shard{'s' if len(files) != 1 else ''}"
     return "\n".join(
         [
-            f"{result['rows']:,} rows in {len(files)} shards, {result['seconds']:.1f} s",
-            f"columns: {printable(', '.join(names[:MOST]))}{', …' if len(names) > MOST else ''}",
+            f"{result['rows']:,} rows in {shards}, {result['seconds']:.1f} s",
+            f"columns: {_some(names)}",
+            *guessed,
             "next:",
             f"  streamomd train {typed(folder)} {_flags(names, result['size'])}",
         ]
     )
+
+
+def _some(names: Sequence[str]) -> str:
+    return printable(", ".join(names[:MOST])) + (", …" if len(names) > MOST else "")
 
 
 def _flags(columns: Sequence[str], size: int | None) -> str:

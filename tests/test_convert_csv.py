@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streamomd import show
 from streamomd.errors import DataError, UsageError
 from streamomd.shards import csv_dialect, text_csv
 from streamomd.shards.convert import Converted, convert
@@ -121,12 +123,21 @@ def test_bad_options_are_refused(tmp_path, options, word):
         csv(tmp_path, "a,b\n1,2\n", **options)
 
 
+def test_columns_that_are_taken_for_text_are_told(tmp_path):
+    """One word among the numbers makes a column text, and is not silent."""
+    done = csv(tmp_path, "a,b,c\n1,2,x\n3,oops,y\n4,5,z\n")
+    assert done.text == ("b", "c")
+    said = show.converted(asdict(done))
+    assert "text, for not all of their values are numbers: b, c" in said
+    assert "--null" in said
+
+
 def test_a_later_value_that_does_not_fit_is_named(tmp_path, monkeypatch):
     """A type is fixed by the start of the file: a later text in it is told with its remedy."""
     monkeypatch.setattr(text_csv, "HEAD", 100)
     monkeypatch.setattr(text_csv, "BLOCK", 50)
     text = "a,b\n" + "1,2\n" * 500 + "3,x\n" + "4,5\n" * 100
-    with pytest.raises(DataError, match=r"line 502: column 'b': expected int64.*'x'.*'string'"):
+    with pytest.raises(DataError, match=r"line 502: column 'b'.*'x'.*--type b=string"):
         csv(tmp_path, text)
     done = csv(tmp_path, text, types={"b": "string"})
     assert rows(done)["b"] == ["2"] * 500 + ["x"] + ["5"] * 100

@@ -25,7 +25,8 @@ def ordinary(draw: np.random.Generator) -> dict[str, Any]:
     score = (age - 40.0) / 12.0 + 2.0 * (rate - 0.5) + 0.3 * (count - 3.0)
     y = (score + draw.normal(size=ROWS) > 0.0).astype(np.int64)
     spent = np.where(draw.random(ROWS) < 0.2, draw.lognormal(2.0, 0.8, ROWS), 0.0)
-    return {"y": y, "age": age, "rate": rate, "count": count, "spent": spent}
+    flags = {f"soil {p}": (draw.random(ROWS) < p) * 1.0 for p in (0.001, 0.003, 0.01, 0.03, 0.1)}
+    return {"y": y, "age": age, "rate": rate, "count": count, "spent": spent, **flags}
 
 
 def planted(draw: np.random.Generator, y: np.ndarray) -> dict[str, tuple[str, Any]]:

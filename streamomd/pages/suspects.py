@@ -19,6 +19,7 @@ from streamomd.pages.sizes import Sizes
 FAR = 30.0
 """How often its typical size a feature's largest value, or the others' typical size a feature's
 own, has to be, to be told."""
+FLAG = 1.0  # the largest value of a column that says yes or no
 ONE_ROW = 0.03  # of the sum of squares over all rows, that the largest value alone has
 STEADY = 4.0  # largest over typical: it is as large in most rows, not in rare ones
 DOMINATES = 0.5  # of all that weights move
@@ -118,14 +119,18 @@ def _broken(name: str, sizes: Sizes, at: int, near: float) -> Iterator[Suspect]:
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
     low, high = float(sizes.low[at]), float(sizes.high[at])
     if largest == 0.0 or (math.isnan(largest) and typical == 0.0):
-        yield Suspect(name, "nothing in it", "It was null or 0 in every row.")
+        yield Suspect(name, "nothing in it", f"It was null or 0 in all {sizes.rows:,} rows.")
     elif low == high:
         text = f"It is {brief(low)} in every row: the bias says as much."
         yield Suspect(name, "constant", text)
     elif math.isnan(low) and abs(largest - typical) <= near * largest:
         text = f"Its absolute value is {brief(largest)} in every row; unless its sign changes, "
         yield Suspect(name, "constant", text + "the bias says as much.")
-    elif largest >= FAR * typical and largest * largest >= ONE_ROW * sizes.rows * typical * typical:
+    elif (
+        largest != FLAG
+        and largest >= FAR * typical
+        and largest * largest >= ONE_ROW * sizes.rows * typical * typical
+    ):
         yield Suspect(
             name,
             "one huge value",
@@ -136,9 +141,11 @@ def _broken(name: str, sizes: Sizes, at: int, near: float) -> Iterator[Suspect]:
 
 
 def _beside_others(plan: Plan, sizes: Sizes, at: int) -> float:
-    """A column's typical size in those of the median column; NaN if it is not known."""
-    typical = sizes.unit[int(plan.bias) : plan.vector_offset]
-    there = typical[np.isfinite(typical) & (typical > 0.0)]
+    """A column's typical size in those of the median column; NaN if it is not known, or if it may
+    be one of 0 and 1, which are no measure for others."""
+    columns = slice(int(plan.bias), plan.vector_offset)
+    typical, largest = sizes.unit[columns], sizes.largest[columns]
+    there = typical[np.isfinite(typical) & (typical > 0.0) & (largest != FLAG)]
     middle = float(np.median(there)) if len(there) > 2 else math.nan
     return float(sizes.unit[at]) / middle
 

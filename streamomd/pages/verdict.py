@@ -7,6 +7,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from streamomd.history import History, passed
+from streamomd.metrics import Metrics
 from streamomd.model import Model
 from streamomd.pages.markup import element, paragraph, section
 from streamomd.pages.suspects import Suspect
@@ -41,7 +42,9 @@ def _sentence(model: Model, told: History, figures: Mapping[str, Any]) -> str:
     many = f" in {len(model.metrics.rows)} epochs" if len(model.metrics.rows) > 1 else ""
     loss = f"{model.spec.model.loss} loss {show(figures['loss'])}"
     wrong = figures["error"]
-    if wrong is not None:
+    if many:
+        how = f"{_by_epoch(model.metrics)}, {loss} over all"
+    elif wrong is not None:
         how = f"{wrong:.2%} were predicted wrong before they were learned, {loss}"
     else:
         how = f"each was predicted before it was learned, RMSE {show(figures['rmse'])}, {loss}"
@@ -52,6 +55,14 @@ def _sentence(model: Model, told: History, figures: Mapping[str, Any]) -> str:
         return f"Finished: {rows:,} rows were learned{many}{early}; {how}."
     again = f" Go on with: streamomd resume {typed(model.url)}" if model.url else ""
     return f"Not finished: {rows:,} rows{done} were learned so far{many}; {how}.{again}"
+
+
+def _by_epoch(metrics: Metrics) -> str:
+    """Of the first epoch, whose rows alone were new, and of the last."""
+    first, last = (metrics.figures(metrics.sums[epoch]) for epoch in (0, -1))
+    name = "error" if metrics.classifies else "RMSE"
+    before, after = (show(one[name.lower()]) for one in (first, last))
+    return f"{name} {before} in epoch 1, when rows were new, {after} in the last"
 
 
 def _beside(figures: Mapping[str, Any]) -> str:

@@ -36,6 +36,8 @@ class Converted:
     """URLs, in order."""
     rows: int
     columns: tuple[str, ...]
+    text: tuple[str, ...]
+    """Columns of text: some value was no number."""
     seconds: float
     size: int | None
     """Coordinates of the sparse pair; None where there is none."""
@@ -83,8 +85,10 @@ def convert(
             raise DataError(f"the sources changed while they were read: {counted} rows at first")
         stream.tell(always=True)
         urls = target.publish(count)
-    names = tuple(stream.reader.schema.names)
-    return Converted(urls, stream.rows, names, time.perf_counter() - began, stream.reader.size)
+    schema = stream.reader.schema
+    text = tuple(field.name for field in schema if pa.types.is_string(field.type))
+    seconds = time.perf_counter() - began
+    return Converted(urls, stream.rows, tuple(schema.names), text, seconds, stream.reader.size)
 
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:

@@ -172,8 +172,8 @@ def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataErro
         got = _shown(value[1]) if value else printable(problem)
         return DataError(
             f"{name}, {_line(row)}: column {_shown(column)}: expected {kind} as in the lines "
-            f"before, got {got}; give types={{{column!r}: 'string'}} (or another type), or "
-            "null_values if it means a missing value"
+            f"before, got {got}; give --type {printable(column)}=string or another type (types= in "
+            "Python), or --null (null_values=) if it means a missing value"
         )
     if "straddl" in text:
         return DataError(
