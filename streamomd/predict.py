@@ -47,7 +47,7 @@ def predict(
     found = find(shards, storage_options=storage_options)
     _refuse_among_shards(to, shards)
     for shard in found:
-        check_schema(plan, shard.schema, shard.url, labelled=False)
+        check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
         check_kept(shard, keep)
     engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
     writers = [
@@ -138,7 +138,7 @@ def evaluate(
     """
     found = find(shards, storage_options=storage_options)
     for shard in found:
-        check_schema(plan, shard.schema, shard.url)
+        check_schema(plan, shard.schema, shard.url, made=True)
     if not found.rows:
         raise DataError(f"no rows: all {len(found)} shards are empty")
     engine.warm(state, no_rows(plan, found), learning=False)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from streamomd.errors import OutputExistsError, StorageError, UsageError
+from streamomd.shards.columns import near
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.store import connect
 from streamomd.urls import absolute, local_name, protocol, scrub, shown
@@ -33,9 +34,9 @@ def check_kept(shard: Shard, keep: Sequence[str]) -> None:
     """Raises UsageError for a kept column that is not there or would hide one of ours."""
     for name in keep:
         if name not in shard.schema.names:
-            known = ", ".join(shard.schema.names)
             raise UsageError(
-                f"--keep {name}: {shown(shard.url)} has no such column; it has {known}"
+                f"--keep {name}: {shown(shard.url)} has no such column; "
+                f"{near(name, shard.schema.names)}"
             )
         if name in OWN:
             raise UsageError(f"--keep {name}: predictions have a column of that name themselves")
