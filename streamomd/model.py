@@ -305,6 +305,7 @@ class Model:
         keep: Sequence[str] = (),
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        quiet: bool = True,
     ) -> list[str]:
         """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
 
@@ -312,7 +313,7 @@ class Model:
         mean), ``score`` (the margin; of three classes and more a list), ``probability`` (logistic
         and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
         has the order of ``model.plan.classes``, which stands in the file's metadata too, as JSON
-        under ``classes``.
+        under ``classes``. Without ``quiet`` rows and seconds are told on stderr.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
         ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's.
@@ -333,6 +334,7 @@ class Model:
             keep=keep,
             overwrite=overwrite,
             storage_options=storage_options,
+            quiet=quiet,
         )
 
     def evaluate(

@@ -34,6 +34,7 @@ def predict(
     keep: Sequence[str] = (),
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    quiet: bool = True,
 ) -> list[str]:
     """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
 
@@ -68,7 +69,8 @@ def predict(
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
                 writer.write({"row": rows, **columns(plan, engine, margins)}, piece.value.kept)
     seconds = time.perf_counter() - began
-    note(f"{found.rows:,} rows predicted in {len(writers)} files, {seconds:.2f} s")
+    with hushed(quiet):
+        note(f"{found.rows:,} rows predicted in {len(writers)} files, {seconds:.2f} s")
     return [writer.path for writer in writers]
 
 

@@ -75,6 +75,7 @@ def predict(
         keep=listed(keep) or (),
         overwrite=overwrite,
         storage_options=options_in(storage_options),
+        quiet=False,
     )
     return {"files": written}, "\n".join(written)
 
