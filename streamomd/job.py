@@ -14,6 +14,7 @@ from typing import Any
 from streamomd.errors import InputNotFoundError, ResumeRefusedError, UsageError
 from streamomd.exposed import exposed
 from streamomd.report import note
+from streamomd.shards.find import find
 from streamomd.spec import Spec, assign, read_job
 from streamomd.urls import absolute, is_inside, scrub, shown
 
@@ -55,7 +56,7 @@ def build(
 
     Sets win over flags, flags over the job, the job over defaults. Shard and checkpoint URLs come
     out absolute. A job that is a text without ".toml" at its end names shards. Raises UsageError
-    naming what is unknown or missing.
+    naming what is unknown or missing, and without a label what ``find`` raises of the shards.
     """
     if isinstance(job, str | Path) and not str(job).endswith(".toml"):
         job, flags = None, _with_shards(str(job), flags)
@@ -71,6 +72,9 @@ def build(
     if not spec.data.shards:
         raise UsageError("no shards to read: give files, a directory, a glob or URLs")
     if not spec.data.label:
+        find(
+            spec.data.shards, storage_options=spec.data.storage_options
+        )  # a slip there comes first
         raise UsageError('no label: name the column to predict (--label y, or data.label = "y")')
     spec = _absolute(spec, _stem(job))
     _refuse_checkpoint_among_shards(spec)

@@ -60,6 +60,15 @@ class Model:
     seconds: float = 0.0
     rows_per_second: float = 0.0
 
+    def __repr__(self) -> str:
+        """In a line: its state may have millions of numbers."""
+        told, classes = self.spec.model, len(self.plan.classes)
+        parts = [f"rule={told.rule!r}", f"loss={told.loss!r}"]
+        parts += [f"classes={classes}"] if classes else []
+        parts += [f"coordinates={self.plan.size}", f"rows={self.metrics.total_rows}"]
+        parts += [f"url={shown(self.url)!r}"] if self.url else []
+        return f"Model({', '.join(parts)})"
+
     @classmethod
     def new(cls, spec: Spec, plan: Plan) -> Self:
         """A model that has seen nothing."""
@@ -296,8 +305,18 @@ class Model:
         keep: Sequence[str] = (),
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        quiet: bool = True,
     ) -> list[str]:
-        """Write a Parquet file of predictions for each shard; see ``streamomd.predict.predict``.
+        """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
+
+        Columns: ``row`` (int64, in its shard), ``prediction`` (a value of the label column, or the
+        mean), ``score`` (the margin; of three classes and more a list), ``probability`` (logistic
+        and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
+        has the order of ``model.plan.classes``, which stands in the file's metadata too, as JSON
+        under ``classes``. Without ``quiet`` rows and seconds are told on stderr.
+
+        Raises UsageError for a column to keep that is not there, OutputExistsError unless
+        ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's.
 
         Of a Dask collection: ``streamomd.predict_collection(model, ddf)``.
         """
@@ -315,6 +334,7 @@ class Model:
             keep=keep,
             overwrite=overwrite,
             storage_options=storage_options,
+            quiet=quiet,
         )
 
     def evaluate(

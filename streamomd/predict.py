@@ -13,7 +13,7 @@ from streamomd.engine import Engine
 from streamomd.errors import DataError, UsageError
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.metrics import Metrics
-from streamomd.report import hushed, progress, watching
+from streamomd.report import hushed, note, progress, watching
 from streamomd.shards.find import find
 from streamomd.shards.predictions import PredictionWriter, check_kept, empty_rows, output_names
 from streamomd.slices import slices_of
@@ -34,24 +34,29 @@ def predict(
     keep: Sequence[str] = (),
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    quiet: bool = True,
 ) -> list[str]:
     """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
 
     Columns: ``row`` (int64, in its shard), ``prediction`` (a value of the label column, or the
     mean), ``score`` (margin, or a list of margins), ``probability`` (logistic: of the second class,
-    or a list that sums to 1), and the kept columns.
+    or a list that sums to 1), and the kept columns. Lists have the order of the plan's classes,
+    which each file's schema keeps as JSON under ``classes``.
 
     Every row is answered: a bad one is told, also where training left such rows out.
     Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
     """
+    began = time.perf_counter()
     found = find(shards, storage_options=storage_options)
     _refuse_among_shards(to, shards)
     for shard in found:
-        check_schema(plan, shard.schema, shard.url, labelled=False)
+        check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
         check_kept(shard, keep)
     engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
     writers = [
-        PredictionWriter(to, name, storage_options=storage_options, overwrite=overwrite)
+        PredictionWriter(
+            to, name, storage_options=storage_options, overwrite=overwrite, classes=plan.classes
+        )
         for name in output_names(found)
     ]
     none = np.empty((0, engine.layout.learners))
@@ -63,6 +68,9 @@ def predict(
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
                 writer.write({"row": rows, **columns(plan, engine, margins)}, piece.value.kept)
+    seconds = time.perf_counter() - began
+    with hushed(quiet):
+        note(f"{found.rows:,} rows predicted in {len(writers)} files, {seconds:.2f} s")
     return [writer.path for writer in writers]
 
 
@@ -138,7 +146,7 @@ def evaluate(
     """
     found = find(shards, storage_options=storage_options)
     for shard in found:
-        check_schema(plan, shard.schema, shard.url)
+        check_schema(plan, shard.schema, shard.url, made=True)
     if not found.rows:
         raise DataError(f"no rows: all {len(found)} shards are empty")
     engine.warm(state, no_rows(plan, found), learning=False)

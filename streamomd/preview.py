@@ -79,7 +79,7 @@ def preview(
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": describe(plan),
+        "plan": [*describe(plan), *_summed(spec, plan)],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),
@@ -87,6 +87,14 @@ def preview(
         "unit": {"shard": unit[0][0], "rows": rows},
         "time": _time(spec, plan, shards, _encoded(plan, unit), reading, memory),
     }
+
+
+def _summed(spec: Spec, plan: Plan) -> list[str]:
+    """What is to be known of the loss of several classes."""
+    if len(plan.classes) <= 2 or spec.loss.coupled:
+        return []
+    count = len(plan.classes)
+    return [f"{count} learners, one a class against all others; the loss is the sum of theirs"]
 
 
 def shared(values: float, coordinates: int) -> float:

@@ -25,6 +25,8 @@ from streamomd.urls import harmless
 
 LOG_SECONDS = 10.0
 COPY_SECONDS = 2.0
+WIDE = 100
+"""Columns of a terminal: in fewer the time left comes before the bar and the last loss."""
 _HUSHED = ContextVar("hushed", default=False)
 _HEARD: ContextVar[Callable[[str], None] | None] = ContextVar("heard", default=None)
 
@@ -135,12 +137,15 @@ class Bar:
         self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
         self._looked, self._figure = 0.0, figure
         self._told, self._last = metrics.total_rows, show(None)
+        console = Console(file=out)
+        self._wide = console.width >= WIDE
+        figures = TextColumn("{task.percentage:>3.0f}% {task.fields[figures]}")
+        columns = [BarColumn(), figures] if self._wide else [figures]
         self._bar = Progress(
             TextColumn("{task.completed:>12,.0f} rows"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}% {task.fields[figures]}"),
+            *columns,
             TimeRemainingColumn(),
-            console=Console(file=out),
+            console=console,
         )
         self._task = self._bar.add_task(
             "", total=total or None, completed=metrics.total_rows, figures=""
@@ -166,7 +171,8 @@ class Bar:
         if rows != self._told:  # else what was the last still is
             self._told, self._last = rows, show(self._since.figures(metrics)["loss"])
         rate = self._speed.rate(rows)
-        figures = f"loss {show(now['loss'])}, last {self._last}, {rate:,.0f} rows/s"
+        last = f", last {self._last}" if self._wide else ""
+        figures = f"loss {show(now['loss'])}{last}, {rate:,.0f} rows/s"
         if self._figure:
             figures += f", {self._figure.name} {show(self._figure.now())}"
         figures += _beside(metrics)

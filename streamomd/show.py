@@ -36,6 +36,7 @@ GUIDE = (
 """Questions, each with cases: when, which rules, and what to know of them."""
 MOST = 12  # columns named on a line
 SHARDS_SHOWN = 8
+SLICES_SHOWN = 20
 
 
 def as_json(result: Any) -> Any:
@@ -79,9 +80,10 @@ def evaluated(result: Mapping[str, Any]) -> str:
                 "weight": f"{one['weight']:,.6g}",
                 **{key: "" if one[key] is None else f"{one[key]:.6f}" for key in told},
             }
-            for one in slices
+            for one in slices[:SLICES_SHOWN]
         ]
-        lines += ["", table(rows)]
+        more = len(slices) - SLICES_SHOWN
+        lines += ["", table(rows), *([f"… {more:,} more (--json has all)"] if more > 0 else [])]
     return "\n".join(lines)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import pkgutil
 import re
 import sys
 import threading
@@ -139,3 +141,49 @@ def test_bad_input_names_every_case(table: dict[str, Any]) -> None:
 def test_bad_input_names_every_reason() -> None:
     """So does every reason for which rows are counted."""
     assert [reason for reason in REASONS if f"`{reason}`" not in read("bad-input.md")] == []
+
+
+def signature(told: Any) -> str:
+    """Parameters with their defaults, without types."""
+    whole = inspect.signature(told)
+    given = [one.replace(annotation=one.empty) for one in whole.parameters.values()]
+    given = [one for one in given if one.name != "self"]
+    return str(whole.replace(parameters=given, return_annotation=whole.empty))
+
+
+def sentence(told: Any) -> str:
+    """The first one of a docstring."""
+    return " ".join((inspect.getdoc(told) or "").split("\n\n")[0].split())
+
+
+def described(name: str, members: list[str]) -> list[str]:
+    """Lines of the API: how it is called, and what it is; a class's members under it."""
+    thing, short = pkgutil.resolve_name(name), name.removeprefix("streamomd.")
+    if not members:
+        return [f"`{short}{signature(thing)}`: {sentence(thing)}"]
+    lines = [f"`{short}`: {sentence(thing)}"]
+    for member in members:
+        there = getattr(thing, member)
+        call = "" if isinstance(there, property) else signature(there)
+        lines.append(f"- `{member}{call}`: {sentence(there)}")
+    return lines
+
+
+def test_the_api_can_be_read_as_it_is() -> None:
+    """Where the page is not built too: each name's signature and first sentence."""
+    page = re.sub(r"\s+", " ", read("api.md"))
+    for name, found in re.findall(
+        r"^::: (\S+)\n(?:    options:\n      members: \[(.*)\])?", read("api.md"), re.M
+    ):
+        if inspect.ismodule(there := pkgutil.resolve_name(name)):
+            lines = [f"- `{one.__name__}`: {sentence(one)}" for one in kinds(there)]
+        else:
+            lines = described(name, found.split(", ") if found else [])
+        for line in lines:
+            assert line in page, line
+
+
+def kinds(module: Any) -> list[type]:
+    """The classes of a module, as they stand in it."""
+    found = [one for one in vars(module).values() if isinstance(one, type)]
+    return [one for one in found if one.__module__ == module.__name__]

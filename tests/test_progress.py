@@ -125,8 +125,27 @@ def test_bar_on_a_terminal(data: Path) -> None:
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
 
 
-def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss() -> None:
+def test_a_narrow_bar_keeps_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 80 columns it goes without the bar and the last loss."""
+    monkeypatch.setenv("COLUMNS", "80")
+    metrics = Metrics(classifies=True)
+    metrics.begin(0)
+    bar = Bar(metrics, 20_000_000, (out := io.StringIO()))
+    metrics.count(1_400_000)
+    metrics.current[:] = 1.0, 0.25, 0.0
+    bar.finish(metrics)
+    bar.close()
+    line = plain(out.getvalue()).strip().splitlines()[-1]
+    assert re.search(
+        r"1,400,000 rows +7% loss 0\.250000, [\d,]+ rows/s [-\d]+:[-\d]+:[-\d]+$", line
+    )
+
+
+def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Where the last look fell on the last row there are no rows since; what was told stands."""
+    monkeypatch.setenv("COLUMNS", "100")
     metrics = Metrics(classifies=True)
     metrics.begin(0)
     bar = Bar(metrics, 1, (out := io.StringIO()))

@@ -183,7 +183,7 @@ def test_illegal_start_is_refused_at_once(tmp_path: Path) -> None:
 def test_missing_and_doubled_columns_are_refused(tmp_path: Path) -> None:
     """A misspelt column is answered with the nearest names, a doubled one by its count."""
     shards = small_set(tmp_path, "a.parquet", write_parquet)
-    with pytest.raises(SchemaError, match=r"no column 'words'; it has word"):
+    with pytest.raises(SchemaError, match=r"no column 'words'; did you mean 'word'"):
         read_ids(shards, columns=["words"])
     twice = pa.table([[1], [2]], names=["x", "x"])
     write_arrow(str(tmp_path / "9.arrow"), twice, 9)

@@ -33,6 +33,6 @@ def test_labels_of_a_wrong_column_are_refused(tmp_path: Path) -> None:
     shards = small_set(tmp_path, "a.parquet", write_parquet)
     with pytest.raises(SchemaError, match="list"):
         distinct_labels(shards, "list")
-    with pytest.raises(SchemaError, match="it has word"):
+    with pytest.raises(SchemaError, match="did you mean 'word'"):
         distinct_labels(shards, "wrod")
     assert readers() == []

@@ -66,7 +66,8 @@ def predict(
 ) -> tuple[Any, str]:
     """Write a Parquet file of predictions for each shard.
 
-    Columns: row, prediction, score, probability (logistic), and those kept.
+    Columns: row, prediction, score, probability (logistic), and those kept. Of three classes and
+    more score and probability are lists, in the order that the schema's metadata has: classes.
     """
     written = loaded(url, checkpoint_storage_options).predict(
         list(shards),
@@ -74,6 +75,7 @@ def predict(
         keep=listed(keep) or (),
         overwrite=overwrite,
         storage_options=options_in(storage_options),
+        quiet=False,
     )
     return {"files": written}, "\n".join(written)
 

@@ -80,6 +80,7 @@ def swept(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     ]
     figures = f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)"
     lines = [show.table(rows), f"{result['rows']:,} rows, {len(rows)} learners, {figures}"]
+    lines += edges(best["params"], [one["params"] for one in result["learners"]])
     if not result["checkpoint"]["url"]:
         return "\n".join(lines)
     url = typed(result["checkpoint"]["url"])
@@ -92,6 +93,24 @@ def swept(result: Mapping[str, Any], shards: Sequence[str]) -> str:
         f"  streamomd resume {url} --epochs {result['epochs'] + 1}",
     ]
     return "\n".join(lines)
+
+
+def edges(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each number of the best learner that is the largest or smallest one tried.
+
+    >>> edges({"eta": 10.0}, [{"eta": 0.1}, {"eta": 1.0}, {"eta": 10.0}])
+    ['the best eta, 10.0, is the largest of those tried: try larger ones']
+    """
+    lines = []
+    for key, value in best.items():
+        values = {one[key] for one in tried if isinstance(one[key], int | float)}
+        if len(values) < 2 or isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        for most, word in ((max(values), "larg"), (min(values), "small")):
+            if value == most:
+                end = f"is the {word}est of those tried: try {word}er ones"
+                lines.append(f"the best {key}, {value}, {end}")
+    return lines
 
 
 def _number(figure: float | None) -> str:

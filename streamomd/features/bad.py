@@ -20,6 +20,7 @@ from streamomd.features.canonical import row_of
 from streamomd.urls import printable
 
 _LONGEST = 80
+MADE = "the model was made for such columns: drop the row, or write a value that it takes"
 Places = NDArray[np.int64]
 
 
@@ -63,13 +64,17 @@ class Flaws:
         """The first bad row."""
         return int(np.argmax(self._of >= 0))
 
-    def told(self, shard: str, first_row: int) -> BadRowError:
-        """The error for a user, of the first bad row: where, found, expected, what to do."""
+    def told(self, shard: str, first_row: int, *, learning: bool = True) -> BadRowError:
+        """The error for a user, of the first bad row: where, found, expected, what to do.
+
+        learning: else the model is made, and no key of its job may change.
+        """
         row = self.first
         note = self._notes[self._of[row]]
         place = int(note.places[np.searchsorted(note.rows, row)])
         where = f"shard {printable(shard)}, row {first_row + row}, column {note.cells.named(place)}"
-        found = f"found {note.found(place)}, expected {note.expected}; {note.remedy}"
+        remedy = note.remedy if learning else MADE
+        found = f"found {note.found(place)}, expected {note.expected}; {remedy}"
         return BadRowError(f"{where}: {found}", reason=note.reason)
 
 

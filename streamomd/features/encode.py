@@ -53,7 +53,7 @@ def encode(
             batch = left_out.filtered(batch, flaws.reasons)
         else:
             # What shows only once lists are summed may be wrong with a row before.
-            error, batch = flaws.told(shard, row), batch.slice(0, flaws.first)
+            error, batch = flaws.told(shard, row, learning=labelled), batch.slice(0, flaws.first)
     if error is not None:
         raise error
     return replace(encoded, skipped=left_out.skipped) if left_out else encoded

@@ -236,6 +236,6 @@ def _told(text: Text) -> str:
     return f"text {text.column!r}: words{runs}, {counts}, hashed"
 
 
-def _list(names: tuple[str, ...], most: int = 20) -> str:
-    more = f", … {len(names) - most} more" if len(names) > most else ""
+def _list(names: tuple[str, ...], most: int = 12) -> str:
+    more = f" and … {len(names) - most} more" if len(names) > most else ""
     return printable(", ".join(names[:most])) + more

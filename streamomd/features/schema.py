@@ -11,10 +11,13 @@ from streamomd.features.plan import Column, Plan
 from streamomd.urls import printable
 
 
-def check_schema(plan: Plan, schema: pa.Schema, shard_url: str, *, labelled: bool = True) -> None:
+def check_schema(
+    plan: Plan, schema: pa.Schema, shard_url: str, *, labelled: bool = True, made: bool = False
+) -> None:
     """Accept other order, more columns and safe widening; refuse everything else.
 
-    labelled False: label and weight are not looked at (prediction).
+    labelled False: label and weight are not looked at (prediction). made: for a model that
+    is made, not for one that learns these shards.
     Raises SchemaError naming the shard, the column, what is there and what the first shard had.
     """
     where = f"shard {printable(shard_url)}"
@@ -26,18 +29,20 @@ def check_schema(plan: Plan, schema: pa.Schema, shard_url: str, *, labelled: boo
             )
     for column in plan.types:
         if column.name in wanted:
-            _check_column(column, schema, where)
+            _check_column(plan, column, schema, where, made=made)
 
 
-def _check_column(column: Column, schema: pa.Schema, where: str) -> None:
+def _check_column(plan: Plan, column: Column, schema: pa.Schema, where: str, *, made: bool) -> None:
     if column.name not in schema.names:
-        raise SchemaError(
-            f"{where}: column {column.name!r} ({column.type}) is missing; "
-            f"{nearest(column.name, schema.names)}"
-        )
+        remedy = nearest(column.name, schema.names)
+        if made and column.name == plan.label:
+            remedy = "it is the label: evaluate compares with it; predict does without"
+        raise SchemaError(f"{where}: column {column.name!r} ({column.type}) is missing; {remedy}")
     kind = schema.field(column.name).type
     if family(kind) != column.family:
+        had, remedy = "the first shard had", "write all shards with the same type"
+        if made:
+            had, remedy = "the model was trained on", "write the shard with that type"
         raise SchemaError(
-            f"{where}: column {column.name!r} is {kind}, the first shard had {column.type}; "
-            "write all shards with the same type"
+            f"{where}: column {column.name!r} is {kind}, {had} {column.type}; {remedy}"
         )

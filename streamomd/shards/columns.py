@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from streamomd.errors import SchemaError
 from streamomd.shards.shard import Shard
 from streamomd.urls import printable, shown
+
+MOST = 12
 
 
 def require_columns(shard: Shard, columns: Iterable[str]) -> None:
@@ -21,8 +23,16 @@ def require_columns(shard: Shard, columns: Iterable[str]) -> None:
                 "rename them"
             )
         if count == 0:
-            near = difflib.get_close_matches(column, names, n=3) or names[:10]
             raise SchemaError(
                 f"shard {shown(shard.url)} has no column {printable(column)!r}; "
-                f"it has {', '.join(printable(name) for name in near)}"
+                f"{near(column, names)}"
             )
+
+
+def near(column: str, names: Sequence[str]) -> str:
+    """The end of a message about a column that is not there."""
+    close = difflib.get_close_matches(column, names, n=3)
+    if close:
+        return f"did you mean {' or '.join(repr(printable(name)) for name in close)}?"
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return f"it has {', '.join(map(printable, names[:MOST]))}{more}"

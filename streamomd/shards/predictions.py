@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from streamomd.errors import OutputExistsError, StorageError, UsageError
+from streamomd.shards.columns import near
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.store import connect
 from streamomd.urls import absolute, local_name, protocol, scrub, shown
@@ -33,9 +35,9 @@ def check_kept(shard: Shard, keep: Sequence[str]) -> None:
     """Raises UsageError for a kept column that is not there or would hide one of ours."""
     for name in keep:
         if name not in shard.schema.names:
-            known = ", ".join(shard.schema.names)
             raise UsageError(
-                f"--keep {name}: {shown(shard.url)} has no such column; it has {known}"
+                f"--keep {name}: {shown(shard.url)} has no such column; "
+                f"{near(name, shard.schema.names)}"
             )
         if name in OWN:
             raise UsageError(f"--keep {name}: predictions have a column of that name themselves")
@@ -70,7 +72,10 @@ class PredictionWriter:
         *,
         storage_options: Mapping[str, Any] | None = None,
         overwrite: bool = False,
+        classes: Sequence[Any] = (),
     ) -> None:
+        """classes: kept in the schema's metadata, as JSON, in the order of lists of numbers."""
+        self._told = {"classes": json.dumps(list(classes), default=str)} if classes else None
         url = absolute(directory)
         self._fs: fsspec.AbstractFileSystem = connect(url, dict(storage_options or {}))
         root = self._fs._strip_protocol(url) if protocol(url) else local_name(url)
@@ -91,7 +96,7 @@ class PredictionWriter:
         arrays = {name: as_arrow(column) for name, column in columns.items()}
         if kept is not None:
             arrays |= {field.name: kept.column(field.name) for field in kept.schema}
-        table = pa.table(arrays)
+        table = pa.table(arrays).replace_schema_metadata(self._told)
         if self._parquet is None:
             self._parquet = pq.ParquetWriter(self._file, table.schema, compression="zstd")
         self._parquet.write_table(table)

@@ -121,8 +121,9 @@ def resume_sweep(
         found.finished = False
         data = found.lead.spec.data
         shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+        kept = found.sequence  # taking over makes another
         keeper = take_over_sweep(found, loaded, commits, shards, accept_new=accept_new_shards)
-        note(f"going on from commit {found.sequence} of {shown(url)}, after row {found.rows:,}")
+        note(f"going on from commit {kept} of {shown(url)}, after row {found.rows:,}")
         return Walk(found, shards, keeper, stop).go(quiet=quiet)
 
 

@@ -19,6 +19,7 @@ MOST = 1000
 """Learners of a sweep: more are a slip of the pen, and would not fit in a commit's document."""
 EXAMPLE = "e.g. --grid eta=0.01..10:16 --grid rule=nag,adagrad"
 _RANGE = re.compile(r"(lin:)?([^,]+?)\.\.([^,]+):([^,:]+)")
+_ENDS = re.compile(r"(lin:)?[^,:]+\.\.[^,:]+")
 _LEARNERS = ("model.rule", "model.loss", "model.certificate")
 _PARAMETERS = ("model.params.", "model.loss_params.")
 _ROWS = ("data.", "model.task", "model.classes", "model.bias", "model.dtype")
@@ -66,6 +67,10 @@ def values_of(key: str, given: str | Sequence[Any]) -> list[Any]:
         values = [_plain(one) for one in given]
     else:
         match = _RANGE.fullmatch(given.strip())
+        if not match and _ENDS.fullmatch(given.strip()):
+            raise UsageError(
+                f"grid {key}={given}: a range needs how many values, {key}={given.strip()}:8"
+            )
         values = _between(key, *match.groups()) if match else _listed(key, given)
     if not values:
         raise UsageError(f"grid {key!r}: no value; expected key=values, {EXAMPLE}")

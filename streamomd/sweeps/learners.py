@@ -12,6 +12,7 @@ import numpy as np
 from streamomd.metrics import Floats
 from streamomd.model import Model
 from streamomd.shards.cursor import Cursor
+from streamomd.urls import shown
 
 
 @dataclass(eq=False)
@@ -56,6 +57,13 @@ class Sweep:
     seconds: float = 0.0
     rows_per_second: float = 0.0
     compile_seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """In a line: a model's own is as long."""
+        parts = [f"learners={len(self)}", f"active={len(self.active)}", f"rows={self.rows}"]
+        parts += [f"best={dict(self.ranked()[0].chosen)}"]
+        parts += [f"url={shown(self.url)!r}"] if self.url else []
+        return f"Sweep({', '.join(parts)})"
 
     def __len__(self) -> int:
         return len(self.learners)

@@ -1,0 +1,138 @@
+"""Advice: what a message tells to do is what the one who reads it can do, and is short."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from running import alone, rows, run, with_column, write
+
+import streamomd
+
+NUMBERS = ["--label", "y", "--numeric", "n,k"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run kept in ``kept``, of the shard in ``data``."""
+    monkeypatch.chdir(tmp_path)
+    write(Path("data/a.parquet"), rows(40))
+    assert run("train", "data", *NUMBERS, "--checkpoint", "kept").code == 0
+
+
+def told(*words: object) -> str:
+    """The error of a command that is bad usage or has bad input."""
+    done = run(*words)
+    assert done.code == 2
+    return done.err.splitlines()[-1]
+
+
+def test_a_model_and_a_sweep_are_shown_in_a_line() -> None:
+    model = streamomd.load("kept")
+    assert repr(model).startswith("Model(rule='nag', loss='logistic', classes=2, coordinates=3, ")
+    flags: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "checkpoint": "none"}
+    models = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, quiet=True, **flags)
+    assert repr(models).startswith("Sweep(learners=2, active=2, rows=40, best={'eta': ")
+    assert max(len(repr(model)), len(repr(models))) < 200
+
+
+def test_a_path_that_is_not_there_comes_before_a_label() -> None:
+    found = told("train", "cover.tml")
+    assert "cover.tml" in found
+    assert "no label" not in found
+    assert "no label" in told("train", "data")
+
+
+def test_predict_gives_no_advice_of_training() -> None:
+    """Its model is made, so no key of the job can change what becomes of a null."""
+    write(Path("holes/a.parquet"), with_column(rows(40), "n", pa.nulls(40, pa.float64())))
+    found = told("predict", "kept", "holes", "--to", "out")
+    assert "data.nulls" not in found
+    assert "drop the row" in found
+    assert "data.nulls" in told("train", "holes", *NUMBERS, "--checkpoint", "none")
+
+
+def test_columns_that_are_not_there() -> None:
+    assert "did you mean 'y'" not in told("evaluate", "kept", "data", "--by", "city")
+    write(Path("long/a.parquet"), rows(40).append_column("elevation", pa.array([1.0] * 40)))
+    assert "did you mean 'elevation'?" in told("evaluate", "kept", "long", "--by", "Elevaton")
+    found = told("predict", "kept", "long", "--to", "out", "--keep", "Elevaton")
+    assert "did you mean 'elevation'?" in found
+    assert "it has" not in found
+
+
+def test_evaluate_says_that_it_needs_the_label() -> None:
+    write(Path("new/a.parquet"), rows(40).drop_columns(["y"]))
+    found = told("evaluate", "kept", "new")
+    assert "'y' (int64) is missing; it is the label" in found
+    assert run("predict", "kept", "new", "--to", "out").code == 0
+
+
+def test_a_type_is_that_of_the_training() -> None:
+    write(Path("text/a.parquet"), with_column(rows(40), "k", pa.array(["a"] * 40)))
+    assert "the model was trained on int64" in told("evaluate", "kept", "text")
+    assert "first shard" not in told("predict", "kept", "text", "--to", "out")
+
+
+def test_a_range_without_a_count() -> None:
+    words = ["sweep", "data", *NUMBERS, "--checkpoint", "none"]
+    assert "eta=1..10:8" in told(*words, "--grid", "eta=1..10")
+
+
+def test_slices_are_printed_up_to_twenty() -> None:
+    write(Path("many/a.parquet"), rows(60).append_column("at", pa.array(range(60))))
+    done = run("evaluate", "kept", "many", "--by", "at")
+    table = done.out.splitlines()[2:]
+    assert len(table) == 1 + 20 + 1
+    assert table[-1] == "… 40 more (--json has all)"
+    assert len(alone(run("evaluate", "kept", "many", "--by", "at", "--json"))["slices"]["at"]) == 60
+
+
+def test_predict_says_how_many_rows_and_of_which_classes() -> None:
+    kinds = pa.array(["b", "c", "a", "b"] * 10)
+    write(Path("three/a.parquet"), with_column(rows(40), "y", kinds))
+    assert run("train", "three", *NUMBERS, "--checkpoint", "three-kept").code == 0
+    done = run("predict", "three-kept", "three", "--to", "out")
+    assert "40 rows predicted in 1 files, " in done.err
+    found = pq.read_table("out/a.parquet")
+    classes = json.loads(found.schema.metadata[b"classes"])
+    assert classes == ["a", "b", "c"]
+    for row in found.to_pylist():
+        assert classes[row["score"].index(max(row["score"]))] == row["prediction"]
+
+
+def test_plan_says_what_the_loss_of_several_classes_is() -> None:
+    write(Path("three/a.parquet"), with_column(rows(40), "y", pa.array([0, 1, 2, 3] * 10)))
+    line = "4 learners, one a class against all others; the loss is the sum of theirs"
+    assert line in run("plan", "three", *NUMBERS).out.splitlines()
+    assert line not in run("plan", "three", *NUMBERS, "--loss", "softmax").out.splitlines()
+    assert line not in run("plan", "data", *NUMBERS).out.splitlines()
+
+
+def test_columns_are_named_up_to_twelve() -> None:
+    more = {f"x{at}": [1.0] * 8 for at in range(54)}
+    write(Path("wide/a.parquet"), {**more, "y": [0, 1] * 4})
+    (line,) = [
+        line
+        for line in run("train", "wide", "--label", "y", "--checkpoint", "none").err.splitlines()
+        if line.startswith("numeric")
+    ]
+    assert line.endswith(": " + ", ".join([*more][:12]) + " and … 42 more")
+
+
+def test_a_sweep_says_where_its_best_is_at_an_edge() -> None:
+    words = ["sweep", "data", *NUMBERS, "--checkpoint", "none"]
+    out = run(*words, "--grid", "eta=1e-9,1e-8").out
+    assert "the best eta, 1e-08, is the largest of those tried: try larger ones" in out
+    assert "those tried" not in run(*words, "--grid", "eta=1e-3,1,1e6").out
+
+
+def test_a_sweep_goes_on_from_the_commit_that_it_named() -> None:
+    flags: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "checkpoint": "swept"}
+    made = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, quiet=True, **flags)
+    done = run("resume", "swept", "--epochs", "2")
+    assert f"going on from commit {made.sequence} of " in done.err
