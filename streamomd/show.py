@@ -199,10 +199,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def converted(result: Mapping[str, Any]) -> str:
     """What was written, and what to type next."""
     files, names = result["shards"], result["columns"]
+    shards = "1 shard" if len(files) == 1 else f"{len(files)} shards"
     folder = files[0].rpartition("/")[0] if files else ""
     return "\n".join(
         [
-            f"{result['rows']:,} rows in {len(files)} shards, {result['seconds']:.1f} s",
+            f"{result['rows']:,} rows in {shards}, {result['seconds']:.1f} s",
             f"columns: {printable(', '.join(names[:MOST]))}{', …' if len(names) > MOST else ''}",
             "next:",
             f"  streamomd train {typed(folder)} {_flags(names, result['size'])}",

@@ -163,7 +163,7 @@ def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataErro
         row, expected, got, line = match.groups()
         return DataError(
             f"{name}, {_line(row)}: expected {expected} fields, got {got}: {_shown(line or '')}; "
-            "mend the line, or give delimiter or quotes"
+            "mend the line, or give --delimiter or --no-quotes (in Python delimiter, quotes)"
         )
     if match := _CONVERSION.match(text):
         number, row, kind, problem = match.groups()
@@ -172,8 +172,8 @@ def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataErro
         got = _shown(value[1]) if value else printable(problem)
         return DataError(
             f"{name}, {_line(row)}: column {_shown(column)}: expected {kind} as in the lines "
-            f"before, got {got}; give types={{{column!r}: 'string'}} (or another type), or "
-            "null_values if it means a missing value"
+            f"before, got {got}; give --type {printable(column)}=string (or another type), "
+            "or --null if it means a missing value (in Python types, null_values)"
         )
     if "straddl" in text:
         return DataError(
