@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamomd.rule_pages import shown
@@ -205,10 +205,21 @@ def converted(result: Mapping[str, Any]) -> str:
         [
             f"{result['rows']:,} rows in {shards}, {result['seconds']:.1f} s",
             f"columns: {printable(', '.join(names[:MOST]))}{', …' if len(names) > MOST else ''}",
+            *_almost_numbers(result.get("almost_numbers", {})),
             "next:",
             f"  streamomd train {typed(folder)} {_flags(names, result['size'])}",
         ]
     )
+
+
+def _almost_numbers(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Columns that one word made text, and how to have them as numbers."""
+    for name, words in columns.items():
+        column, found = printable(name), printable(", ".join(word[:20] for word in words))
+        nulls = " ".join(typed(f"--null={word[:20]}") for word in words)
+        yield f"look at {column}: most values are numbers, but it became text, as there is {found};"
+        yield f"  if that means missing: {printable(nulls)}; if it is wrong: mend it, or"
+        yield f"  {typed(f'--type={name}=double')} refuses it by its line (with --overwrite)"
 
 
 def _flags(columns: Sequence[str], size: int | None) -> str:

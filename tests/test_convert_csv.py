@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import asdict
 from pathlib import Path
 
 import pyarrow as pa
@@ -238,3 +239,18 @@ def test_gzipped_text_is_sent_to_convert():
 def test_one_shard_is_one_shard():
     result = {"rows": 2, "shards": ["out/a"], "columns": ["a"], "seconds": 0.0, "size": None}
     assert "2 rows in 1 shard," in show.converted(result)
+
+
+def test_a_word_among_numbers_is_told(tmp_path):
+    """Columns that a few words made text are named with them, unless text was asked for."""
+    text = "a,b,c\n" + "1,x,2\n" * 50 + "NA,y,3\n?,z,4\n"
+    done = csv(tmp_path, text)
+    assert done.almost_numbers == {"a": ("NA", "?")}
+    said = show.converted(asdict(done))
+    assert "look at a:" in said
+    assert "--null=NA" in said
+    assert "--type=a=double" in said
+    nulls = csv(tmp_path, text, null_values=["NA", "?"], overwrite=True)
+    assert nulls.almost_numbers == {}
+    assert rows(nulls)["a"][-2:] == [None, None]
+    assert csv(tmp_path, text, types={"a": "string"}, overwrite=True).almost_numbers == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +39,8 @@ class Converted:
     seconds: float
     size: int | None
     """Coordinates of the sparse pair; None where there is none."""
+    almost_numbers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """csv: columns that became text though most values are numbers, and some of the others."""
 
 
 def convert(
@@ -84,7 +86,9 @@ def convert(
         stream.tell(always=True)
         urls = target.publish(count)
     names = tuple(stream.reader.schema.names)
-    return Converted(urls, stream.rows, names, time.perf_counter() - began, stream.reader.size)
+    almost = stream.reader.almost_numbers if isinstance(stream.reader, CsvReader) else {}
+    seconds = time.perf_counter() - began
+    return Converted(urls, stream.rows, names, seconds, stream.reader.size, almost)
 
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:
