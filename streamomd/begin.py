@@ -50,7 +50,11 @@ def plan_of(spec: Spec, shards: ShardSet) -> Plan:
     Raises DataError and SchemaError, and what ``make_plan`` raises.
     """
     if not shards.rows:
-        raise DataError(f"no rows: all {len(shards)} shards are empty")
+        raise DataError(
+            "no rows: the shard is empty"
+            if len(shards) == 1
+            else f"no rows: all {len(shards)} shards are empty"
+        )
     schema = next(iter(shards)).schema
     plan = make_plan(spec.data, spec.model, schema, lambda: _labels(shards, spec.data.label))
     for shard in shards:

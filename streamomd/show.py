@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from streamomd.rule_pages import shown
@@ -213,30 +213,28 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def converted(result: Mapping[str, Any]) -> str:
     """What was written, and what to type next."""
-    files, names, text = result["shards"], result["columns"], result["text"]
+    files, names = result["shards"], result["columns"]
+    shards = "1 shard" if len(files) == 1 else f"{len(files)} shards"
     folder = files[0].rpartition("/")[0] if files else ""
-    guessed = (
-        [
-            f"text, for not all of their values are numbers: {_some(text)}",
-            "  if they are to be numbers: --null NA for what means missing, --type COLUMN=float64",
-        ]
-        if text
-        else []
-    )
-    shards = f"{len(files)} shard{'s' if len(files) != 1 else ''}"
     return "\n".join(
         [
             f"{result['rows']:,} rows in {shards}, {result['seconds']:.1f} s",
-            f"columns: {_some(names)}",
-            *guessed,
+            f"columns: {printable(', '.join(names[:MOST]))}{', …' if len(names) > MOST else ''}",
+            *_almost_numbers(result.get("almost_numbers", {})),
             "next:",
             f"  streamomd train {typed(folder)} {_flags(names, result['size'])}",
         ]
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    return printable(", ".join(names[:MOST])) + (", …" if len(names) > MOST else "")
+def _almost_numbers(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Columns that one word made text, and how to have them as numbers."""
+    for name, words in columns.items():
+        column, found = printable(name), printable(", ".join(word[:20] for word in words))
+        nulls = " ".join(typed(f"--null={word[:20]}") for word in words)
+        yield f"look at {column}: most values are numbers, but it became text, as there is {found};"
+        yield f"  if that means missing: {printable(nulls)}; if it is wrong: mend it, or"
+        yield f"  {typed(f'--type={name}=double')} refuses it by its line (with --overwrite)"
 
 
 def _flags(columns: Sequence[str], size: int | None) -> str:

@@ -14,6 +14,7 @@ from streamomd import show
 from streamomd.errors import DataError, UsageError
 from streamomd.shards import csv_dialect, text_csv
 from streamomd.shards.convert import Converted, convert
+from streamomd.shards.magic import what_is
 
 DATA = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 
@@ -87,7 +88,7 @@ def test_options(tmp_path, text, options, expected):
         ("a,b\n", {}, ["no rows"]),
         ("a,b\n1,2\n3\n4,5\n", {}, ["about line 3", "expected 2 fields, got 1"]),
         ("a,b\n1,2\n3,4,5\n", {}, ["about line 3", "expected 2 fields, got 3", "3,4,5"]),
-        ("a,b\n1,2\n3,4\n", {"types": {"b": "bool"}}, ["about line 2", "bool", "'2'", "types="]),
+        ("a,b\n1,2\n3,4\n", {"types": {"b": "bool"}}, ["about line 2", "bool", "'2'", "--type"]),
         ("a,a\n1,2\n", {}, ["several columns", "'a'"]),
         ('a,b\n1,"x\n', {}, ["ends inside quotes", "quotes=False"]),
         ('a,b\n1,2\n3,"x', {}, ["ends inside quotes"]),
@@ -103,7 +104,7 @@ def test_bad_text_is_refused(tmp_path, text, options, words):
         csv(tmp_path, text, **options)
     for word in ["rows.csv", *words]:
         assert word in str(caught.value)
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -123,21 +124,12 @@ def test_bad_options_are_refused(tmp_path, options, word):
         csv(tmp_path, "a,b\n1,2\n", **options)
 
 
-def test_columns_that_are_taken_for_text_are_told(tmp_path):
-    """One word among the numbers makes a column text, and is not silent."""
-    done = csv(tmp_path, "a,b,c\n1,2,x\n3,oops,y\n4,5,z\n")
-    assert done.text == ("b", "c")
-    said = show.converted(asdict(done))
-    assert "text, for not all of their values are numbers: b, c" in said
-    assert "--null" in said
-
-
 def test_a_later_value_that_does_not_fit_is_named(tmp_path, monkeypatch):
     """A type is fixed by the start of the file: a later text in it is told with its remedy."""
     monkeypatch.setattr(text_csv, "HEAD", 100)
     monkeypatch.setattr(text_csv, "BLOCK", 50)
     text = "a,b\n" + "1,2\n" * 500 + "3,x\n" + "4,5\n" * 100
-    with pytest.raises(DataError, match=r"line 502: column 'b'.*'x'.*--type b=string"):
+    with pytest.raises(DataError, match=r"line 502: column 'b': expected int64.*'x'.*b=string"):
         csv(tmp_path, text)
     done = csv(tmp_path, text, types={"b": "string"})
     assert rows(done)["b"] == ["2"] * 500 + ["x"] + ["5"] * 100
@@ -217,3 +209,48 @@ def test_census(tmp_path):
     assert counts == {"50000+.": 6186, "- 50000.": 93576}
     numeric = [i for i, kind in enumerate(table.schema.types) if not pa.types.is_string(kind)]
     assert numeric == [0, 2, 3, 5, 16, 17, 18, 24, 30, 36, 38, 39, 40]
+
+
+@pytest.mark.parametrize(
+    "text, advice",
+    [
+        ("a,b\n" + "1,2\n" * 20_000 + "x,2\n", "--type a=string"),
+        ("a,b\n1,2\n3\n", "--delimiter"),
+    ],
+)
+def test_refused_text_names_flags_and_leaves_no_folder(tmp_path, monkeypatch, text, advice):
+    monkeypatch.setattr(text_csv, "HEAD", 1 << 10)
+    with pytest.raises(DataError, match=advice):
+        csv(tmp_path, text)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_was_there_stays(tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(DataError):
+        csv(tmp_path, "a,b\n1,2\n3\n")
+    assert (tmp_path / "out").is_dir()
+
+
+def test_gzipped_text_is_sent_to_convert():
+    assert "streamomd convert" in what_is(b"\x1f\x8b\x08")
+
+
+def test_one_shard_is_one_shard():
+    result = {"rows": 2, "shards": ["out/a"], "columns": ["a"], "seconds": 0.0, "size": None}
+    assert "2 rows in 1 shard," in show.converted(result)
+
+
+def test_a_word_among_numbers_is_told(tmp_path):
+    """Columns that a few words made text are named with them, unless text was asked for."""
+    text = "a,b,c\n" + "1,x,2\n" * 50 + "NA,y,3\n?,z,4\n"
+    done = csv(tmp_path, text)
+    assert done.almost_numbers == {"a": ("NA", "?")}
+    said = show.converted(asdict(done))
+    assert "look at a:" in said
+    assert "--null=NA" in said
+    assert "--type=a=double" in said
+    nulls = csv(tmp_path, text, null_values=["NA", "?"], overwrite=True)
+    assert nulls.almost_numbers == {}
+    assert rows(nulls)["a"][-2:] == [None, None]
+    assert csv(tmp_path, text, types={"a": "string"}, overwrite=True).almost_numbers == {}

@@ -44,7 +44,7 @@ def numbers(done: Converted) -> list[int]:
 
 
 def names(tmp_path: Path, to: str = "out") -> list[str]:
-    return sorted(path.name for path in (tmp_path / to).iterdir())
+    return sorted(path.name for path in (tmp_path / to).glob("*"))
 
 
 @pytest.mark.parametrize("packer", PACKERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -36,11 +36,11 @@ class Converted:
     """URLs, in order."""
     rows: int
     columns: tuple[str, ...]
-    text: tuple[str, ...]
-    """Columns of text: some value was no number."""
     seconds: float
     size: int | None
     """Coordinates of the sparse pair; None where there is none."""
+    almost_numbers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """csv: columns that became text though most values are numbers, and some of the others."""
 
 
 def convert(
@@ -85,10 +85,10 @@ def convert(
             raise DataError(f"the sources changed while they were read: {counted} rows at first")
         stream.tell(always=True)
         urls = target.publish(count)
-    schema = stream.reader.schema
-    text = tuple(field.name for field in schema if pa.types.is_string(field.type))
+    names = tuple(stream.reader.schema.names)
+    almost = stream.reader.almost_numbers if isinstance(stream.reader, CsvReader) else {}
     seconds = time.perf_counter() - began
-    return Converted(urls, stream.rows, tuple(schema.names), text, seconds, stream.reader.size)
+    return Converted(urls, stream.rows, names, seconds, stream.reader.size, almost)
 
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:

@@ -7,10 +7,10 @@ from streamomd.shards.format import Format
 from streamomd.urls import printable, shown
 
 _KNOWN = {
-    b"\x1f\x8b": "gzip (magic 1f8b): decompress it",
-    b"BZh": "bzip2: decompress it",
+    b"\x1f\x8b": "gzip (magic 1f8b): use `streamomd convert` if it is text, else decompress it",
+    b"BZh": "bzip2: use `streamomd convert` if it is text, else decompress it",
     b"\x28\xb5\x2f\xfd": "zstd: decompress it",
-    b"\xfd7zXZ": "xz: decompress it",
+    b"\xfd7zXZ": "xz: use `streamomd convert` if it is text, else decompress it",
     b"\x04\x22\x4d\x18": "lz4: decompress it",
     b"PK\x03\x04": "a zip archive: unpack it",
     b"PARE": "encrypted Parquet, which is not supported",

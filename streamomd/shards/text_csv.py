@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from streamomd.errors import DataError, UsageError
@@ -22,6 +23,8 @@ _CONVERSION = re.compile(
 _RAGGED = re.compile(
     r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)(?:: (.*))?", re.DOTALL
 )
+_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+MOST_WORDS = 5
 _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
 
 
@@ -59,6 +62,7 @@ class CsvReader:
         self._null_values = ["", *null_values]
         self._quotes = quotes
         self.schema: pa.Schema = pa.schema([])
+        self.almost_numbers: dict[str, tuple[str, ...]] = {}
 
     def batches(self, text: Text) -> Iterator[pa.RecordBatch]:
         """The rows of one file; DataError names file, line, column, value and remedy."""
@@ -91,7 +95,29 @@ class CsvReader:
             opened = self._open(pa.BufferReader(start), delimiter, block, types)
         except pa.ArrowInvalid as error:
             raise _told(error, name, self._names) from None
+        if not self.schema.names:
+            self._look_for_numbers(opened)
         return opened.schema
+
+    def _look_for_numbers(self, opened: Any) -> None:
+        """Remember the columns of text that are mostly numbers, and words that made them text."""
+        guessed = [
+            field.name
+            for field in opened.schema
+            if pa.types.is_string(field.type) and field.name not in self._types
+        ]
+        if not guessed or len(set(opened.schema.names)) < len(opened.schema.names):
+            return
+        try:
+            batch = opened.read_next_batch()
+        except (pa.ArrowInvalid, StopIteration):
+            return  # Reading the rows tells it, with the line.
+        for name in guessed:
+            values = batch.column(name).drop_null()
+            number = pc.match_substring_regex(values, _NUMBER)
+            if 2 * (pc.sum(number).as_py() or 0) > len(values):
+                words = values.filter(pc.invert(number)).unique().to_pylist()
+                self.almost_numbers[name] = tuple(words[:MOST_WORDS])
 
     def _open(self, file: Any, delimiter: str, block: int, types: Mapping[str, Any]) -> Any:
         # Without threads an error tells the row; writing takes longer than reading anyway.
@@ -163,7 +189,7 @@ def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataErro
         row, expected, got, line = match.groups()
         return DataError(
             f"{name}, {_line(row)}: expected {expected} fields, got {got}: {_shown(line or '')}; "
-            "mend the line, or give delimiter or quotes"
+            "mend the line, or give --delimiter or --no-quotes (in Python delimiter, quotes)"
         )
     if match := _CONVERSION.match(text):
         number, row, kind, problem = match.groups()
@@ -172,8 +198,8 @@ def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataErro
         got = _shown(value[1]) if value else printable(problem)
         return DataError(
             f"{name}, {_line(row)}: column {_shown(column)}: expected {kind} as in the lines "
-            f"before, got {got}; give --type {printable(column)}=string or another type (types= in "
-            "Python), or --null (null_values=) if it means a missing value"
+            f"before, got {got}; give --type {printable(column)}=string (or another type), "
+            "or --null if it means a missing value (in Python types, null_values)"
         )
     if "straddl" in text:
         return DataError(

@@ -103,12 +103,19 @@ def opened_target(
     root = (str(fs._strip_protocol(url)) if protocol(url) else url).rstrip("/")
     with _storing(url, Exception):
         old = _old_shards(fs, root, url, overwrite=overwrite)
+        made = not fs.exists(root)
         target = Target(url, root, f"{root}/.tmp-{uuid.uuid4().hex}", fs, old)
         fs.makedirs(target.aside, exist_ok=True)
     try:
         with _storing(url, OSError):
             yield target
-    finally:
+    except BaseException:
+        target.clean()
+        if made and is_local(fs):
+            with suppress(OSError):
+                fs.rmdir(root)
+        raise
+    else:
         target.clean()
 
 
