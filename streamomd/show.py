@@ -146,7 +146,11 @@ def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
 
 def inspected(result: Mapping[str, Any]) -> str:
     """A model's summary and its heaviest coordinates."""
-    lines = [f"{key}: {printable(str(value))}" for key, value in result.items() if key != "top"]
+    lines = [
+        f"{key}: {_plain(value)}"
+        for key, value in result.items()
+        if key != "top" and value is not None
+    ]
     rows = [
         {
             "coordinate": one["coordinate"],
@@ -161,6 +165,15 @@ def inspected(result: Mapping[str, Any]) -> str:
         for one in result["top"]
     ]
     return "\n".join([*lines, "", table(rows)])
+
+
+def _plain(value: Any) -> str:
+    """A figure of a summary: numbers short, a checkpoint by its URL."""
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    if isinstance(value, Mapping) and "url" in value:
+        value = value["url"]
+    return printable(str(value))
 
 
 def certified(result: Mapping[str, Any]) -> str:

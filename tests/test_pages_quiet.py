@@ -14,6 +14,7 @@ import streamomd
 from streamomd import show
 from streamomd.pages import sizes
 from streamomd.pages.suspects import Suspect, _broken, _together
+from streamomd.watch import View
 
 
 def test_flags_and_estimates_are_not_huge(tmp_path: Path) -> None:
@@ -43,3 +44,21 @@ def test_equal_reasons_are_told_once(classes: int) -> None:
     result: dict[str, Any] = {"rule": "ng", "loss": "logistic"}
     result["learners"] = [{**one, "learner": at} for at in range(classes)]
     assert show.certified(result).count("no certificate: 40 epochs") == 1
+
+
+def test_inspect_is_plain() -> None:
+    """No None, six digits, and a checkpoint by its URL."""
+    told: dict[str, Any] = {
+        "rmse": None,
+        "loss": 0.6570334468777408,
+        "checkpoint": {"url": "runs/a"},
+        "top": [],
+    }
+    assert show.inspected(told).startswith("loss: 0.657033\ncheckpoint: runs/a\n")
+
+
+def test_a_first_look_has_no_last() -> None:
+    sums = np.array([9.0, 4.0, 1.0])
+    first = View("run", rows=9, sums=sums, since=sums)
+    assert "since last" not in "".join(first.lines())
+    assert "since last" in "".join(replace(first, since=sums / 2.0).lines())
