@@ -191,7 +191,9 @@ def certified(result: Mapping[str, Any]) -> str:
                 f"regret {one['regret']:.6g}"
             )
         if one["claims"] is None:
-            lines.append(f"{name}no certificate: {one['reason']}")
+            same = len({other["reason"] for other in learners}) == 1
+            said = f"{'' if same else name}no certificate: {one['reason']}"
+            lines += [] if said in lines else [said]
         for claim in one["claims"] or ():
             ratio = "" if claim["ratio"] is None else f"{claim['ratio']:.3g}"
             numbers = {key: f"{claim[key]:.6g}" for key in ("measured", "bound")}

@@ -88,7 +88,11 @@ class View:
         yield f"rows {self.rows:,}{share}{rate}"
         if self.rows:
             wrong = "error" if self.classifies else "rmse"
-            last = f", since last {show(told['since_last'])}" if self.since[0] else ""
+            last = (
+                f", since last {show(told['since_last'])}"
+                if 0 < self.since[0] < self.sums[0]
+                else ""
+            )
             yield f"loss {show(told['loss'])}{last}, {wrong} {show(told[wrong])}"
         if self.skipped:
             yield f"skipped {worded(self.skipped)}"

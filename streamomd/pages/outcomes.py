@@ -38,7 +38,7 @@ def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
     if tried is not None:
         after = (
             f"The model as it is now, on the {tried['rows']:,} rows given: {_figures(tried)}. "
-            "Where these are the rows that it learned, that flatters it; the figures above do not."
+            "If it learned these rows, the figures are better than on new ones."
         )
         parts += [element("h3", "On the rows given"), paragraph(after), *_drawn(model, tried)]
     return section("Predictions and labels", *parts)

@@ -35,7 +35,8 @@ class Sizes:
 
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
     value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
-    rows: how many these are. source: a sentence that says where they are from.
+    rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
+    their slopes. of: of which rows, in words. source: a sentence that says where they are from.
     """
 
     largest: Floats
@@ -45,6 +46,8 @@ class Sizes:
     present: Floats
     rows: int
     source: str
+    estimated: bool = False
+    of: str = ""
 
     @cached_property
     def unit(self) -> Floats:
@@ -69,7 +72,11 @@ def kept_by_rule(model: Model) -> Sizes:
     source = f"Rule {rule.name} keeps {' and '.join(said)}." if said else (
         f"Rule {rule.name} keeps no sizes of features: give the report the shards, and it looks."
     )  # fmt: skip
-    return Sizes(**told, rows=model.metrics.total_rows, source=source)
+    estimated, rows = bool(how) and merges.get("s") != "sum", model.metrics.total_rows
+    return Sizes(
+        told["largest"], told["typical"], told["low"], told["high"], told["present"],
+        rows, source, estimated,
+    )  # fmt: skip
 
 
 def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, str]:
@@ -79,7 +86,7 @@ def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, s
     if model.plan.bias and "G" in [slot.name for slot in model.spec.rule.own_slots]:
         slopes = np.asarray(state.slot("G"), dtype=np.float64).sum(axis=1)
         if slopes[0] > 0.0:
-            how = "squared gradients (slot G), of which the bias has the slopes alone"
+            how = "typical values estimated from squared gradients (slot G), weighted by slopes"
             return np.sqrt(slopes / slopes[0]), how
     return None, ""
 
@@ -115,7 +122,8 @@ def of_rows(plan: Plan, batches: Iterable[Batch]) -> Sizes:
     high = np.where(somewhere, np.maximum(high, 0.0), high)
     count = max(rows, 1)
     source = f"Counted in the {rows:,} rows given."
-    return Sizes(largest, np.sqrt(squares / count), low, high, seen / count, rows, source)
+    typical, present = np.sqrt(squares / count), seen / count
+    return Sizes(largest, typical, low, high, present, rows, source, of=" of those given")
 
 
 def _entries(batch: Batch, bias: int) -> tuple[NDArray[np.int64], Floats]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamomd.features import Plan, name_of
 from streamomd.metrics import worded
@@ -19,7 +20,6 @@ from streamomd.pages.sizes import Sizes
 FAR = 30.0
 """How often its typical size a feature's largest value, or the others' typical size a feature's
 own, has to be, to be told."""
-FLAG = 1.0  # the largest value of a column that says yes or no
 ONE_ROW = 0.03  # of the sum of squares over all rows, that the largest value alone has
 STEADY = 4.0  # largest over typical: it is as large in most rows, not in rare ones
 DOMINATES = 0.5  # of all that weights move
@@ -42,7 +42,15 @@ def suspects(model: Model, sizes: Sizes, weights: Weights) -> list[Suspect]:
     found = [*_run(model, weights), *_dominant(weights)]
     for at in _columns(model.plan):
         found += _column(model, sizes, at)
-    return [*found, *_shared(weights)]
+    return [*_together(found), *_shared(weights)]
+
+
+def _together(found: list[Suspect]) -> list[Suspect]:
+    """Those of which the same is to be said, in one."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        names.setdefault((one.title, one.text), []).append(one.name)
+    return [Suspect(", ".join(all_of), *said) for said, all_of in names.items()]
 
 
 def _columns(plan: Plan) -> range:
@@ -106,7 +114,7 @@ def _column(model: Model, sizes: Sizes, at: int) -> Iterator[Suspect]:
             f"It is learned as a number.{size}{beside} A number that only names a row or a thing "
             "has no slope: add it to data.ignore, or hash it if things come again.",
         )
-    elif ratio >= FAR and _steady(sizes, at):
+    elif ratio >= FAR and not _flag(sizes)[at] and _steady(sizes, at):
         yield Suspect(
             name,
             "much larger than other columns, in all rows",
@@ -119,18 +127,16 @@ def _broken(name: str, sizes: Sizes, at: int, near: float) -> Iterator[Suspect]:
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
     low, high = float(sizes.low[at]), float(sizes.high[at])
     if largest == 0.0 or (math.isnan(largest) and typical == 0.0):
-        yield Suspect(name, "nothing in it", f"It was null or 0 in all {sizes.rows:,} rows.")
+        yield Suspect(name, "nothing in it", f"It was null or 0 in every row{sizes.of}.")
     elif low == high:
         text = f"It is {brief(low)} in every row: the bias says as much."
         yield Suspect(name, "constant", text)
     elif math.isnan(low) and abs(largest - typical) <= near * largest:
         text = f"Its absolute value is {brief(largest)} in every row; unless its sign changes, "
         yield Suspect(name, "constant", text + "the bias says as much.")
-    elif (
-        largest != FLAG
-        and largest >= FAR * typical
-        and largest * largest >= ONE_ROW * sizes.rows * typical * typical
-    ):
+    elif _flag(sizes)[at]:
+        return
+    elif largest >= FAR * typical and largest * largest >= ONE_ROW * sizes.rows * typical * typical:
         yield Suspect(
             name,
             "one huge value",
@@ -141,13 +147,17 @@ def _broken(name: str, sizes: Sizes, at: int, near: float) -> Iterator[Suspect]:
 
 
 def _beside_others(plan: Plan, sizes: Sizes, at: int) -> float:
-    """A column's typical size in those of the median column; NaN if it is not known, or if it may
-    be one of 0 and 1, which are no measure for others."""
+    """A column's typical size in those of the median column that is no flag; NaN if unknown."""
     columns = slice(int(plan.bias), plan.vector_offset)
-    typical, largest = sizes.unit[columns], sizes.largest[columns]
-    there = typical[np.isfinite(typical) & (typical > 0.0) & (largest != FLAG)]
+    typical = sizes.unit[columns]
+    there = typical[np.isfinite(typical) & (typical > 0.0) & ~_flag(sizes)[columns]]
     middle = float(np.median(there)) if len(there) > 2 else math.nan
     return float(sizes.unit[at]) / middle
+
+
+def _flag(sizes: Sizes) -> NDArray[np.bool_]:
+    """Columns of 0 and 1, as far as their largest value tells: a rare 1 is no mistake."""
+    return np.asarray(sizes.largest == 1.0)
 
 
 def _steady(sizes: Sizes, at: int) -> bool:

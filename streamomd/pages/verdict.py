@@ -39,7 +39,9 @@ def _sentence(model: Model, told: History, figures: Mapping[str, Any]) -> str:
     rows, epochs = model.metrics.total_rows, model.spec.train.epochs
     share = share_done(model, told)
     done = f" ({share:.0%} of {told.rows * epochs:,})" if share is not None else ""
-    many = f" in {len(model.metrics.rows)} epochs" if len(model.metrics.rows) > 1 else ""
+    begun = len(model.metrics.rows)
+    where = f" in {begun} epochs" if model.finished else f", now in epoch {begun}"
+    many = where if begun > 1 else ""
     loss = f"{model.spec.model.loss} loss {show(figures['loss'])}"
     wrong = figures["error"]
     if many:
