@@ -15,27 +15,25 @@ from numpy.typing import NDArray
 from streamomd.batch import Batch, check
 from streamomd.checkpoint import Commit, Loaded, Part, Put, load, open_store, read_document
 from streamomd.engine import Engine
+from streamomd.engines import engine_of
 from streamomd.errors import (
     CorruptionError,
     StreamomdError,
     SweepError,
-    TooLargeError,
     UsageError,
 )
 from streamomd.far import Far
-from streamomd.features import Names, Plan, name_of
+from streamomd.features import Names, Plan
+from streamomd.heaviest import heaviest
 from streamomd.holdout import result, stretches_of
-from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.metrics import Counts, Metrics
 from streamomd.predict import evaluate, predict
 from streamomd.report import Figure
 from streamomd.rules.contract import fields
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
-from streamomd.state import Layout, State
+from streamomd.state import State
 from streamomd.urls import absolute, printable, shown
-
-INSPECT_ROWS = 1 << 20
 
 
 @dataclass(eq=False)
@@ -385,50 +383,13 @@ class Model:
 
     def inspect(self, top: int = 20) -> list[dict[str, Any]]:
         """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
-        heaviest: list[tuple[float, int, list[float]]] = []
-        for low in range(0, self.plan.size, INSPECT_ROWS):
-            weights = self.engine.weights(self.state, low, min(low + INSPECT_ROWS, self.plan.size))
-            size = np.nan_to_num(np.abs(weights).max(axis=1), nan=np.inf, posinf=np.inf)
-            some = [int(at) for at in np.argsort(-size, kind="stable")[:top] if size[at] > 0.0]
-            heaviest += [(-float(size[at]), low + at, weights[at].tolist()) for at in some]
-            heaviest = sorted(heaviest)[:top]
-        return [self._describe(at, weight) for _, at, weight in heaviest]
-
-    def _describe(self, at: int, weight: list[float]) -> dict[str, Any]:
-        slots = {
-            slot.name: np.atleast_1d(self.state.slot(slot.name)[at]).tolist()
-            for slot, _ in self.state.layout.columns()
-        }
-        name = name_of(self.plan, self.names, at)
-        return {"coordinate": at, "name": name, "weight": weight, "slots": slots}
+        return heaviest(self.plan, self.engine, self.state, self.names, top)
 
 
 def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
     """What a commit keeps of a state and its counters, which go with the first part."""
     for low, high, arrays in state.parts():
         yield low, high, arrays | (metrics.arrays() if low == 0 else {})
-
-
-def engine_of(spec: Spec, plan: Plan) -> Engine:
-    """The engine of a job whose columns become coordinates by this plan."""
-    classes = len(plan.classes) if spec.model.classifies else 1
-    told, loss = spec.model, spec.loss
-    learners = classes if classes > 2 or loss.coupled else 1
-    layout = Layout(spec.rule, plan.size, learners, told.dtype)
-    _refuse_too_many(layout, told.params)
-    params = with_lipschitz(spec.rule, loss, told.params, told.loss_params)
-    return Engine(layout, loss, classes, told.bias, params, told.loss_params)
-
-
-def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:
-    rule = layout.rule
-    most = rule.largest(params) if rule.largest else None
-    if most is not None and layout.size > most:
-        raise TooLargeError(
-            f"rule {rule.name!r} works on at most {most:,} coordinates with these parameters, and "
-            f"there are {layout.size:,}: lower data.bits, or choose a rule whose cost is a row's "
-            "non-zeros (streamomd list rules)"
-        )
 
 
 @contextmanager

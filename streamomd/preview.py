@@ -20,10 +20,10 @@ import numpy as np
 from streamomd.aside import left
 from streamomd.batch import Batch
 from streamomd.begin import plan_of
+from streamomd.engines import engine_of
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
 from streamomd.job import build
-from streamomd.model import engine_of
 from streamomd.shards.find import find
 from streamomd.shards.order import places
 from streamomd.shards.read import Job, jobs_of, read_rows

@@ -28,7 +28,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch, *, dear: bool = True) -> None:
         compiled = layout.rule.keeps != "coordinates" and not dear
         return Engine(layout, *more, compiled=compiled)
 
-    monkeypatch.setattr("streamomd.model.Engine", engine)
+    monkeypatch.setattr("streamomd.engines.Engine", engine)
 
 
 def made(classes: int, *, seed: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ import pytest
 from running import write
 
 import streamomd
-from streamomd import model
+from streamomd import engines
 from streamomd.engine import Engine
 from streamomd.sweeps.learners import Sweep
 
@@ -26,7 +26,7 @@ GROUP = 16
 def plain() -> Iterator[None]:
     """Engines are plain Python while inside: nothing is compiled, and the bits are the same."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "Engine", partial(Engine, compiled=False))
+        patch.setattr(engines, "Engine", partial(Engine, compiled=False))
         yield
 
 
@@ -67,7 +67,7 @@ def job(folder: str, url: str = "none", **tables: Mapping[str, Any]) -> dict[str
     return {**told, "data": {**told["data"], "shards": [folder]}}
 
 
-def alone(told: Mapping[str, Any], chosen: Mapping[str, Any], **more: Any) -> model.Model:
+def alone(told: Mapping[str, Any], chosen: Mapping[str, Any], **more: Any) -> streamomd.Model:
     """What ``train`` makes of a learner's job."""
     sets = {_dotted(key): value for key, value in chosen.items()}
     sets |= {"checkpoint.url": "none"}
@@ -78,7 +78,7 @@ def _dotted(key: str) -> str:
     return f"model.{key}" if key in ("rule", "loss") else key
 
 
-def bits(one: model.Model) -> tuple[Any, ...]:
+def bits(one: streamomd.Model) -> tuple[Any, ...]:
     """All that must be equal of two models: the state, what was learned, and where it stands."""
     figures = one.metrics.result()
     return one.state_sha256, one.metrics.total_rows, str(figures), one.cursor

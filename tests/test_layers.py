@@ -15,7 +15,8 @@ PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "partitions", "metrics", "holdout", "demo", "report",
-    "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far", "model",
+    "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far",
+    "engines", "heaviest", "model",
     "exposed", "job", "aside", "keep", "stop", "start", "begin", "rounds",
     "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
     "sweeps",

@@ -11,9 +11,10 @@ from dask.base import tokenize
 from dask.delayed import delayed
 from dask.utils import is_arraylike, is_dataframe_like
 
+from streamomd.engines import engine_of
 from streamomd.errors import SchemaError, UsageError
 from streamomd.features import check_schema, encode
-from streamomd.model import Model, engine_of
+from streamomd.model import Model
 from streamomd.predict import columns
 from streamomd.shards.frames import batches, frame_of, table_of, without_null_types
 from streamomd.shards.predictions import OWN

@@ -35,10 +35,10 @@ from streamomd.distribute.due import Due
 from streamomd.distribute.exchange import DRIVER, Mesh, PeerLostError, ZmqMesh, others
 from streamomd.distribute.streams import StreamMesh
 from streamomd.distribute.wire import Wire
+from streamomd.engines import engine_of
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan
 from streamomd.metrics import Metrics
-from streamomd.model import engine_of
 from streamomd.partitions import Share, edges, owned
 from streamomd.report import hushed
 from streamomd.rounds import Rounds

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.features import name_of
-from streamomd.model import INSPECT_ROWS, Model
+from streamomd.heaviest import weighed
+from streamomd.model import Model
 from streamomd.pages.sizes import Sizes
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,7 @@ def weigh(model: Model, sizes: Sizes, top: int = 25) -> Weights:
     by_unit = not np.isnan(unit).all()
     heavy: list[tuple[float, int, tuple[float, ...]]] = []
     total, zeros, broken = 0.0, 0, 0
-    for low, stretch in _stretches(model):
+    for low, stretch in weighed(model.engine, model.state):
         used = np.flatnonzero((stretch != 0.0).any(axis=1))
         zeros += int((stretch == 0.0).sum())
         weights = stretch[used]
@@ -82,12 +82,6 @@ def weigh(model: Model, sizes: Sizes, top: int = 25) -> Weights:
         for moves, at, weight in heavy
     )
     return Weights(told, *_trimmed(counts), zeros, broken, by_unit)
-
-
-def _stretches(model: Model) -> Iterator[tuple[int, Floats]]:
-    for low in range(0, model.plan.size, INSPECT_ROWS):
-        high = min(low + INSPECT_ROWS, model.plan.size)
-        yield low, model.engine.weights(model.state, low, high)
 
 
 def _trimmed(counts: Counts) -> tuple[Floats, Counts, Counts]:

@@ -1,0 +1,35 @@
+"""The engine of a job: its rule, loss and sizes, once its columns are coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamomd.engine import Engine
+from streamomd.errors import TooLargeError
+from streamomd.features import Plan
+from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.spec import Spec
+from streamomd.state import Layout
+
+
+def engine_of(spec: Spec, plan: Plan) -> Engine:
+    """The engine of a job whose columns become coordinates by this plan."""
+    classes = len(plan.classes) if spec.model.classifies else 1
+    told, loss = spec.model, spec.loss
+    learners = classes if classes > 2 or loss.coupled else 1
+    layout = Layout(spec.rule, plan.size, learners, told.dtype)
+    _refuse_too_many(layout, told.params)
+    params = with_lipschitz(spec.rule, loss, told.params, told.loss_params)
+    return Engine(layout, loss, classes, told.bias, params, told.loss_params)
+
+
+def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:
+    rule = layout.rule
+    most = rule.largest(params) if rule.largest else None
+    if most is not None and layout.size > most:
+        raise TooLargeError(
+            f"rule {rule.name!r} works on at most {most:,} coordinates with these parameters, and "
+            f"there are {layout.size:,}: lower data.bits, or choose a rule whose cost is a row's "
+            "non-zeros (streamomd list rules)"
+        )
