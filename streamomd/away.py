@@ -50,7 +50,10 @@ def watch(
 
 
 def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
-    """On a worker: what ``resume`` does, told to whoever submitted it."""
+    """On a worker: what ``resume`` does, told to whoever submitted it.
+
+    Nothing comes of one that Dask has begun again elsewhere: nobody waits for it.
+    """
     from streamomd.distribute.learner import figures, goes_on_elsewhere, teller
     from streamomd.distribute.room import spare
 

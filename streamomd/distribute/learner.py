@@ -74,8 +74,9 @@ def goes_on_elsewhere(client: Client) -> bool:
     Dask takes an error of a task from any worker, also from one that it no longer waits for.
     """
     worker = get_worker()
+    here, key = (worker.address, worker.contact_address), worker.get_current_task()
     with suppress(OSError, TimeoutError):
-        return worker.get_current_task() not in client.processing().get(worker.address, ())
+        return any(key in keys for at, keys in client.processing().items() if at not in here)
     return False
 
 
