@@ -22,6 +22,7 @@ from streamomd.features.numeric import matrix, missing, numbers, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse import sparse
 from streamomd.features.text import Texts, counted, texts_of
+from streamomd.profiling import Stage
 
 
 def encode(
@@ -63,15 +64,34 @@ def _encode(
     plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: Flaws
 ) -> Batch | None:
     """None where flaws were noted on the way."""
-    y, weight = _targets(plan, batch, labelled, flaws)
+    with Stage("labels"):
+        y, weight = _targets(plan, batch, labelled, flaws)
     dtype = _dtype(plan, batch)
-    values = _dense(plan, batch, dtype, flaws)
+    with Stage("numbers"):
+        values = _dense(plan, batch, dtype, flaws)
     if plan.dense:
         return DenseBatch(values, y, weight)
-    texts = [texts_of(batch.column(text.column), Cells(flaws, text.column)) for text in plan.text]
-    pair = _pair(plan, batch, dtype, flaws)
+    with Stage("texts"):
+        texts = [
+            texts_of(batch.column(text.column), Cells(flaws, text.column)) for text in plan.text
+        ]
+    with Stage("lists"):
+        pair = _pair(plan, batch, dtype, flaws)
     if flaws:
         return None
+    with Stage("gather"):
+        return SparseBatch(*_gathered(plan, batch, values, texts, pair, names), y, weight)
+
+
+def _gathered(
+    plan: Plan,
+    batch: pa.RecordBatch,
+    values: NDArray[Any],
+    texts: list[Texts],
+    pair: Csr | None,
+    names: Names | None,
+) -> Csr:
+    dtype = values.dtype
     blocks = []
     if values.shape[1]:
         blocks.append(uniform(values, np.arange(values.shape[1], dtype=np.int32)))
@@ -79,7 +99,7 @@ def _encode(
         blocks.append(_hashed(plan, batch, texts, dtype, names))
     blocks += [pair] if pair is not None else []
     blocks += [_indicators(plan, batch, dtype)] if plan.indicators else []
-    return SparseBatch(*joined(blocks), y, weight)
+    return joined(blocks)
 
 
 def _targets(
@@ -135,10 +155,12 @@ def _hashed(
     plan: Plan, batch: pa.RecordBatch, texts: list[Texts], dtype: Any, names: Names | None
 ) -> Csr:
     """All that is hashed: equal coordinates are summed, categories first, then texts in order."""
-    columns = _categories(plan, batch, names)
+    with Stage("hash"):
+        columns = _categories(plan, batch, names)
     blocks = [_ones(plan, columns, batch.num_rows, dtype)] if columns else []
     for text, read in zip(plan.text, texts, strict=True):
-        blocks.append(counted(read, text, plan, dtype, names))
+        with Stage("texts"):
+            blocks.append(counted(read, text, plan, dtype, names))
     return canonical(*joined(blocks)) if len(blocks) > 1 else blocks[0]
 
 

@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from streamomd.errors import UsageError
+from streamomd.profiling import current, staged
 from streamomd.shards.ahead import Ahead, Run
+from streamomd.shards.costs import shares
 from streamomd.shards.format import Wanted
 from streamomd.shards.memory import Release, steady
 from streamomd.shards.opened import Opened, explain
@@ -85,6 +87,8 @@ def read_units(
     jobs = jobs_of(shard_set, places, start)
     block = LOCAL_BLOCK if is_local(shard_set.fs) else REMOTE_BLOCK
     wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
+    if profile := current():
+        profile.split(lambda: shares(shard_set, wanted))
 
     @contextmanager
     def session() -> Iterator[Run[Job, Piece[T]]]:
@@ -199,7 +203,8 @@ class _Reader(Generic[T]):
 
     def run(self, job: Job) -> Iterator[tuple[Piece[T], int]]:
         batches = self._open(job).read(job.group.number)
-        for batch, row in _within(batches, job.group.row, job.begin, math.inf):
+        decoded = staged("decode", _within(batches, job.group.row, job.begin, math.inf))
+        for batch, row in decoded:
             yield self._piece(job, batch, row)
             del batch
 
