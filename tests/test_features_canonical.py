@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamomd.features import Names
@@ -35,6 +35,7 @@ def slow(row):
     return sorted(sums.items())
 
 
+@settings(deadline=None)  # the first one may compile
 @given(ROWS)
 def test_canonical_is_the_slow_sum(rows):
     """Any rows become ascending, distinct, and summed in order of appearance, to the bit."""
@@ -47,6 +48,7 @@ def test_canonical_is_the_slow_sum(rows):
     assert (indptr.dtype, indices.dtype) == (np.int64, np.int32)
 
 
+@settings(deadline=None)  # the first one may compile
 @given(ROWS)
 def test_canonical_again_changes_nothing(rows):
     """Canonical rows are handed back as the same arrays, and the input is never written."""
@@ -57,6 +59,7 @@ def test_canonical_again_changes_nothing(rows):
     assert all(np.array_equal(a, b) for a, b in zip(given_rows, before, strict=True))
 
 
+@settings(deadline=None)  # the first one may compile
 @given(ROWS)
 def test_rows_out_of_order_are_found(rows):
     """Exactly the rows that do not ascend strictly are found, in order."""

@@ -8,7 +8,7 @@ import mmh3
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamomd.engine.hashing import begun, murmur
@@ -49,6 +49,7 @@ def test_every_length_has_the_bits_of_mmh3(seed, prefix):
 VALUES = st.lists(st.none() | st.binary(max_size=9), max_size=30)
 
 
+@settings(deadline=None)  # the first one may compile
 @given(VALUES, st.sampled_from(KINDS), st.booleans(), st.integers(0, 9), st.integers(1, 31))
 def test_any_column_has_the_bits_of_mmh3(values, kind, coded, cut, bits):
     """Plain or as a dictionary, sliced, with nulls, empty: each row's own text is hashed."""
@@ -78,6 +79,7 @@ def told(streams, plan, names):
     return names
 
 
+@settings(deadline=None)  # the first one may compile
 @given(st.lists(st.lists(st.integers(0, 40), max_size=30), max_size=8), st.integers(1, 6))
 def test_names_are_those_of_one_look_at_each_value(streams, bits):
     """However often they come, and however full their coordinates: what is kept is the same."""

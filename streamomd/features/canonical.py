@@ -26,7 +26,7 @@ def canonical(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDA
     order = np.argsort((row << 32) | indices[at], kind="stable")
     indices, values = indices.copy(), values.copy()
     indices[at], values[at] = indices[at[order]], values[at[order]]
-    return _merged(indptr, indices, values)
+    return merged(indptr, indices, values)
 
 
 def out_of_order(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -62,19 +62,12 @@ def _starts(indptr: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     return inner[begins]
 
 
-def _merged(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[Any]) -> Csr:
+def merged(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[Any]) -> Csr:
     """Rows whose coordinates ascend, with equal neighbours summed."""
-    new = np.ones(len(indices), np.bool_)
-    new[1:] = indices[1:] != indices[:-1]
-    new[_starts(indptr, len(indices))] = True
-    again = np.flatnonzero(~new)
-    if not len(again):
+    from streamomd.engine.csr import summer  # numba is for those who need it
+
+    begins, places, sums = np.empty_like(indptr), np.empty_like(indices), np.empty_like(values)
+    size = summer(values.dtype.name)(indptr, indices, values, begins, places, sums)
+    if size == len(indices):
         return indptr, indices, values
-    target = np.cumsum(new) - 1
-    sums = values[new].astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        # add.at adds one after the other; reduceat would add in pairs, in another order.
-        np.add.at(sums, target[again], values[again].astype(np.float64))
-        stored = sums.astype(values.dtype)
-    kept = np.concatenate(([0], np.cumsum(new)))
-    return kept[indptr], indices[new], stored
+    return begins, places[:size], sums[:size]
