@@ -22,7 +22,7 @@ def hasher() -> Any:
     """``places``, compiled; from the disk where it was kept."""
     codes, data, offsets = read("int32"), read("uint8"), read("int64")
     watch = [written("uint32"), read("uint8")]
-    out = [written("int32"), written("int32"), written("int64"), written("int32")]
+    out = [written("int32"), written("int32"), written("uint32"), written("int32")]
     return compiled(places, codes, data, offsets, *[int64] * 7, *watch, *out)
 
 
@@ -88,26 +88,20 @@ def murmur(h: int, held: int, bits: int, length: int, data: Any, begin: int, end
 
 
 @register_jitable
-def unsettled(
-    found: Any, values: Any, count: int, mask: int, first: int, hashes: Any, closed: Any
-) -> int:
-    """Keep, of values, those that names are not known to gain nothing by; how many there are.
+def unsettled(found: Any, values: Any, count: int, hashes: Any) -> int:
+    """Keep, of values, those that names were not told of; how many there are.
 
     found: their hashes. hashes: of values told of, as these are from now on; a table of 2^k with 0
-    where nothing is, searched from a hash's higher bits on. closed: a bit a coordinate, or for all
-    that have the same lowest bits: there is nothing to be gained.
+    where nothing is, searched from a hash's higher bits on.
     """
-    kept = 0
+    kept, last = 0, len(hashes) - 1
     for i in range(count):
-        place = (first + (found[i] & mask)) & (8 * len(closed) - 1)
-        if (closed[place >> 3] >> (place & 7)) & 1:
-            continue
-        h = max(found[i], 1)
-        at = h >> 12
-        last = at + _PROBES
-        while at < last and hashes[at & (len(hashes) - 1)] not in (0, h):
-            at += 1
-        at &= len(hashes) - 1
+        h = found[i] if found[i] else 1
+        at = (h >> 12) & last
+        for _ in range(_PROBES):
+            if hashes[at] == h or hashes[at] == 0:
+                break
+            at = (at + 1) & last
         if hashes[at] != h:
             # Another thread may write there too: then one of the two comes again.
             hashes[at] = h
@@ -126,6 +120,7 @@ def places(
     the values, as Arrow keeps them. h … length: their prefix, as ``begun`` gives it. table: of each
     value the coordinate, −1 as long as none is known; empty: none is kept. fresh: room for values
     that names are to be told of, in order; looked: for their hashes; both empty: nobody asks.
+    closed: a bit a coordinate, or for all that have the same lowest bits: no name is taken there.
     """
     told = 0
     for row in range(len(out)):
@@ -142,5 +137,6 @@ def places(
             table[at] = place
         if len(fresh):
             looked[told], fresh[told] = found, at
-            told += 1
-    return unsettled(looked, fresh, told, mask, first, hashes, closed)
+            bit = place & (8 * len(closed) - 1)
+            told += 1 - ((closed[bit >> 3] >> (bit & 7)) & 1)
+    return unsettled(looked, fresh, told, hashes)

@@ -62,7 +62,7 @@ def places(
     table = np.full(0 if codes is None else len(values) + 1, -1, np.int32)
     out = np.empty(len(values) if codes is None else len(codes), np.int32)
     fresh = np.empty(0 if names is None else len(out), np.int32)
-    looked = np.empty(len(fresh), np.int64)
+    looked = np.empty(len(fresh), np.uint32)
     told = hasher()(
         _NONE if codes is None else codes, *_buffers(values),
         *begun(category(column, b""), plan.hash_seed),
