@@ -26,6 +26,7 @@ def hasher() -> Any:
     return compiled(places, codes, data, offsets, *[int64] * 7, *watch, *out)
 
 
+@functools.lru_cache(4096)
 def begun(prefix: bytes, seed: int) -> tuple[int, int, int, int]:
     """The hash after the whole words of a prefix; the bits of its rest, how many; its length.
 

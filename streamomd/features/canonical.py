@@ -36,7 +36,8 @@ def out_of_order(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> NDArr
     if np.count_nonzero(falls) == np.count_nonzero(falls[starts - 1]):
         return np.empty(0, np.int64)
     falls[starts - 1] = False
-    return np.unique(row_of(indptr, np.flatnonzero(falls)))
+    rows = row_of(indptr, np.flatnonzero(falls))  # they ascend
+    return np.asarray(rows[np.diff(rows, prepend=-1) > 0])
 
 
 def row_of(indptr: NDArray[np.int64], place: Any) -> Any:
