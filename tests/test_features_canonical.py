@@ -48,6 +48,22 @@ def test_canonical_is_the_slow_sum(rows):
     assert (indptr.dtype, indices.dtype) == (np.int64, np.int32)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_long_rows_too(dtype):
+    """Rows of every length to 130, in any order, with many equal coordinates: the slow sum."""
+    rng = np.random.default_rng(0)
+    rows = [
+        [(int(k), float(np.float32(v))) for k, v in zip(keys, rng.normal(size=size), strict=True)]
+        for size in range(130)
+        for keys in (rng.integers(0, 1 + size // 2, size), -np.arange(-size, 0))
+    ]
+    indptr, indices, values = canonical(*csr(rows, dtype))
+    expected = csr([slow(row) for row in rows], dtype)
+    assert np.array_equal(indptr, expected[0])
+    assert np.array_equal(indices, expected[1])
+    assert values.tobytes() == expected[2].tobytes()
+
+
 @settings(deadline=None)  # the first one may compile
 @given(ROWS)
 def test_canonical_again_changes_nothing(rows):

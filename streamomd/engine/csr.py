@@ -9,12 +9,21 @@ from typing import Any
 
 from streamomd.engine.kept import compiled, int64, read, written
 
+_RUN = 16
+
 
 @functools.cache
 def joiner(dtype: str) -> Any:
     """``join``, compiled for values of a dtype."""
     block = [read("int64"), read("int32"), read(dtype)]
     return compiled(join, *block, *block, written("int32"), written(dtype))
+
+
+@functools.cache
+def sorter(dtype: str) -> Any:
+    """``sort``, compiled for values of a dtype."""
+    entries = [written("int32"), written(dtype)]
+    return compiled(sort, read("int64"), read("int64"), *entries, *entries)
 
 
 @functools.cache
@@ -44,6 +53,39 @@ def join(
         for k in range(others[row], others[row + 1]):
             all_indices[at], all_values[at] = more_indices[k], more_values[k]
             at += 1
+
+
+def sort(
+    begins: Any, rows: Any, indices: Any, values: Any, some_indices: Any, some_values: Any
+) -> None:
+    """Put the entries of some rows in order of their coordinates, equal ones as they are.
+
+    some_indices, some_values: room for as many entries as a row has.
+    """
+    for row in rows:
+        low, high, length = begins[row], begins[row + 1], _RUN
+        for start in range(low, high, _RUN):
+            for k in range(start + 1, min(start + _RUN, high)):
+                index, value, at = indices[k], values[k], k
+                while at > start and indices[at - 1] > index:
+                    indices[at], values[at] = indices[at - 1], values[at - 1]
+                    at -= 1
+                indices[at], values[at] = index, value
+        while length < high - low:  # pairs of runs become one
+            for start in range(low, high - length, 2 * length):
+                stop = min(start + 2 * length, high)
+                for k in range(length):
+                    some_indices[k], some_values[k] = indices[start + k], values[start + k]
+                left, right, at = 0, start + length, start
+                while left < length:
+                    if right < stop and indices[right] < some_indices[left]:
+                        indices[at], values[at] = indices[right], values[right]
+                        right += 1
+                    else:
+                        indices[at], values[at] = some_indices[left], some_values[left]
+                        left += 1
+                    at += 1
+            length *= 2
 
 
 def sum_equal(
