@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import mmh3
@@ -129,3 +132,19 @@ def test_threads_hash_and_tell_at_once():
         list(pool.map(lambda values: told([values], plan, names), streams))
     kept = [name for at in names.seen() for name in names.at(at)]
     assert sorted(kept) == sorted(f"c={value}" for value in range(3000))
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_nothing(tmp_path):
+    """What hashes is kept on disk, under a name of its own."""
+    code = (
+        "from streamomd.engine.hashing import hasher\n"
+        "found = hasher()\n"
+        "print(sum(found.stats.cache_hits.values()), len(found.signatures))"
+    )
+    for hits in (0, 1):
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False
+        )
+        assert (done.stdout.split(), done.returncode) == ([str(hits), "1"], 0), done.stderr
