@@ -10,13 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamomd.features.hashed import coded, paired, places
+from streamomd.features.hashed import Codes, as_bytes, coded, paired, places, side_by_side
 from streamomd.features.names import Names
 from streamomd.features.plan import Plan
 
-_BETWEEN, _NULL = b"^", b"\\N"
+_BETWEEN, _NULL = "^", pa.scalar(b"\\N", pa.large_binary())
 
 
 def cross_name(columns: Sequence[str]) -> str:
@@ -25,7 +26,7 @@ def cross_name(columns: Sequence[str]) -> str:
     >>> cross_name(["job", "marital"]), cross_name(["a^b", "c"])
     ('job^marital', 'a\\^b^c')
     """
-    return _BETWEEN.join(_escaped(column.encode()) for column in columns).decode()
+    return _BETWEEN.join(name.replace("\\", "\\\\").replace("^", "\\^") for name in columns)
 
 
 def crossed(
@@ -36,24 +37,17 @@ def crossed(
     for array in arrays[1:]:
         more, others = _values(array)
         codes, first, second = paired(codes, more, len(others))
-        pairs = zip(first.tolist(), second.tolist(), strict=True)
-        texts = [texts[a] + _BETWEEN + others[b] for a, b in pairs]
-    name = cross_name(columns)
-    prefix = f"{name}=".encode()
-    table = places((prefix + text for text in texts), len(texts), plan)
-    if names is not None:
-        names.note(name, table.tolist(), texts)
-    found: NDArray[np.int32] = table[codes]
-    return found
+        texts = side_by_side(texts.take(first), others.take(second), _BETWEEN)
+    return places(texts, cross_name(columns), plan, names, codes)
 
 
-def _values(array: pa.Array) -> tuple[NDArray[np.int64], list[bytes]]:
-    """Each row's place among the distinct values, and these, escaped."""
-    found = coded(array)
-    rank = np.empty(found.size, np.int64)
-    rank[found.used] = np.arange(len(found.used))
-    return rank[found.codes], [_escaped(text) for text in found.texts]
-
-
-def _escaped(text: bytes | None) -> bytes:
-    return _NULL if text is None else text.replace(b"\\", b"\\\\").replace(b"^", b"\\^")
+def _values(array: pa.Array) -> tuple[Codes, pa.Array]:
+    """Each row's place among the distinct values of all rows, and these, escaped."""
+    codes, values = coded(array)
+    used = np.flatnonzero(np.bincount(codes, minlength=1))
+    rank = np.empty(len(values) + 1, np.int32)
+    rank[used] = np.arange(len(used))
+    texts = as_bytes(values).take(pa.array(used, mask=used == len(values)))
+    for special in (b"\\", b"^"):
+        texts = pc.replace_substring(texts, special, b"\\" + special)
+    return rank[codes], texts.fill_null(_NULL)

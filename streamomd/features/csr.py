@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.features.canonical import Csr
+from streamomd.features.numeric import BLOCK, Numbers, matrix, width_of
 
 Places = NDArray[np.int64]
 
@@ -18,22 +19,50 @@ def indptr_of(counts: NDArray[Any]) -> Places:
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
-def uniform(values: NDArray[Any], indices: NDArray[np.int32]) -> Csr:
-    """Rows of one length as CSR; indices (n, w), or (w,) for all rows."""
-    rows, width = values.shape
-    places = np.broadcast_to(indices, (rows, width)).reshape(-1)
-    return np.arange(rows + 1, dtype=np.int64) * width, places, values.reshape(-1)
+def counted_rows(
+    parts: Sequence[Numbers], columns: Sequence[NDArray[np.int32]], rows: int, dtype: Any, bias: int
+) -> Csr:
+    """Canonical rows: numbers, a column a coordinate, then 1 at the coordinate that each of
+    ``columns`` (n,) has for a row; 2, 3, … where several have the same.
+
+    parts: as ``matrix`` takes them. bias: what coordinates of columns are above those wanted.
+    """
+    from streamomd.engine.csr import counter  # numba is for those who need it
+
+    width = sum(map(width_of, parts)) + len(columns)
+    begins = np.zeros(rows + 1, np.int64)
+    indices, values = np.empty(rows * width, np.int32), np.empty(rows * width, dtype)
+    for low in range(0, max(1, rows), BLOCK):
+        few = slice(low, min(low + BLOCK, rows))
+        size = few.stop - low
+        numbers = matrix([part[few] for part in parts], size, dtype)
+        places = matrix([column[few] for column in columns], size, np.int32)
+        places.sort(axis=1)
+        counter(values.dtype.name)(
+            numbers.reshape(-1),
+            places.reshape(-1),
+            -bias,
+            begins[low : few.stop + 1],
+            indices,
+            values,
+        )
+    return begins, indices[: begins[-1]], values[: begins[-1]]
 
 
 def joined(blocks: Sequence[Csr]) -> Csr:
     """Blocks side by side, row by row: a row's entries of the first block, of the second, …"""
-    if len(blocks) == 1:
-        return blocks[0]
-    indptr = sum((block[0] for block in blocks[1:]), blocks[0][0])
-    indices = np.empty(indptr[-1], np.int32)
-    values = np.empty(indptr[-1], blocks[0][2].dtype)
-    for place, block in zip(_places(indptr, [b[0] for b in blocks]), blocks, strict=True):
-        indices[place], values[place] = block[1], block[2]
+    made = blocks[0]
+    for more in blocks[1:]:
+        made = _beside(made, more)
+    return made
+
+
+def _beside(left: Csr, right: Csr) -> Csr:
+    from streamomd.engine.csr import joiner  # numba is for those who need it
+
+    indptr = left[0] + right[0]
+    indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], left[2].dtype)
+    joiner(values.dtype.name)(*left, *right, indices, values)
     return indptr, indices, values
 
 
@@ -43,12 +72,3 @@ def taken(block: Csr, rows: Places) -> Csr:
     indptr = indptr_of(counts)
     at = np.arange(indptr[-1]) + np.repeat(begins - indptr[:-1], counts)
     return indptr, block[1][at], block[2][at]
-
-
-def _places(indptr: Places, parts: list[Places]) -> Iterable[Places]:
-    """Where the entries of each block go."""
-    start = indptr[:-1]
-    for part in parts:
-        counts = np.diff(part)
-        yield np.arange(part[-1]) + np.repeat(start - part[:-1], counts)
-        start = start + counts

@@ -13,12 +13,12 @@ from streamomd.batch import Batch, DenseBatch, Floats, SparseBatch
 from streamomd.features.bad import Cells, Flaws, LeftOut
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
-from streamomd.features.csr import indptr_of, joined, uniform
+from streamomd.features.csr import counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
 from streamomd.features.hashed import categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.names import Names
-from streamomd.features.numeric import matrix, missing, numbers, vectors
+from streamomd.features.numeric import Numbers, matrix, missing, numbers, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse import sparse
 from streamomd.features.text import Texts, counted, texts_of
@@ -68,9 +68,10 @@ def _encode(
         y, weight = _targets(plan, batch, labelled, flaws)
     dtype = _dtype(plan, batch)
     with Stage("numbers"):
-        values = _dense(plan, batch, dtype, flaws)
+        parts = _numbers(plan, batch, flaws)
     if plan.dense:
-        return DenseBatch(values, y, weight)
+        with Stage("gather"):
+            return DenseBatch(matrix(parts, batch.num_rows, dtype), y, weight)
     with Stage("texts"):
         texts = [
             texts_of(batch.column(text.column), Cells(flaws, text.column)) for text in plan.text
@@ -80,26 +81,10 @@ def _encode(
     if flaws:
         return None
     with Stage("gather"):
-        return SparseBatch(*_gathered(plan, batch, values, texts, pair, names), y, weight)
-
-
-def _gathered(
-    plan: Plan,
-    batch: pa.RecordBatch,
-    values: NDArray[Any],
-    texts: list[Texts],
-    pair: Csr | None,
-    names: Names | None,
-) -> Csr:
-    dtype = values.dtype
-    blocks = []
-    if values.shape[1]:
-        blocks.append(uniform(values, np.arange(values.shape[1], dtype=np.int32)))
-    if plan.hashes:
-        blocks.append(_hashed(plan, batch, texts, dtype, names))
-    blocks += [pair] if pair is not None else []
-    blocks += [_indicators(plan, batch, dtype)] if plan.indicators else []
-    return joined(blocks)
+        blocks = _numbers_and_hashed(plan, batch, parts, texts, dtype, names)
+        blocks += [pair] if pair is not None else []
+        blocks += [_indicators(plan, batch, dtype)] if plan.indicators else []
+        return SparseBatch(*joined(blocks), y, weight)
 
 
 def _targets(
@@ -123,12 +108,11 @@ def _dtype(plan: Plan, batch: pa.RecordBatch) -> Any:
     return np.float32 if kinds and all(kind == pa.float32() for kind in kinds) else np.float64
 
 
-def _dense(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> NDArray[Any]:
+def _numbers(plan: Plan, batch: pa.RecordBatch, flaws: Flaws) -> list[Numbers]:
     rule = (plan.nulls, plan.largest)
     parts = [numbers(batch.column(name), Cells(flaws, name), *rule) for name in plan.numeric]
     parts += [vectors(batch.column(v.column), flaws, v.column, *rule) for v in plan.vectors]
-    parts += _missing(plan, batch) if plan.dense else []
-    return matrix(parts, batch.num_rows, dtype)
+    return parts + (_missing(plan, batch) if plan.dense else [])
 
 
 def _missing(plan: Plan, batch: pa.RecordBatch) -> list[NDArray[np.bool_]]:
@@ -151,17 +135,24 @@ def _pair(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> Csr | 
     return sparse(*lists, plan.sparse, flaws, offset=offset, dtype=dtype, largest=plan.largest)
 
 
-def _hashed(
-    plan: Plan, batch: pa.RecordBatch, texts: list[Texts], dtype: Any, names: Names | None
-) -> Csr:
-    """All that is hashed: equal coordinates are summed, categories first, then texts in order."""
+def _numbers_and_hashed(
+    plan: Plan, batch: pa.RecordBatch, parts: list[Numbers], texts: list[Texts], dtype: Any,
+    names: Names | None,
+) -> list[Csr]:  # fmt: skip
+    """Blocks of numbers and of all that is hashed, of which equal coordinates are summed:
+    categories first, then texts in order.
+    """
+    of = batch.num_rows, dtype, int(plan.bias)
     with Stage("hash"):
         columns = _categories(plan, batch, names)
-    blocks = [_ones(plan, columns, batch.num_rows, dtype)] if columns else []
+    if not texts:
+        return [counted_rows(parts, columns, *of)] if parts or columns else []
+    hashed = [counted_rows([], columns, *of)] if columns else []
     for text, read in zip(plan.text, texts, strict=True):
         with Stage("texts"):
-            blocks.append(counted(read, text, plan, dtype, names))
-    return canonical(*joined(blocks)) if len(blocks) > 1 else blocks[0]
+            hashed.append(counted(read, text, plan, dtype, names))
+    block = canonical(*joined(hashed)) if len(hashed) > 1 else hashed[0]
+    return [counted_rows(parts, [], *of), block] if parts else [block]
 
 
 def _categories(plan: Plan, batch: pa.RecordBatch, names: Names | None) -> list[NDArray[np.int32]]:
@@ -175,9 +166,3 @@ def _categories(plan: Plan, batch: pa.RecordBatch, names: Names | None) -> list[
         arrays = [parts[name] if name in parts else batch.column(name) for name in cross]
         found.append(crossed(cross, arrays, plan, names))
     return found
-
-
-def _ones(plan: Plan, columns: list[NDArray[np.int32]], rows: int, dtype: Any) -> Csr:
-    indices = np.sort(matrix(columns, rows, np.int32), axis=1) - np.int32(plan.bias)
-    found = uniform(np.ones(indices.shape, dtype), indices)
-    return canonical(*found) if (indices[:, 1:] == indices[:, :-1]).any() else found

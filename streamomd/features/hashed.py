@@ -1,18 +1,19 @@
-"""Categories: column=value hashed to a coordinate, once per distinct value of a batch."""
+"""Categories: column=value hashed to a coordinate, by compiled code on Arrow's own buffers."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
-from typing import Any, NamedTuple
 
 import mmh3
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamomd.features.kinds import TEXTS, family
-from streamomd.features.names import Names
+from streamomd.features.names import NOBODY, Names
 from streamomd.features.plan import Plan
+
+Codes = NDArray[np.int32]
+_NONE = np.empty(0, np.int32)
 
 
 def coordinate(text: bytes, seed: int, bits: int) -> int:
@@ -36,97 +37,90 @@ def category(column: str, value: bytes | None) -> bytes:
     return name + b"\xff" if value is None else name + b"=" + value
 
 
-class Coded(NamedTuple):
-    """Values of rows. codes: each row's, below ``size``. used: the codes there are, ascending.
-
-    texts: of each code that is used, the value as bytes; None for a null.
-    """
-
-    codes: NDArray[np.int64]
-    size: int
-    used: NDArray[np.int64]
-    texts: list[bytes | None]
-
-
-def coded(array: pa.Array) -> Coded:
-    """The distinct values of a column, which may be a dictionary; each is looked at once."""
-    known = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes = codes_of(known)
-    used = np.flatnonzero(np.bincount(codes, minlength=1))
-    return Coded(codes, len(known.dictionary) + 1, used, _values(known.dictionary, used))
-
-
 def categories(array: pa.Array, column: str, plan: Plan, names: Names | None) -> NDArray[np.int32]:
     """Each row's coordinate (n,). Every value, a null too, is a category: none is bad."""
-    found = coded(array)
-    known, of_null = f"{column}=".encode(), category(column, None)
-    texts = (of_null if text is None else known + text for text in found.texts)
-    table = np.empty(found.size, np.int32)
-    table[found.used] = places(texts, len(found.texts), plan)
-    if names is not None:
-        names.note(column, table[found.used].tolist(), found.texts)
-    return table[found.codes]
+    # A string costs less to hash than to look up among the distinct ones; a number must be written.
+    if pa.types.is_dictionary(array.type) or family(array.type) not in TEXTS:
+        codes, values = coded(array)
+        return places(as_bytes(values), column, plan, names, codes)
+    return places(as_bytes(array), column, plan, names)
 
 
-def places(texts: Iterable[bytes], count: int, plan: Plan) -> NDArray[np.int32]:
-    """The coordinates of texts, (count,)."""
-    # Once a distinct value, of which there may be as many as rows: nothing is looked up in a loop.
-    seed, hashed = plan.hash_seed, mmh3.hash
-    hashes = (hashed(text, seed, signed=False) for text in texts)
-    found = np.fromiter(hashes, np.int64, count)
-    return (found % (1 << plan.bits) + plan.hashed_offset).astype(np.int32)
+def places(
+    values: pa.Array, column: str, plan: Plan, names: Names | None, codes: Codes | None = None
+) -> NDArray[np.int32]:
+    """The coordinates of column=value, (n,): of each value, or of values[code] of each code.
 
-
-def paired(
-    first: NDArray[np.int64], second: NDArray[np.int64], size: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Each one's place among the distinct pairs of codes, and the two codes of each such pair.
-
-    size: above every code of the second; both are below 2^31, so that a pair is one number.
+    values: large_binary. codes: below len(values), or len(values) for a null; a value that no row
+    has is not hashed.
     """
-    known = pa.array(first * size + second).dictionary_encode()
-    pairs = known.dictionary.to_numpy()
-    codes = known.indices.to_numpy().astype(np.int64)
-    return codes, pairs // max(1, size), pairs % max(1, size)
+    from streamomd.engine.hashing import begun, hasher  # numba is for those who hash
+
+    if codes is None and values.null_count:
+        gone = values.is_null().to_numpy(zero_copy_only=False)
+        codes = np.where(gone, len(values), np.arange(len(values))).astype(np.int32)
+    table = np.full(0 if codes is None else len(values) + 1, -1, np.int32)
+    out = np.empty(len(values) if codes is None else len(codes), np.int32)
+    fresh = np.empty(0 if names is None else len(out), np.int32)
+    looked = np.empty(len(fresh), np.uint32)
+    told = hasher()(
+        _NONE if codes is None else codes, *_buffers(values),
+        *begun(category(column, b""), plan.hash_seed),
+        coordinate(category(column, None), plan.hash_seed, 32),
+        (1 << plan.bits) - 1, plan.hashed_offset,
+        *(NOBODY if names is None else names.watch(plan.size)), table, out, looked, fresh,
+    )  # fmt: skip
+    if names is not None and told:
+        at = fresh[:told]
+        texts = values.take(pa.array(at, mask=at == len(values))).to_pylist()
+        names.note(column, (out if codes is None else table)[at].tolist(), texts)
+    return out
 
 
-def as_text(values: pa.Array) -> list[bytes | None]:
-    """Values as the bytes that are hashed; numbers and booleans are written one way only.
-
-    >>> as_text(pa.array([1.0, -0.0, None])), as_text(pa.array([True])), as_text(pa.array([7]))
-    ([b'1.0', b'0.0', None], [b'true'], [b'7'])
-    """
-    if family(values.type) in TEXTS:
-        found: list[bytes | None] = as_bytes(values).to_pylist()
-        return found
-    return [None if value is None else _number(value) for value in values.to_pylist()]
+def coded(array: pa.Array) -> tuple[Codes, pa.Array]:
+    """Each row's code (n,), and the values: one past their end is the code of a null."""
+    if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+        array = array.dictionary_decode()
+    known = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    indices = known.indices.cast(pa.int32())
+    if indices.null_count:
+        indices = indices.fill_null(len(known.dictionary))
+    return indices.to_numpy(), known.dictionary
 
 
 def as_bytes(values: pa.Array) -> pa.Array:
-    """Strings as bytes: a shard may hold a string that is not UTF-8."""
-    if values.type == pa.string():
-        return values.cast(pa.binary())
-    return values if pa.types.is_fixed_size_binary(values.type) else values.cast(pa.large_binary())
+    """Values as the bytes that are hashed, large_binary: strings as they are, UTF-8 or not; numbers
+    and booleans are written one way only.
+
+    >>> as_bytes(pa.array([1.0, -0.0, None])).to_pylist(), as_bytes(pa.array([True])).to_pylist()
+    ([b'1.0', b'0.0', None], [b'true'])
+    """
+    if family(values.type) == "float":
+        # Adding 0.0 makes one category of -0.0 and 0.0, which are equal.
+        texts = [None if v is None else repr(v + 0.0).encode() for v in values.to_pylist()]
+        return pa.array(texts, pa.large_binary())
+    if family(values.type) not in TEXTS:
+        values = values.cast(pa.large_string())
+    return values.cast(pa.large_binary())
 
 
-def _number(value: Any) -> bytes:
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    # Adding 0.0 makes one category of -0.0 and 0.0, which are equal.
-    return repr(value + 0.0 if isinstance(value, float) else value).encode()
+def paired(first: Codes, second: Codes, size: int) -> tuple[Codes, pa.Array, pa.Array]:
+    """Each one's place among the distinct pairs of codes, and the two codes of each such pair.
+
+    size: above every code of the second.
+    """
+    coded = pa.array(first.astype(np.int64) * size + second).dictionary_encode()
+    pairs = coded.dictionary.to_numpy()
+    return coded.indices.to_numpy(), pa.array(pairs // size), pa.array(pairs % size)
 
 
-def codes_of(coded: pa.DictionaryArray) -> NDArray[np.int64]:
-    """Each row's place in the dictionary; one past its end for a null."""
-    indices = coded.indices
-    if indices.null_count:
-        indices = indices.cast(pa.int64()).fill_null(len(coded.dictionary))
-    codes: NDArray[np.int64] = indices.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return codes
+def side_by_side(left: pa.Array, right: pa.Array, between: str) -> pa.Array:
+    """Two arrays' bytes in one, large_binary, with something between them."""
+    return pc.binary_join_element_wise(left, right, pa.scalar(between.encode(), pa.large_binary()))
 
 
-def _values(dictionary: pa.Array, used: NDArray[np.int64]) -> list[bytes | None]:
-    known = used[used < len(dictionary)]
-    if family(dictionary.type) in TEXTS:
-        dictionary = as_bytes(dictionary)
-    return as_text(dictionary.take(pa.array(known))) + [None] * (len(used) - len(known))
+def _buffers(values: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of large_binary values, and where each begins and ends."""
+    _, offsets, data = values.buffers()
+    found = np.frombuffer(offsets, np.int64)[values.offset :][: len(values) + 1]
+    return np.frombuffer(data or b"", np.uint8), found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ _NAMES = (
 )
 
 
+@functools.lru_cache(256)  # asked of each column of each batch
 def family(kind: pa.DataType) -> str:
     """The family of a type: shards may differ within it, never out of it.
 

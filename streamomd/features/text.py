@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from streamomd.features.bad import Cells, shown
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.csr import Places, indptr_of, joined, taken
-from streamomd.features.hashed import as_bytes, codes_of, paired, places
+from streamomd.features.hashed import Codes, as_bytes, coded, paired, places, side_by_side
 from streamomd.features.names import Names
 from streamomd.features.plan import Plan, Text
 from streamomd.features.words import words
 
-Grams = tuple[Places, Places, list[bytes]]
+Grams = tuple[Places, Codes | None, pa.Array]
 
 
 class Texts(NamedTuple):
@@ -34,12 +34,12 @@ class Texts(NamedTuple):
 
 def texts_of(array: pa.Array, cells: Cells) -> Texts:
     """A column's texts. Notes those that are not UTF-8."""
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    codes, size = codes_of(coded), len(coded.dictionary)
+    codes, distinct = coded(array)
+    size = len(distinct)
     used = np.flatnonzero(np.bincount(codes, minlength=1))
     known = used[used < size]
-    found = as_bytes(coded.dictionary).cast(pa.large_binary()).take(pa.array(known))
-    found = pa.concat_arrays([found.fill_null(b""), pa.array([b""], pa.large_binary())])
+    found = as_bytes(distinct).take(pa.array(known))
+    found = pa.concat_arrays([found, pa.array([b""], pa.large_binary())])
     place = np.full(size + 1, len(known))
     place[known] = np.arange(len(known))
     rows = place[codes]
@@ -53,36 +53,35 @@ def texts_of(array: pa.Array, cells: Cells) -> Texts:
 def counted(texts: Texts, text: Text, plan: Plan, dtype: Any, names: Names | None) -> Csr:
     """Each row's words and runs of words: canonical rows of their counts, or log(1 + count)."""
     indptr, found = words(texts.distinct)
-    coded = found.dictionary_encode()
-    codes = coded.indices.to_numpy().astype(np.int64)
-    blocks, prefix = [], f"{text.column}=".encode()
-    for begins, grams, known in _grams(indptr, codes, coded.dictionary.to_pylist(), text.ngrams):
-        table = places((prefix + gram for gram in known), len(known), plan)
-        if names is not None:
-            names.note(text.column, table.tolist(), known)
-        blocks.append((begins, table[grams] - np.int32(plan.bias), np.ones(len(grams))))
+    blocks = []
+    for begins, codes, grams in _grams(indptr, found, text.ngrams):
+        at = places(grams, text.column, plan, names, codes)
+        blocks.append((begins, at - np.int32(plan.bias), np.ones(len(at))))
     rows, indices, counts = canonical(*joined(blocks))
     values = _logarithms(counts) if text.counts == "log" else counts
     return taken((rows, indices, values.astype(dtype, copy=False)), texts.places)
 
 
-def _grams(indptr: Places, codes: Places, known: list[bytes], most: int) -> Iterator[Grams]:
-    """Of words, pairs, … runs of ``most``: where each text's begin, their codes, and their texts.
+def _grams(indptr: Places, found: pa.Array, most: int) -> Iterator[Grams]:
+    """Of words, pairs, … runs of ``most``: where each text's begin, and their texts; each run's, or
+    with the code of each run the distinct ones.
 
     A run is known by the run without its last word and that word, so that of each length only the
     distinct ones are ever written out.
     """
+    yield indptr, None, found
+    if most == 1:
+        return
+    codes, known = coded(found)
     owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     at, grams, texts = np.arange(len(codes)), codes, known
-    yield indptr, grams, texts
     for more in range(1, most):
         inside = at < len(codes) - more
         at, grams = at[inside], grams[inside]
         inside = owner[at + more] == owner[at]
         at, grams = at[inside], grams[inside]
         grams, first, last = paired(grams, codes[at + more], len(known))
-        pairs = zip(first.tolist(), last.tolist(), strict=True)
-        texts = [texts[run] + b" " + known[word] for run, word in pairs]
+        texts = side_by_side(texts.take(first), known.take(last), " ")
         yield indptr_of(np.bincount(owner[at], minlength=len(indptr) - 1)), grams, texts
 
 
