@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 SAMPLE = 1 << 16
 """Values looked at to tell whether a column has few of them."""
-FEW = 1 / 4
+FEW = 1 / 8
 """A column of numbers is a dictionary if its distinct values are at most this share of them."""
 
 
