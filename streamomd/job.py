@@ -28,6 +28,7 @@ FLAGS = {
     "order": "data.order",
     "on_bad_row": "data.on_bad_row",
     "max_bad_rows": "data.max_bad_rows",
+    "cache": "data.cache",
     "rule": "model.rule",
     "loss": "model.loss",
     "eta": "model.params.eta",
@@ -43,7 +44,7 @@ FLAGS = {
 
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options",
-    "data.max_bad_rows",
+    "data.max_bad_rows", "data.cache", "data.cache_gib",
 )  # fmt: skip
 
 

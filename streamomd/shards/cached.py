@@ -1,0 +1,181 @@
+"""Row groups from a cache where they are in it, else decoded and put there.
+
+An entry's key holds all that its rows depend on: the plan, the shard as it was found, the place of
+the group in it, and the sources of everything that decodes. So no entry is ever out of date: what
+is asked for has another name.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import time
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from streamomd.batch import Batch
+from streamomd.features import Names, Plan
+from streamomd.profiling import Stage, staged
+from streamomd.shards.cache_entry import FORMAT, DamagedError, Draft, Entry
+from streamomd.shards.cache_folder import Folder
+from streamomd.shards.read import Group, Job, Piece, Reader
+from streamomd.shards.shard import Shard
+
+T = TypeVar("T")
+Encode = Callable[[Any, Shard, int, Names], Batch]
+WRONG = (DamagedError, OSError, ValueError, TypeError, KeyError, pa.ArrowException)
+"""Whatever an entry may be: the shard has its rows."""
+SETTLED_NS = 2_000_000_000
+"""A file may be written again within one tick of its time: a younger one has no entry yet."""
+
+
+class Cache:
+    """The folder of a run, and what the run has from it; made once, for one table of names."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.named: set[str] = set()
+        """Keys of the entries whose names the run knows."""
+
+
+@dataclass(frozen=True)
+class Cached(Generic[T]):
+    """What stands between a job and its decoding, in each thread that reads.
+
+    encode: what makes a batch of a record batch, noting names. hand: what is wanted of a batch.
+    """
+
+    cache: Cache
+    plan: Plan
+    names: Names | None
+    encode: Encode
+    hand: Callable[[Batch], T]
+    _prints: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, reader: Reader, job: Job) -> Iterator[tuple[Piece[T], int]]:
+        """The job's pieces, in order."""
+        # The shard must be the one that was found, whoever gives its rows.
+        version = reader.look(job).version
+        group, begin = job.group, job.begin
+        key = self._key(group, version)
+        for row, batch in self._kept(key, begin):
+            yield self._handed(job, row, batch)
+            begin = row + batch.passed
+            del batch
+        if begin < group.row + group.rows:
+            rest = Job(job.position, group, begin)
+            whole = begin == group.row and is_settled(group.shard, version)
+            draft = self.cache.folder.begin(key) if whole else None
+            yield from self._decoded(reader, rest, key, draft)
+
+    def _handed(self, job: Job, row: int, batch: Batch) -> tuple[Piece[T], int]:
+        return Piece(job.position, row, batch.passed, self.hand(batch)), batch.nbytes
+
+    def _kept(self, key: str, begin: int) -> Iterator[tuple[int, Batch]]:
+        """What the entry gives from row ``begin`` on, up to where it is found to be damaged."""
+        entry = self.cache.folder.open(key, self.plan.size - int(self.plan.bias))
+        if entry is None:
+            return
+        try:
+            try:
+                self._learn_names(key, entry)
+                batches = staged("cache", entry.batches(begin))
+                found = next(batches, None)
+            except WRONG as error:
+                return self.cache.folder.drop(key, error)
+            while found is not None:
+                yield found
+                del found  # not held while the next one comes
+                try:
+                    found = next(batches, None)
+                except WRONG as error:
+                    return self.cache.folder.drop(key, error)
+        finally:
+            entry.close()
+
+    def _learn_names(self, key: str, entry: Entry) -> None:
+        if self.names is not None and key not in self.cache.named:
+            self.names.update(entry.names())
+            self.cache.named.add(key)
+
+    def _decoded(
+        self, reader: Reader, job: Job, key: str, draft: Draft | None
+    ) -> Iterator[tuple[Piece[T], int]]:
+        """What the shard gives, written to the draft on the way."""
+        names = _Told(self.names)
+
+        def convert(table: Any, shard: Shard, row: int) -> Batch:
+            return self.encode(table, shard, row, names)
+
+        try:
+            for piece, size in reader.run(job, convert):
+                if draft is not None and not self._added(draft, piece):
+                    draft.remove()
+                    draft = None
+                yield self._handed(job, piece.row, piece.value)[0], size
+                del piece
+            if draft is not None:
+                self.cache.folder.publish(key, draft, names.seen())
+                self.cache.named.add(key)
+                draft = None
+        finally:
+            if draft is not None:
+                draft.remove()
+
+    def _added(self, draft: Draft, piece: Piece[Batch]) -> bool:
+        try:
+            with Stage("cache"):
+                draft.add(piece.row, piece.value)
+            return True
+        except OSError as error:
+            self.cache.folder.cannot_write(error)
+            return False
+
+    def _key(self, group: Group, version: object) -> str:
+        """version: of the shard as it stands here, where its time may be that of a copy."""
+        shard = group.shard
+        told = self._prints.get(shard.url)
+        if told is None:
+            by = [FORMAT, _sources(), pa.__version__, unicodedata.unidata_version]
+            about = [by, self.plan.to_json(), shard.fingerprint()]
+            text = json.dumps(about, sort_keys=True).encode()
+            told = self._prints[shard.url] = hashlib.sha256(text).hexdigest()
+        return hashlib.sha256(f"{told} {version} {group.number}".encode()).hexdigest()
+
+
+def is_settled(shard: Shard, version: object) -> bool:
+    """Whether another content of the shard would be told: by its tag, or by a time that is past."""
+    if isinstance(version, str) or shard.etag is not None:
+        return True
+    time_ns = version[1] if isinstance(version, tuple) else shard.mtime_ns
+    return time_ns is not None and time.time_ns() - time_ns >= SETTLED_NS
+
+
+class _Told(Names):
+    """Names of one group, noted in the run's table too."""
+
+    def __init__(self, run: Names | None) -> None:
+        super().__init__()
+        self._run = run
+
+    def note(self, *told: Any) -> None:
+        super().note(*told)
+        if self._run is not None:
+            self._run.note(*told)
+
+
+@functools.cache
+def _sources() -> str:
+    """A hash of every source that has a part in what a batch is: no version to forget."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for folder in ("features", "shards"):
+        for file in sorted((package / folder).glob("*.py")):
+            digest.update(file.read_bytes())
+    digest.update((package / "batch.py").read_bytes())
+    return digest.hexdigest()
