@@ -10,7 +10,7 @@ from streamomd.batch import Batch
 from streamomd.features import Names, Plan, encode
 from streamomd.report import note
 from streamomd.shards.cache_folder import GIB, Folder
-from streamomd.shards.cached import Cache, Cached
+from streamomd.shards.cached import Cache, between
 from streamomd.shards.predictions import empty_rows, kept_rows
 from streamomd.shards.read import Piece, read_units
 from streamomd.shards.shard import Shard, ShardSet
@@ -70,10 +70,7 @@ def rows_of(
         kept = kept_rows(table, shard, keep) if keep else None
         return handed(encoded(table, shard, row, names), kept)
 
-    between = None
-    # Rows without a single feature are nothing to keep, and no list that Arrow reads.
-    if cache is not None and labelled and not keep and plan.size > plan.bias:
-        between = Cached(cache, plan, names, encoded, handed)
+    kept_in = cache if labelled and not keep else None
     return read_units(
         shards,
         places=places,
@@ -84,7 +81,7 @@ def rows_of(
         threads=os.cpu_count() or 1,
         budget_bytes=ahead_bytes,
         unit_bytes=UNIT_BYTES,
-        between=between,
+        between=between(kept_in, plan, names, encoded, handed),
     )
 
 

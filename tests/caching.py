@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from streamomd.batch import Batch
 from streamomd.features import Plan, make_plan
 from streamomd.shards.cache_folder import Folder
 from streamomd.shards.cached import Cache
@@ -52,19 +53,24 @@ Row = tuple[int, int, int, tuple[bytes, ...]]
 def read(
     plan: Plan, data: Path, cache: Cache | None, start: tuple[int, int] = (0, 0), **more: Any
 ) -> list[Row]:
-    """Every row, wherever pieces end: shard, row, why it is bad or −1, and its bytes."""
+    """Every row, wherever pieces end."""
     found, told = find(str(data)), []
     for piece in rows_of(plan, found, range(len(found)), start=start, cache=cache, **more):
-        batch = piece.value.batch
-        assert piece.rows == batch.passed
-        bad = dict(zip(batch.skipped.places.tolist(), batch.skipped.reasons.tolist(), strict=True))
-        low = 0
-        for place in range(batch.passed):
-            one: tuple[bytes, ...] = ()
-            if place not in bad:
-                row = batch.rows(low, low + 1)
-                names = [name for name in row.__dataclass_fields__ if name != "skipped"]
-                one = tuple(getattr(row, name).tobytes() for name in names)
-                low += 1
-            told.append((piece.position, piece.row + place, bad.get(place, -1), one))
+        assert piece.rows == piece.value.batch.passed
+        told += rows_in(piece.value.batch, piece.row, piece.position)
+    return told
+
+
+def rows_in(batch: Batch, first: int, position: int = 0) -> list[Row]:
+    """Its rows: shard, row, why it is bad or −1, and its bytes."""
+    bad = dict(zip(batch.skipped.places.tolist(), batch.skipped.reasons.tolist(), strict=True))
+    low, told = 0, []
+    for place in range(batch.passed):
+        one: tuple[bytes, ...] = ()
+        if place not in bad:
+            row = batch.rows(low, low + 1)
+            names = [name for name in row.__dataclass_fields__ if name != "skipped"]
+            one = tuple(getattr(row, name).tobytes() for name in names)
+            low += 1
+        told.append((position, first + place, bad.get(place, -1), one))
     return told

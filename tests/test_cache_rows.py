@@ -8,14 +8,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from caching import cache_in, entries, plan_of, read, settled
+from caching import Row, cache_in, entries, plan_of, read, rows_in, settled
 from running import Impatient, everything, rows, run, shards, train, with_column, write
 
 import streamomd
 import streamomd.stream
+from streamomd.batch import Batch
 from streamomd.features import Names
 from streamomd.shards import cache_entry
+from streamomd.shards.cached import between
 from streamomd.shards.find import find
+from streamomd.shards.read import Group, read_rows
+from streamomd.shards.shard import Shard
 from streamomd.stream import rows_of
 
 FLAGS = [*everything(), "--checkpoint", "none"]
@@ -94,6 +98,28 @@ def test_every_start(
         assert read(plan, data, cache_in(kept), start) == expected[row:]
     assert not decoded
     assert not cache_entry._mapped
+
+
+def test_every_stretch(data: Path, tmp_path: Path) -> None:
+    """Any rows of a group, as a part of averaged mode reads them, cold and warm: the shard's; and
+    only who reads all of them keeps them."""
+    plan, kept = plan_of(data, "sparse"), tmp_path / "kept"
+    group, expected = Group(find(str(data)).shards[1], 2, 20, 10), read(plan, data, None)[60:70]
+
+    def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
+        return streamomd.stream.encode(plan, table, shard=shard.url, row=row, names=names)
+
+    def stretch(low: int, high: int) -> list[Row]:
+        options = {"options": {}, "columns": plan.columns, "dictionary": plan.dictionary}
+        through = between(cache_in(kept), plan, None, encoded, lambda batch: batch)
+        pieces = read_rows(group, low, high, convert=None, between=through, **options)
+        return [row for first, batch in pieces for row in rows_in(batch, first, 1)]
+
+    spans = [(low, high) for low in range(20, 30) for high in range(low + 1, 31)]
+    part = [span for span in spans if span != (20, 30)]
+    for cold, (low, high) in enumerate([*part, (20, 30), *spans]):
+        assert stretch(low, high) == expected[low - 20 : high - 20]
+        assert len(entries(kept)) == (cold >= len(part))
 
 
 def test_only_whole_groups_are_kept(data: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import struct
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,17 +112,19 @@ class Entry:
         seen = json.loads(bytes(self._checked(*self._index["names"])))
         return {int(at): tuple(names) for at, names in seen.items()}
 
-    def batches(self, begin: int) -> Iterator[tuple[int, Batch]]:
-        """First row and batch, from row ``begin`` of the shard on, in order."""
+    def batches(self, begin: int, end: int) -> Iterator[tuple[int, Batch]]:
+        """First row and batch, of rows ``begin`` … ``end`` − 1 of the shard, in order."""
         for offset, length, checksum, row, rows, told in self._index["batches"]:
             skipped = _skipped(told)
-            if row + rows + len(skipped) <= begin:
+            after = row + rows + len(skipped)
+            if after <= begin or row >= end:
                 continue
             data = self._checked(offset, length, checksum)
             batch = _batch(data, self._schema, skipped)
             if len(batch) != rows or not _may_be_walked(batch, self._columns):
                 raise DamagedError("its rows are no rows of this plan")
-            yield (row, batch) if row >= begin else (begin, _rest(batch, begin - row))
+            low, high = max(row, begin), min(after, end)
+            yield low, batch if (low, high) == (row, after) else _cut(batch, low - row, high - row)
             del data, batch
 
     def _checked(self, offset: int, length: int, checksum: int) -> Any:
@@ -235,15 +238,12 @@ def _may_be_walked(batch: Batch, columns: int) -> bool:
     return bool(edges and inside and (indptr[1:] >= indptr[:-1]).all())
 
 
-def _rest(batch: Batch, offset: int) -> Batch:
-    """The batch without the first ``offset`` rows that it stands for, bad ones counting."""
+def _cut(batch: Batch, low: int, high: int) -> Batch:
+    """Rows ``low`` … ``high`` − 1 of those that the batch stands for, bad ones counting."""
     skipped = batch.skipped
-    bad = int(np.searchsorted(skipped.places, offset))
-    rest = batch.rows(offset - bad, len(batch))
-    left_out = Skipped(skipped.places[bad:] - offset, skipped.reasons[bad:])
-    if isinstance(rest, DenseBatch):
-        return DenseBatch(rest.values, rest.y, rest.weight, left_out)
-    return SparseBatch(rest.indptr, rest.indices, rest.values, rest.y, rest.weight, left_out)
+    first, last = np.searchsorted(skipped.places, (low, high))
+    left_out = Skipped(skipped.places[first:last] - low, skipped.reasons[first:last])
+    return replace(batch.rows(low - int(first), high - int(last)), skipped=left_out)
 
 
 def _text(array: Any) -> str:

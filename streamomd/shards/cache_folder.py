@@ -94,7 +94,7 @@ class Folder:
             self._say(
                 "full",
                 f"{shown(self.path)} is full of this run's rows (data.cache_gib = "
-                f"{self._bound / GIB:g}): others are decoded each time",
+                f"{self._bound / GIB:g})",
             )
         except OSError as error:
             self.cannot_write(error)
@@ -103,7 +103,8 @@ class Folder:
     def cannot_write(self, error: OSError) -> None:
         """Tell of it, and write nothing more in this run."""
         self._writes = False
-        self._say("write", f"{shown(self.path)} cannot be written ({error.strerror or error})")
+        why = os.strerror(error.errno) if error.errno else error
+        self._say("write", f"{shown(self.path)} cannot be written ({why})")
 
     def _path(self, key: str) -> str:
         return os.path.join(self.path, key + SUFFIX)

@@ -62,30 +62,31 @@ class Cached(Generic[T]):
         """The job's pieces, in order."""
         # The shard must be the one that was found, whoever gives its rows.
         version = reader.look(job).version
-        group, begin = job.group, job.begin
+        group, begin, last = job.group, job.begin, job.group.row + job.group.rows
+        end = last if job.end is None else job.end
         key = self._key(group, version)
-        for row, batch in self._kept(key, begin):
+        for row, batch in self._kept(key, begin, end):
             yield self._handed(job, row, batch)
             begin = row + batch.passed
             del batch
-        if begin < group.row + group.rows:
-            rest = Job(job.position, group, begin)
-            whole = begin == group.row and is_settled(group.shard, version)
+        if begin < end:
+            rest = Job(job.position, group, begin, None if end == last else end)
+            whole = (begin, end) == (group.row, last) and is_settled(group.shard, version)
             draft = self.cache.folder.begin(key) if whole else None
             yield from self._decoded(reader, rest, key, draft)
 
     def _handed(self, job: Job, row: int, batch: Batch) -> tuple[Piece[T], int]:
         return Piece(job.position, row, batch.passed, self.hand(batch)), batch.nbytes
 
-    def _kept(self, key: str, begin: int) -> Iterator[tuple[int, Batch]]:
-        """What the entry gives from row ``begin`` on, up to where it is found to be damaged."""
+    def _kept(self, key: str, begin: int, end: int) -> Iterator[tuple[int, Batch]]:
+        """What the entry gives of these rows, up to where it is found to be damaged."""
         entry = self.cache.folder.open(key, self.plan.size - int(self.plan.bias))
         if entry is None:
             return
         try:
             try:
                 self._learn_names(key, entry)
-                batches = staged("cache", entry.batches(begin))
+                batches = staged("cache", entry.batches(begin, end))
                 found = next(batches, None)
             except WRONG as error:
                 return self.cache.folder.drop(key, error)
@@ -147,6 +148,20 @@ class Cached(Generic[T]):
             text = json.dumps(about, sort_keys=True).encode()
             told = self._prints[shard.url] = hashlib.sha256(text).hexdigest()
         return hashlib.sha256(f"{told} {version} {group.number}".encode()).hexdigest()
+
+
+def between(
+    cache: Cache | None,
+    plan: Plan,
+    names: Names | None,
+    encode: Encode,
+    hand: Callable[[Batch], T],
+) -> Cached[T] | None:
+    """What is to stand there; nothing without a cache, or where rows have no feature at all, which
+    is no list that Arrow reads."""
+    if cache is None or plan.size == int(plan.bias):
+        return None
+    return Cached(cache, plan, names, encode, hand)
 
 
 def is_settled(shard: Shard, version: object) -> bool:

@@ -56,11 +56,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Job:
-    """A row group to be read, from row ``begin`` of the shard on."""
+    """A row group to be read, from row ``begin`` of the shard on, before row ``end``."""
 
     position: int
     group: Group
     begin: int
+    end: int | None = None
+    """None: the group's end."""
 
 
 def read_units(
@@ -152,15 +154,26 @@ def read_rows(
     convert: Convert[T],
     dictionary: Sequence[str] = (),
     unit_bytes: int = 16 << 20,
+    between: Between[T] | None = None,
 ) -> Generator[tuple[int, T], None, None]:
     """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group: (first row, converted).
 
-    For another process than the one that found the shard. Raises what ``read_units`` does.
+    For another process than the one that found the shard. ``between``, and what is raised: as of
+    ``read_units``.
     """
     steady()
     fs = connect(group.shard.url, options)
     block = LOCAL_BLOCK if is_local(fs) else REMOTE_BLOCK
     wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
+    if between is not None:
+        reader = Reader(ShardSet((group.shard,), fs), wanted)
+        try:
+            for piece, _ in between(reader, Job(0, group, begin, end)):
+                yield piece.row, piece.value
+                del piece
+        finally:
+            reader.close()
+        return
     opened = Opened(fs, group.shard, wanted)
     try:
         for batch, row in _within(opened.read(group.number), group.row, begin, end):
@@ -212,7 +225,9 @@ class Reader:
     def run(self, job: Job, convert: Convert[T]) -> Iterator[tuple[Piece[T], int]]:
         """The job's rows, decoded and converted: pieces, each with its bytes."""
         batches = self.look(job).read(job.group.number)
-        decoded = staged("decode", _within(batches, job.group.row, job.begin, math.inf))
+        # Read to its end, a group must have as many rows as its footer says: then none is cut off.
+        end = math.inf if job.end is None else job.end
+        decoded = staged("decode", _within(batches, job.group.row, job.begin, end))
         for batch, row in decoded:
             yield self._piece(job, batch, row, convert)
             del batch
