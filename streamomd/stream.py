@@ -81,7 +81,7 @@ def rows_of(
         threads=os.cpu_count() or 1,
         budget_bytes=ahead_bytes,
         unit_bytes=UNIT_BYTES,
-        between=between(kept_in, plan, names, encoded, handed),
+        between=between(kept_in, shards, plan, names, encoded, handed),
     )
 
 

@@ -49,7 +49,7 @@ def given(entry: Path, columns: int) -> list[Any]:
         opened.close()
 
 
-@pytest.mark.parametrize("step", [61, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [211, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 def test_a_flipped_bit_is_noticed(kind: str, step: int, tmp_path: Path) -> None:
     """Whatever bit of an entry is another, and wherever it is cut: it is refused, or it gives what
@@ -237,7 +237,7 @@ def test_several_at_once(data: Path, tmp_path: Path) -> None:
         return read(plan, data, cache_in(kept, bound=bound)) == expected
 
     with ThreadPoolExecutor(4) as pool:
-        done = [pool.submit(disturb if at % 5 == 4 else go, at % 3 * 9000) for at in range(30)]
+        done = [pool.submit(disturb if at % 5 == 4 else go, at % 3 * 9000) for at in range(20)]
     assert all(one.result() for one in done)
     entries(kept)  # and no draft is left
 
@@ -251,5 +251,9 @@ def test_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert Spec.parse({"data": {"cache": given_}}).data.cache == found
     with pytest.raises(UsageError, match=r"data\.cache.*s3://bucket/rows"):
         Spec.parse({"data": {"cache": "s3://bucket/rows"}})
+    for among in ("data", "data/kept"):
+        for shards_ in ("data", "data/*", "data/**/*.arrow"):
+            refused = run("train", shards_, "--label", "y", "--cache", among)
+            assert (refused.code, "taken for shards" in refused.err) == (2, True)
     refused = run("train", "x.parquet", "--label", "y", "--cache", "gs://b/c")
     assert (refused.code, "own disk" in refused.err) == (2, True)

@@ -117,7 +117,7 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
     def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
         return encode(plan, table, shard=shard.url, row=row, names=names)
 
-    cache = cache_of(model.spec.data)
+    cache, shards = cache_of(model.spec.data), [span.group.shard for span in stretch.spans]
     for span in stretch.spans:
         pieces = read_rows(
             span.group,
@@ -128,7 +128,7 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
             dictionary=plan.dictionary,
             unit_bytes=UNIT_BYTES,
             convert=lambda table, shard, row: encoded(table, shard, row, names),
-            between=between(cache, plan, names, encoded, lambda batch: batch),
+            between=between(cache, shards, plan, names, encoded, lambda batch: batch),
         )
         for _, batch in pieces:
             model.engine.learn(state, sums, batch)

@@ -10,14 +10,14 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from streamomd.shards.cache_entry import DamagedError, Draft, Entry, Seen
 from streamomd.urls import shown
 
 SUFFIX, DRAFT = ".arrow", ".part"
-KEY_LETTERS = 64
+KEY_LETTERS, SHARD_LETTERS = 64, 32
 SLACK = 64  # a 64th of the bound is freed at once, so that not each entry looks through the folder
 LEFT_SECONDS, OLD_SECONDS = 60, 86_400
 GIB, MOST_BYTES = 1 << 30, 1 << 62
@@ -27,15 +27,15 @@ class Folder:
     """Entries in a local folder, for one run; threads may use it at once.
 
     bound: bytes of all entries, 0 for any number; held to from the start. To make room the least
-    recently used ones go, but none that this run has used: a run whose rows are more than fit keeps
-    those it has, where the least recently used would always be the next one needed.
+    recently used ones go, but none of the run's own shards: a run whose rows are more than fit
+    keeps those it has, where the least recently used would always be the next one needed.
     """
 
     def __init__(self, path: str, bound: int, tell: Callable[[str], None]) -> None:
         self.path = path
         self._bound, self._tell = bound or MOST_BYTES, tell
         self._lock = threading.Lock()
-        self._used: set[str] = set()
+        self._ours: Callable[[], Collection[str]] = tuple
         self._said: set[str] = set()
         self._writes = True
         self._held = 0  # bytes, as far as known
@@ -55,11 +55,13 @@ class Folder:
         except DamagedError as error:
             self.drop(key, error)
             return None
-        with self._lock:
-            self._used.add(key)
         with suppress(OSError):
             os.utime(path)
         return entry
+
+    def spare(self, ours: Callable[[], Collection[str]]) -> None:
+        """Entries whose keys begin with one of these, ``SHARD_LETTERS`` long, make no room."""
+        self._ours = ours
 
     def drop(self, key: str, why: object) -> None:
         """Remove a damaged entry."""
@@ -88,7 +90,6 @@ class Folder:
             with self._lock:
                 if self._has_room(size):
                     os.replace(draft.path, self._path(key))
-                    self._used.add(key)
                     return
                 self._writes = False
             self._say(
@@ -139,11 +140,11 @@ class Folder:
         held = sum(entry[2] for entry in entries)
         if held + size <= self._bound:
             return held
-        most = self._bound - max(size, self._bound // SLACK)
+        most, ours = self._bound - max(size, self._bound // SLACK), set(self._ours())
         for _, name, of_entry in sorted(entries):
             if held <= most:
                 break
-            if name.removesuffix(SUFFIX) not in self._used:
+            if name[:SHARD_LETTERS] not in ours:
                 with suppress(OSError):
                     os.unlink(os.path.join(self.path, name))
                     held -= of_entry

@@ -12,8 +12,8 @@ import hashlib
 import json
 import time
 import unicodedata
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,7 +23,7 @@ from streamomd.batch import Batch
 from streamomd.features import Names, Plan
 from streamomd.profiling import Stage, staged
 from streamomd.shards.cache_entry import FORMAT, DamagedError, Draft, Entry
-from streamomd.shards.cache_folder import Folder
+from streamomd.shards.cache_folder import KEY_LETTERS, SHARD_LETTERS, Folder
 from streamomd.shards.read import Group, Job, Piece, Reader
 from streamomd.shards.shard import Shard
 
@@ -42,6 +42,8 @@ class Cache:
         self.folder = folder
         self.named: set[str] = set()
         """Keys of the entries whose names the run knows."""
+        self.prints: dict[str, str] = {}
+        """How the keys of a shard begin, by its URL."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,6 @@ class Cached(Generic[T]):
     names: Names | None
     encode: Encode
     hand: Callable[[Batch], T]
-    _prints: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, reader: Reader, job: Job) -> Iterator[tuple[Piece[T], int]]:
         """The job's pieces, in order."""
@@ -140,28 +141,35 @@ class Cached(Generic[T]):
 
     def _key(self, group: Group, version: object) -> str:
         """version: of the shard as it stands here, where its time may be that of a copy."""
-        shard = group.shard
-        told = self._prints.get(shard.url)
-        if told is None:
+        text = f"{version} {group.number}"
+        return self.begins(group.shard) + _hash(text)[: KEY_LETTERS - SHARD_LETTERS]
+
+    def begins(self, shard: Shard) -> str:
+        """How the keys of a shard's groups begin."""
+        found = self.cache.prints.get(shard.url)
+        if found is None:
             by = [FORMAT, _sources(), pa.__version__, unicodedata.unidata_version]
             about = [by, self.plan.to_json(), shard.fingerprint()]
-            text = json.dumps(about, sort_keys=True).encode()
-            told = self._prints[shard.url] = hashlib.sha256(text).hexdigest()
-        return hashlib.sha256(f"{told} {version} {group.number}".encode()).hexdigest()
+            found = _hash(json.dumps(about, sort_keys=True))[:SHARD_LETTERS]
+            self.cache.prints[shard.url] = found
+        return found
 
 
 def between(
     cache: Cache | None,
+    shards: Iterable[Shard],
     plan: Plan,
     names: Names | None,
     encode: Encode,
     hand: Callable[[Batch], T],
 ) -> Cached[T] | None:
-    """What is to stand there; nothing without a cache, or where rows have no feature at all, which
-    is no list that Arrow reads."""
+    """What is to stand there for a run of these shards; nothing without a cache, or where rows have
+    no feature at all, which is no list that Arrow reads."""
     if cache is None or plan.size == int(plan.bias):
         return None
-    return Cached(cache, plan, names, encode, hand)
+    made = Cached(cache, plan, names, encode, hand)
+    cache.folder.spare(lambda: [made.begins(shard) for shard in shards])
+    return made
 
 
 def is_settled(shard: Shard, version: object) -> bool:
@@ -185,11 +193,15 @@ class _Told(Names):
             self._run.note(*told)
 
 
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @functools.cache
 def _sources() -> str:
     """A hash of every source that has a part in what a batch is: no version to forget."""
     package, digest = Path(__file__).parents[1], hashlib.sha256()
-    for folder in ("features", "shards"):
+    for folder in ("engine", "features", "shards"):
         for file in sorted((package / folder).glob("*.py")):
             digest.update(file.read_bytes())
     digest.update((package / "batch.py").read_bytes())
