@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from caching import cache_in, entries, plan_of, read, settled
-from running import rows, run, shards, write
+from running import everything, rows, run, shards, train, write
 
 from streamomd.errors import DataError, UsageError
 from streamomd.shards import cached
@@ -257,3 +258,69 @@ def test_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             assert (refused.code, "taken for shards" in refused.err) == (2, True)
     refused = run("train", "x.parquet", "--label", "y", "--cache", "gs://b/c")
     assert (refused.code, "own disk" in refused.err) == (2, True)
+
+
+@pytest.mark.slow
+def test_processes_at_once(tmp_path: Path) -> None:
+    """Processes that share a folder, one of them killed in the midst of it, end with the bits of
+    none; what the killed one left makes no difference, and goes."""
+    data, kept = tmp_path / "data", tmp_path / "kept"
+    for name in "abc":
+        write(data / f"{name}.parquet", rows(20_000, seed=ord(name)), row_group_size=2_000)
+    settled(data)
+    job = [data, *everything(), "--checkpoint", "none", "--epochs", 3]
+    expected = train(*job)["state_sha256"]
+    words = [sys.executable, "-m", "streamomd", "train", *job, "--json", "--cache", kept]
+    for attempt in range(3):
+        processes = [
+            subprocess.Popen([*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            for _ in range(3)
+        ]
+        while not kept.exists() or not [*kept.iterdir()]:
+            time.sleep(0.001)
+        time.sleep(0.01 * attempt)
+        processes[0].kill()
+        for process in processes[1:]:
+            out, _ = process.communicate(timeout=120)
+            assert json.loads(out.splitlines()[-1])["state_sha256"] == expected
+        processes[0].communicate()
+        for path in [*kept.glob("*.part")]:
+            os.utime(path, (time.time() - 100,) * 2)
+        assert train(*job, "--cache", kept)["state_sha256"] == expected
+        assert len(entries(kept)) == 30
+        for path in entries(kept):
+            path.unlink()
+        kept.rmdir()
+
+
+@pytest.mark.slow
+def test_a_replaced_object_of_a_store(tmp_path: Path) -> None:
+    """In a bucket it is the ETag that tells a shard of the same size and footer from another."""
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = {
+        "endpoint_url": f"http://{host}:{port}",
+        "client_kwargs": {"region_name": "eu-west-1"},
+    }
+    options: dict[str, Any] = {"key": "id", "secret": "canary", **client}
+    store = pytest.importorskip("s3fs").S3FileSystem(**options)
+    try:
+        store.mkdir("bucket")
+        local = tmp_path / "rows"
+        local.mkdir()
+        said = []
+        for seed in (1, 2, 1):
+            table = pa.table({"y": [0, 1] * 20, "n": np.random.default_rng(seed).normal(size=40)})
+            with pa.ipc.new_file(str(local / "a.arrow"), table.schema) as file:
+                file.write_table(table, max_chunksize=10)
+            store.put(str(local / "a.arrow"), "bucket/rows/a.arrow")
+            found = find("s3://bucket/rows", storage_options=options)
+            settled(local)
+            plan = plan_of(local, "dense", numeric=["n"])
+            pieces = rows_of(plan, found, [0], cache=cache_in(tmp_path / "kept"))
+            said.append(b"".join(piece.value.batch.values.tobytes() for piece in pieces))
+            assert said[-1] == table["n"].to_numpy().tobytes()
+        assert said[0] == said[2] != said[1]
+    finally:
+        server.stop()
