@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 from streamomd.batch import Batch
@@ -89,7 +90,7 @@ def cache_of(data: Data, *, there: bool = False) -> Cache | None:
     """The cache that a job names, for one run, if it names one; ``there``: and it is there."""
     if not data.cache or (there and not os.path.isdir(data.cache)):
         return None
-    return Cache(Folder(data.cache, int(data.cache_gib * GIB), note))
+    return Cache(Folder(data.cache, ceil(data.cache_gib * GIB), note))
 
 
 def no_rows(plan: Plan, shards: ShardSet, *, labelled: bool = True) -> Batch:

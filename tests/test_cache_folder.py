@@ -212,15 +212,19 @@ def test_drafts_of_the_dead_are_removed(data: Path, tmp_path: Path) -> None:
         "alive": (os.getpid(), time.time() - 100, True),
         "a day old": (os.getpid(), old, False),
     }
-    for name, (pid, age, _) in drafts.items():
-        path = kept / f"{name}.{pid}.abc.part"
+    paths = {}
+    for number, (name, (pid, age, _)) in enumerate(drafts.items()):
+        path = paths[name] = kept / f"{number:064x}.{pid}.{number:08x}.part"
         path.write_bytes(b"x")
         os.utime(path, (age, age))
-    (kept / "mine.txt").write_text("not ours")
+    for name in ("mine.txt", "mine.part", f"{0:064x}.part", "film.1.abc.part"):
+        (kept / name).write_text("not ours")
+        os.utime(kept / name, (old, old))
     read(plan_of(data, "sparse"), data, cache_in(kept, bound=1 << 30))
-    left = {path.name.split(".")[0] for path in kept.iterdir() if path.suffix == ".part"}
-    assert left == {name for name, (_, _, stays) in drafts.items() if stays}
-    assert (kept / "mine.txt").exists()
+    assert {name: path.exists() for name, path in paths.items()} == {
+        name: stays for name, (_, _, stays) in drafts.items()
+    }
+    assert len([*kept.iterdir()]) == 12 + 2 + 4
 
 
 def test_several_at_once(data: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ readable to whoever has it open. What goes wrong here is told once and never sto
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import uuid
@@ -18,6 +19,8 @@ from streamomd.urls import shown
 
 SUFFIX, DRAFT = ".arrow", ".part"
 KEY_LETTERS, SHARD_LETTERS = 64, 32
+AN_ENTRY = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\{SUFFIX}")
+A_DRAFT = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\.(\d+)\.[0-9a-f]{{8}}\{DRAFT}")
 SLACK = 64  # a 64th of the bound is freed at once, so that not each entry looks through the folder
 LEFT_SECONDS, OLD_SECONDS = 60, 86_400
 GIB, MOST_BYTES = 1 << 30, 1 << 62
@@ -101,10 +104,11 @@ class Folder:
             self.cannot_write(error)
         draft.remove()
 
-    def cannot_write(self, error: OSError) -> None:
+    def cannot_write(self, error: Exception) -> None:
         """Tell of it, and write nothing more in this run."""
         self._writes = False
-        why = os.strerror(error.errno) if error.errno else error
+        number = getattr(error, "errno", None)
+        why = os.strerror(number) if number else error
         self._say("write", f"{shown(self.path)} cannot be written ({why})")
 
     def _path(self, key: str) -> str:
@@ -132,9 +136,9 @@ class Folder:
         with os.scandir(self.path) as found:
             for one in found:
                 with suppress(OSError):
-                    if one.name.endswith(DRAFT):
-                        _remove_left(one)
-                    elif len(one.name) == KEY_LETTERS + len(SUFFIX) and one.name.endswith(SUFFIX):
+                    if draft := A_DRAFT.fullmatch(one.name):
+                        _remove_left(one, int(draft[1]))
+                    elif AN_ENTRY.fullmatch(one.name):
                         told = one.stat()
                         entries.append((told.st_mtime_ns, one.name, told.st_size))
         held = sum(entry[2] for entry in entries)
@@ -151,19 +155,21 @@ class Folder:
         return held
 
 
-def _remove_left(draft: os.DirEntry[str]) -> None:
+def _remove_left(draft: os.DirEntry[str], pid: int) -> None:
     """Remove a draft of a process that ended within it."""
     age = time.time() - draft.stat().st_mtime
-    pid = draft.name.split(".")[1]
-    if age > OLD_SECONDS or (age > LEFT_SECONDS and pid.isdigit() and not _runs(int(pid))):
+    if age > OLD_SECONDS or (age > LEFT_SECONDS and not _runs(pid)):
         os.unlink(draft.path)
 
 
 def _runs(pid: int) -> bool:
+    """Whether there is such a process, as far as this machine tells."""
+    if os.name != "posix":
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # another user's
+    except (OSError, OverflowError):  # another user's, or no number of a process
         return True
     return True

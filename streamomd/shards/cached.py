@@ -28,7 +28,7 @@ from streamomd.shards.read import Group, Job, Piece, Reader
 from streamomd.shards.shard import Shard
 
 T = TypeVar("T")
-Encode = Callable[[Any, Shard, int, Names], Batch]
+Encode = Callable[[Any, Shard, int, Names | None], Batch]
 WRONG = (DamagedError, OSError, ValueError, TypeError, KeyError, pa.ArrowException)
 """Whatever an entry may be: the shard has its rows."""
 SETTLED_NS = 2_000_000_000
@@ -110,7 +110,8 @@ class Cached(Generic[T]):
         self, reader: Reader, job: Job, key: str, draft: Draft | None
     ) -> Iterator[tuple[Piece[T], int]]:
         """What the shard gives, written to the draft on the way."""
-        names = _Told(self.names)
+        own = None if draft is None else _Told(self.names)
+        names = self.names if own is None else own
 
         def convert(table: Any, shard: Shard, row: int) -> Batch:
             return self.encode(table, shard, row, names)
@@ -122,8 +123,9 @@ class Cached(Generic[T]):
                     draft = None
                 yield self._handed(job, piece.row, piece.value)[0], size
                 del piece
-            if draft is not None:
-                self.cache.folder.publish(key, draft, names.seen())
+            if draft is not None and own is not None:
+                with Stage("cache"):
+                    self.cache.folder.publish(key, draft, own.seen())
                 self.cache.named.add(key)
                 draft = None
         finally:
@@ -135,7 +137,7 @@ class Cached(Generic[T]):
             with Stage("cache"):
                 draft.add(piece.row, piece.value)
             return True
-        except OSError as error:
+        except (OSError, ValueError, pa.ArrowException) as error:
             self.cache.folder.cannot_write(error)
             return False
 
