@@ -41,7 +41,7 @@ def given(entry: Path, columns: int) -> list[Any]:
     """All that is in an entry."""
     opened = Entry(str(entry), entry.stem, columns)
     try:
-        told = [opened.names()]
+        told = [bytes(opened.names())]
         for row, batch in opened.batches(0, 1 << 40):
             fields = [getattr(batch, field.name) for field in dataclasses.fields(batch)[:-1]]
             told.append((row, [field.tobytes() for field in fields], batch.skipped.places.tolist()))

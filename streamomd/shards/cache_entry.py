@@ -34,8 +34,6 @@ _MAGIC, _END_OF_STREAM = b"ARROW1", 8
 _TRAILER = struct.Struct("<QQ")
 _mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
-Seen = dict[int, tuple[str, ...]]
-
 
 class DamagedError(Exception):
     """An entry is not what was written."""
@@ -69,13 +67,16 @@ class Draft:
         found = xxhash.xxh3_64_intdigest(_bytes(self._written, offset, length))
         self._index["batches"].append([offset, length, found, row, len(batch), told])
 
-    def finish(self, names: Seen) -> None:
-        """All batches are there; the file is closed. Raises OSError."""
-        table = json.dumps(names).encode()
-        self._index["names"] = [self._file.tell(), len(table), xxhash.xxh3_64_intdigest(table)]
+    def finish(self, names: Any) -> None:
+        """All batches are there; the file is closed. names: bytes kept beside. Raises OSError."""
+        end = self._file.tell()
+        self._file.write(bytes(-end % 8))
+        place = [self._file.tell(), len(names), xxhash.xxh3_64_intdigest(names)]
+        self._index["names"] = place
+        self._file.write(names)
         index = json.dumps(self._index).encode()
         trailer = _TRAILER.pack(len(index), xxhash.xxh3_64_intdigest(index))
-        self._file.write(table + index + trailer)
+        self._file.write(index + trailer)
         self._writer.close()
         self._close()
 
@@ -107,10 +108,9 @@ class Entry:
             self.close()
             raise
 
-    def names(self) -> Seen:
-        """The names that were seen in the rows."""
-        seen = json.loads(bytes(self._checked(*self._index["names"])))
-        return {int(at): tuple(names) for at, names in seen.items()}
+    def names(self) -> Any:
+        """The bytes that ``Draft.finish`` was given."""
+        return self._checked(*self._index["names"])
 
     def batches(self, begin: int, end: int) -> Iterator[tuple[int, Batch]]:
         """First row and batch, of rows ``begin`` … ``end`` − 1 of the shard, in order."""

@@ -13,8 +13,9 @@ import time
 import uuid
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Any
 
-from streamomd.shards.cache_entry import DamagedError, Draft, Entry, Seen
+from streamomd.shards.cache_entry import DamagedError, Draft, Entry
 from streamomd.urls import shown
 
 SUFFIX, DRAFT = ".arrow", ".part"
@@ -85,8 +86,8 @@ class Folder:
             self.cannot_write(error)
             return None
 
-    def publish(self, key: str, draft: Draft, names: Seen) -> None:
-        """Give a finished draft the entry's name, if there is room."""
+    def publish(self, key: str, draft: Draft, names: Any) -> None:
+        """Finish a draft, and give it the entry's name if there is room."""
         try:
             draft.finish(names)
             size = os.stat(draft.path).st_size

@@ -24,6 +24,7 @@ from streamomd.features import Names, Plan
 from streamomd.profiling import Stage, staged
 from streamomd.shards.cache_entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache_folder import KEY_LETTERS, SHARD_LETTERS, Folder
+from streamomd.shards.cache_names import Taken, packed
 from streamomd.shards.read import Group, Job, Piece, Reader
 from streamomd.shards.shard import Shard
 
@@ -42,6 +43,7 @@ class Cache:
         self.folder = folder
         self.named: set[str] = set()
         """Keys of the entries whose names the run knows."""
+        self.taken = Taken()
         self.prints: dict[str, str] = {}
         """How the keys of a shard begin, by its URL."""
 
@@ -103,7 +105,7 @@ class Cached(Generic[T]):
 
     def _learn_names(self, key: str, entry: Entry) -> None:
         if self.names is not None and key not in self.cache.named:
-            self.names.update(entry.names())
+            self.cache.taken.take(entry.names(), self.names)
             self.cache.named.add(key)
 
     def _decoded(
@@ -125,7 +127,7 @@ class Cached(Generic[T]):
                 del piece
             if draft is not None and own is not None:
                 with Stage("cache"):
-                    self.cache.folder.publish(key, draft, own.seen())
+                    self.cache.folder.publish(key, draft, packed(own.seen()))
                 self.cache.named.add(key)
                 draft = None
         finally:
