@@ -35,6 +35,31 @@ def packed(seen: Mapping[int, tuple[str, ...]]) -> pa.Buffer:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
 
 
+class Noted(Names):
+    """Names of a shard as one thread decodes its groups, noted in the run's table too.
+
+    An entry tells those that the thread's entries before it do not. A run reads all groups of a
+    shard, and what is not in the cache is decoded: so it hears of each name from a group that has
+    it, whichever entries are gone by then.
+    """
+
+    def __init__(self, url: str, run: Names | None) -> None:
+        super().__init__()
+        self.url, self._run = url, run
+        self._before: Mapping[int, tuple[str, ...]] = {}
+
+    def note(self, *told: Any) -> None:
+        """As Names does it."""
+        super().note(*told)
+        if self._run is not None:
+            self._run.note(*told)
+
+    def fresh(self) -> Mapping[int, tuple[str, ...]]:
+        """Names since the last time, by coordinate."""
+        before, self._before = self._before, self.seen()
+        return {at: names for at, names in self._before.items() if before.get(at) != names}
+
+
 class Taken:
     """What a run's table of names has from entries; threads may use it at once."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +25,7 @@ from streamomd.features import Names, Plan
 from streamomd.profiling import Stage, staged
 from streamomd.shards.cache_entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache_folder import KEY_LETTERS, SHARD_LETTERS, Folder
-from streamomd.shards.cache_names import Taken, packed
+from streamomd.shards.cache_names import Noted, Taken, packed
 from streamomd.shards.read import Group, Job, Piece, Reader
 from streamomd.shards.shard import Shard
 
@@ -43,7 +44,7 @@ class Cache:
         self.folder = folder
         self.named: set[str] = set()
         """Keys of the entries whose names the run knows."""
-        self.taken = Taken()
+        self.taken, self.threads = Taken(), threading.local()
         self.prints: dict[str, str] = {}
         """How the keys of a shard begin, by its URL."""
 
@@ -112,7 +113,7 @@ class Cached(Generic[T]):
         self, reader: Reader, job: Job, key: str, draft: Draft | None
     ) -> Iterator[tuple[Piece[T], int]]:
         """What the shard gives, written to the draft on the way."""
-        own = None if draft is None else _Told(self.names)
+        own = None if draft is None else self._table(job.group.shard)
         names = self.names if own is None else own
 
         def convert(table: Any, shard: Shard, row: int) -> Batch:
@@ -127,12 +128,19 @@ class Cached(Generic[T]):
                 del piece
             if draft is not None and own is not None:
                 with Stage("cache"):
-                    self.cache.folder.publish(key, draft, packed(own.seen()))
+                    self.cache.folder.publish(key, draft, packed(own.fresh()))
                 self.cache.named.add(key)
                 draft = None
         finally:
             if draft is not None:
                 draft.remove()
+
+    def _table(self, shard: Shard) -> Noted:
+        """This thread's table of the shard."""
+        held: Noted | None = getattr(self.cache.threads, "noted", None)
+        if held is None or held.url != shard.url:
+            held = self.cache.threads.noted = Noted(shard.url, self.names)
+        return held
 
     def _added(self, draft: Draft, piece: Piece[Batch]) -> bool:
         try:
@@ -182,19 +190,6 @@ def is_settled(shard: Shard, version: object) -> bool:
         return True
     time_ns = version[1] if isinstance(version, tuple) else shard.mtime_ns
     return time_ns is not None and time.time_ns() - time_ns >= SETTLED_NS
-
-
-class _Told(Names):
-    """Names of one group, noted in the run's table too."""
-
-    def __init__(self, run: Names | None) -> None:
-        super().__init__()
-        self._run = run
-
-    def note(self, *told: Any) -> None:
-        super().note(*told)
-        if self._run is not None:
-            self._run.note(*told)
 
 
 def _hash(text: str) -> str:
