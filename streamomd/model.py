@@ -34,6 +34,7 @@ from streamomd.rules.contract import fields
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
 from streamomd.state import State
+from streamomd.stream import cache_of
 from streamomd.urls import absolute, printable, shown
 
 
@@ -363,6 +364,7 @@ class Model:
             by=[by] if isinstance(by, str) else by,
             storage_options=storage_options,
             quiet=quiet,
+            cache=cache_of(self.spec.data, there=True),
         )
         return {**self.result(), **found}
 

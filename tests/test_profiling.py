@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from caching import settled
 from running import everything, rows, run, train, write
 
 import streamomd
@@ -97,7 +98,9 @@ def test_every_stage_of_a_training_is_told(tmp_path: Path) -> None:
     write(tmp_path / "data" / "0.parquet", table.drop(["c"]))
     words = [tmp_path / "data", *everything(), "--set", "data.text=t"]
     plain = train(*words, "--checkpoint", tmp_path / "plain")
-    told = train(*words, "--checkpoint", tmp_path / "told", "--profile")
+    settled(tmp_path / "data")  # else nothing is kept of it
+    kept = ["--cache", tmp_path / "kept", "--profile"]
+    told = train(*words, "--checkpoint", tmp_path / "told", *kept)
     assert set(told["profile"]["stages"]) == {*STAGES, "all else"}
     assert told["profile"]["rows"] == 400
     assert told["state_sha256"] == plain["state_sha256"]
