@@ -90,10 +90,10 @@ class Bench:
     def one(self, name: str, tool: Tool, kind: str, at: int, size: str, step: str = "") -> float:
         """A run of a tool, unless there is its result; how long it took."""
         key = f"{name}/{tool.name}/{kind}/{at}"
-        if key in self.runs.found and kind != "first":
+        if key in self.runs.found and kind != "first" and not self.runs.found[key]["status"]:
             return float(self.runs.found[key]["wall"])
         folder, python = self.data / name / size, self.pythons[tool.venv]
-        out = self.folder / "model"
+        out = self.folder / f"model-{os.getpid()}"
         command = tool.command(name, folder, out, python, step)
         log = self.folder / f"logs/{key.replace('/', '-')}.txt"
         log.parent.mkdir(exist_ok=True)
@@ -114,6 +114,13 @@ class Bench:
             self.one(name, tool, "first", 1, tool.size)
         first = self.runs.found[f"{name}/{tool.name}/first/{1 if tool.keeps else 0}"]
         return not first["status"]
+
+    def lacks(self, name: str, tool: Tool) -> bool:
+        """Whether a run is still to be made."""
+        wanted = [f"{kind}/{at}" for kind in ("start", "main") for at in range(self.args.times)]
+        wanted += [f"step/{at}" for at in range(self.args.steps + 1) if tool.step]
+        found = (self.runs.found.get(f"{name}/{tool.name}/{run}") for run in wanted)
+        return not all(run and not run["status"] for run in found)
 
     def rounds(self, name: str, tools: list[Tool]) -> None:
         """All tools in turn, again and again; who begins changes."""
@@ -139,7 +146,8 @@ class Bench:
         if why:
             say(f"{name} skipped: {why}")
             return
-        tools = [tool for tool in self.tools if self.works(name, tool)]
+        lacking = [tool for tool in self.tools if self.lacks(name, tool)]
+        tools = [tool for tool in lacking if self.works(name, tool)]
         self.rounds(name, tools)
         self.steps(name, tools)
         for tool in tools:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
@@ -58,22 +58,21 @@ def speeds(runs: Runs, names: list[str]) -> str:
 
 def told(runs: Runs, name: str, tool: str, main: list[Any]) -> list[str]:
     """The figures of one tool on one set."""
-    start = median(run["wall"] for run in all_of(runs, name, tool, "start"))
+    start = start_of(runs, name, tool, "wall")
     return [
         f"{main[0]['rows']:,}",
-        number(median(run["rows"] / run["wall"] for run in main)),
-        number(median(run["rows"] / run["cpu"] for run in main)),
+        number(median(speed(run, "wall") for run in main)),
+        number(median(speed(run, "cpu") for run in main)),
         f"{start:.1f}",
-        number(median(speed(run, "net", start) for run in main)),
+        number(median(speed(run, "wall", start) for run in main)),
         f"{median(run['peak'] for run in main) / 1e6:,.0f}",
         str(lines_of(TOOLS[tool].user_code(name))),
     ]
 
 
-def speed(run: Any, of: str, start: float) -> float:
-    """Rows a second: of wall, of cpu, or of wall without what a hundred rows take."""
-    seconds = max(run["wall"] - start, 1e-3) if of == "net" else run[of]
-    return float(run["rows"] / seconds)
+def speed(run: Any, of: str, start: float = 0.0) -> float:
+    """Rows a second of wall or of cpu, apart from what a hundred rows take."""
+    return float(run["rows"] / max(run[of] - start, 1e-3))
 
 
 def losses(runs: Runs, names: list[str]) -> str:
@@ -109,15 +108,15 @@ def promises(runs: Runs, names: list[str]) -> str:
     lines = []
     for sets, ours, theirs, of, least in PROMISED:
         for name in sets:
-            found = ratio(runs, name, ours, theirs, lambda run, _, of=of: speed(run, of, 0.0))
-            net = ratio(runs, name, ours, theirs, lambda run, start: speed(run, "net", start))
+            found = ratio(runs, name, ours, theirs, of, net=False)
+            net = ratio(runs, name, ours, theirs, of, net=True)
             if found is not None and net is not None:
                 unit = "rows/CPU-s" if of == "cpu" else "rows/s"
                 aim = f"≥ {least:g}: {'met' if found >= least else 'missed'}" if least else "told"
                 title = f"{TITLES[name].split(':')[0]}: {ours} ÷ {theirs}, {unit}"
                 lines.append([title, f"{found:.2f}", f"{net:.2f}", aim])
     lines += losses_promised(runs, names)
-    return table(["promised", "ratio", "wall, without start-up", "aim"], lines) if lines else ""
+    return table(["promised", "ratio", "without start-up", "aim"], lines) if lines else ""
 
 
 def losses_promised(runs: Runs, names: list[str]) -> list[list[str]]:
@@ -135,16 +134,21 @@ def losses_promised(runs: Runs, names: list[str]) -> list[list[str]]:
     return [[title, f"{better} of {counted}", "", aim]]
 
 
-def ratio(
-    runs: Runs, name: str, ours: str, theirs: str, of: Callable[[Any, float], float]
-) -> float | None:
-    """The median of the rounds' ratios; none where a tool has no runs."""
-    pairs = [all_of(runs, name, tool, "main") for tool in (ours, theirs)]
-    if not all(pairs):
-        return None
-    a, b = (median(run["wall"] for run in all_of(runs, name, tool, "start"))
-            for tool in (ours, theirs))  # fmt: skip
-    return median(of(x, a) / of(y, b) for x, y in zip(*pairs, strict=False))
+def ratio(runs: Runs, name: str, ours: str, theirs: str, of: str, *, net: bool) -> float | None:
+    """The median of the rounds' ratios of rows a second; none where a tool has no runs."""
+    above, below = (
+        [
+            speed(run, of, start_of(runs, name, tool, of) if net else 0.0)
+            for run in all_of(runs, name, tool, "main")
+        ]
+        for tool in (ours, theirs)
+    )
+    return median(a / b for a, b in zip(above, below, strict=False)) if above and below else None
+
+
+def start_of(runs: Runs, name: str, tool: str, of: str) -> float:
+    """Seconds of a run on a hundred rows."""
+    return median(run[of] for run in all_of(runs, name, tool, "start"))
 
 
 def all_of(runs: Runs, name: str, tool: str, kind: str) -> list[Any]:

@@ -1,9 +1,11 @@
 """dask-ml: a Dask DataFrame's strings through FeatureHasher, Incremental over the partitions."""
 
 import sys
+from pathlib import Path
 
 import dask.dataframe as dd
 import joblib
+import pandas as pd
 from dask_ml.feature_extraction.text import FeatureHasher
 from dask_ml.wrappers import Incremental
 from sklearn.linear_model import SGDClassifier
@@ -19,7 +21,7 @@ def features(frame):
             for row, text in zip(numbers, texts, strict=True)]  # fmt: skip
 
 
-frame = dd.read_parquet(sys.argv[1], split_row_groups=True)
+frame = dd.from_map(lambda path: pd.read_parquet(path), sorted(Path(sys.argv[1]).iterdir()))
 X = FeatureHasher(n_features=1 << 18).transform(
     frame.to_bag(format="frame").map_partitions(features)
 )
