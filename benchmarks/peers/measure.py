@@ -23,12 +23,12 @@ def measured(
     wall: from start to end of the process, interpreter and imports included. cpu: user and system
     time of it and of all its children that ended. peak: the largest resident set of any one of
     them, in bytes. A process counts the memory of the one it was forked from: call this from a
-    small one.
+    small one. It runs in the log's folder: Python looks for packages where it is run first.
     """
     with log.open("wb") as out:
         began = time.perf_counter()
         process = subprocess.Popen(
-            command, env=environment, stdout=out, stderr=subprocess.STDOUT,
+            command, env=environment, cwd=log.parent, stdout=out, stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         timer = threading.Timer(LONGEST, os.killpg, (process.pid, signal.SIGKILL))
