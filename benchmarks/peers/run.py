@@ -6,6 +6,7 @@ processor, start-up, peak memory, progressive log loss at the default and at the
 sizes, lines that a user writes. README.md beside this says what is fair and what is not.
 
     python benchmarks/peers/run.py                          # all: half an hour on two quiet cores
+    python benchmarks/peers/run.py --make                   # what needs no quiet, before
     python benchmarks/peers/run.py --data i --times 3 --rows 100000 --steps 0
     python benchmarks/peers/run.py --resume                 # what is not measured yet; all tables
 
@@ -143,8 +144,8 @@ class Bench:
     def measure(self, name: str) -> None:
         """All of one data set."""
         why = self.make(name)
-        if why:
-            say(f"{name} skipped: {why}")
+        if why or self.args.make:
+            say(f"{name} skipped: {why}" if why else f"{name}: written")
             return
         lacking = [tool for tool in self.tools if self.lacks(name, tool)]
         tools = [tool for tool in lacking if self.works(name, tool)]
@@ -175,6 +176,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=0, help="at most so many rows of each set")
     parser.add_argument("--steps", type=int, default=len(STEPS), help="step sizes tried; 0: none")
     parser.add_argument("--folder", type=Path, help="environments, data, results; kept")
+    parser.add_argument("--make", action="store_true", help="install and write data, no more")
     parser.add_argument("--resume", action="store_true", help="keep what was measured already")
     parser.add_argument("--json", type=Path, help="write every figure into this file")
     args = parser.parse_args()
@@ -184,10 +186,12 @@ def main() -> None:
     if not has_cache():
         tools = [tool for tool in tools if tool.name != "streamomd_cache"]
     bench = Bench(args, tools)
-    if not args.resume:
+    if not (args.resume or args.make):
         bench.runs.forget(names, [tool.name for tool in tools])
     for name in names:
         bench.measure(name)
+    if args.make:
+        return
     installed = versions(TOOLS.values(), args.folder / "venvs")
     print(tell.page(bench.runs.found, installed))
     if args.json:
