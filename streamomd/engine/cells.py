@@ -59,6 +59,19 @@ def add(arity: int) -> Callable[..., Any]:
 
 
 @functools.cache
+def choose(arity: int) -> Callable[..., Any]:
+    """choose(n)(yes, a, b) -> a's n numbers or b's, without a branch for the tuple as a whole."""
+    if arity == 0:
+        return _neither
+    before, last = choose(arity - 1), arity - 1
+
+    def chosen(yes: bool, a: Any, b: Any) -> Any:
+        return before(yes, a, b) + (a[last] if yes else b[last],)  # noqa: RUF005
+
+    return _named(chosen, arity)
+
+
+@functools.cache
 def gain(arity: int) -> Callable[..., None]:
     """gain(n)(sums, at, after, before): adds what n numbers have grown by."""
     if arity == 0:
@@ -92,6 +105,10 @@ def _ignore(cells: Any, at: int, by: int, numbers: Any) -> None:
 
 
 def _none(a: Any, b: Any) -> Any:
+    return ()
+
+
+def _neither(yes: bool, a: Any, b: Any) -> Any:
     return ()
 
 
