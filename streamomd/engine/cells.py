@@ -46,6 +46,20 @@ def put(arity: int) -> Callable[..., None]:
 
 
 @functools.cache
+def put_as(arity: int) -> Callable[..., None]:
+    """put_as(n)(cells, at, by, numbers, like): writes n numbers, rounded as ``like`` holds them."""
+    if arity == 0:
+        return _ignore_like
+    before, last = put_as(arity - 1), arity - 1
+
+    def store_as(cells: Any, at: int, by: int, numbers: Any, like: Any) -> None:
+        before(cells, at, by, numbers, like)
+        cells[at + last * by] = like.dtype.type(numbers[last])
+
+    return _named(store_as, arity)
+
+
+@functools.cache
 def add(arity: int) -> Callable[..., Any]:
     """add(n)(a, b) -> the n sums."""
     if arity == 0:
@@ -101,6 +115,10 @@ def _nothing(cells: Any, at: int, by: int) -> Any:
 
 
 def _ignore(cells: Any, at: int, by: int, numbers: Any) -> None:
+    return
+
+
+def _ignore_like(cells: Any, at: int, by: int, numbers: Any, like: Any) -> None:
     return
 
 

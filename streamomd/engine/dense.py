@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.engine import nothing
-from streamomd.engine.cells import add, choose, put, take, zeros
+from streamomd.engine.cells import add, choose, put, put_as, take, zeros
 from streamomd.engine.row import Shape
 from streamomd.engine.step import make_decide_row, numbers_of
 from streamomd.losses import Loss
@@ -25,7 +25,7 @@ from streamomd.rules.contract import Rule, fields
 BLOCK = 64  # columns; lines this far apart cannot overlap, which the compiler needs to know
 LANES = 8  # numbers of a vector; the columns of a row are filled up with zeros to a multiple
 MOST = 1 << 14  # coordinates × learners whose second layout stays near the processor
-SAMPLE = 64  # rows
+SAMPLE = 16  # rows
 LEAST = (
     0.3  # of the values; Covertype's 0.22, most of it in the same columns, are no slower by rows
 )
@@ -56,16 +56,16 @@ def filled(values: Any) -> bool:
 def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> clock, as ``loops.make_learn`` makes it, for dense rows of a rule that fits.
 
-    In a block stand the shared slots, the same of this row before they are rounded to the cells'
-    dtype, x, what is summed for the margin, and the other sums; own slots of each learner apart.
+    In a block stand the shared slots, x, what is summed for the margin, and the other sums; the own
+    slots of each learner apart. All are float64, rounded where a cell would round them.
     """
     L, _, width, bias, _ = shape
     Own, Shared, Totals, Hyper, Move = rule.own, rule.shared, rule.totals, rule.hyper, rule.move
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     n_rule, n_move = len(fields(Hyper)), len(fields(Move))
     n_hyper, n_q, n_r = n_rule + len(fields(loss.hyper)), rule.sums, rule.gathers
-    load_own, store_own, own_of = take(n_own), put(n_own), choose(n_own)
-    load_shared, store_shared, shared_of = take(n_shared), put(n_shared), choose(n_shared)
+    load_own, store_own, own_of = take(n_own), put_as(n_own), choose(n_own)
+    load_shared, store_shared, shared_of = take(n_shared), put_as(n_shared), choose(n_shared)
     load_totals, load_hyper, load_move = take(len(fields(Totals))), take(n_rule), take(n_move)
     load_q, store_q, q_of, add_q, no_q = take(n_q), put(n_q), choose(n_q), add(n_q), zeros(n_q)
     load_r, store_r, r_of, add_r, no_r = take(n_r), put(n_r), choose(n_r), add(n_r), zeros(n_r)
@@ -78,9 +78,8 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         rule.part is not None,
     )
     decide_row, numbers = make_decide_row(rule, loss, shape), numbers_of(rule, L)
-    FRESH = n_shared * BLOCK if observes else 0
-    X = n_shared * BLOCK + FRESH
-    PIECE, Q, R = X + BLOCK, X + 2 * BLOCK, X + (2 + n_q) * BLOCK
+    X, PIECE = n_shared * BLOCK, (n_shared + 1) * BLOCK
+    Q, R = PIECE + BLOCK, PIECE + (1 + n_q) * BLOCK
 
     def lay(cells: Any, common: Any, owns: Any, d: int) -> None:
         for j in range(d):
@@ -136,30 +135,26 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 line = block[X + skip :]
                 for c in range(len(given)):
                     line[c] = given[c]
-                if observes:
-                    for c in range(size):
-                        x = block[X + c]
-                        old = Shared(*load_shared(block, c, BLOCK))
-                        shared, dq = observe(old, x, clock, h_all)
-                        moved = x != 0.0 and shared != old
-                        store_shared(block, FRESH + c, BLOCK, shared_of(moved, shared, old))
-                        store_q(block, Q + c, BLOCK, q_of(x != 0.0, dq, no_q))
                 for k in range(L):
                     mine = owns[k, b]
                     h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                     whole = Totals(*load_totals(totals, k * n_totals, 1))
-                    if aligns:
-                        for c in range(size):
-                            old = Shared(*load_shared(block, c, BLOCK))
-                            shared = Shared(*load_shared(block, FRESH + c, BLOCK))
-                            own = Own(*load_own(mine, c, BLOCK))
-                            after = align(own, old, shared, whole, clock, h)
-                            moved = block[X + c] != 0.0 and shared != old
-                            store_own(mine, c, BLOCK, own_of(moved, after, own))
                     for c in range(size):
                         x = block[X + c]
-                        shared = Shared(*load_shared(block, FRESH + c, BLOCK))
+                        old = Shared(*load_shared(block, c, BLOCK))
                         own = Own(*load_own(mine, c, BLOCK))
+                        shared = old
+                        if observes:
+                            shared, dq = observe(old, x, clock, h_all)
+                            moved = x != 0.0 and shared != old
+                            if k == 0:
+                                store_q(block, Q + c, BLOCK, q_of(x != 0.0, dq, no_q))
+                            if aligns:
+                                after = align(own, old, shared, whole, clock, h)
+                                own = Own(*own_of(moved, after, own))
+                                store_own(mine, c, BLOCK, own, cells)
+                            if k == L - 1:
+                                store_shared(block, c, BLOCK, shared_of(moved, shared, old), cells)
                         if parts:
                             piece = part(own, shared, x, whole, clock, h)
                         else:
@@ -167,9 +162,6 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         block[PIECE + c] = piece if x != 0.0 else 0.0
                         dr = terms(own, shared, x, whole, clock, h)
                         store_r(block, R + c, BLOCK, r_of(x != 0.0, dr, no_r))
-                    if aligns and cells.itemsize < 8:
-                        for c in range(n_own * BLOCK):
-                            mine[c] = cells.dtype.type(mine[c])
                     at_r = n_q + L + k * n_r
                     q, margin, r = load_q(found, 0, 1), found[n_q + k], load_r(found, at_r, 1)
                     for c in range(here):
@@ -180,9 +172,6 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     store_q(found, 0, 1, q)
                     found[n_q + k] = margin
                     store_r(found, at_r, 1, r)
-                if observes:
-                    for c in range(n_shared * BLOCK):
-                        block[c] = cells.dtype.type(block[FRESH + c])
             decide_row(
                 totals, sums, hyper, clock, found, 0, i, y, importance, slopes, moves, 0, margins
             )
@@ -199,10 +188,7 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         shared = Shared(*load_shared(block, c, BLOCK))
                         own = Own(*load_own(mine, c, BLOCK))
                         after = update(own, shared, x, move, clock, h)
-                        store_own(mine, c, BLOCK, own_of(x != 0.0, after, own))
-                    if cells.itemsize < 8:
-                        for c in range(n_own * BLOCK):
-                            mine[c] = cells.dtype.type(mine[c])
+                        store_own(mine, c, BLOCK, own_of(x != 0.0, after, own), cells)
         lay_back(cells, common, owns, d)
         return clock
 
