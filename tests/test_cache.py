@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import streamomd
-from streamomd.engine import fuse
+from streamomd.engine import Engine, fuse
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
 from streamomd.state import Layout
@@ -43,7 +43,7 @@ for name in sys.argv[1:]:
     engine = Engine(layout, loss, 2, True, rule.parse_params({}))
     margins = engine.learn(state, np.zeros(3), DenseBatch(X, y, np.ones(50)))
     hits = sum(found[-1].stats.cache_hits.values())
-    out[name] = [hits, margins.tobytes().hex()[-64:]]
+    out[name] = [hits, margins.tobytes().hex()[-64:], "numba.np.arraymath" in sys.modules]
 print(json.dumps(out))
 """
 
@@ -93,12 +93,13 @@ def result(process: subprocess.Popen) -> dict[str, list]:
 
 
 def test_a_second_process_compiles_nothing(package: Path) -> None:
-    """The first process misses, the second hits, with the same margins."""
+    """The first process misses, the second hits, with the same margins; it loads no compiler."""
     first = result(run(package, "nag"))["nag"]
     second = result(run(package, "nag"))["nag"]
 
     assert [first[0], second[0]] == [0, 1]
     assert first[1] == second[1]
+    assert [first[2], second[2]] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -240,3 +241,19 @@ def test_what_a_factory_makes_is_named_after_its_loop(
     reached = fuse._reached(loop)
     assert len(reached) > 1
     assert not [function for function in reached if "<locals>" in function.__qualname__]
+
+
+def test_a_loop_with_implicit_steps_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop without their pass is another loop, kept in another file; plain, it is told apart."""
+    monkeypatch.setattr(fuse, "_dispatcher", lambda loop, signature, *, cache: loop)
+    fuse.learn_loop.cache_clear()
+    rule, names = find_rule("nag"), []
+    try:
+        for params in ({}, {"implicit": True}):
+            layout = Layout(rule, 4, 1, "float64")
+            engine = Engine(layout, find_loss("logistic"), 2, True, rule.parse_params(params))
+            names.append(engine._found(fuse.learn_loop, False, "float64").__name__)
+    finally:
+        fuse.learn_loop.cache_clear()
+
+    assert ["_implicit_" in name for name in names] == [False, True]

@@ -48,8 +48,10 @@ def train(what: tuple[str, ...], track: tuple[str, ...], **given: Any) -> tuple[
     """
     job, given = described(what, given)
     import streamomd
+    from streamomd.shards.alone import without_pandas
     from streamomd.trackers import tracker
 
+    without_pandas()
     model = streamomd.train(job, callbacks=[tracker(one) for one in track], **parsed(given))
     result = model.result()
     return result, show.trained(result, model.spec.data.shards)
@@ -82,8 +84,10 @@ def resume(
     A sweep goes on with all of its learners.
     """
     import streamomd
+    from streamomd.shards.alone import without_pandas
     from streamomd.trackers import tracker
 
+    without_pandas()
     given = parsed(given)
     given["sets"] |= {"train.epochs": epochs} if epochs else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
