@@ -56,7 +56,9 @@ def rows(axes: Any, figures: dict[str, Any]) -> None:
     speeds = [one["rows"] / one["seconds"] / 1e3 for one in seen]
     axes.plot(counts, speeds, color=FIRST, marker="o", label="1,000 rows a second, so far")
     axes.plot(counts, [one["peak"] for one in seen], color=SECOND, marker="s", label="peak MB")
-    axes.set(xscale="log", xlabel="rows", ylim=(0, None))
+    axes.set(xscale="log", xlabel="millions of rows", ylim=(0, None))
+    axes.set_xticks(counts, [f"{count / 1e6:.3g}" for count in counts])
+    axes.minorticks_off()
     axes.legend(loc="lower right")
 
 
