@@ -18,25 +18,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import common
 import numpy as np
+from growth_data import POWER, linked, spread, written
 
 MB = 1e6
 BESIDE = 450.0  # MB that a run may hold beside its state
-POWER = 18  # 2^: coordinates where they do not vary
 ROWS_NONZEROS = 60  # 10^8 rows of them: 48 GB
 SHORT = 2_000_000
 CELL_BYTES = 16  # of a coordinate: NAG in float32
@@ -46,16 +43,18 @@ class Looking:
     """A callback: figures at doubling rows from ``first`` on, with what they took so far."""
 
     def __init__(self, first: int) -> None:
-        self.first, self.seen = first, list[dict[str, float]]()
+        self.first, self.seen, self.began = first, list[dict[str, float]](), 0.0
 
     def on_progress(self, figures: dict[str, Any]) -> None:
-        rows = figures["rows"]
+        rows, now = figures["rows"], time.process_time()
+        self.began = self.began or now  # when the first row is learned
         if rows >= self.first:
             while rows >= self.first:
                 self.first *= 2
         elif figures["state"] != "finished":
             return
-        self.seen.append({"rows": rows, "seconds": figures["seconds"], "peak": peak()})
+        told = {"rows": rows, "seconds": figures["seconds"], "peak": peak()}
+        self.seen.append({**told, "processor": now - self.began})
 
 
 def peak() -> float:
@@ -92,55 +91,6 @@ def trained(folder: Path, first: int = 1 << 62) -> dict[str, Any]:
     return found
 
 
-def linked(folder: Path, shard: Path, times: int) -> Path:
-    """A folder of so many hard links to a shard: files of their own to whoever reads them."""
-    folder.mkdir(parents=True)
-    for number in range(times):
-        os.link(shard, folder / f"part-{number:04d}.parquet")
-    return folder
-
-
-def written(folder: Path, rows: int, nonzeros: int) -> Path:
-    """One shard, in four row groups, written by a process that then ends."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(write, folder, rows, nonzeros).result()
-
-
-def write(folder: Path, rows: int, nonzeros: int) -> Path:
-    """Rows of exactly so many non-zeros, log-uniform but for their first few coordinates."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    folder.mkdir(parents=True)
-    draw, path = np.random.default_rng(0), folder / "shard.parquet"
-    batches = [
-        spread(draw, min(20_000, rows - low), 1 << POWER, nonzeros, log=True)
-        for low in range(0, rows, 20_000)
-    ]
-    indices = np.concatenate(batches)
-    offsets = np.arange(0, indices.size + 1, nonzeros, dtype=np.int32)
-    values = draw.standard_normal(indices.size, np.float32)
-    columns = {
-        "i": pa.ListArray.from_arrays(offsets, indices),
-        "v": pa.ListArray.from_arrays(offsets, values),
-        "y": pa.array(common.labels(draw, rows).astype(np.int8)),
-    }
-    pq.write_table(pa.table(columns), path, compression="zstd", row_group_size=-(-rows // 4))
-    return path
-
-
-def spread(draw: np.random.Generator, rows: int, size: int, nonzeros: int, *, log: bool) -> Any:
-    """Coordinates (int32) row after row, ascending and distinct: one of each of so many ranges.
-
-    The ranges are alike; if log, they grow, so that low coordinates are met in most rows.
-    """
-    edges = np.linspace(0, size, nonzeros + 1)
-    if log:
-        edges = np.geomspace(1, size - nonzeros, nonzeros + 1) + np.arange(nonzeros + 1) - 1
-    low, high = edges[:-1].astype(np.int64), edges[1:].astype(np.int64)
-    return draw.integers(low, high, (rows, nonzeros), dtype=np.int64).astype(np.int32).ravel()
-
-
 def of_rows(root: Path, args: argparse.Namespace) -> dict[str, Any]:
     """A long run, and short ones before and after it."""
     shard_rows = 20_000 if args.quick else 200_000
@@ -156,25 +106,36 @@ def of_rows(root: Path, args: argparse.Namespace) -> dict[str, Any]:
     seen, state = found["seen"], found["state"]
     seen[-1]["seconds"] = found["seconds"]  # with the last commit, as those of the short ones
     rates = [run["rows"] / run["seconds"] for run in alone]
-    lines = [[f"{short_rows:,} alone", statistics.median(rates), "", ""]]
+    lines = [[f"{short_rows:,} alone", statistics.median(rates), "", "", ""]]
     before = {"rows": 0, "seconds": 0.0}
     for one in seen:
         since = (one["rows"] - before["rows"]) / max(one["seconds"] - before["seconds"], 1e-9)
-        lines.append([f"{one['rows']:,}", one["rows"] / one["seconds"], since, one["peak"]])
+        each = 1e6 * one["processor"] / one["rows"]
+        lines.append([f"{one['rows']:,}", rate(one), since, each, one["peak"]])
         before = one
-    common.table(["rows", "rows/s so far", "since the line above", "peak MB"], lines)
+    head = ["rows", "rows/s so far", "since the line above", "processor µs a row", "peak MB"]
+    common.table(head, lines)
     growth = found["rows"] / found["seconds"] / statistics.median(rates)
     decoded = found["rows"] * (8.0 * ROWS_NONZEROS + 5.0) / MB
     beside = seen[-1]["peak"] - state
+    first, last = (one["processor"] / one["rows"] for one in (seen[0], seen[-1]))
+    dearer = last / first
     lines = [
         ["rows/s ÷ those of short runs", growth, "0.90 … 1.10"],
         ["rows/s ÷ those of its own beginning", rate(seen[-1]) / rate(seen[0]), "0.90 … 1.10"],
+        ["processor time a row ÷ that of its beginning", dearer, "0.90 … 1.10"],
         ["peak ÷ peak after its beginning", seen[-1]["peak"] / seen[0]["peak"], "≤ 1.05"],
         [f"peak − state ({state:,.0f} MB), MB", beside, f"≤ {BESIDE:.0f}"],
         [f"decoded ({decoded:,.0f} MB) ÷ {BESIDE:.0f} MB", decoded / BESIDE, "≥ 100"],
     ]
     common.table(["the long run", "", "target"], lines)
-    told = {"growth": growth, "beside": beside, "state": state, "decoded": decoded}
+    told = {
+        "growth": growth,
+        "dearer": dearer,
+        "beside": beside,
+        "state": state,
+        "decoded": decoded,
+    }
     return {**told, "alone": rates, "seen": seen}
 
 
