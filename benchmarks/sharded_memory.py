@@ -4,7 +4,8 @@ Peak resident memory (VmHWM) of client, scheduler and each of two workers in sha
 coordinates, NAG, float64; rows of 75 coordinates drawn alike. Scheduler, workers and client are
 processes of their own. "train" is read at the last moment before the first commit on the way,
 "checkpoint" when the run has ended, with some commits; "resume" is another cluster that goes on
-for an epoch.
+for an epoch. --power 28 --dtype float32 --limit 6GB: a model of 4 GiB over two workers that may
+have no more than that: Dask is told so, and so is the kernel (RLIMIT_DATA).
 
 Targets: a worker ≤ its share of the state + 450 MB; client and scheduler ≤ 450 MB.
 """
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,7 @@ import common
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from dask.utils import parse_bytes
 
 MB = 1e6
 BESIDE = 450.0
@@ -57,7 +61,18 @@ def peak() -> float:
     return int(line.split()[1]) * 1024 / MB
 
 
-def child(phase: str, address: str, data: str, url: str, power: int, rows: int) -> None:
+def at_most(nbytes: int) -> None:
+    """Hold this process and those it starts to so much memory of their own."""
+    resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))
+
+
+def bounds(dask_worker: Any) -> dict[str, Any]:
+    """What a worker may have: by Dask, and by the kernel (-1: all there is)."""
+    kernel, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return {"dask": dask_worker.memory_manager.memory_limit, "kernel": kernel}
+
+
+def child(phase: str, address: str, data: str, url: str, dtype: str, power: int, rows: int) -> None:
     """Train or resume, as a client of that scheduler; prints what each process has held."""
     from distributed import Client
 
@@ -85,7 +100,7 @@ def child(phase: str, address: str, data: str, url: str, power: int, rows: int) 
             sparse = {"indices": "i", "values": "v", "size": 1 << power}
             job = {
                 "data": {"shards": [data], "label": "y", "sparse": sparse},
-                "model": {"rule": "nag", "dtype": "float64"},
+                "model": {"rule": "nag", "dtype": dtype},
                 "train": {"mode": "sharded"},
                 "checkpoint": {"url": url, "every_rows": rows, "every_seconds": 0},
             }
@@ -96,19 +111,21 @@ def child(phase: str, address: str, data: str, url: str, power: int, rows: int) 
         sha256 = model.state_sha256
         found = {"state": model.state.layout.nbytes / MB, "rows": model.metrics.total_rows}
         found |= {"sha256": sha256, "hashing": time.monotonic() - begun}
+        found["bounds"] = list(client.run(bounds).values())
         before.pop("committed", None)
         print(json.dumps({**found, "before": before, "after": peaks()}))
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[str]:
-    """A scheduler and two workers of one thread; its address."""
+def cluster(folder: Path, limit: str) -> Iterator[str]:
+    """A scheduler and two workers of one thread, each held to a limit; its address."""
     dask, at = [sys.executable, "-m", "dask"], folder / "scheduler.json"
     at.unlink(missing_ok=True)
     host = ["--host", "127.0.0.1"]
     scheduler = ["scheduler", "--scheduler-file", str(at), "--port", "0", *host, "--no-dashboard"]
     worker = ["worker", "--scheduler-file", str(at), "--nthreads", "1", *host, "--no-dashboard"]
-    worker += ["--local-directory", str(folder)]
+    worker += ["--local-directory", str(folder), "--memory-limit", limit]
+    bound = None if limit == "auto" else functools.partial(at_most, parse_bytes(limit))
     quiet = {"stderr": subprocess.DEVNULL}
     started = [subprocess.Popen([*dask, *scheduler], **quiet)]
     try:
@@ -117,7 +134,7 @@ def cluster(folder: Path) -> Iterator[str]:
             if started[0].poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("the scheduler does not start")
             time.sleep(0.05)
-        started += [subprocess.Popen([*dask, *worker], **quiet) for _ in range(2)]
+        started += [subprocess.Popen([*dask, *worker], preexec_fn=bound, **quiet) for _ in range(2)]
         yield json.loads(at.read_text())["address"]
     finally:
         for process in reversed(started):
@@ -127,8 +144,9 @@ def cluster(folder: Path) -> Iterator[str]:
 
 def phase(name: str, folder: Path, data: Path, args: argparse.Namespace) -> dict[str, Any]:
     """A cluster and a client of their own."""
-    with cluster(folder) as address:
-        given = [address, data, folder / "run", args.power, args.rows // args.commits]
+    with cluster(folder, args.limit) as address:
+        given = [address, data, folder / "run", args.dtype, args.power]
+        given.append(args.rows // args.commits)
         command = [sys.executable, __file__, "--child", name, *map(str, given)]
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
@@ -138,13 +156,15 @@ def phase(name: str, folder: Path, data: Path, args: argparse.Namespace) -> dict
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--power", type=int, default=26, help="2^: coordinates")
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float64")
+    parser.add_argument("--limit", default="auto", help="memory of a worker, as 6GB; auto: Dask's")
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--commits", type=int, default=2, help="on the way")
-    parser.add_argument("--child", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=7, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        name, address, data, url, power, rows = args.child
-        child(name, address, data, url, int(power), int(rows))
+        *given, power, rows = args.child
+        child(*given, int(power), int(rows))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder, data = Path(temporary), Path(temporary) / "data"
@@ -160,9 +180,12 @@ def main() -> None:
         limit = BESIDE + (share if process.startswith("worker") else 0.0)
         peaks = [column.get(process, 0.0) for column in columns.values()]
         lines.append([process, *peaks, limit, "yes" if max(peaks) <= limit else "NO"])
+    for told in trained["bounds"]:
+        print(f"a worker may have {told['dask'] / MB:,.0f} MB (Dask), {told['kernel']:,} (kernel)")
     print(f"state {trained['state']:,.0f} MB, {trained['rows']:,} rows, then {resumed['rows']:,}")
     common.table(["MB", *columns, "≤", ""], lines)
-    common.finish({"state": trained["state"], **columns}, as_json=args.json)
+    told = {"state": trained["state"], "bounds": trained["bounds"]}
+    common.finish({**told, **columns}, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,11 @@ def load(group: str) -> list[Any]:
     return [entry.load() for entry in entry_points(group=group)]
 
 
+def offers(group: str) -> bool:
+    """Whether installed packages offer anything under an entry-point group."""
+    return bool(entry_points(group=group))
+
+
 def find(kind: str, name: str, known: Mapping[str, T]) -> T:
     """known[name], or UsageError with the nearest names."""
     if name in known:

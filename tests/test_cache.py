@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import streamomd
-from streamomd.engine import fuse
+from streamomd.engine import Engine, fuse, kept
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
 from streamomd.state import Layout
@@ -21,7 +21,7 @@ SCRIPT = """
 import json, sys
 import numpy as np
 from streamomd.batch import DenseBatch
-from streamomd.engine import Engine, fuse
+from streamomd.engine import Engine, kept
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.state import Layout, State
@@ -30,11 +30,11 @@ out = {}
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(50, 3)), np.sign(rng.normal(size=50))
 found = []
-original = fuse._dispatcher
-def recorded(loop, signature, *, cache):
-    found.append(original(loop, signature, cache=cache))
+original = kept.compiled
+def recorded(loop, signature):
+    found.append(original(loop, signature))
     return found[-1]
-fuse._dispatcher = recorded
+kept.compiled = recorded
 for name in sys.argv[1:]:
     rule = find_rule(name)
     layout = Layout(rule, 4, 1, "float64")
@@ -43,7 +43,7 @@ for name in sys.argv[1:]:
     engine = Engine(layout, loss, 2, True, rule.parse_params({}))
     margins = engine.learn(state, np.zeros(3), DenseBatch(X, y, np.ones(50)))
     hits = sum(found[-1].stats.cache_hits.values())
-    out[name] = [hits, margins.tobytes().hex()[-64:]]
+    out[name] = [hits, margins.tobytes().hex()[-64:], "numba.np.arraymath" in sys.modules]
 print(json.dumps(out))
 """
 
@@ -93,12 +93,13 @@ def result(process: subprocess.Popen) -> dict[str, list]:
 
 
 def test_a_second_process_compiles_nothing(package: Path) -> None:
-    """The first process misses, the second hits, with the same margins."""
+    """The first process misses, the second hits, with the same margins; it loads no compiler."""
     first = result(run(package, "nag"))["nag"]
     second = result(run(package, "nag"))["nag"]
 
     assert [first[0], second[0]] == [0, 1]
     assert first[1] == second[1]
+    assert [first[2], second[2]] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_what_a_factory_makes_is_named_after_its_loop(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that of two loops in a process, each of other constants, each calls its own."""
-    monkeypatch.setattr(fuse, "_dispatcher", lambda loop, signature, cache: loop)
+    monkeypatch.setattr(kept, "compiled", lambda loop, signature: loop)
     described = find_rule(rule)
     loss = find_loss((described.losses or ("hinge",))[0])
     shape = fuse.Shape(3, 3, Layout(described, 4, 3, "float64").width, 0, False)
@@ -240,3 +241,19 @@ def test_what_a_factory_makes_is_named_after_its_loop(
     reached = fuse._reached(loop)
     assert len(reached) > 1
     assert not [function for function in reached if "<locals>" in function.__qualname__]
+
+
+def test_a_loop_with_implicit_steps_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop without their pass is another loop, kept in another file; plain, it is told apart."""
+    monkeypatch.setattr(kept, "compiled", lambda loop, signature: loop)
+    fuse.learn_loop.cache_clear()
+    rule, names = find_rule("nag"), []
+    try:
+        for params in ({}, {"implicit": True}):
+            layout = Layout(rule, 4, 1, "float64")
+            engine = Engine(layout, find_loss("logistic"), 2, True, rule.parse_params(params))
+            names.append(engine._found(fuse.learn_loop, False, "float64").__name__)
+    finally:
+        fuse.learn_loop.cache_clear()
+
+    assert ["_implicit_" in name for name in names] == [False, True]

@@ -90,6 +90,8 @@ def test_the_scan_sees(text: str) -> None:
 LOAD = """
 import sys, streamomd
 url = sys.argv[1]
+from streamomd.rules import all_rules
+all_rules()                          # the package's own files, one of which a name may lead to
 model = streamomd.load(url)          # whatever a first load imports
 seen = []
 NEVER = (

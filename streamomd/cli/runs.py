@@ -59,8 +59,10 @@ def train(
     """
     job, given = described(what, given)
     import streamomd
+    from streamomd.shards.alone import without_pandas
     from streamomd.trackers import tracker
 
+    without_pandas()
     with profiled() if profile else nullcontext() as told:
         model = streamomd.train(job, callbacks=[tracker(one) for one in track], **parsed(given))
     return _trained(model, told)
@@ -95,8 +97,10 @@ def resume(
     A sweep goes on with all of its learners.
     """
     import streamomd
+    from streamomd.shards.alone import without_pandas
     from streamomd.trackers import tracker
 
+    without_pandas()
     given = parsed(given)
     given["sets"] |= {"train.epochs": epochs} if epochs else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}

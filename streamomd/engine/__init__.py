@@ -213,9 +213,16 @@ class Engine:
     def _found(self, find: Any, dense: bool, value: str) -> Any:
         layout = self.layout
         shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
+        loss = self.loss if self._is_implicit() else replace(self.loss, along=None)
         if not self.compiled:
-            return plain_loop(find, layout.rule, self.loss, shape)
-        return find(layout.rule, self.loss, shape, layout.dtype, value)
+            return plain_loop(find, layout.rule, loss, shape)
+        return find(layout.rule, loss, shape, layout.dtype, value)
+
+    def _is_implicit(self) -> bool:
+        """Whether a learner takes implicit steps: else their pass over a row is not compiled."""
+        names = fields(self.layout.rule.hyper)
+        numbers = self._hyper.reshape(self.layout.learners, -1)
+        return "implicit" in names and bool(numbers[:, names.index("implicit")].any())
 
 
 def _flat(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from streamomd.engine.kept import compiled, int64, read, written
+from streamomd.engine.plain import compiled, int64, read, written
 
 _RUN = 16
 

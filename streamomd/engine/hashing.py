@@ -11,7 +11,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from streamomd.engine.kept import compiled, int64, read, written
+from streamomd.engine.plain import compiled, int64, read, written
 
 _LOW = 0xFFFFFFFF
 _PROBES = 32

@@ -6,7 +6,7 @@ import functools
 import importlib
 import pkgutil
 
-from streamomd._plugins import find, load
+from streamomd._plugins import find, load, offers
 from streamomd.rules.contract import Rule
 
 GROUP = "streamomd.rules"
@@ -27,4 +27,16 @@ def find_rule(name: str) -> Rule:
     >>> find_rule("nag").source
     'Ross, Mineiro & Langford 2013, algorithm 2'
     """
-    return find("rule", name, all_rules())
+    return _own(name) or find("rule", name, all_rules())
+
+
+@functools.cache
+def _own(name: str) -> Rule | None:
+    """The rule in the file of that name: to read all of them takes 0.1 s more.
+
+    None where packages offer rules, too: one of theirs may have that name.
+    """
+    files = (module.name for module in pkgutil.iter_modules(__path__))
+    if name not in files or offers(GROUP):
+        return None
+    return getattr(importlib.import_module(f"{__name__}.{name}"), "RULE", None)

@@ -46,9 +46,8 @@ def check_kept(shard: Shard, keep: Sequence[str]) -> None:
 def empty_rows(shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
     """No rows of a shard's kept columns."""
     schema = _kept_schema(shard, keep)
-    return pa.RecordBatch.from_arrays(
-        [pa.array([], type=kind) for kind in schema.types], schema=schema
-    )
+    # Not of pa.array, which imports pandas where it is installed: 0.2 s.
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
 
 def kept_rows(columns: pa.RecordBatch, shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:

@@ -1,0 +1,65 @@
+"""What a start does not wait for: rules nobody asked for, and pandas."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from streamomd import rules
+
+NO_PANDAS = """
+import sys
+import pyarrow as pa
+from streamomd.shards.alone import without_pandas
+
+without_pandas()
+assert pa.array([1, None]).null_count == 1 and "pandas" not in sys.modules
+import pandas
+frame = pandas.DataFrame({"x": [1, 2]})
+assert pa.Table.from_pandas(frame).to_pandas().equals(frame)
+without_pandas()
+assert sys.modules["pandas"] is pandas
+"""
+ONE_RULE = """
+import sys
+from streamomd.rules import find_rule
+
+rule = find_rule("nag")
+assert "streamomd.rules.ons" not in sys.modules
+from streamomd.rules import all_rules
+assert all(find_rule(name) is one for name, one in all_rules().items()) and find_rule("nag") is rule
+"""
+
+
+@pytest.fixture
+def forgetful() -> Iterator[None]:
+    """Rules are found anew, before and after."""
+    for found in (rules.all_rules, rules._own):
+        found.cache_clear()
+    yield
+    for found in (rules.all_rules, rules._own):
+        found.cache_clear()
+
+
+@pytest.mark.parametrize("script", [NO_PANDAS, ONE_RULE], ids=["pandas", "rules"])
+def test_a_start_leaves_out_what_is_not_needed(script: str) -> None:
+    """pyarrow does without pandas until a frame is asked for; one rule is one file, the same."""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
+
+
+def test_a_rule_of_a_package_goes_before_ours(
+    forgetful: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever installs a rule under a name of ours gets it, though ours is a file of that name."""
+    theirs = dataclasses.replace(rules.find_rule("nag"), title="theirs")
+    rules._own.cache_clear()
+    rules.all_rules.cache_clear()
+    monkeypatch.setattr(rules, "offers", lambda group: True)
+    monkeypatch.setattr(rules, "load", lambda group: [theirs])
+
+    assert rules.find_rule("nag") is theirs
+    assert rules.find_rule("ogd").name == "ogd"
