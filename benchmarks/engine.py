@@ -43,7 +43,7 @@ def by_hand(
             else:
                 at, x = indices[n] * 4, float(values[n]) * 1.0
                 if n + AHEAD < stored:
-                    prefetch(cells, indices[n + AHEAD] * 4)
+                    prefetch(cells, indices[n + AHEAD] * 4, 4)
             if x == 0.0:
                 continue
             a = abs(x)

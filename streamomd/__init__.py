@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from streamomd.export import to_sklearn as to_sklearn
     from streamomd.model import Model as Model
     from streamomd.pages import write_report as write_report
+    from streamomd.profiling import profiled as profiled
     from streamomd.runs import load as load
     from streamomd.runs import resume as resume
     from streamomd.runs import train as train
@@ -31,6 +32,7 @@ _HOME = {
     "Spec": "streamomd.spec",
     "load": "streamomd.runs",
     "predict_collection": "streamomd.distribute.collections_predict",
+    "profiled": "streamomd.profiling",
     "resume": "streamomd.runs",
     "resume_sweep": "streamomd.sweeps",
     "submit": "streamomd.away",
@@ -41,8 +43,8 @@ _HOME = {
 }
 
 __all__ = [
-    "Model", "OMDClassifier", "OMDRegressor", "Spec", "load", "predict_collection", "resume",
-    "resume_sweep", "submit", "sweep", "to_sklearn", "train", "write_report",
+    "Model", "OMDClassifier", "OMDRegressor", "Spec", "load", "predict_collection", "profiled",
+    "resume", "resume_sweep", "submit", "sweep", "to_sklearn", "train", "write_report",
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from streamomd.holdout import best_epoch, held_out, is_spent
 from streamomd.keep import Keeper
 from streamomd.model import Model
 from streamomd.report import Watcher, note
+from streamomd.shards.cached import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.order import places
 from streamomd.shards.read import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.stop import StopRequest, leave
-from streamomd.stream import Rows, Source, rows_of
+from streamomd.stream import Rows, Source, cache_of, rows_of
 
 
 @dataclass(eq=False)
@@ -63,6 +65,10 @@ class Run:
 
         return source(self.model, self.shards, self._here, self.connection, self._while_waiting)
 
+    @cached_property
+    def _cache(self) -> Cache | None:
+        return cache_of(self.model.spec.data)
+
     def _here(self, order: Sequence[int], start: tuple[int, int]) -> Iterator[Piece[Rows]]:
         assert isinstance(self.shards, ShardSet)
         return rows_of(
@@ -72,6 +78,7 @@ class Run:
             start=start,
             names=self.model.names,
             ahead_bytes=self.model.spec.train.prefetch << 20,
+            cache=self._cache,
         )
 
     def _while_waiting(self) -> None:

@@ -8,6 +8,7 @@ import os
 import time
 import tomllib
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from streamomd.exposed import exposed
 from streamomd.report import note
 from streamomd.shards.find import find
 from streamomd.spec import Spec, assign, read_job
-from streamomd.urls import absolute, is_inside, scrub, shown
+from streamomd.urls import absolute, is_inside, local_name, scrub, shown
 
 FLAGS = {
     "shards": "data.shards",
@@ -28,6 +29,7 @@ FLAGS = {
     "order": "data.order",
     "on_bad_row": "data.on_bad_row",
     "max_bad_rows": "data.max_bad_rows",
+    "cache": "data.cache",
     "rule": "model.rule",
     "loss": "model.loss",
     "eta": "model.params.eta",
@@ -43,7 +45,7 @@ FLAGS = {
 
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options",
-    "data.max_bad_rows",
+    "data.max_bad_rows", "data.cache", "data.cache_gib",
 )  # fmt: skip
 
 
@@ -78,6 +80,7 @@ def build(
         raise UsageError('no label: name the column to predict (--label y, or data.label = "y")')
     spec = _absolute(spec, _stem(job))
     _refuse_checkpoint_among_shards(spec)
+    _refuse_cache_among_shards(spec)
     for line in exposed(spec, os.environ):
         note(line)
     return spec
@@ -94,6 +97,7 @@ def change(saved: Mapping[str, Any], sets: Mapping[str, Any]) -> Spec:
             )
         assign(tables, key, value)
     spec = Spec.parse(tables)
+    _refuse_cache_among_shards(spec)
     for line in exposed(spec, os.environ):
         note(line)
     return spec
@@ -161,6 +165,17 @@ def _refuse_checkpoint_among_shards(spec: Spec) -> None:
             raise UsageError(
                 f"checkpoint {shown(spec.checkpoint.url)} is inside the data, {shown(shard)}: its "
                 "files would be taken for shards; keep it elsewhere"
+            )
+
+
+def _refuse_cache_among_shards(spec: Spec) -> None:
+    cache = spec.data.cache
+    for shard in spec.data.shards:
+        pattern = local_name(shard).replace("**/", "*")
+        if cache and (is_inside(cache, shard) or fnmatch(f"{cache}/0.arrow", pattern)):
+            raise UsageError(
+                f"data.cache {shown(cache)} is inside the data, {shown(shard)}: its files would be "
+                "taken for shards; keep it elsewhere"
             )
 
 

@@ -14,6 +14,7 @@ from streamomd.errors import StorageError, TooLargeError
 from streamomd.far import Far
 from streamomd.metrics import Metrics
 from streamomd.model import Model, parts_of
+from streamomd.profiling import Stage
 from streamomd.report import note
 
 SHARE = 0.05  # of wall time, at most, where time is the trigger
@@ -119,9 +120,10 @@ class Keeper:
 
     def _put(self, document: dict[str, Any], names: Named, parts: Iterable[Part] | Put) -> Commit:
         version, table = names
-        if table is not None:
-            self._names = version, keep_document(self._store, "names", table)
-        return self._writer.commit({**document, "names": self._names[1]}, parts)
+        with Stage("commit"):
+            if table is not None:
+                self._names = version, keep_document(self._store, "names", table)
+            return self._writer.commit({**document, "names": self._names[1]}, parts)
 
     def _document(self) -> dict[str, Any]:
         return self._model.document(dataset=self._dataset)

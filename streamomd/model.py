@@ -28,11 +28,13 @@ from streamomd.heaviest import heaviest
 from streamomd.holdout import result, stretches_of
 from streamomd.metrics import Counts, Metrics
 from streamomd.predict import evaluate, predict
+from streamomd.profiling import Stage
 from streamomd.report import Figure
 from streamomd.rules.contract import fields
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
 from streamomd.state import State
+from streamomd.stream import cache_of
 from streamomd.urls import absolute, printable, shown
 
 
@@ -263,7 +265,8 @@ class Model:
         if bad is not None:
             self.metrics.leave_out(bad, self.spec.data.max_bad_rows)
         if held is None:
-            margins = self.engine.learn(self.state, self.metrics.current, batch)
+            with Stage("learn"):
+                margins = self.engine.learn(self.state, self.metrics.current, batch)
             self._count(self.metrics, margins, batch.y, batch.weight)
             return margins
         assert self.metrics.held is not None
@@ -272,7 +275,8 @@ class Model:
             rows, out = batch.rows(low, high), held[low]
             walk = self.engine.predict if out else self.engine.learn
             sums = self.metrics.held.current if out else self.metrics.current
-            margins[low:high] = walk(self.state, sums, rows)
+            with Stage("learn"):
+                margins[low:high] = walk(self.state, sums, rows)
         for metrics, which in ((self.metrics, ~held), (self.metrics.held, held)):
             self._count(metrics, margins[which], batch.y[which], batch.weight[which])
         return margins
@@ -293,7 +297,8 @@ class Model:
         """Tell metrics of rows whose sums they have."""
         metrics.count(len(y))
         if self.spec.train.detail:
-            metrics.examine(self.engine.loss, self.engine.classes, margins, y, weight)
+            with Stage("metrics"):
+                metrics.examine(self.engine.loss, self.engine.classes, margins, y, weight)
 
     def predict(
         self,
@@ -359,6 +364,7 @@ class Model:
             by=[by] if isinstance(by, str) else by,
             storage_options=storage_options,
             quiet=quiet,
+            cache=cache_of(self.spec.data, there=True),
         )
         return {**self.result(), **found}
 

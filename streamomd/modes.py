@@ -13,6 +13,7 @@ from streamomd.exact import Run
 from streamomd.keep import Keeper
 from streamomd.metrics import worded
 from streamomd.model import Model
+from streamomd.profiling import Stage, current
 from streamomd.report import Log, Watcher, note, progress, watching
 from streamomd.sharded import Sharded
 from streamomd.shards.dataset import Dataset
@@ -63,7 +64,8 @@ def run(
     """Learn what is left, keep it, and tell how it goes; the model, finished."""
     # Sharded mode has loops of its own; of a collection's rows nobody knows before they come.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet):
-        model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
+        with Stage("compile"):
+            model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, began = model.metrics.total_rows, time.perf_counter()
     expected = learned_of(shards.rows, model.spec.data.holdout) * model.spec.train.epochs
@@ -80,7 +82,10 @@ def run(
         keeper.commit()
     compiled -= model.engine.compile_seconds
     model.seconds = max(time.perf_counter() - began + compiled, 1e-9)
-    model.rows_per_second = (model.metrics.total_rows - rows_before) / model.seconds
+    learned = model.metrics.total_rows - rows_before
+    model.rows_per_second = learned / model.seconds
+    if profile := current():
+        profile.rows += learned
     return model
 
 

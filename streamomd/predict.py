@@ -14,6 +14,7 @@ from streamomd.errors import DataError, UsageError
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.metrics import Metrics
 from streamomd.report import hushed, note, progress, watching
+from streamomd.shards.cached import Cache
 from streamomd.shards.find import find
 from streamomd.shards.predictions import PredictionWriter, check_kept, empty_rows, output_names
 from streamomd.slices import slices_of
@@ -135,6 +136,7 @@ def evaluate(
     by: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
     quiet: bool = False,
+    cache: Cache | None = None,
 ) -> dict[str, Any]:
     """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed.
 
@@ -142,7 +144,8 @@ def evaluate(
     1,000 heaviest ones, and all others as "(other)". Each column is read once more, and the rows
     are predicted once more.
 
-    Bad rows are treated as the training's were: told, or left out and counted.
+    Bad rows are treated as the training's were: told, or left out and counted. cache: of decoded
+    rows; nothing is looked for in it when ``by`` names columns.
     """
     found = find(shards, storage_options=storage_options)
     for shard in found:
@@ -157,7 +160,7 @@ def evaluate(
     with hushed(quiet):
         slices = slices_of(found, columns, plan.weight, classifies=bool(plan.classes))
     with watching([] if quiet else [progress(metrics, found.rows)], metrics) as watchers:
-        for piece in rows_of(plan, found, range(len(found)), keep=columns):
+        for piece in rows_of(plan, found, range(len(found)), keep=columns, cache=cache):
             batch = piece.value.batch
             margins = engine.predict(state, metrics.current, batch)
             metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from streamomd.batch import Batch
 from streamomd.features import Names, Plan
 from streamomd.metrics import Metrics
 from streamomd.partitions import Share, micro_batches
+from streamomd.shards.cached import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
-from streamomd.stream import no_rows, rows_of
+from streamomd.stream import cache_of, no_rows, rows_of
 
 Floats = NDArray[np.float64]
 Swap = Callable[[Floats], Floats]
@@ -79,6 +81,10 @@ class Rounds:
             engine = self.share.engine
             self.metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
 
+    @cached_property
+    def _cache(self) -> Cache | None:
+        return cache_of(self.spec.data)
+
     def _pieces(self) -> Any:
         at, data = self.cursor, self.spec.data
         for piece in rows_of(
@@ -89,5 +95,6 @@ class Rounds:
             names=self.names,
             ahead_bytes=self.spec.train.prefetch << 20,
             cut=self.share.cut,
+            cache=self._cache,
         ):
             yield piece.value.batch, piece.position, piece.row

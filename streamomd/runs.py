@@ -89,9 +89,9 @@ def resume(
     """Go on with the run that is kept at ``url``; a finished one gives its result again.
 
     shards: the Dask collection that the run was begun on, made again; of others nothing.
-    sets: what may change, by dotted key: train.epochs (upward), train.prefetch, checkpoint.*,
-    cluster.*. client: as in ``train``; another cluster than before, or none, gives the same bits.
-    callbacks: as in ``train``.
+    sets: what may change, by dotted key: train.epochs (upward), train.prefetch, data.cache,
+    checkpoint.*, cluster.*. client: as in ``train``; another cluster than before, or none, gives
+    the same bits. callbacks: as in ``train``.
 
     Raises NoCommitError, ResumeRefusedError (data or job changed), and what ``train`` raises.
     """

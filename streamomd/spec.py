@@ -7,6 +7,7 @@ it back. Values are made legal here and never checked again inside.
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Rule
-from streamomd.urls import scrub, without_secrets
+from streamomd.urls import absolute, local_name, protocol, scrub, shown, without_secrets
 
 Label = bool | int | float | str
 MOST_SHOWN = 200  # letters of a value that cannot be meant
@@ -62,6 +63,15 @@ def _some_learned(value: int) -> int:
     if value == 1:
         raise UsageError("data.holdout = 1 holds out every row: expected 2 or more, or 0 for none")
     return value
+
+
+def _local_folder(value: str) -> str:
+    if protocol(value):
+        raise UsageError(
+            f"data.cache = {shown(value)}: expected a folder of this machine's own disk, e.g. "
+            '"~/.cache/rows"; rows of a store are what it spares'
+        )
+    return absolute(os.path.expanduser(local_name(value))) if value else ""
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
@@ -113,6 +123,10 @@ class Data(_Table):
     hash_seed: int = Field(default=0, ge=0, le=2**32 - 1)
     order: Literal["sorted", "given", "shuffled"] = "sorted"
     seed: int = 0
+    cache: Annotated[str, AfterValidator(_local_folder)] = Field(
+        default="", description="folder of decoded rows, for later epochs and jobs"
+    )
+    cache_gib: float = Field(default=50.0, ge=0.0, description="most in the cache; 0: any")
     holdout: Annotated[int, AfterValidator(_some_learned)] = Field(
         default=0, ge=0, le=2**32 - 1, description="about every so many-th row is not learned"
     )

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 from streamomd.batch import Batch
 from streamomd.features import Names, Plan, encode
+from streamomd.report import note
+from streamomd.shards.cache_folder import GIB, Folder
+from streamomd.shards.cached import Cache, between
 from streamomd.shards.predictions import empty_rows, kept_rows
 from streamomd.shards.read import Piece, read_units
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.spec import Data
 
 # A thread that decodes a unit holds about four times as much: larger ones cost memory and win no
 # time, smaller ones cost time (2 MiB: 10 % of a whole training).
@@ -46,20 +51,27 @@ def rows_of(
     names: Names | None = None,
     ahead_bytes: int = AHEAD_BYTES,
     cut: Callable[[Batch], Batch] | None = None,
+    cache: Cache | None = None,
 ) -> Iterator[Piece[Rows]]:
     """Pieces of the shards at ``places``, from place and row ``start`` on.
 
     labelled: with labels and weights. keep: columns to hand on as they are. names: told of hashed
     values. ahead_bytes: bound on what is decoded and waits. cut: what is wanted of a batch.
+    cache: where labelled rows are looked for, and kept, if nothing else is kept of them.
     """
     columns = plan.columns if labelled else plan.features
 
-    def convert(table: Any, shard: Shard, row: int) -> Rows:
-        batch = encode(plan, table, shard=shard.url, row=row, labelled=labelled, names=names)
-        if cut is not None:
-            batch = cut(batch)
-        return Rows(batch, kept_rows(table, shard, keep) if keep else None)
+    def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
+        return encode(plan, table, shard=shard.url, row=row, labelled=labelled, names=names)
 
+    def handed(batch: Batch, kept: Any = None) -> Rows:
+        return Rows(batch if cut is None else cut(batch), kept)
+
+    def convert(table: Any, shard: Shard, row: int) -> Rows:
+        kept = kept_rows(table, shard, keep) if keep else None
+        return handed(encoded(table, shard, row, names), kept)
+
+    kept_in = cache if labelled and not keep else None
     return read_units(
         shards,
         places=places,
@@ -70,7 +82,15 @@ def rows_of(
         threads=os.cpu_count() or 1,
         budget_bytes=ahead_bytes,
         unit_bytes=UNIT_BYTES,
+        between=between(kept_in, shards, plan, names, encoded, handed),
     )
+
+
+def cache_of(data: Data, *, there: bool = False) -> Cache | None:
+    """The cache that a job names, for one run, if it names one; ``there``: and it is there."""
+    if not data.cache or (there and not os.path.isdir(data.cache)):
+        return None
+    return Cache(Folder(data.cache, ceil(data.cache_gib * GIB), note))
 
 
 def no_rows(plan: Plan, shards: ShardSet, *, labelled: bool = True) -> Batch:

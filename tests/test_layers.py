@@ -13,7 +13,8 @@ import streamomd
 
 PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
-    "errors", "urls", "_plugins", "rules", "losses", "spec", "batch", "state", "engine", "merge",
+    "errors", "urls", "_plugins", "profiling",
+    "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "partitions", "metrics", "holdout", "demo", "report",
     "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far",
     "engines", "heaviest", "model",

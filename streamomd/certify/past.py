@@ -17,7 +17,7 @@ from streamomd.features import check_schema
 from streamomd.model import Model
 from streamomd.shards.find import ShardSet
 from streamomd.shards.order import places
-from streamomd.stream import rows_of
+from streamomd.stream import cache_of, rows_of
 
 Floats = NDArray[np.float64]
 Told = Callable[[Batch, Floats], None]
@@ -64,7 +64,8 @@ class Past:
         """Every row of the shards, in the order of the first epoch."""
         data = self.model.spec.data
         order = places(data.order, data.seed, len(self.shards), 0)
-        pieces = rows_of(self.model.plan, self.shards, order)
+        cache = cache_of(data, there=True)
+        pieces = rows_of(self.model.plan, self.shards, order, cache=cache)
         try:
             for piece in pieces:
                 yield piece.value.batch

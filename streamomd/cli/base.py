@@ -32,6 +32,7 @@ JOB_FLAGS = (
     ("--checkpoint", "URL to keep the run in, or none.  [runs/NAME-DATE-TIME]"),
     ("--on-bad-row", "error, or skip: leave it out and count it.  [error]"),
     ("--start", "Checkpoint whose state, or Parquet file whose weights, go on with these rows."),
+    ("--cache", "Local folder that keeps decoded rows for later epochs and jobs."),
     ("--scheduler", "Address of a Dask scheduler, whose workers may decode."),
 )
 JOB_NUMBERS = (

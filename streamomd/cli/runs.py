@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from streamomd.cli.base import (
 )
 from streamomd.cli.sweep import resumed
 from streamomd.errors import SweepError
+from streamomd.profiling import Profile, profiled
 
 track_option = click.option(
     "--track",
@@ -31,12 +33,20 @@ track_option = click.option(
 )
 
 
+profile_option = click.option(
+    "--profile", is_flag=True, help="Tell where the processors' time went, by the row."
+)
+
+
 @main.command(epilog=CODES)
 @begin_options
 @log_option
 @track_option
+@profile_option
 @guarded
-def train(what: tuple[str, ...], track: tuple[str, ...], **given: Any) -> tuple[Any, str]:
+def train(
+    what: tuple[str, ...], track: tuple[str, ...], profile: bool, **given: Any
+) -> tuple[Any, str]:
     """Learn from shards, row by row, each predicted before it is learned.
 
     \b
@@ -45,14 +55,15 @@ def train(what: tuple[str, ...], track: tuple[str, ...], **given: Any) -> tuple[
       streamomd train s3://bucket/rows/ --label y --checkpoint s3://bucket/run --epochs 3
       streamomd train data/ --label y --rule adagrad --start weights.parquet
       streamomd train data/ --label y --track tensorboard:logs/bank
+      streamomd train data/ --label y --checkpoint none --profile
     """
     job, given = described(what, given)
     import streamomd
     from streamomd.trackers import tracker
 
-    model = streamomd.train(job, callbacks=[tracker(one) for one in track], **parsed(given))
-    result = model.result()
-    return result, show.trained(result, model.spec.data.shards)
+    with profiled() if profile else nullcontext() as told:
+        model = streamomd.train(job, callbacks=[tracker(one) for one in track], **parsed(given))
+    return _trained(model, told)
 
 
 @main.command(epilog=CODES)
@@ -65,12 +76,14 @@ def train(what: tuple[str, ...], track: tuple[str, ...], **given: Any) -> tuple[
 @set_option
 @log_option
 @track_option
+@profile_option
 @guarded
 def resume(
     url: str,
     epochs: int | None,
     scheduler: str | None,
     track: tuple[str, ...],
+    profile: bool,
     **given: Any,
 ) -> tuple[Any, str]:
     """Go on with a run from its last commit; a finished one prints its result again.
@@ -89,8 +102,17 @@ def resume(
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
     try:
         callbacks = [tracker(one) for one in track]
-        model = streamomd.resume(url, callbacks=callbacks, **given)
+        with profiled() if profile else nullcontext() as told:
+            model = streamomd.resume(url, callbacks=callbacks, **given)
     except SweepError:
         return resumed(url, **given)
+    return _trained(model, told)
+
+
+def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
+    """The result of a run, and of its profile if one was kept."""
     result = model.result()
-    return result, show.trained(result, model.spec.data.shards)
+    text = show.trained(result, model.spec.data.shards)
+    if profile is None:
+        return result, text
+    return {**result, "profile": profile.to_json()}, f"{text}\n\n{profile}"

@@ -16,14 +16,17 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
-from streamomd.batch import REASONS
+from streamomd.batch import REASONS, Batch
 from streamomd.errors import ClusterError, NoCommitError
 from streamomd.features import Names, encode
 from streamomd.merge import merge
 from streamomd.model import Model
+from streamomd.shards.cached import between
 from streamomd.shards.read import read_rows
+from streamomd.shards.shard import Shard
 from streamomd.shards.stretches import Stretch
 from streamomd.state import State
+from streamomd.stream import cache_of
 from streamomd.urls import shown
 
 UNIT_BYTES = 4 << 20
@@ -111,9 +114,10 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
     sums, rows, told = np.zeros(3), 0, time.monotonic()
     bad = np.zeros(len(REASONS), np.int64)
 
-    def convert(table: Any, shard: Any, row: int) -> Any:
+    def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
         return encode(plan, table, shard=shard.url, row=row, names=names)
 
+    cache, shards = cache_of(model.spec.data), [span.group.shard for span in stretch.spans]
     for span in stretch.spans:
         pieces = read_rows(
             span.group,
@@ -123,7 +127,8 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
             columns=plan.columns,
             dictionary=plan.dictionary,
             unit_bytes=UNIT_BYTES,
-            convert=convert,
+            convert=lambda table, shard, row: encoded(table, shard, row, names),
+            between=between(cache, shards, plan, names, encoded, lambda batch: batch),
         )
         for _, batch in pieces:
             model.engine.learn(state, sums, batch)

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import Batch, DenseBatch, KeptRows, SparseBatch
-from streamomd.engine import recent
+from streamomd.engine import dense, recent
 from streamomd.engine.fuse import (
     align_loop,
     apply_loop,
     decide_loop,
+    dense_loop,
     learn_loop,
     look_loop,
     plain_loop,
@@ -24,8 +25,8 @@ from streamomd.engine.fuse import (
     renew_loop,
     sense_loop,
 )
-from streamomd.engine.micro import numbers_of
 from streamomd.engine.row import Shape
+from streamomd.engine.step import numbers_of
 from streamomd.errors import TooLargeError
 from streamomd.losses import Loss
 from streamomd.rules.contract import fields
@@ -51,12 +52,15 @@ class Engine:
     compiled: bool = True
     compile_seconds: float = field(default=0.0, init=False)
     _loops: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
+    _dense: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         numbers = [
             *self.layout.rule.hyper_numbers(self.params), *self.loss.numbers(self.loss_params)
         ]  # fmt: skip
         self._hyper = np.tile(np.array(numbers, dtype=np.float64), self.layout.learners)
+        size = self.layout.size * self.layout.learners
+        self._dense = self.compiled and dense.fits(self.layout.rule, self.params, size)
 
     @classmethod
     def side_by_side(cls, engines: Sequence[Self]) -> Self:
@@ -67,6 +71,7 @@ class Engine:
         layout = replace(engines[0].layout, learners=len(engines))
         made = replace(engines[0], layout=layout)
         made._hyper = np.concatenate([engine._hyper for engine in engines])
+        made._dense = made._dense and all(engine._dense for engine in engines)
         return made
 
     def begin(self, state: State) -> None:
@@ -110,7 +115,8 @@ class Engine:
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
         """
         walk = self._walk_kept if self.layout.rule.keeps == "recent" else self._walk
-        margins, clock = walk(learn_loop, state, sums, batch)
+        by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
+        margins, clock = walk(dense_loop if by_columns else learn_loop, state, sums, batch)
         state.clock = int(clock)
         return margins
 

@@ -46,6 +46,20 @@ def put(arity: int) -> Callable[..., None]:
 
 
 @functools.cache
+def put_as(arity: int) -> Callable[..., None]:
+    """put_as(n)(cells, at, by, numbers, like): writes n numbers, rounded as ``like`` holds them."""
+    if arity == 0:
+        return _ignore_like
+    before, last = put_as(arity - 1), arity - 1
+
+    def store_as(cells: Any, at: int, by: int, numbers: Any, like: Any) -> None:
+        before(cells, at, by, numbers, like)
+        cells[at + last * by] = like.dtype.type(numbers[last])
+
+    return _named(store_as, arity)
+
+
+@functools.cache
 def add(arity: int) -> Callable[..., Any]:
     """add(n)(a, b) -> the n sums."""
     if arity == 0:
@@ -56,6 +70,19 @@ def add(arity: int) -> Callable[..., Any]:
         return before(a, b) + (a[last] + b[last],)  # noqa: RUF005
 
     return _named(plus, arity)
+
+
+@functools.cache
+def choose(arity: int) -> Callable[..., Any]:
+    """choose(n)(yes, a, b) -> a's n numbers or b's, without a branch for the tuple as a whole."""
+    if arity == 0:
+        return _neither
+    before, last = choose(arity - 1), arity - 1
+
+    def chosen(yes: bool, a: Any, b: Any) -> Any:
+        return before(yes, a, b) + (a[last] if yes else b[last],)  # noqa: RUF005
+
+    return _named(chosen, arity)
 
 
 @functools.cache
@@ -91,7 +118,15 @@ def _ignore(cells: Any, at: int, by: int, numbers: Any) -> None:
     return
 
 
+def _ignore_like(cells: Any, at: int, by: int, numbers: Any, like: Any) -> None:
+    return
+
+
 def _none(a: Any, b: Any) -> Any:
+    return ()
+
+
+def _neither(yes: bool, a: Any, b: Any) -> Any:
     return ()
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from streamomd.engine import joining, loops, matrix, micro, prefetch, recent, root, whole
+from streamomd.engine import dense, joining, loops, matrix, micro, prefetch, recent, root, whole
 from streamomd.engine.row import Shape
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
@@ -40,6 +40,12 @@ def learn_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> A
     """The compiled ``make_learn`` for cells and values of these dtypes."""
     signature = _kept_rows(cell) if rule.keeps == "recent" else _rows(rule, cell, value)
     return _compile(LOOPS[rule.keeps].make_learn, rule, loss, shape, signature)
+
+
+@functools.cache
+def dense_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
+    """The compiled ``dense.make_dense``; uncompiled it is ``learn_loop``'s."""
+    return _compile(dense.make_dense, rule, loss, shape, _rows(rule, cell, value))
 
 
 @functools.cache
@@ -121,6 +127,7 @@ def plain_loop(find: Any, rule: Rule, loss: Loss, shape: Shape) -> Any:
     loops_of = LOOPS[rule.keeps]
     makers = {
         learn_loop: loops_of.make_learn,
+        dense_loop: loops_of.make_learn,
         look_loop: loops_of.make_look,
         predict_loop: loops_of.make_predict,
         align_loop: joining.make_align,

@@ -17,11 +17,10 @@ from streamomd.engine.whole import make_gather, make_restrain
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
-# ns a non-zero at 32, 64, 96, 128, 192 ahead (NAG, rows of 75): 8.0 7.2 7.1 7.1 7.1 at 2^18 float32
-# coordinates, 10.9 8.6 10.4 9.3 10.3 at 2^24. Other lengths of row favour now one, now another, by
-# as much: what helps is that the rare, far coordinates at the ends of rows are not all asked for
-# at once.
-AHEAD = 64
+# ns a non-zero at 32, 64, 96, 128, 192, 256 ahead (NAG, float64, rows of 75): 8.2 7.2 6.0 6.0 6.0
+# 6.1 at 2^18 coordinates, 10.6 9.2 8.5 8.5 8.7 8.6 at 2^24; rows of 20 and of 300 end alike. The
+# rare, far coordinates stand at the ends of rows: to reach beyond the next end is what helps.
+AHEAD = 128
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:

@@ -1,9 +1,8 @@
 """The loops of sharded mode: a micro-batch of rows is observed and predicted, stepped, applied.
 
 Three loops instead of one, for what lies between them is a sum over owners of coordinates: each
-gives the numbers of its own partitions, and all take the same steps from the sums. In a row's place
-of a partition's numbers stand the sums of ``observe``, then each learner's margin, then what
-``terms`` gathers for each learner. Compiled by ``engine.fuse``; for rules whose ``modes`` say so.
+gives the numbers of its own partitions, and all take the same steps from the sums. The numbers of a
+row are ``step.numbers_of``'s. Compiled by ``engine.fuse``; for rules whose ``modes`` say so.
 """
 
 from __future__ import annotations
@@ -17,14 +16,10 @@ from streamomd.engine import nothing
 from streamomd.engine.cells import add, put, take
 from streamomd.engine.loops import AHEAD
 from streamomd.engine.prefetch import prefetch
-from streamomd.engine.row import Shape, entry, miss_of, number_of_class, target
+from streamomd.engine.row import Shape, entry
+from streamomd.engine.step import make_decide_row, numbers_of
 from streamomd.losses import Loss
-from streamomd.rules.contract import Row, Rule, fields
-
-
-def numbers_of(rule: Rule, learners: int) -> int:
-    """Numbers of a row that are summed over the partitions."""
-    return rule.sums + learners * (1 + rule.gathers)
+from streamomd.rules.contract import Rule, fields
 
 
 def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
@@ -133,17 +128,8 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     found: (partitions * rows * numbers,). moves: (rows * learners * n,), written. totals, sums,
     hyper, y, importance and margins as ``loops.make_learn`` has them.
     """
-    L, classes, _, _, _ = shape
-    Totals, Hyper, Move, Aim = rule.totals, rule.hyper, rule.move, loss.hyper
-    n_totals, n_move, n_rule = len(rule.total_slots), len(fields(Move)), len(fields(Hyper))
-    n_hyper = n_rule + len(fields(Aim))
-    load_totals, store_totals = take(len(fields(Totals))), put(len(fields(Totals)))
-    load_hyper, load_aim, store_move = take(n_rule), take(n_hyper - n_rule), put(n_move)
-    at_q, gathers, size = rule.sums, rule.gathers, numbers_of(rule, L)
-    load_q, load_r = take(rule.sums), take(gathers)
-    step, clamp, clamps = rule.step, rule.clamp or nothing.clamp, rule.clamp is not None
-    value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or nothing.couple
-    coupled, miss = loss.coupled, miss_of(shape)
+    L, n_move, size = shape.learners, len(fields(rule.move)), numbers_of(rule, shape.learners)
+    decide_row = make_decide_row(rule, loss, shape)
 
     def decide(
         totals: Any,
@@ -166,35 +152,10 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 summed[m] += found[at + m]
         for i in range(len(y)):
             clock += 1.0
-            at = i * size
-            q = load_q(summed, at, 1)
-            for k in range(L):
-                margins[i, k] = summed[at + at_q + k]
-                if clamps:
-                    h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
-                    whole = Totals(*load_totals(totals, k * n_totals, 1))
-                    margins[i, k] = clamp(margins[i, k], whole, h)
-            row_loss = 0.0
-            if coupled:
-                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
-            for k in range(L):
-                p, aim = margins[i, k], target(y[i], k, classes, L)
-                goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
-                if coupled:
-                    suffered, g = row_loss, slopes[k]
-                else:
-                    suffered, g = value(p, aim, goal), slope(p, aim, goal)
-                    row_loss += suffered
-                r = load_r(summed, at + at_q + L + k * gathers, 1)
-                row = Row(p, aim, importance[i], suffered, g, q, r)
-                h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
-                whole = Totals(*load_totals(totals, k * n_totals, 1))
-                move, whole = step(row, whole, clock, h)
-                store_totals(totals, k * n_totals, 1, whole)
-                store_move(moves, (i * L + k) * n_move, 1, move)
-            sums[0] += importance[i]
-            sums[1] += importance[i] * row_loss
-            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+            decide_row(
+                totals, sums, hyper, clock, summed, i * size, i, y, importance, slopes,
+                moves, i * L * n_move, margins,
+            )  # fmt: skip
 
     return decide
 

@@ -22,6 +22,7 @@ from streamomd.features.numeric import Numbers, matrix, missing, numbers, vector
 from streamomd.features.plan import Plan
 from streamomd.features.sparse import sparse
 from streamomd.features.text import Texts, counted, texts_of
+from streamomd.profiling import Stage
 
 
 def encode(
@@ -63,19 +64,27 @@ def _encode(
     plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: Flaws
 ) -> Batch | None:
     """None where flaws were noted on the way."""
-    y, weight = _targets(plan, batch, labelled, flaws)
+    with Stage("labels"):
+        y, weight = _targets(plan, batch, labelled, flaws)
     dtype = _dtype(plan, batch)
-    parts = _numbers(plan, batch, flaws)
+    with Stage("numbers"):
+        parts = _numbers(plan, batch, flaws)
     if plan.dense:
-        return DenseBatch(matrix(parts, batch.num_rows, dtype), y, weight)
-    texts = [texts_of(batch.column(text.column), Cells(flaws, text.column)) for text in plan.text]
-    pair = _pair(plan, batch, dtype, flaws)
+        with Stage("gather"):
+            return DenseBatch(matrix(parts, batch.num_rows, dtype), y, weight)
+    with Stage("texts"):
+        texts = [
+            texts_of(batch.column(text.column), Cells(flaws, text.column)) for text in plan.text
+        ]
+    with Stage("lists"):
+        pair = _pair(plan, batch, dtype, flaws)
     if flaws:
         return None
-    blocks = _numbers_and_hashed(plan, batch, parts, texts, dtype, names)
-    blocks += [pair] if pair is not None else []
-    blocks += [_indicators(plan, batch, dtype)] if plan.indicators else []
-    return SparseBatch(*joined(blocks), y, weight)
+    with Stage("gather"):
+        blocks = _numbers_and_hashed(plan, batch, parts, texts, dtype, names)
+        blocks += [pair] if pair is not None else []
+        blocks += [_indicators(plan, batch, dtype)] if plan.indicators else []
+        return SparseBatch(*joined(blocks), y, weight)
 
 
 def _targets(
@@ -133,12 +142,15 @@ def _numbers_and_hashed(
     """Blocks of numbers and of all that is hashed, of which equal coordinates are summed:
     categories first, then texts in order.
     """
-    columns, of = _categories(plan, batch, names), (batch.num_rows, dtype, int(plan.bias))
+    of = batch.num_rows, dtype, int(plan.bias)
+    with Stage("hash"):
+        columns = _categories(plan, batch, names)
     if not texts:
         return [counted_rows(parts, columns, *of)] if parts or columns else []
     hashed = [counted_rows([], columns, *of)] if columns else []
     for text, read in zip(plan.text, texts, strict=True):
-        hashed.append(counted(read, text, plan, dtype, names))
+        with Stage("texts"):
+            hashed.append(counted(read, text, plan, dtype, names))
     block = canonical(*joined(hashed)) if len(hashed) > 1 else hashed[0]
     return [counted_rows(parts, [], *of), block] if parts else [block]
 

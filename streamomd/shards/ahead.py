@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+from streamomd.profiling import waiting
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -55,7 +58,12 @@ class Ahead(Generic[J, R]):
         self.waiting = 0
         self.most_waiting = 0
         self._threads = [
-            threading.Thread(target=self._work, name=f"streamomd-ahead-{i}", daemon=True)
+            threading.Thread(
+                target=contextvars.copy_context().run,
+                args=(self._work,),
+                name=f"streamomd-ahead-{i}",
+                daemon=True,
+            )
             for i in range(threads)
         ]
 
@@ -72,7 +80,7 @@ class Ahead(Generic[J, R]):
 
     def _await_result(self) -> bool:
         """Wait for the next result in order; False after the last one."""
-        with self._changed:
+        with waiting(), self._changed:
             while True:
                 self._changed.wait_for(self._is_consumer_due)
                 if not self._lanes:

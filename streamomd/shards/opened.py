@@ -21,7 +21,8 @@ from streamomd.urls import scrub, shown
 class Opened:
     """An open shard; ``read(group)`` gives the group's rows in slices. Close it.
 
-    ``versions``: of local shards by path, as this process first saw them.
+    ``versions``: of local shards by path, as this process first saw them. ``version``: see
+    `store.version`.
     """
 
     def __init__(
@@ -41,11 +42,11 @@ class Opened:
         mapped = format_named(shard.format).mapped
         self._file: Any = open_file(fs, shard.path, shard.url, mapped=mapped)
         try:
-            self._version = version(self._file)
+            self.version = version(self._file)
             first = {} if versions is None else versions
             # A store's is the same for all; a file's time is not that of its copy elsewhere.
-            was = first.setdefault(shard.path, self._version) if self._local else shard.etag
-            if None not in (was, self._version) and was != self._version:
+            was = first.setdefault(shard.path, self.version) if self._local else shard.etag
+            if None not in (was, self.version) and was != self.version:
                 raise self._replaced("it was written again")
             self._groups: Groups = self._open_groups(size, wanted)
         except BaseException:
@@ -83,7 +84,7 @@ class Opened:
         try:
             for batch in self._groups(group):
                 # A store refuses to read on; a file that is written to goes on with other rows.
-                if self._local and version(self._file) != self._version:
+                if self._local and version(self._file) != self.version:
                     rows = f"rows {done} to {done + batch.num_rows - 1} were being read"
                     raise self._replaced(f"it was written to as {rows}")
                 done += batch.num_rows

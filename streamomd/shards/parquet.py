@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -38,18 +38,48 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
     with _without_data(footer) as parquet:
         metadata = parquet.metadata
         schema = parquet.schema_arrow
-    parquet = pq.ParquetFile(
-        file,
-        metadata=metadata,
-        read_dictionary=[name for name in wanted.dictionary if _is_string(schema, name)],
-        pre_buffer=False,
-        buffer_size=wanted.buffer_bytes,
-        page_checksum_verification=True,
-        arrow_extensions_enabled=False,
-    )
+    texts = [name for name in wanted.dictionary if _is_string(schema, name)]
     leaves = _leaves(metadata, wanted.columns)
     first = _first_rows(metadata.schema, leaves, wanted.unit_bytes)
-    return lambda group: _slices(parquet, group, leaves, first, wanted)
+
+    def opened(dictionaries: list[str]) -> Groups:
+        parquet = pq.ParquetFile(
+            file,
+            metadata=metadata,
+            read_dictionary=dictionaries,
+            pre_buffer=False,
+            buffer_size=wanted.buffer_bytes,
+            page_checksum_verification=True,
+            arrow_extensions_enabled=False,
+        )
+        return lambda group: _slices(parquet, group, leaves, first, wanted)
+
+    found = opened(texts)
+    return (lambda group: _either(found, lambda: opened([]), group)) if texts else found
+
+
+def _either(coded: Groups, plain: Callable[[], Groups], group: int) -> Iterator[pa.RecordBatch]:
+    """A group's rows with texts as dictionaries; as they are from where Arrow cannot do that.
+
+    It cannot for texts stored by their lengths or common beginnings, as DuckDB and Java's second
+    version store them, in Java's case from the middle of a group on.
+    """
+    done = 0
+    try:
+        for batch in coded(group):
+            done += batch.num_rows
+            yield batch
+            del batch
+        return
+    except OSError as error:
+        if "Not yet implemented" not in str(error):
+            raise
+    for batch in plain()(group):
+        before = min(done, batch.num_rows)
+        done -= before
+        if before < batch.num_rows:
+            yield batch.slice(before)
+        del batch
 
 
 def _is_string(schema: pa.Schema, name: str) -> bool:

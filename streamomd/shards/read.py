@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from streamomd.errors import UsageError
+from streamomd.profiling import current, staged
 from streamomd.shards.ahead import Ahead, Run
+from streamomd.shards.costs import shares
 from streamomd.shards.format import Wanted
 from streamomd.shards.memory import Release, steady
 from streamomd.shards.opened import Opened, explain
@@ -22,6 +25,9 @@ from streamomd.urls import shown
 T = TypeVar("T")
 Convert = Callable[[pa.RecordBatch, Shard, int], T]
 """``convert(batch, shard, row)``: ``row`` is the absolute row of the batch's first."""
+
+Between = Callable[["Reader", "Job"], Iterator[tuple["Piece[T]", int]]]
+"""Gives a job's pieces, each with its bytes, in place of the thread's reader or by it."""
 
 LOCAL_BLOCK = 1 << 20
 
@@ -50,11 +56,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Job:
-    """A row group to be read, from row ``begin`` of the shard on."""
+    """A row group to be read, from row ``begin`` of the shard on, before row ``end``."""
 
     position: int
     group: Group
     begin: int
+    end: int | None = None
+    """None: the group's end."""
 
 
 def read_units(
@@ -68,6 +76,7 @@ def read_units(
     threads: int = 2,
     budget_bytes: int = 160 << 20,
     unit_bytes: int = 16 << 20,
+    between: Between[T] | None = None,
 ) -> Generator[Piece[T], None, None]:
     """Every row of the shards ``places`` (indexes into the set), in order, from ``start`` on.
 
@@ -76,6 +85,7 @@ def read_units(
     ``convert`` runs in ``threads`` threads; at most ``budget_bytes`` of decoded rows wait, and
     one piece a thread more. A piece has about ``unit_bytes``, at most four times as many unless
     a single row has. Close the iterator to stop early: then no thread and no file is left.
+    ``between`` may have the rows from elsewhere: a cache (`cached.Cached`).
 
     Raises, in the place in the order where it happened: `DataError` for rows that cannot be
     decoded or a shard replaced since it was found, `SchemaError` for a column it has not,
@@ -85,12 +95,17 @@ def read_units(
     jobs = jobs_of(shard_set, places, start)
     block = LOCAL_BLOCK if is_local(shard_set.fs) else REMOTE_BLOCK
     wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
+    if profile := current():
+        profile.split(lambda: shares(shard_set, wanted))
 
     @contextmanager
     def session() -> Iterator[Run[Job, Piece[T]]]:
-        reader = _Reader(shard_set, wanted, convert)
+        reader = Reader(shard_set, wanted)
         try:
-            yield reader.run
+            if between is not None:
+                yield partial(between, reader)
+            else:
+                yield partial(reader.run, convert=convert)
         finally:
             reader.close()
 
@@ -139,15 +154,26 @@ def read_rows(
     convert: Convert[T],
     dictionary: Sequence[str] = (),
     unit_bytes: int = 16 << 20,
+    between: Between[T] | None = None,
 ) -> Generator[tuple[int, T], None, None]:
     """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group: (first row, converted).
 
-    For another process than the one that found the shard. Raises what ``read_units`` does.
+    For another process than the one that found the shard. ``between``, and what is raised: as of
+    ``read_units``.
     """
     steady()
     fs = connect(group.shard.url, options)
     block = LOCAL_BLOCK if is_local(fs) else REMOTE_BLOCK
     wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
+    if between is not None:
+        reader = Reader(ShardSet((group.shard,), fs), wanted)
+        try:
+            for piece, _ in between(reader, Job(0, group, begin, end)):
+                yield piece.row, piece.value
+                del piece
+        finally:
+            reader.close()
+        return
     opened = Opened(fs, group.shard, wanted)
     try:
         for batch, row in _within(opened.read(group.number), group.row, begin, end):
@@ -186,38 +212,45 @@ def _converted(convert: Convert[T], batch: pa.RecordBatch, shard: Shard, row: in
         raise explain(error, shard, row, row + batch.num_rows) from error
 
 
-class _Reader(Generic[T]):
+class Reader:
     """What one thread reads with: it keeps its shard open from one job to the next."""
 
-    def __init__(self, shard_set: ShardSet, wanted: Wanted, convert: Convert[T]) -> None:
+    def __init__(self, shard_set: ShardSet, wanted: Wanted) -> None:
         self._fs, self._versions = shard_set.fs, shard_set.versions
         self._wanted = wanted
-        self._convert = convert
         self._position = -1
         self._opened: Opened | None = None
         self._release = Release()
 
-    def run(self, job: Job) -> Iterator[tuple[Piece[T], int]]:
-        batches = self._open(job).read(job.group.number)
-        for batch, row in _within(batches, job.group.row, job.begin, math.inf):
-            yield self._piece(job, batch, row)
+    def run(self, job: Job, convert: Convert[T]) -> Iterator[tuple[Piece[T], int]]:
+        """The job's rows, decoded and converted: pieces, each with its bytes."""
+        batches = self.look(job).read(job.group.number)
+        # Read to its end, a group must have as many rows as its footer says: then none is cut off.
+        end = math.inf if job.end is None else job.end
+        decoded = staged("decode", _within(batches, job.group.row, job.begin, end))
+        for batch, row in decoded:
+            yield self._piece(job, batch, row, convert)
             del batch
 
-    def _open(self, job: Job) -> Opened:
+    def look(self, job: Job) -> Opened:
+        """Open the job's shard, unless it is: it must be the one that was found."""
         if self._opened is None or self._position != job.position:
             self.close()
             self._opened = Opened(self._fs, job.group.shard, self._wanted, self._versions)
             self._position = job.position
         return self._opened
 
-    def _piece(self, job: Job, batch: pa.RecordBatch, row: int) -> tuple[Piece[T], int]:
-        value = _converted(self._convert, batch, job.group.shard, row)
+    def _piece(
+        self, job: Job, batch: pa.RecordBatch, row: int, convert: Convert[T]
+    ) -> tuple[Piece[T], int]:
+        value = _converted(convert, batch, job.group.shard, row)
         # A value may share the batch's memory: the larger of the two is what it holds.
         size = max(batch.nbytes, int(getattr(value, "nbytes", 0)))
         self._release.passed(size)
         return Piece(job.position, row, batch.num_rows, value), size
 
     def close(self) -> None:
+        """Close the shard, if one is open."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.close()

@@ -34,6 +34,9 @@ def sparse_batch(
             f"{where}: the values of an index that a row has more than once overflow {values.dtype}"
         )
     offsets = pa.array(indptr.astype(np.int32))
-    lists = [pa.ListArray.from_arrays(offsets, pa.array(flat)) for flat in (indices, values)]
+    lists = [
+        pa.ListArray.from_arrays(offsets, pa.array(flat), type=kind)
+        for kind, flat in zip(schema.types[-2:], (indices, values), strict=True)
+    ]
     plain = [pa.array(column) for column in columns]
     return pa.RecordBatch.from_arrays([*plain, *lists], schema=schema)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.errors import DataError, UsageError
+from streamomd.shards.layout import pair_of, required
 from streamomd.shards.sparse_rows import LARGEST_SIZE, SparseRows, sparse_batch
 from streamomd.shards.svmlight_fast import parse_fast
 from streamomd.shards.text_source import Text, blocks
@@ -61,10 +62,8 @@ class SvmlightReader:
         self.size_is_final = size is not None
         self._dtype = np.dtype(value_type)
         self.size: int | None = size or 1
-        kind = pa.from_numpy_dtype(self._dtype)
-        self.schema = pa.schema(
-            {"label": pa.float64(), "indices": pa.list_(pa.int32()), "values": pa.list_(kind)}
-        )
+        kinds = [pa.float64(), *pair_of(pa.from_numpy_dtype(self._dtype))]
+        self.schema = required(zip(("label", "indices", "values"), kinds, strict=True))
 
     def batches(self, text: Text) -> Iterator[pa.RecordBatch]:
         """The rows of one file; DataError names file, line and token."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.errors import DataError, UsageError
+from streamomd.shards.layout import pair_of, required
 from streamomd.shards.sparse_rows import SparseRows, sparse_batch
 from streamomd.shards.text_source import Text, blocks
 from streamomd.shards.text_svmlight import NUMBER
@@ -63,14 +64,8 @@ class VwReader:
         self._seed = hash_seed
         self._places: dict[bytes, int] = {}
         self.size: int | None = 1 << bits
-        self.schema = pa.schema(
-            {
-                "label": pa.float64(),
-                "weight": pa.float64(),
-                "i": pa.list_(pa.int32()),
-                "v": pa.list_(pa.float32()),
-            }
-        )
+        kinds = [pa.float64(), pa.float64(), *pair_of(pa.float32())]
+        self.schema = required(zip(("label", "weight", "i", "v"), kinds, strict=True))
 
     def batches(self, text: Text) -> Iterator[pa.RecordBatch]:
         """The rows of one file; DataError names file, line and token."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.errors import OutputExistsError, StorageError, StreamomdError, UsageError
+from streamomd.shards.layout import stored
 from streamomd.shards.names import is_shard_name
 from streamomd.shards.store import connect, is_local
 from streamomd.urls import absolute, protocol, scrub, shown
@@ -191,7 +192,7 @@ class ShardWriter:
         """The next rows."""
         while batch.num_rows:
             if self._shard is None:
-                self._shard = self._open()
+                self._shard = self._open(batch)
             room = self.rows_of(self._count - 1) - self._rows
             part, batch = batch.slice(0, room), batch.slice(room)
             if self._held and self._held_bytes + part.nbytes > GROUP_BYTES:
@@ -218,7 +219,7 @@ class ShardWriter:
             with suppress(OSError, ValueError):
                 shard.close()
 
-    def _open(self) -> _Open:
+    def _open(self, first: pa.RecordBatch) -> _Open:
         if len(self._full) == MOST_OPEN:
             raise UsageError(
                 f"more than {MOST_OPEN} shards whose size is not known before the last row: "
@@ -231,10 +232,7 @@ class ShardWriter:
         schema = self.schema.with_metadata(metadata)
         self._count += 1
         # Beside a stored Arrow schema, metadata added at the end is not read as the schema's.
-        stored = self.size != 0
-        parquet = pq.ParquetWriter(
-            file, schema, compression="zstd", write_page_checksum=True, store_schema=stored
-        )
+        parquet = pq.ParquetWriter(file, schema, store_schema=self.size != 0, **stored(first))
         return _Open(file, parquet)
 
     def _write_group(self) -> None:

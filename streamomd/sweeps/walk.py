@@ -18,7 +18,7 @@ from streamomd.shards.order import places
 from streamomd.shards.read import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.stop import StopRequest
-from streamomd.stream import Rows, no_rows, rows_of
+from streamomd.stream import Rows, cache_of, no_rows, rows_of
 from streamomd.sweeps.keep import SweepKeeper
 from streamomd.sweeps.learners import Sweep
 from streamomd.sweeps.side import Side, sides
@@ -75,6 +75,7 @@ class Walk:
 
     def _epochs(self, pool: ThreadPoolExecutor, telling: Sequence[Teller]) -> None:
         sweep, spec = self.sweep, self.sweep.lead.spec
+        cache = cache_of(spec.data)
         while sweep.cursor.epoch < spec.train.epochs:
             at = sweep.cursor
             for learner in sweep.active if at.epoch >= 0 else ():
@@ -87,6 +88,7 @@ class Walk:
                 start=(at.place, at.row),
                 names=sweep.lead.names,
                 ahead_bytes=spec.train.prefetch << 20,
+                cache=cache,
             ):
                 self._learn(piece, pool, telling)
             self._move(Cursor(at.epoch + 1))

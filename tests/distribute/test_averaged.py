@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from caching import entries, settled
 from clustered import PARTS, ROWS, long, sized, spread, waits
 from distributed import Client, LocalCluster
 from faults import struck
@@ -296,6 +297,16 @@ def test_a_checkpoint_the_workers_do_not_reach_is_told(data: Path, client: Clien
     table["checkpoint"] = {"url": "memory://averaged-unreached"}
     with pytest.raises(ClusterError, match="all workers reach"):
         streamomd.train(table, client=client, quiet=True)
+
+
+def test_parts_from_a_cache(data: Path, tmp_path: Path, client: Client, expected: str) -> None:
+    """Parts that fill a cache, and parts that read from it, give the bits of those that decode."""
+    settled(data)
+    for name in ("cold", "warm"):
+        table = spread(data, tmp_path / name)
+        table["data"]["cache"] = str(tmp_path / "kept")
+        assert streamomd.train(table, client=client, quiet=True).state_sha256 == expected
+        assert entries(tmp_path / "kept")
 
 
 @pytest.mark.slow

@@ -1,0 +1,102 @@
+"""Write one data set in every format a tool needs: make.py SET ROWS FOLDER.
+
+FOLDER/SIZE/rows/*.parquet (zstd) and FOLDER/SIZE/rows.vw for each SIZE: full; few, the first rows,
+for slow tools and for losses; tiny, for the slowest; start, a hundred rows. full and start also as
+rows.vw.gz (level 1). FOLDER/made.json tells rows, bytes and seconds. A process of its own: what it
+holds in memory must not count as that of a tool. Ends with status 3 and the reason if the data
+are not there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+SHARDS = 4
+START = 100
+
+
+class Size:
+    """The first so many rows, as Parquet shards and as text."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.folder, self.rows, self.written, self.open = folder, rows, 0, -1
+        (folder / "rows").mkdir(parents=True)
+        self.text = (folder / "rows.vw").open("wb")
+        self.parquet: Any = None
+
+    def add(self, table: pa.Table, lines: bytes, lengths: list[int]) -> None:
+        """As much of a table, and of its lines, as there is room for. A shard ends with a table."""
+        some = table.slice(0, self.rows - self.written)
+        if not some.num_rows:
+            return
+        shard = self.written * SHARDS // self.rows
+        if shard != self.open:
+            self._next(some.schema, shard)
+        self.parquet.write_table(some)
+        self.text.write(lines[: sum(lengths[: some.num_rows])])
+        self.written += some.num_rows
+
+    def _next(self, schema: pa.Schema, shard: int) -> None:
+        if self.parquet:
+            self.parquet.close()
+        path = self.folder / f"rows/part-{shard:03}.parquet"
+        self.parquet, self.open = pq.ParquetWriter(path, schema, compression="zstd"), shard
+
+    def close(self) -> None:
+        self.parquet.close()
+        self.text.close()
+
+
+def make(name: str, rows: int, folder: Path) -> dict[str, Any]:
+    """Write all; rows, bytes by format and seconds. rows 0: as many as the set has."""
+    found = importlib.import_module(f"rows.{name}")
+    full = min(rows or found.ROWS, found.ROWS)
+    few, began = min(found.FEW, full), time.perf_counter()
+    counts = {"full": full, "few": few, "tiny": min(found.TINY, few), "start": min(START, few)}
+    sizes: dict[str, Size] = {}
+    for table in found.tables(full):
+        sizes = sizes or {size: Size(folder / size, count) for size, count in counts.items()}
+        starts = pc.if_else(pc.equal(table["y"], 1), "1 ", "-1 ")
+        lines = pc.binary_join_element_wise(starts, found.features(table), "\n", "")
+        text = "".join(lines.to_pylist()).encode()
+        lengths = pc.binary_length(lines).to_pylist()
+        for size in sizes.values():
+            size.add(table, text, lengths)
+    for size in sizes.values():
+        size.close()
+    for size in ("full", "start"):
+        subprocess.run(["gzip", "-1", "-k", str(folder / size / "rows.vw")], check=True)
+    seconds = time.perf_counter() - began
+    stored = {
+        "parquet": sum(path.stat().st_size for path in (folder / "full/rows").iterdir()),
+        "vw": (folder / "full/rows.vw").stat().st_size,
+        "gz": (folder / "full/rows.vw.gz").stat().st_size,
+    }
+    return {"rows": counts, "bytes": stored, "seconds": round(seconds, 1)}
+
+
+def main() -> int:
+    name, rows, folder = sys.argv[1:]
+    try:
+        made = make(name, int(rows), Path(folder))
+    except FileNotFoundError as error:
+        print(error)
+        return 3
+    (Path(folder) / "made.json").write_text(json.dumps(made))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

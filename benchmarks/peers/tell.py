@@ -1,0 +1,175 @@
+"""What is told of the runs: tables in Markdown, and how they stand to what was promised."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from tools import SETS, TOOLS, lines_of
+
+Runs = Mapping[str, Any]
+TITLES = {
+    "lists": "i: rcv1-like, 75 of 2^18",
+    "clicks": "ii: Criteo-like, raw strings",
+    "covertype": "iii: Covertype × 10",
+    "news": "iv: 20 newsgroups × 10",
+}
+PROMISED = (  # sets; ours ÷ theirs; of what; at least
+    (("lists",), "streamomd", "vw_text", "cpu", 5.0),
+    (("lists",), "streamomd_cache", "vw_cache", "cpu", 2.0),
+    (("clicks",), "streamomd", "vw_text", "cpu", 3.0),
+    (("clicks",), "streamomd", "sklearn", "wall", 10.0),
+    (tuple(SETS.values()), "streamomd", "dask_ml", "wall", 2.0),
+    (tuple(SETS.values()), "streamomd", "river", "wall", 0.0),
+)
+
+
+def page(runs: Runs, installed: Mapping[str, list[str]]) -> str:
+    """Both tables, and the promises."""
+    names = [name for name in TITLES if f"{name}/made" in runs]
+    parts = [heading(installed), speeds(runs, names), losses(runs, names), promises(runs, names)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def heading(installed: Mapping[str, list[str]]) -> str:
+    """The machine, and what was installed."""
+    wanted = ("vowpalwabbit", "scikit-learn", "dask-ml", "dask", "river")
+    found = {package for packages in installed.values() for package in packages}
+    named = [one for one in sorted(found) if one.split("==")[0] in wanted]
+    python = f"Python {platform.python_version()}, {os.cpu_count()} cores"
+    return f"{python}; {', '.join(named)}. Medians; whole processes, start-up included."
+
+
+def speeds(runs: Runs, names: list[str]) -> str:
+    """A line for each set and tool."""
+    head = ["data", "tool", "rows", "rows/s", "rows/CPU-s", "start-up s", "rows/s without it",
+            "peak MB", "lines"]  # fmt: skip
+    lines = []
+    for name in names:
+        for tool in TOOLS.values():
+            main = all_of(runs, name, tool.name, "main")
+            if main:
+                lines.append([TITLES[name], tool.name, *told(runs, name, tool.name, main)])
+    return table(head, lines)
+
+
+def told(runs: Runs, name: str, tool: str, main: list[Any]) -> list[str]:
+    """The figures of one tool on one set."""
+    start = start_of(runs, name, tool, "wall")
+    return [
+        f"{main[0]['rows']:,}",
+        number(median(speed(run, "wall") for run in main)),
+        number(median(speed(run, "cpu") for run in main)),
+        f"{start:.1f}",
+        number(median(speed(run, "wall", start) for run in main)),
+        f"{median(run['peak'] for run in main) / 1e6:,.0f}",
+        str(lines_of(TOOLS[tool].user_code(name))),
+    ]
+
+
+def speed(run: Any, of: str, start: float = 0.0) -> float:
+    """Rows a second of wall or of cpu, apart from what a hundred rows take."""
+    return float(run["rows"] / max(run[of] - start, 1e-3))
+
+
+def losses(runs: Runs, names: list[str]) -> str:
+    """A line for each set: default → best (its step size), on the same first rows."""
+    tools = ("streamomd", "vw_text", "sklearn", "river")
+    lines = []
+    for name in names:
+        cells = [loss_cell(runs, name, tool) for tool in tools]
+        if any(cells):
+            few, tiny = (f"{runs[f'{name}/made']['rows'][size]:,}" for size in ("few", "tiny"))
+            whole = [loss_of(all_of(runs, name, tool, "main")) for tool in tools[:2]]
+            lines.append([TITLES[name], few, *cells[:3], f"{cells[3]} of {tiny}", *whole])
+    head = ["progressive log loss, default → best", "rows", "streamomd", "VW", "scikit-learn",
+            "river, fewer rows", "streamomd, all", "VW, all"]  # fmt: skip
+    return table(head, lines) if lines else ""
+
+
+def loss_cell(runs: Runs, name: str, tool: str) -> str:
+    found = [run for run in all_of(runs, name, tool, "step") if run["loss"] is not None]
+    if not found or found[0]["step"]:
+        return ""
+    best = min(found, key=lambda run: run["loss"])
+    at = best["step"] or "default"
+    return f"{found[0]['loss']:.4f} → {best['loss']:.4f} ({at})"
+
+
+def loss_of(main: list[Any]) -> str:
+    return f"{main[0]['loss']:.4f}" if main and main[0]["loss"] is not None else ""
+
+
+def promises(runs: Runs, names: list[str]) -> str:
+    """What the ratios are, and should be."""
+    lines = []
+    for sets, ours, theirs, of, least in PROMISED:
+        for name in sets:
+            found = ratio(runs, name, ours, theirs, of, net=False)
+            net = ratio(runs, name, ours, theirs, of, net=True)
+            if found is not None and net is not None:
+                unit = "rows/CPU-s" if of == "cpu" else "rows/s"
+                aim = f"≥ {least:g}: {'met' if found >= least else 'missed'}" if least else "told"
+                title = f"{TITLES[name].split(':')[0]}: {ours} ÷ {theirs}, {unit}"
+                lines.append([title, f"{found:.2f}", f"{net:.2f}", aim])
+    lines += losses_promised(runs, names)
+    return table(["promised", "ratio", "without start-up", "aim"], lines) if lines else ""
+
+
+def losses_promised(runs: Runs, names: list[str]) -> list[list[str]]:
+    """On how many sets the loss at the defaults is no worse than VW's, on the same first rows."""
+    better = counted = 0
+    for name in names:
+        ours, theirs = (all_of(runs, name, tool, "step") for tool in ("streamomd", "vw_text"))
+        if ours and theirs and None not in (ours[0]["loss"], theirs[0]["loss"]):
+            counted += 1
+            better += ours[0]["loss"] <= theirs[0]["loss"]
+    if not counted:
+        return []
+    aim = f"≥ {counted - 1}: {'met' if better >= counted - 1 else 'missed'}"
+    title = "sets where the loss at defaults is no worse than VW's"
+    return [[title, f"{better} of {counted}", "", aim]]
+
+
+def ratio(runs: Runs, name: str, ours: str, theirs: str, of: str, *, net: bool) -> float | None:
+    """The median of the rounds' ratios of rows a second; none where a tool has no runs."""
+    above, below = (
+        [
+            speed(run, of, start_of(runs, name, tool, of) if net else 0.0)
+            for run in all_of(runs, name, tool, "main")
+        ]
+        for tool in (ours, theirs)
+    )
+    return median(a / b for a, b in zip(above, below, strict=False)) if above and below else None
+
+
+def start_of(runs: Runs, name: str, tool: str, of: str) -> float:
+    """Seconds of a run on a hundred rows."""
+    return median(run[of] for run in all_of(runs, name, tool, "start"))
+
+
+def all_of(runs: Runs, name: str, tool: str, kind: str) -> list[Any]:
+    """The runs that ended well, in order."""
+    at, found = 0, []
+    while (key := f"{name}/{tool}/{kind}/{at}") in runs:
+        found.append(runs[key])
+        at += 1
+    return [run for run in found if not run["status"]]
+
+
+def number(value: float) -> str:
+    """Three digits are told; a benchmark has no more.
+
+    >>> number(1234567.0), number(48.6)
+    ('1,230,000', '48.6')
+    """
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def table(head: list[str], lines: list[list[str]]) -> str:
+    """Markdown."""
+    rule = ["---"] * len(head)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))

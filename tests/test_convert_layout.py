@@ -1,0 +1,156 @@
+"""How convert stores columns: what reads fast, and the same rows as ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamomd.errors import DataError
+from streamomd.features import encode, make_plan
+from streamomd.shards.convert import convert
+from streamomd.shards.find import find
+from streamomd.shards.layout import SAMPLE, stored
+from streamomd.shards.read import read_units
+from streamomd.spec import Data, Model
+
+ROWS = 600
+LINES = "few,many,n,s\n" + "".join(f"{i % 2}.5,{i * 1.7},{i},t{i % 9}\n" for i in range(ROWS))
+
+
+def pairs(seed: int, size: int = 5000) -> str:
+    """svmlight text of rows of 0 … 9 pairs, distinct and ascending."""
+    draw = np.random.default_rng(seed)
+    lines = []
+    for _ in range(ROWS):
+        places = np.sort(draw.choice(size, draw.integers(0, 10), replace=False))
+        values = draw.standard_normal(len(places)).round(6)
+        found = [f"{i}:{v}" for i, v in zip(places, values, strict=True)]
+        lines.append(" ".join([str(draw.choice([-1, 1])), *found]))
+    return "\n".join(lines)
+
+
+def written(tmp_path: Path, text: str, source_format: str) -> str:
+    """The only shard that convert makes of a text."""
+    source = tmp_path / "rows.txt"
+    source.write_text(text)
+    options = {"size": 5000} if source_format == "svmlight" else {}
+    done = convert([str(source)], source_format=source_format, to=str(tmp_path / "out"), **options)
+    assert len(done.shards) == 1
+    return done.shards[0]
+
+
+def chunks(path: str) -> dict[str, tuple[str, set[str]]]:
+    """Codec and encodings of each column."""
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    return {c.path_in_schema: (c.compression, {*c.encodings} - {"RLE"}) for c in columns}
+
+
+def test_columns_are_stored_by_what_they_hold(tmp_path):
+    """Of csv: numbers by LZ4, text by zstd; dictionaries, but for numbers that vary."""
+    assert chunks(written(tmp_path, LINES, "csv")) == {
+        "few": ("LZ4", {"PLAIN", "RLE_DICTIONARY"}),
+        "many": ("LZ4", {"PLAIN"}),
+        "n": ("LZ4", {"PLAIN", "RLE_DICTIONARY"}),
+        "s": ("ZSTD", {"PLAIN", "RLE_DICTIONARY"}),
+    }
+
+
+def test_pairs_are_stored_by_what_they_hold(tmp_path):
+    """Of svmlight: indices that vary by their differences, values as they are; all by LZ4."""
+    assert chunks(written(tmp_path, pairs(0), "svmlight")) == {
+        "label": ("LZ4", {"PLAIN", "RLE_DICTIONARY"}),
+        "indices.list.element": ("LZ4", {"DELTA_BINARY_PACKED"}),
+        "values.list.element": ("LZ4", {"PLAIN"}),
+    }
+
+
+def test_pairs_of_few_kinds_are_dictionaries(tmp_path):
+    """Indices and values that are few are said once each."""
+    path = written(tmp_path, "\n".join(["1 3:1 7:1"] * ROWS), "svmlight")
+    assert all(one == ("LZ4", {"PLAIN", "RLE_DICTIONARY"}) for one in chunks(path).values())
+
+
+@pytest.mark.parametrize(
+    "text, source_format", [(pairs(1), "svmlight"), ("1 |a x:2 y\n-1 0.5 |b z\n1 |\n", "vw")]
+)
+def test_pairs_hold_no_nulls(tmp_path, text, source_format):
+    """Labels, weights, lists and what is in them are required: a reader need not look."""
+    schema = pq.read_schema(written(tmp_path, text, source_format))
+    assert not any(field.nullable for field in schema)
+    assert not any(kind.value_field.nullable for kind in schema.types[-2:])
+
+
+def encoded(path: str) -> list[np.ndarray]:
+    """The rows of a shard of pairs as the engine takes them."""
+    shards = find(path)
+    data = {"label": "label", "sparse": {"indices": "indices", "values": "values", "size": 5000}}
+    spec = Data.model_validate(data), Model.model_validate({"loss": "logistic"})
+    plan = make_plan(*spec, shards.shards[0].schema, lambda: [-1, 1])
+    found = read_units(
+        shards,
+        places=[0],
+        columns=plan.columns,
+        convert=lambda rows, shard, row: encode(plan, rows, shard="s", row=row),
+    )
+    batches = [piece.value for piece in found]
+    parts = [(np.diff(b.indptr), b.indices, b.values, b.y) for b in batches]
+    return [np.concatenate(part) for part in zip(*parts, strict=True)]
+
+
+def test_the_layout_changes_no_bit(tmp_path):
+    """The rows as the engine takes them are those of the layout that convert once wrote."""
+    path = written(tmp_path, pairs(2), "svmlight")
+    table = pq.read_table(path)
+    lists = {"indices": pa.list_(pa.int32()), "values": pa.list_(pa.float64())}
+    once = pa.schema([(name, lists.get(name, pa.float64())) for name in table.schema.names])
+    before = str(tmp_path / "before.parquet")
+    pq.write_table(table.cast(once), before, compression="zstd")
+    for one, two in zip(encoded(path), encoded(before), strict=True):
+        assert one.dtype == two.dtype
+        assert one.tobytes() == two.tobytes()
+
+
+def test_no_damage_goes_unnoticed(tmp_path):
+    """LZ4 and plain numbers would not tell a flipped bit: what a page holds has a checksum."""
+    path = Path(written(tmp_path, pairs(3), "svmlight"))
+    whole, group = path.read_bytes(), pq.read_metadata(path).row_group(0)
+    for chunk in (group.column(1), group.column(2)):
+        assert chunk.total_compressed_size > 1000
+        end = chunk.data_page_offset + chunk.total_compressed_size
+        for at in range(chunk.data_page_offset + 200, end, chunk.total_compressed_size // 9):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+            with pytest.raises(DataError, match=r"cannot be decoded"):
+                encoded(str(path))
+    path.write_bytes(whole)
+    assert len(encoded(str(path))[3]) == ROWS
+
+
+@pytest.mark.parametrize(
+    "values, encoding",
+    [
+        (np.arange(SAMPLE) % 100 * 0.1, None),
+        (np.arange(SAMPLE) * 0.1, "PLAIN"),
+        (np.zeros(0), None),
+        (np.full(10, np.nan), None),
+    ],
+)
+def test_numbers_of_few_values_are_dictionaries(values, encoding):
+    """The first values of a column tell whether they are few."""
+    found = stored(pa.record_batch({"x": pa.array(values)}))
+    assert found["column_encoding"].get("x") == encoding
+    assert found["use_dictionary"] == ([] if encoding else ["x"])
+
+
+@pytest.mark.parametrize("name", ["a.b", "ä b", "x.list.element", "`", ""])
+def test_names_are_paths(tmp_path, name):
+    """A column is stored alike whatever its name."""
+    batch = pa.record_batch({name: np.arange(100) * 0.1, "other": np.arange(100) % 2})
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.Table.from_batches([batch]), path, **stored(batch))
+    assert next(iter(chunks(path).values())) == ("LZ4", {"PLAIN"})
+    assert pq.read_table(path).to_batches()[0].equals(batch)

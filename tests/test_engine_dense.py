@@ -1,0 +1,123 @@
+"""Dense rows walked column beside column end in the bits of dense rows walked one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import Learner, dense
+
+from streamomd.engine import Engine, fuse
+from streamomd.engine.dense import LEAST, MOST, filled, fits
+from streamomd.rules import all_rules, find_rule
+from streamomd.state import Layout
+
+LAYOUTS = [(2, True, "float64"), (3, False, "float32")]  # classes, bias, dtype
+COLUMNS = 71  # more than a block, and no multiple of a vector
+FITTING = {
+    "adagrad", "aggressive_second_order_diag", "arow_diag", "composite", "cw_diag", "da",
+    "ftrl_centered", "ftrl_proximal", "nag", "ng", "ogd", "pa", "pa1", "pa2", "perceptron", "rda",
+    "si_adagrad", "snag", "sop_diag",
+}  # fmt: skip
+
+
+def simplest(name: str, **params: Any) -> tuple[Any, dict[str, Any]]:
+    """A rule as a job takes it, and its parameters."""
+    rule = find_rule(name)
+    legal = rule.parse_params(params)
+    return (rule.simplest(legal) if rule.simplest else rule), legal
+
+
+def rows(classes: int, seed: int) -> Any:
+    """Dense rows in many units, a third of the values 0 or -0.0, a column of zeros, weights."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((90, COLUMNS)) * 10.0 ** rng.uniform(-3.0, 3.0, COLUMNS)
+    X *= 1.0 - (rng.random(X.shape) < 1 / 3)
+    X[:, 5] = 0.0
+    X[3] = -0.0
+    y = rng.integers(0, classes, len(X)) if classes > 2 else rng.choice([-1.0, 1.0], len(X))
+    return dense(X, y, rng.choice([0.0, 1.0, 2.5], len(X)))
+
+
+def cases() -> list[Any]:
+    """Every rule that fits, with what its certificate keeps, too; NAG in the quick run."""
+    made = []
+    for name in sorted(FITTING):
+        for at, layout in enumerate(LAYOUTS):
+            marks = [] if name == "nag" and at == 1 else [pytest.mark.slow]
+            made.append(pytest.param(simplest(name)[0], *layout, marks=marks, id=f"{name}-{at}"))
+        accounted = find_rule(name).accounted
+        if accounted is not None and fits(accounted, {}, COLUMNS):
+            marks = [pytest.mark.slow]
+            made.append(pytest.param(accounted, *LAYOUTS[0], marks=marks, id=f"{name}-accounted"))
+    return made
+
+
+@pytest.mark.parametrize("rule, classes, bias, dtype", cases())
+def test_by_columns_is_by_rows(rule: Any, classes: int, bias: bool, dtype: str) -> None:
+    """Margins, slots, totals and sums agree to the bit, in one batch or in several."""
+    loss = (rule.losses or ("logistic",))[0]
+    batch = rows(classes, 7)
+    told = {"classes": classes, "bias": bias, "dtype": dtype}
+    one, cut, other = (
+        Learner(rule, loss, COLUMNS + bias, **told, compiled=compiled)
+        for compiled in (True, True, False)
+    )
+    margins = other.learn(batch).tobytes()
+
+    assert one.learn(batch).tobytes() == margins
+    assert b"".join(cut.learn(batch.rows(at, at + 30)).tobytes() for at in (0, 30, 60)) == margins
+    assert one.bits() == cut.bits() == other.bits()
+    assert {find for find, *_ in one.engine._loops} >= {fuse.dense_loop}
+    assert fuse.learn_loop not in {find for find, *_ in one.engine._loops}
+
+
+def test_rules_that_fit() -> None:
+    """Those of one pass over a row, whose steps need nothing of the coordinates beyond it."""
+    assert {name for name in all_rules() if fits(*simplest(name), MOST)} == FITTING
+
+
+@pytest.mark.parametrize(
+    "name, params, size",
+    [("nag", {"implicit": True}, 10), ("adagrad", {"l1": 0.1}, 10), ("nag", {}, MOST + 1)],
+)
+def test_others_go_by_rows(name: str, params: dict[str, Any], size: int) -> None:
+    """Implicit steps, what shrinks with the clock, and states beyond the cache do not."""
+    assert not fits(*simplest(name, **params), size)
+
+
+def test_one_learner_that_does_not_fit_keeps_all_side_by_side_by_rows() -> None:
+    """Learners side by side share a loop, so each of them has to fit."""
+    engines = []
+    for implicit in (False, True):
+        rule, params = simplest("nag", implicit=implicit)
+        loss = Learner("nag", "logistic", 3).engine.loss
+        engines.append(Engine(Layout(rule, 3, 1, "float64"), loss, 2, False, params))
+
+    assert [engine._dense for engine in engines] == [True, False]
+    assert Engine.side_by_side(engines[:1] * 2)._dense
+    assert not Engine.side_by_side(engines)._dense
+
+
+def test_mostly_zeros_go_by_rows() -> None:
+    """A row's zeros are passed over one by one, but not column beside column."""
+    X = np.ones((100, 10), dtype=np.float32)
+    assert filled(X)
+    assert filled(X[:0])
+    X[:, : 10 - int(10 * LEAST)] = 0.0
+    assert filled(X)
+    X[:, -1] = 0.0
+    assert not filled(X)
+
+
+def test_what_the_factory_makes_is_named_after_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that of two loops in a process, each of other constants, each calls its own."""
+    monkeypatch.setattr(fuse, "_dispatcher", lambda loop, signature, cache: loop)
+    rule, _ = simplest("nag")
+    shape = fuse.Shape(3, 3, Layout(rule, 4, 3, "float64").width, 0, True)
+    loss = Learner("nag", "logistic", 3).engine.loss
+    loop = fuse.dense_loop.__wrapped__(rule, loss, shape, "float64", "float64")
+
+    assert "make_dense" in loop.__name__
+    assert not [name for name in fuse._reached(loop) if "<locals>" in name.__qualname__]
