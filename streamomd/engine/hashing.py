@@ -20,10 +20,10 @@ _PROBES = 32
 @functools.cache
 def hasher() -> Any:
     """``places``, compiled; from the disk where it was kept."""
-    codes, data, offsets = read("int32"), read("uint8"), read("int64")
+    values = [read("int32"), read("bool"), read("uint8"), read("int64")]
     watch = [written("uint32"), read("uint8")]
     out = [written("int32"), written("int32"), written("uint32"), written("int32")]
-    return compiled(places, codes, data, offsets, *[int64] * 7, *watch, *out)
+    return compiled(places, *values, *[int64] * 7, *watch, *out)
 
 
 @functools.lru_cache(4096)
@@ -112,16 +112,18 @@ def unsettled(found: Any, values: Any, count: int, hashes: Any) -> int:
 
 
 def places(
-    codes: Any, data: Any, offsets: Any, h: int, held: int, bits: int, length: int, of_null: int,
-    mask: int, first: int, hashes: Any, closed: Any, table: Any, out: Any, looked: Any, fresh: Any,
+    codes: Any, gone: Any, data: Any, offsets: Any, h: int, held: int, bits: int, length: int,
+    of_null: int, mask: int, first: int, hashes: Any, closed: Any, table: Any, out: Any,
+    looked: Any, fresh: Any,
 ) -> int:  # fmt: skip
     """Write each row's coordinate: first + the hash's bits under mask; how many are fresh.
 
-    codes: each row's value, one past the last for a null; empty: value k is row k's. data, offsets:
-    the values, as Arrow keeps them. h … length: their prefix, as ``begun`` gives it. table: of each
-    value the coordinate, −1 as long as none is known; empty: none is kept. fresh: room for values
-    that names are to be told of, in order; looked: for their hashes; both empty: nobody asks.
-    closed: a bit a coordinate, or for all that have the same lowest bits: no name is taken there.
+    codes: each row's value, one past the last for a null; empty: value k is row k's. gone: which
+    values are null; empty: none is. data, offsets: the values, as Arrow keeps them. h … length:
+    their prefix, as ``begun`` gives it. table: of each value the coordinate, −1 as long as none is
+    known; empty: none is kept. closed: a bit a coordinate, or for all that have the same lowest
+    bits: no name is taken there. fresh: room for values that names are to be told of, in order;
+    looked: for their hashes; both empty: nobody asks.
     """
     told = 0
     for row in range(len(out)):
@@ -130,7 +132,7 @@ def places(
             out[row] = table[at]
             continue
         found = of_null
-        if at + 1 < len(offsets):
+        if at + 1 < len(offsets) and not (len(gone) and gone[at]):
             found = murmur(h, held, bits, length, data, offsets[at], offsets[at + 1])
         place = first + (found & mask)
         out[row] = place

@@ -13,7 +13,7 @@ from streamomd.features.names import NOBODY, Names
 from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
-_NONE = np.empty(0, np.int32)
+_NO_CODES, _NO_NULLS = np.empty(0, np.int32), np.empty(0, np.bool_)
 
 
 def coordinate(text: bytes, seed: int, bits: int) -> int:
@@ -56,15 +56,13 @@ def places(
     """
     from streamomd.engine.hashing import begun, hasher  # numba is for those who hash
 
-    if codes is None and values.null_count:
-        gone = values.is_null().to_numpy(zero_copy_only=False)
-        codes = np.where(gone, len(values), np.arange(len(values))).astype(np.int32)
+    gone = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else _NO_NULLS
     table = np.full(0 if codes is None else len(values) + 1, -1, np.int32)
     out = np.empty(len(values) if codes is None else len(codes), np.int32)
     fresh = np.empty(0 if names is None else len(out), np.int32)
     looked = np.empty(len(fresh), np.uint32)
     told = hasher()(
-        _NONE if codes is None else codes, *_buffers(values),
+        _NO_CODES if codes is None else codes, gone, *_buffers(values),
         *begun(category(column, b""), plan.hash_seed),
         coordinate(category(column, None), plan.hash_seed, 32),
         (1 << plan.bits) - 1, plan.hashed_offset,
