@@ -50,8 +50,10 @@ class Noted(Names):
 
     def note(self, *told: Any) -> None:
         """As Names does it."""
+        before = self.version
         super().note(*told)
-        if self._run is not None:
+        # What is not new here was told there, too.
+        if self._run is not None and (self.version != before or len(self) >= MOST_COORDINATES):
             self._run.note(*told)
 
     def fresh(self) -> Mapping[int, tuple[str, ...]]:
