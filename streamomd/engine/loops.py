@@ -84,6 +84,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         margins: Any,
     ) -> float:
         stored = len(indices)
+        filled = np.empty(indptr[0] + bias + 1 if dense else 0, dtype=np.int64)
         moves = np.zeros(L * n_move)
         slopes = np.zeros(L)
         gathered = np.zeros(L * gathers)
@@ -92,13 +93,21 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             clock += 1.0
             start = i * indptr[0] if dense else indptr[i]
             stop = start + indptr[0] if dense else indptr[i + 1]
+            first, last = start - bias, stop
+            if dense:  # found once, by no branch to be guessed wrong: 6.7 ns a value were 1.6
+                first, last = 0, bias
+                filled[0] = start - bias
+                for n in range(start, stop):
+                    filled[last] = n
+                    last += values[n] != 0.0
             q = zero_q
             margin = 0.0
             for k in range(L):
                 margins[i, k] = 0.0
             gathered[:] = 0.0
             if apart:
-                for n in range(start - bias, stop):
+                for m in range(first, last):
+                    n = filled[m] if dense else m
                     j, x = entry(indices, values, n, start, bias, dense)
                     if not dense and n + AHEAD < stored:
                         prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
@@ -130,7 +139,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         store_totals(totals, k * n_totals, 1, prepare(q, whole, clock, h))
                     if masses:
                         gather(cells, totals, hyper, clock, k, grown, False)
-            for n in range(start - bias, stop):
+            for m in range(first, last):
+                n = filled[m] if dense else m
                 j, x = entry(indices, values, n, start, bias, dense)
                 if not apart and not dense and n + AHEAD < stored:
                     prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
@@ -191,7 +201,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 move, whole = step(row, whole, clock, h)
                 if implicit and move[0] != 0.0 and hyper[k * n_hyper + at_implicit] != 0.0:
                     change = 0.0
-                    for n in range(start - bias, stop):
+                    for m in range(first, last):
+                        n = filled[m] if dense else m
                         j, x = entry(indices, values, n, start, bias, dense)
                         if x == 0.0:
                             continue
@@ -216,7 +227,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 sums[1] += importance[i] * row_loss
                 sums[2] += importance[i] * miss(margins, i, y[i], mean)
             if active:
-                for n in range(start - bias, stop):
+                for m in range(first, last):
+                    n = filled[m] if dense else m
                     j, x = entry(indices, values, n, start, bias, dense)
                     if x == 0.0:
                         continue
