@@ -167,5 +167,7 @@ def parsed(given: dict[str, Any]) -> dict[str, Any]:
 def loaded(url: str, checkpoint_storage_options: str | None) -> Any:
     """The newest model at a URL."""
     import streamomd
+    from streamomd.shards.alone import without_pandas
 
+    without_pandas()
     return streamomd.load(url, storage_options=options_in(checkpoint_storage_options))
