@@ -103,11 +103,12 @@ class Engine:
         loop(*self._numbers(state), state.layout.starts, mean.reshape(-1))
 
     def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
-        """Compile, or load from the disk cache, what batches like this one of no rows need."""
-        started = time.perf_counter()
+        """Compile, or load from the disk cache, what batches like this one of no rows need.
+
+        Of dense ones it cannot be seen how many values are 0: if most are, a loop is still to come.
+        """
         walk = self.learn if learning else self.predict
         walk(state, np.zeros(3), empty)
-        self.compile_seconds += time.perf_counter() - started
 
     def learn(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """Predict each row, then learn from it; the margins, (rows, learners), of before learning.
@@ -178,7 +179,7 @@ class Engine:
     def _walk(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
         margins = np.empty((len(batch), self.layout.learners))
         rows = _flat(batch)
-        loop = self._loop(find, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        loop = self._made(find, isinstance(batch, DenseBatch), rows[2].dtype.name)
         matrices = state.extra.values() if MATRICES[self.layout.rule.keeps] else ()
         kept = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self._hyper, float(state.clock))
@@ -196,13 +197,19 @@ class Engine:
         rows = recent.extended(before, batch, int(self.bias))
         depth = int(h.k) if "k" in h._fields else len(rows.y)
         margins = np.empty((len(batch), self.layout.learners))
-        loop = self._loop(find, False, "float64")
+        loop = self._made(find, False, "float64")
         clock = loop(
             state.cells, state.totals.reshape(-1), rows.alpha, sums, self._hyper,
             float(state.clock), len(before.y), depth, *rows[:5], margins,
         )  # fmt: skip
         state.extra = recent.last(rows, depth - 1 if "k" in h._fields else depth)._asdict()
         return margins, clock
+
+    def _made(self, find: Any, dense: bool, value: str) -> Any:
+        started = time.perf_counter()
+        loop = self._loop(find, dense, value)
+        self.compile_seconds += time.perf_counter() - started
+        return loop
 
     def _loop(self, find: Any, dense: bool, value: str) -> Any:
         key = find, dense, value
