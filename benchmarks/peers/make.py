@@ -1,10 +1,10 @@
 """Write one data set in every format a tool needs: make.py SET ROWS FOLDER.
 
-FOLDER/SIZE/rows/*.parquet (zstd) and FOLDER/SIZE/rows.vw for each SIZE: full; few, the first rows,
-for slow tools and for losses; tiny, for the slowest; start, a hundred rows. full and start also as
-rows.vw.gz (level 1). FOLDER/made.json tells rows, bytes and seconds. A process of its own: what it
-holds in memory must not count as that of a tool. Ends with status 3 and the reason if the data
-are not there.
+FOLDER/SIZE/rows/*.parquet (as `convert` stores) and FOLDER/SIZE/rows.vw for each SIZE: full; few,
+the first rows, for slow tools and for losses; tiny, for the slowest; start, a hundred rows. full
+and start also as rows.vw.gz (level 1). FOLDER/made.json tells rows, bytes and seconds. A process
+of its own: what it holds in memory must not count as that of a tool. Ends with status 3 and the
+reason if the data are not there.
 """
 
 from __future__ import annotations
@@ -43,16 +43,19 @@ class Size:
             return
         shard = self.written * SHARDS // self.rows
         if shard != self.open:
-            self._next(some.schema, shard)
+            self._next(some, shard)
         self.parquet.write_table(some)
         self.text.write(lines[: sum(lengths[: some.num_rows])])
         self.written += some.num_rows
 
-    def _next(self, schema: pa.Schema, shard: int) -> None:
+    def _next(self, some: pa.Table, shard: int) -> None:
+        from streamomd.shards.layout import stored
+
         if self.parquet:
             self.parquet.close()
         path = self.folder / f"rows/part-{shard:03}.parquet"
-        self.parquet, self.open = pq.ParquetWriter(path, schema, compression="zstd"), shard
+        how = stored(some.combine_chunks().to_batches()[0])
+        self.parquet, self.open = pq.ParquetWriter(path, some.schema, **how), shard
 
     def close(self) -> None:
         self.parquet.close()

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from common import SMALL, rows
 
+from streamomd.shards.layout import pair_of, required
+
 ROWS, FEW, TINY, GROUP = 1_600_000, 200_000, 20_000, 50_000
 STEEP = 29.0
 """With it the true margins have a standard deviation of 4."""
@@ -32,12 +34,14 @@ def table(rng: np.random.Generator, truth: Any, count: int) -> pa.Table:
     margins = STEEP * np.add.reduceat(values * truth[indices], indptr[:-1])
     y = rng.random(count) < 1 / (1 + np.exp(-margins))
     offsets = pa.array(indptr.astype(np.int32))
-    columns = {
-        "i": pa.ListArray.from_arrays(offsets, pa.array(indices)),
-        "v": pa.ListArray.from_arrays(offsets, pa.array(values)),
-        "y": pa.array(y.astype(np.int8)),
-    }
-    return pa.table(columns)
+    types = pair_of(pa.float32())
+    columns = [
+        pa.ListArray.from_arrays(offsets, pa.array(indices), type=types[0]),
+        pa.ListArray.from_arrays(offsets, pa.array(values), type=types[1]),
+        pa.array(y.astype(np.int8)),
+    ]
+    schema = required([("i", types[0]), ("v", types[1]), ("y", pa.int8())])
+    return pa.table(columns, schema=schema)
 
 
 def features(found: pa.Table) -> pa.Array:
