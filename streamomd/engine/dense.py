@@ -26,9 +26,8 @@ BLOCK = 64  # columns; lines this far apart cannot overlap, which the compiler n
 LANES = 8  # numbers of a vector; the columns of a row are filled up with zeros to a multiple
 MOST = 1 << 14  # coordinates × learners whose second layout stays near the processor
 SAMPLE = 16  # rows
-LEAST = (
-    0.3  # of the values; Covertype's 0.22, most of it in the same columns, are no slower by rows
-)
+# Of the values; Covertype's 0.22, most of it in the same columns, are no slower by rows.
+LEAST = 0.3
 
 
 def fits(rule: Rule, params: Mapping[str, Any], size: int) -> bool:
