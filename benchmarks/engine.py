@@ -7,7 +7,7 @@ are log-uniform, distinct and ascending in a row, about 75 non-zeros a row.
 
 Targets: fused ÷ hand ≤ 1.15 at 2^18 and 2^24 coordinates in float32 and float64; in float32 a
 non-zero at 2^24 coordinates costs ≤ 2.2 times one at 2^18. For information: one-against-all with
-7 classes. Other rules: rules.py.
+7 classes. Other rules: rules.py; dense rows: dense.py; how near to memory itself: memory_limit.py.
 """
 
 from __future__ import annotations

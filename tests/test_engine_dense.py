@@ -11,7 +11,7 @@ from helpers import Learner, dense
 from streamomd.engine import Engine, fuse, kept
 from streamomd.engine.dense import LEAST, MOST, filled, fits
 from streamomd.rules import all_rules, find_rule
-from streamomd.state import Layout
+from streamomd.state import Layout, State
 
 LAYOUTS = [(2, True, "float64"), (3, False, "float32")]  # classes, bias, dtype
 COLUMNS = 71  # more than a block, and no multiple of a vector
@@ -98,6 +98,30 @@ def test_one_learner_that_does_not_fit_keeps_all_side_by_side_by_rows() -> None:
     assert [engine._dense for engine in engines] == [True, False]
     assert Engine.side_by_side(engines[:1] * 2)._dense
     assert not Engine.side_by_side(engines)._dense
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["nag", "adagrad"])
+def test_a_sweep_side_by_side_is_each_learner_alone(name: str) -> None:
+    """Step sizes side by side have the margins and sums that each has alone, row by row."""
+    loss = Learner(name, "logistic", 3).engine.loss
+    batch, ends, engines = rows(2, 3), [], []
+    for eta in (0.1, 0.5, 2.0):
+        rule, params = simplest(name, eta=eta)
+        layout = Layout(rule, COLUMNS + 1, 1, "float64")
+        engines.append(Engine(layout, loss, 2, True, params))
+        alone = Engine(layout, loss, 2, True, params, compiled=False)
+        state, sums = State.start(layout), np.zeros(3)
+        alone.begin(state)
+        ends.append((alone.learn(state, sums, batch)[:, 0], sums))
+    together = Engine.side_by_side(engines)
+    state, sums = State.start(together.layout), np.zeros(9)
+    together.begin(state)
+    margins = together.learn(state, sums, batch)
+
+    assert {find for find, *_ in together._loops} == {fuse.dense_loop}
+    assert np.array_equal(margins, np.stack([found for found, _ in ends], axis=1))
+    assert np.array_equal(sums, np.concatenate([found for _, found in ends]))
 
 
 def test_mostly_zeros_go_by_rows() -> None:
