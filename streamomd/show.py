@@ -100,6 +100,7 @@ def trained(result: Mapping[str, Any], shards: Sequence[str]) -> str:
         f"state {result['state_sha256']}",
         "next:",
         f"  streamomd inspect {url}",
+        f"  streamomd report {url} -o report.html",
         f"  streamomd predict {url} {data} --to predictions/",
         f"  streamomd resume {url} --epochs {len(result['epochs']) + 1}",
     ]

@@ -78,9 +78,10 @@ def test_what_it_kept_is_said(quickstart: subprocess.CompletedProcess[str], ther
 def test_what_to_type_next_works(quickstart: subprocess.CompletedProcess[str], there: Path) -> None:
     """inspect, predict and resume work as printed, word for word, on real shards."""
     lines = lines_to_type(quickstart)
-    assert [line.split()[1] for line in lines] == ["inspect", "predict", "resume"]
-    assert lines[:2] == [
+    assert [line.split()[1] for line in lines] == ["inspect", "report", "predict", "resume"]
+    assert lines[:3] == [
         "streamomd inspect runs/quickstart",
+        "streamomd report runs/quickstart -o report.html",
         "streamomd predict runs/quickstart pipelines/data/bank --to predictions/",
     ]
     for line in lines:

@@ -107,8 +107,8 @@ def _refuse_duplicates(fs: fsspec.AbstractFileSystem, named: Iterable[Named]) ->
         key = os.path.realpath(path) if is_local(fs) else path
         if key in seen:
             raise UsageError(
-                f"the same file is named twice, as {shown(seen[key])} and {shown(url)}: "
-                "name it once, or allow duplicates"
+                f"the same file is named twice, as {shown(seen[key])} and {shown(url)}: name it "
+                "once; train.epochs reads rows again"
             )
         seen[key] = url
 
