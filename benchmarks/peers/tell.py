@@ -84,7 +84,8 @@ def losses(runs: Runs, names: list[str]) -> str:
         if any(cells):
             few, tiny = (f"{runs[f'{name}/made']['rows'][size]:,}" for size in ("few", "tiny"))
             whole = [loss_of(all_of(runs, name, tool, "main")) for tool in tools[:2]]
-            lines.append([TITLES[name], few, *cells[:3], f"{cells[3]} of {tiny}", *whole])
+            river = f"{cells[3]} of {tiny}" if cells[3] else ""
+            lines.append([TITLES[name], few, *cells[:3], river, *whole])
     head = ["progressive log loss, default → best", "rows", "streamomd", "VW", "scikit-learn",
             "river, fewer rows", "streamomd, all", "VW, all"]  # fmt: skip
     return table(head, lines) if lines else ""
