@@ -11,6 +11,7 @@ Target: estimator ≥ 1.3 × the rows of scikit-learn.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -26,12 +27,8 @@ import common
 
 from streamomd import OMDClassifier
 from streamomd.batch import SparseBatch
-from streamomd.engine import Engine
-from streamomd.losses import find_loss
-from streamomd.rules import find_rule
-from streamomd.state import Layout, State
 
-STEP = {"eta": 0.1, "schedule": "constant"}
+STEP: dict[str, Any] = {"eta": 0.1, "schedule": "constant"}
 
 
 def batches(count: int, rows: int) -> list[tuple[Any, Any]]:
@@ -63,11 +60,9 @@ class Loop:
     """Our engine on the same numbers."""
 
     def __init__(self, given: list[tuple[Any, Any]]) -> None:
-        layout = Layout(find_rule("ogd"), common.SMALL, 1, "float64")
-        params = find_rule("ogd").parse_params(STEP)
-        self.engine = Engine(layout, find_loss("logistic"), 2, False, params)
-        self.state, self.sums = State.start(layout), np.zeros(3)
-        self.engine.begin(self.state)
+        walk = common.Walk("ogd", common.SMALL, "float64", None, **STEP)
+        self.engine, self.state = dataclasses.replace(walk.engine, bias=False), walk.state
+        self.sums = np.zeros(3)
         self.given = [
             SparseBatch(X.indptr.astype(np.int64), X.indices, X.data, 2.0 * y - 1, np.ones(len(y)))
             for X, y in given
@@ -78,7 +73,7 @@ class Loop:
             self.engine.learn(self.state, self.sums, batch)
 
     def weights(self) -> Any:
-        return self.state.slot("v").ravel()
+        return self.state.slot("v").ravel()[: common.SMALL]
 
 
 def main() -> None:
