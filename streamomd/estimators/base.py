@@ -170,8 +170,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         self, X: Any, y: Any, sample_weight: Any, classes: Any, *, anew: bool
     ) -> tuple[Held, NDArray[Any], Batch]:
         """The model to go on with, its classes, and rows for it."""
-        if not anew:
+        if not anew and self._held.told != (told := repr(self.get_params(deep=False))):
             refuse_changed(self, self._held.model.spec)
+            self._held.told = told
         read = read_in(self, X, reset=anew)
         targets = self._targets(y, classes, anew=anew)
         check_consistent_length(read, targets.y)

@@ -167,7 +167,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     def _targets(self, y: Any, classes: Any, *, anew: bool) -> Targets:
         told = labels_of(self, y)
         check_classification_targets(told)
-        known = self._known(np.unique(told), classes, anew=anew)
+        known = self._known(told, classes, anew=anew)
         place = places_of(told, known)
         numbers = np.where(place == 1, 1.0, -1.0) if len(known) == 2 else place.astype(np.float64)
         if self.class_weight is None:
@@ -179,8 +179,8 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         )
         return Targets(numbers, known, weights[place], known)
 
-    def _known(self, found: NDArray[Any], classes: Any, *, anew: bool) -> NDArray[Any]:
-        """All classes: those learned before, those that were named, or those found."""
+    def _known(self, labels: NDArray[Any], classes: Any, *, anew: bool) -> NDArray[Any]:
+        """All classes: those learned before, those that were named, or those of the labels."""
         named = None if classes is None else np.unique(column_or_1d(classes))
         if not anew:
             if named is not None and not np.array_equal(named, np.unique(self.classes_)):
@@ -189,7 +189,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
                     "are named once, in the first call"
                 )
             return self.classes_
-        return self._classes_among(found if named is None else named)
+        return self._classes_among(np.unique(labels) if named is None else named)
 
 
 def _sound(margins: Floats) -> Floats:

@@ -22,6 +22,8 @@ class Held:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.told = ""
+        """The estimator's parameters when they were last seen to be the model's."""
 
     def copy(self) -> Held:
         """The same numbers in memory of their own."""

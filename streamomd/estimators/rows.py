@@ -5,6 +5,7 @@ A batch here has no labels yet: y is 0, weight 1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -92,6 +93,8 @@ def of_array(plan: Plan, X: Any) -> Batch:
         batch = SparseBatch(*canonical(*places, X.data), *blank)
     else:
         batch = DenseBatch(np.ascontiguousarray(X), *blank)
+    if batch.values is X.data and plan.largest == math.inf:
+        return batch  # scikit-learn has looked: they are finite
     values = batch.values.reshape(-1)
     for _, bad in unfit(values, plan.largest):
         if len(bad):

@@ -45,9 +45,13 @@ def weights_of(sample_weight: Any, y: Floats) -> Floats:
 
 def places_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     """Each label's place among the classes. Raises DataError for one that is none of them."""
-    order = np.argsort(classes)
-    near = np.searchsorted(classes, labels, sorter=order)
-    places = order[np.minimum(near, len(classes) - 1)]
+    places: NDArray[np.int64]
+    if len(classes) == 2:
+        places = (labels == classes[1]).astype(np.int64)
+    else:
+        order = np.argsort(classes)
+        near = np.searchsorted(classes, labels, sorter=order)
+        places = order[np.minimum(near, len(classes) - 1)]
     strange = np.flatnonzero(classes[places] != labels)
     if len(strange):
         raise DataError(
