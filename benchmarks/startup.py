@@ -32,6 +32,7 @@ IMPORTED = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\w+)")
 def started(words: list[str], numba: Path) -> subprocess.Popen[str]:
     """Python with these arguments, in this tree."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(numba), "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # Python keeps bytecode unless told not to
     return subprocess.Popen(
         [sys.executable, *words],
         cwd=ROOT,

@@ -56,7 +56,7 @@ class Tool:
             more += ["--set", "data.cache=" + json.dumps(str(folder / self.keeps))]
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
         found = {**os.environ, "PATH": path, "MORE": " ".join(more)}
-        found.pop("PYTHONDONTWRITEBYTECODE", None)  # Python keeps what it compiled, unless told not to
+        found.pop("PYTHONDONTWRITEBYTECODE", None)  # bytecode is kept unless Python is told so
         return {**found, "PYTHONPATH": str(ROOT)} if self.venv == "streamomd" else found
 
 
