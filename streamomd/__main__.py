@@ -30,8 +30,12 @@ def leave(code: int) -> NoReturn:
     ending: Any = (threading, atexit)
     ending[0]._shutdown()
     ending[1]._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:  # closed by whoever began the process
+                stream.flush()
+        except OSError:  # nobody reads on, or the disk is full
+            code = code or 1
     os._exit(code)
 
 
