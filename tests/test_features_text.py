@@ -213,6 +213,28 @@ def test_a_text_of_a_dictionary_is_split_once(monkeypatch):
         assert one == other
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary()])
+def test_no_rows(kind):
+    """No rows are none, also where Arrow keeps not even an offset."""
+    bare = pa.array([], kind)
+    columns = [bare, pa.array(["a", None], kind).slice(1, 0)]
+    if kind == pa.string():
+        columns.append(pa.StringArray.from_buffers(0, pa.py_buffer(b""), pa.py_buffer(b"")))
+        columns.append(bare.dictionary_encode())
+    for column in columns:
+        schema = pa.schema({"y": pa.int64(), "t": column.type})
+        plan, _ = one_text(pa.array(["a"], pa.string()))
+        assert (
+            len(
+                encoded(
+                    plan,
+                    pa.RecordBatch.from_arrays([pa.array([], pa.int64()), column], schema=schema),
+                )
+            )
+            == 0
+        )
+
+
 def test_what_lies_under_a_null_is_not_read():
     """A null may have bytes of its own: they are no words."""
     texts = pa.array(["under", "seen"])
@@ -239,12 +261,19 @@ LONG = st.lists(st.sampled_from(["a", "B_1", "ab-c", "  ", "é", "K", "ȺȾ", "w
     texts=st.lists(LONG.map(" ".join), min_size=1, max_size=4),
     bits=st.sampled_from([1, 8, 9, 10, 18, 19, 27, 28, 30]),
     bias=st.booleans(),
+    size=st.sampled_from([1, 1000, 1 << 17]),
 )
-def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias):
-    """However many words a text has, and however many of its coordinates' bits are looked at."""
+def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias, size):
+    """However many words a text has, however many of its coordinates' bits are looked at, and
+    wherever texts are cut into blocks.
+    """
+    from streamomd.features import text as module
+
     plan, batch = one_text(pa.array(texts, pa.string()), bits=bits)
     plan = dataclasses.replace(plan, bias=bias)
-    made = encoded(plan, batch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BLOCK", size)
+        made = encoded(plan, batch)
     rows = [slice(a, b) for a, b in pairwise(made.indptr.tolist())]
     for text, row in zip(texts, rows, strict=True):
         at = [coordinate(b"t=" + word.encode(), 0, bits) for word in words_of(text)]

@@ -34,7 +34,8 @@ def words(texts: pa.Array) -> tuple[Places, pa.Array]:
 
     data, offsets = buffers(texts)
     size = int(offsets[-1] - offsets[0])
-    begins, starts = np.empty(len(texts) + 1, np.int64), np.empty(size + 1, np.int64)
+    begins = np.empty(len(texts) + 1, np.int64)
+    starts = np.empty((size + len(texts)) // 2 + 2, np.int64)
     letters = np.empty(size + size // 2 + 1, np.uint8)
     lower = _lower()
     while True:
