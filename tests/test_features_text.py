@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -16,6 +18,7 @@ from slow_features import featurised, words_of
 from streamomd.batch import DenseBatch
 from streamomd.errors import BadRowError
 from streamomd.features import Names, encode, make_plan, name_of
+from streamomd.features import words as words_module
 from streamomd.features.hashed import coordinate
 from streamomd.features.words import words
 from streamomd.spec import Data, Model
@@ -194,16 +197,110 @@ def test_counts_and_names():
     assert {name_of(plan, names, at) for at in made[0]} == {gram.decode() for gram in grams}
 
 
-def test_a_text_is_split_once(monkeypatch):
-    """However often a text stands in a batch, its words are looked for once."""
+def test_a_text_of_a_dictionary_is_split_once(monkeypatch):
+    """However often it stands in a batch, its words are looked for once; plain texts row by row."""
     from streamomd.features import text as module
 
     looked = []
     inner = module.words
     monkeypatch.setattr(module, "words", lambda texts: looked.append(len(texts)) or inner(texts))
-    plan, batch = one_text(pa.array(["a b", "c"] * 500))
-    assert len(encoded(plan, batch)) == 1000
-    assert looked == [3]  # the two, and the empty text that stands for nulls
+    plain = pa.array([None, "a b", "c", *["a b", "c"] * 500])
+    coded = pa.concat_arrays([plain.slice(0, 1), plain]).dictionary_encode().slice(1)
+    made = [encoded(*one_text(column)) for column in (coded, plain)]
+    assert looked == [3, 1003]  # the two, and the empty text that stands for nulls
+    for name in ("indptr", "indices", "values"):
+        one, other = (getattr(batch, name).tobytes() for batch in made)
+        assert one == other
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary()])
+def test_no_rows(kind):
+    """No rows are none, also where Arrow keeps not even an offset."""
+    bare = pa.array([], kind)
+    columns = [bare, pa.array(["a", None], kind).slice(1, 0)]
+    if kind == pa.string():
+        columns.append(pa.StringArray.from_buffers(0, pa.py_buffer(b""), pa.py_buffer(b"")))
+        columns.append(bare.dictionary_encode())
+    for column in columns:
+        schema = pa.schema({"y": pa.int64(), "t": column.type})
+        plan, _ = one_text(pa.array(["a"], pa.string()))
+        assert (
+            len(
+                encoded(
+                    plan,
+                    pa.RecordBatch.from_arrays([pa.array([], pa.int64()), column], schema=schema),
+                )
+            )
+            == 0
+        )
+
+
+def test_what_lies_under_a_null_is_not_read():
+    """A null may have bytes of its own: they are no words."""
+    texts = pa.array(["under", "seen"])
+    column = pa.StringArray.from_buffers(2, *texts.buffers()[1:], pa.py_buffer(b"\x02"))
+    assert [len(row) for row in dicts(encoded(*one_text(column)))] == [0, 1]
+
+
+@pytest.mark.slow
+def test_every_character_there_is():
+    """Alone and inside a word, each as Python's tables say; no lower case outgrows its room."""
+    numbers = np.r_[0:0xD800, 0xE000:0x110000].astype("<u4")
+    told = numbers.tobytes().decode("utf-32-le")
+    text = "".join(f"A{character}B " for character in told)
+    _, found = words(pa.array([text, told[::-1]], pa.large_string()))
+    expected = words_of(text) + words_of(told[::-1])
+    assert found.to_pylist() == [word.encode() for word in expected]
+
+
+LONG = st.lists(st.sampled_from(["a", "B_1", "ab-c", "  ", "é", "K", "ȺȾ", "w" * 99]), max_size=300)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    texts=st.lists(LONG.map(" ".join), min_size=1, max_size=4),
+    bits=st.sampled_from([1, 8, 9, 10, 18, 19, 27, 28, 30]),
+    bias=st.booleans(),
+    size=st.sampled_from([1, 1000, 1 << 17]),
+)
+def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias, size):
+    """However many words a text has, however many of its coordinates' bits are looked at, and
+    wherever texts are cut into blocks.
+    """
+    from streamomd.features import text as module
+
+    plan, batch = one_text(pa.array(texts, pa.string()), bits=bits)
+    plan = dataclasses.replace(plan, bias=bias)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_BLOCK", size)
+        made = encoded(plan, batch)
+    rows = [slice(a, b) for a, b in pairwise(made.indptr.tolist())]
+    for text, row in zip(texts, rows, strict=True):
+        at = [coordinate(b"t=" + word.encode(), 0, bits) for word in words_of(text)]
+        told = zip(made.indices[row].tolist(), made.values[row].tolist(), strict=True)
+        assert [*told] == sorted(Counter(at).items())
+
+
+def test_plain_python_splits_and_counts_as_the_compiled():
+    """The functions that are compiled have the same bits where they are not."""
+    from streamomd.engine import words as module
+
+    texts = pa.array(["Ab, ΣȺ😀语 İx_1", "", "a a b " * 99], pa.large_string())
+    offsets, data = texts.buffers()[1:]
+    data, offsets = np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64)[:4]
+    words(texts)  # whoever asks first fills in the table
+    lower = words_module._lower()
+    made = []
+    for split, count in ((module.split, module.count), (module.splitter(), module.counter())):
+        letters, asked = np.zeros(2 * len(data), np.uint8), np.zeros(4, np.uint32)
+        starts, begins = np.zeros(len(data), np.int64), np.zeros(4, np.int64)
+        n = split(data, offsets, lower, letters, starts, begins, asked)
+        places = (starts[:n] % 7 * 1000).astype(np.int32)
+        room = np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(module.COUNTERS, np.int64)
+        rows = np.zeros(4, np.int64), np.zeros(n, np.int32), np.zeros(n)
+        count(begins, places, 0, 8191, 1, *room, *rows)
+        made.append([array.tobytes() for array in (letters, starts, begins, asked, *rows)])
+    assert made[0] == made[1]
 
 
 BROKEN = pa.StringArray.from_buffers(

@@ -62,7 +62,7 @@ def places(
     fresh = np.empty(0 if names is None else len(out), np.int32)
     looked = np.empty(len(fresh), np.uint32)
     told = hasher()(
-        _NO_CODES if codes is None else codes, gone, *_buffers(values),
+        _NO_CODES if codes is None else codes, gone, *buffers(values),
         *begun(category(column, b""), plan.hash_seed),
         coordinate(category(column, None), plan.hash_seed, 32),
         (1 << plan.bits) - 1, plan.hashed_offset,
@@ -117,8 +117,8 @@ def side_by_side(left: pa.Array, right: pa.Array, between: str) -> pa.Array:
     return pc.binary_join_element_wise(left, right, pa.scalar(between.encode(), pa.large_binary()))
 
 
-def _buffers(values: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of large_binary values, and where each begins and ends."""
+def buffers(values: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of large_binary or large_string values, and where each begins and ends."""
     _, offsets, data = values.buffers()
     found = np.frombuffer(offsets, np.int64)[values.offset :][: len(values) + 1]
     return np.frombuffer(data or b"", np.uint8), found

@@ -15,51 +15,105 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.bad import Cells, shown
-from streamomd.features.canonical import Csr, canonical
+from streamomd.features.canonical import Csr
 from streamomd.features.csr import Places, indptr_of, joined, taken
-from streamomd.features.hashed import Codes, as_bytes, coded, paired, places, side_by_side
+from streamomd.features.hashed import Codes, as_bytes, buffers, coded, paired, places, side_by_side
 from streamomd.features.names import Names
 from streamomd.features.plan import Plan, Text
 from streamomd.features.words import words
+
+_BLOCK = 1 << 17
 
 Grams = tuple[Places, Codes | None, pa.Array]
 
 
 class Texts(NamedTuple):
-    """Distinct texts, each split once, and each row's place among them; a null is empty."""
+    """Texts, each split once, and each row's place among them, or None: text k is row k's."""
 
-    places: Places
-    distinct: pa.Array
+    places: Places | None
+    found: pa.Array
 
 
 def texts_of(array: pa.Array, cells: Cells) -> Texts:
-    """A column's texts. Notes those that are not UTF-8."""
+    """A column's texts; a null is empty. Notes those that are not UTF-8."""
+    # A text costs hardly more to split than to look up among the distinct ones.
+    known = _looked_up(array) if pa.types.is_dictionary(array.type) else _plain(array)
+    try:
+        return Texts(known.places, known.found.cast(pa.large_string()))
+    except pa.ArrowInvalid:
+        _note_other_bytes(known, cells)
+        return known
+
+
+def _plain(array: pa.Array) -> Texts:
+    found = as_bytes(array)
+    return Texts(None, found.fill_null(b"") if found.null_count else found)
+
+
+def _looked_up(array: pa.Array) -> Texts:
+    """Of a dictionary those values that some row has, and an empty text for nulls."""
     codes, distinct = coded(array)
     size = len(distinct)
     used = np.flatnonzero(np.bincount(codes, minlength=1))
     known = used[used < size]
     found = as_bytes(distinct).take(pa.array(known))
-    found = pa.concat_arrays([found, pa.array([b""], pa.large_binary())])
     place = np.full(size + 1, len(known))
     place[known] = np.arange(len(known))
-    rows = place[codes]
-    try:
-        return Texts(rows, found.cast(pa.large_string()))
-    except pa.ArrowInvalid:
-        _note_other_bytes(found.to_pylist(), rows, cells)
-        return Texts(rows, found)
+    empty = pa.array([b""], pa.large_binary())
+    return Texts(place[codes], pa.concat_arrays([found, empty]))
 
 
 def counted(texts: Texts, text: Text, plan: Plan, dtype: Any, names: Names | None) -> Csr:
     """Each row's words and runs of words: canonical rows of their counts, or log(1 + count)."""
-    indptr, found = words(texts.distinct)
+    made = [_block(some, text, plan, names) for some in _blocks(texts.found)]
+    rows = indptr_of(np.concatenate([np.diff(begins) for begins, _, _ in made]))
+    indices, values = (np.concatenate([block[part] for block in made]) for part in (1, 2))
+    block = rows, indices, values.astype(dtype, copy=False)
+    return block if texts.places is None else taken(block, texts.places)
+
+
+def _blocks(texts: pa.Array) -> Iterator[pa.Array]:
+    """Texts in order, 128 KiB at a time: memory for what is made of so few need not come from the
+    system again and again, which is a fifth of the time of all at once. At least one block.
+    """
+    _, offsets = buffers(texts)
+    low = high = 0
+    while high < len(texts) or not high:
+        high = max(low + 1, int(np.searchsorted(offsets, offsets[low] + _BLOCK)))
+        yield texts.slice(low, high - low)
+        low = high
+
+
+def _block(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> Csr:
+    indptr, found = words(texts)
     blocks = []
     for begins, codes, grams in _grams(indptr, found, text.ngrams):
         at = places(grams, text.column, plan, names, codes)
-        blocks.append((begins, at - np.int32(plan.bias), np.ones(len(at))))
-    rows, indices, counts = canonical(*joined(blocks))
-    values = _logarithms(counts) if text.counts == "log" else counts
-    return taken((rows, indices, values.astype(dtype, copy=False)), texts.places)
+        blocks.append((begins, at, np.ones(len(at), np.float32)))
+    begins, at, _ = joined(blocks)
+    begins, indices, counts = _counts(begins, at, plan)
+    return begins, indices, _logarithms(counts) if text.counts == "log" else counts
+
+
+def _counts(begins: Places, at: NDArray[np.int32], plan: Plan) -> Csr:
+    """Canonical rows of how often each row's places occur."""
+    from streamomd.engine.words import COUNTERS, counter  # numba is for those who need it
+
+    longest = int(np.diff(begins).max(initial=0))
+    room = np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(COUNTERS, np.int64)
+    rows, indices, counts = np.empty_like(begins), np.empty_like(at), np.empty(len(at))
+    counter()(
+        begins,
+        at,
+        plan.hashed_offset,
+        (1 << plan.bits) - 1,
+        -int(plan.bias),
+        *room,
+        rows,
+        indices,
+        counts,
+    )
+    return rows, indices[: rows[-1]], counts[: rows[-1]]
 
 
 def _grams(indptr: Places, found: pa.Array, most: int) -> Iterator[Grams]:
@@ -87,19 +141,23 @@ def _grams(indptr: Places, found: pa.Array, most: int) -> Iterator[Grams]:
 
 def _logarithms(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """log(1 + count), by the C library: numpy's own differs in the last bit between processors."""
-    values = np.full(len(counts), math.log1p(1.0))
-    often = np.flatnonzero(counts > 1.0)  # few, in most texts
-    distinct, which = np.unique(counts[often], return_inverse=True)
-    values[often] = np.array([math.log1p(count) for count in distinct.tolist()])[which]
-    return values
+    whole = counts.astype(np.int64)
+    occurs = np.zeros(whole.max(initial=0) + 1, np.bool_)
+    occurs[whole] = True
+    known = np.flatnonzero(occurs)
+    table = np.empty(len(occurs))
+    table[known] = [math.log1p(count) for count in known.tolist()]
+    return table[whole]
 
 
-def _note_other_bytes(texts: list[bytes], rows: Places, cells: Cells) -> None:
-    strange = np.array([not _is_utf8(text) for text in texts])
+def _note_other_bytes(texts: Texts, cells: Cells) -> None:
+    given = texts.found.to_pylist()
+    strange = np.array([not _is_utf8(text) for text in given])
+    rows = np.arange(len(given)) if texts.places is None else texts.places
     cells.note(
         "utf8",
         np.flatnonzero(strange[rows]),
-        lambda row: shown(texts[rows[row]]),
+        lambda row: shown(given[rows[row]]),
         "text in UTF-8",
         "write it as UTF-8, or drop the row",
     )

@@ -1,23 +1,24 @@
 """Words of texts. A word is a longest run of letters, marks, numbers (Unicode's categories L, M and
 N) and underscores, lower-cased character by character; all other characters stand between words.
 
-Python's own tables of Unicode say what a character is: each that occurs is asked about once, and
-the rest is done on arrays of characters.
+Python's own tables of Unicode say what a character is: each that occurs is asked about once in a
+process, and compiled code does the rest on UTF-8 itself.
 """
 
 from __future__ import annotations
 
+import functools
 import unicodedata
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamomd.features.csr import indptr_of
+from streamomd.features.hashed import buffers
 
 Places = NDArray[np.int64]
+
+_ASKED = 4096
 
 
 def words(texts: pa.Array) -> tuple[Places, pa.Array]:
@@ -29,17 +30,22 @@ def words(texts: pa.Array) -> tuple[Places, pa.Array]:
     >>> begins.tolist(), [word.decode() for word in found.to_pylist()]
     ([0, 4, 4, 4], ['it', 's', 'good', 'été_2'])
     """
-    characters, edges = _characters(texts)
-    lowered = _table(characters).take(characters)
-    inside = lowered != 0
-    first = inside.copy()
-    first[1:] &= ~inside[:-1]
-    begins = edges[:-1][edges[:-1] < len(inside)]
-    first[begins] = inside[begins]  # a word ends with its text
-    letters = lowered[inside]
-    starts = np.append(np.flatnonzero(first[inside]), len(letters))
-    found = np.searchsorted(np.flatnonzero(first), edges)
-    return found.astype(np.int64, copy=False), _sliced(letters, starts)
+    from streamomd.engine.words import splitter  # numba is for those who need it
+
+    data, offsets = buffers(texts)
+    size = int(offsets[-1] - offsets[0])
+    begins = np.empty(len(texts) + 1, np.int64)
+    starts = np.empty((size + len(texts)) // 2 + 2, np.int64)
+    letters = np.empty(size + size // 2 + 1, np.uint8)
+    lower = _lower()
+    while True:
+        asked = np.zeros(_ASKED, np.uint32)
+        found = splitter()(data, offsets, lower, letters, starts, begins, asked)
+        if not asked[0]:
+            break
+        for number in np.unique(asked[asked > 0]).tolist():
+            lower[number] = _told(chr(number))
+    return begins, _sliced(letters, starts[: found + 1])
 
 
 def in_word(character: str) -> bool:
@@ -51,35 +57,25 @@ def in_word(character: str) -> bool:
     return unicodedata.category(character)[0] in "LMN" or character == "_"
 
 
-def _characters(texts: pa.Array) -> tuple[NDArray[Any], Places]:
-    """All characters as numbers, and where each text begins among them."""
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset :][: len(texts) + 1]
-    stored = texts.buffers()[2] or b""
-    data = np.frombuffer(stored, np.uint8)[offsets[0] : offsets[-1]]
-    if data.max(initial=0) < 128:
-        return data, offsets - offsets[0]
-    wide = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), np.dtype("<u4"))
-    return wide.astype(np.intp), indptr_of(pc.utf8_length(texts).to_numpy())
+@functools.cache
+def _lower() -> NDArray[np.uint32]:
+    """By character what ``engine.words.split`` is to know; threads may write the same there.
+
+    Of its 4 MiB a process has only the pages that were written.
+    """
+    table = np.zeros(0x110000, np.uint32)
+    table[:0x80] = [_told(chr(number)) for number in range(0x80)]
+    return table
 
 
-def _table(characters: NDArray[Any]) -> NDArray[Any]:
-    """By character: its lower case if it belongs to a word, else 0; of those that occur."""
-    size = int(characters.max(initial=0)) + 1
-    occurs, table = np.zeros(size, np.bool_), np.zeros(size, "<u4")
-    occurs[characters] = True
-    for number in np.flatnonzero(occurs).tolist():
-        if in_word(chr(number)):
-            # One for one: "İ" alone becomes two, of which the first is its simple lower case.
-            table[number] = ord(chr(number).lower()[0])
-    return table if size > 128 else table.astype(np.uint8)
+def _told(character: str) -> int:
+    from streamomd.engine.words import BETWEEN
+
+    # One for one: "İ" alone becomes two, of which the first is its simple lower case.
+    return ord(character.lower()[0]) if in_word(character) else BETWEEN
 
 
-def _sliced(letters: NDArray[Any], starts: Places) -> pa.Array:
+def _sliced(letters: NDArray[np.uint8], starts: Places) -> pa.Array:
     """Words as an array of bytes: those of letters starts[k] … starts[k + 1] − 1."""
-    data = letters.tobytes()
-    if letters.dtype != np.uint8:
-        data = data.decode("utf-32-le").encode()
-        begun = np.frombuffer(data, np.uint8) & 0xC0 != 0x80  # all but a character's later bytes
-        starts = np.append(np.flatnonzero(begun), len(data))[starts]
-    buffers = [None, pa.py_buffer(starts.astype(np.int64, copy=False)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, buffers)
+    made = [None, pa.py_buffer(starts), pa.py_buffer(letters)]
+    return pa.Array.from_buffers(pa.large_binary(), len(starts) - 1, made)
