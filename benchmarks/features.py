@@ -8,7 +8,9 @@ null; 2^20 hashed coordinates, names kept. Batches of --batch rows, as units of 
 - a column by its number of distinct values: as plain strings, and as a dictionary of each batch's;
 - numbers: 13 columns checked; rows: numbers and coordinates written as sorted rows;
 - encode: all of it, strings plain or as dictionaries, without names and with, these being full;
-- a cross of two columns; a text of 10 words, alone and with pairs.
+- a cross of two columns; a text of 10 words, alone and with pairs;
+- a text of 250 words of 1 … 12 letters, in ASCII, with a letter beyond it in a tenth of the words,
+  and with names.
 
 --package DIR puts another copy of streamomd first on the path: figures before and after a change.
 """
@@ -31,6 +33,7 @@ DISTINCT = (
 )  # fmt: skip
 NUMBERS = [f"I{k + 1}" for k in range(13)]
 STRINGS = [f"C{k + 1}" for k in range(26)]
+_FEWER = 8  # long texts are as many rows of an eighth as many different ones
 SHOWN = ("C9", "C2", "C13", "C7", "C10", "C24", "C3")
 
 
@@ -41,6 +44,15 @@ def strings(rng: np.random.Generator, rows: int, distinct: int, salt: int) -> pa
     offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * 8)
     data = pa.py_buffer(mixed.tobytes().hex().encode())
     return pa.Array.from_buffers(pa.string(), rows, [None, offsets, data])
+
+
+def prose(rng: np.random.Generator, rows: int, beyond: str) -> pa.Array:
+    """Texts of 250 words of 1 … 12 letters, word k as often as 1 / k; ``beyond`` ends a tenth."""
+    lengths = rng.integers(1, 13, 50_000)
+    known = ["".join(rng.choice([*"abcDst"], size)) for size in lengths]
+    known = [word[:-1] + beyond if k % 10 == 0 else word for k, word in enumerate(known)]
+    drawn = np.exp(rng.random((rows, 250)) * np.log(len(known))).astype(np.int64)
+    return pa.array([" ".join([known[k] for k in row]) for row in drawn.tolist()])
 
 
 def batch(rng: np.random.Generator, rows: int) -> pa.RecordBatch:
@@ -77,7 +89,7 @@ def parts(batches: list[pa.RecordBatch]) -> dict[str, Callable[[], Any]]:
 
     def job(given: list[pa.RecordBatch], names: Any = None, **data: Any) -> Callable[[], None]:
         named = {"label": "y", "nulls": "zero", "bits": 20, **data}
-        plan = make_plan(Data.model_validate(named), model, batches[0].schema, lambda: [0, 1])
+        plan = make_plan(Data.model_validate(named), model, given[0].schema, lambda: [0, 1])
 
         def run() -> None:
             for one in given:
@@ -96,6 +108,12 @@ def parts(batches: list[pa.RecordBatch]) -> dict[str, Callable[[], Any]]:
     jobs["a text of 10 words"] = job(batches, text=["t"], hashed=["C9"])
     pairs = [{"column": "t", "ngrams": 2}]
     jobs["a text, words and pairs"] = job(batches, text=pairs, hashed=["C9"])
+    few = batches[0].num_rows // _FEWER
+    for how, letter in (("ASCII", "e"), ("UTF-8", "é")):
+        columns = {"y": pa.array([0] * few), "t": prose(np.random.default_rng(1), few, letter)}
+        long = [pa.RecordBatch.from_pydict(columns)] * (_FEWER * len(batches))
+        jobs[f"a text of 250 words, {how}"] = job(long, text=["t"])
+    jobs["a text of 250 words, UTF-8, names"] = job(long, Names(), text=["t"])
     all_of_it: Mapping[str, Any] = {"numeric": NUMBERS, "hashed": STRINGS}
     for how, given in (("plain", batches), ("as dictionaries", dictionaries)):
         jobs[f"encode, strings {how}"] = job(given, **all_of_it)

@@ -197,8 +197,8 @@ def test_counts_and_names():
     assert {name_of(plan, names, at) for at in made[0]} == {gram.decode() for gram in grams}
 
 
-def test_a_text_of_a_dictionary_is_split_once(monkeypatch):
-    """However often it stands in a batch, its words are looked for once; plain texts row by row."""
+def test_a_text_that_comes_again_is_split_once(monkeypatch):
+    """In a dictionary, or where the first texts are few distinct ones; else row by row."""
     from streamomd.features import text as module
 
     looked = []
@@ -207,10 +207,12 @@ def test_a_text_of_a_dictionary_is_split_once(monkeypatch):
     plain = pa.array([None, "a b", "c", *["a b", "c"] * 500])
     coded = pa.concat_arrays([plain.slice(0, 1), plain]).dictionary_encode().slice(1)
     made = [encoded(*one_text(column)) for column in (coded, plain)]
-    assert looked == [3, 1003]  # the two, and the empty text that stands for nulls
+    assert looked == [3, 3]  # the two, and the empty text that stands for nulls
+    monkeypatch.setattr(module, "_LOOKED_AT", 3)
+    made.append(encoded(*one_text(plain)))
+    assert looked == [3, 3, 1003]
     for name in ("indptr", "indices", "values"):
-        one, other = (getattr(batch, name).tobytes() for batch in made)
-        assert one == other
+        assert len({getattr(batch, name).tobytes() for batch in made}) == 1
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.binary()])

@@ -23,12 +23,13 @@ from streamomd.features.plan import Plan, Text
 from streamomd.features.words import words
 
 _BLOCK = 1 << 17
+_LOOKED_AT = 256
 
 Grams = tuple[Places, Codes | None, pa.Array]
 
 
 class Texts(NamedTuple):
-    """Texts, each split once, and each row's place among them, or None: text k is row k's."""
+    """Texts, each split once, and each row's place among them; None: text k is row k's."""
 
     places: Places | None
     found: pa.Array
@@ -36,13 +37,20 @@ class Texts(NamedTuple):
 
 def texts_of(array: pa.Array, cells: Cells) -> Texts:
     """A column's texts; a null is empty. Notes those that are not UTF-8."""
-    # A text costs hardly more to split than to look up among the distinct ones.
-    known = _looked_up(array) if pa.types.is_dictionary(array.type) else _plain(array)
+    known = _looked_up(array) if _repeats(array) else _plain(array)
     try:
         return Texts(known.places, known.found.cast(pa.large_string()))
     except pa.ArrowInvalid:
         _note_other_bytes(known, cells)
         return known
+
+
+def _repeats(array: pa.Array) -> bool:
+    """Whether texts are likely to come again: to look each up costs a tenth of splitting it."""
+    if pa.types.is_dictionary(array.type):
+        return True
+    some = array.slice(0, _LOOKED_AT)
+    return 2 * len(some.dictionary_encode().dictionary) < len(some)
 
 
 def _plain(array: pa.Array) -> Texts:
