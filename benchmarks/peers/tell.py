@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -28,9 +29,10 @@ PROMISED = (  # sets; ours ÷ theirs; of what; at least
 
 
 def page(runs: Runs, installed: Mapping[str, list[str]]) -> str:
-    """Both tables, and the promises."""
+    """The table of the README, the whole ones, and the promises."""
     names = [name for name in TITLES if f"{name}/made" in runs]
-    parts = [heading(installed), speeds(runs, names), losses(runs, names), promises(runs, names)]
+    tables = (short, speeds, losses, promises)
+    parts = [heading(installed), *(tell(runs, names) for tell in tables)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -41,6 +43,22 @@ def heading(installed: Mapping[str, list[str]]) -> str:
     named = [one for one in sorted(found) if one.split("==")[0] in wanted]
     python = f"Python {platform.python_version()}, {os.cpu_count()} cores"
     return f"{python}; {', '.join(named)}. Medians; whole processes, start-up included."
+
+
+def short(runs: Runs, names: list[str]) -> str:
+    """A line for each tool: rows a second, of wall and of cpu, on each set."""
+    lines = []
+    for tool in TOOLS.values():
+        found = [all_of(runs, name, tool.name, "main") for name in names]
+        if all(found):
+            cells = [
+                [number(median(speed(r, of) for r in m)) for of in ("wall", "cpu")] for m in found
+            ]
+            written = [lines_of(TOOLS[tool.name].user_code(name)) for name in names]
+            told = f"{min(written)} … {max(written)}" if len({*written}) > 1 else f"{written[0]}"
+            lines.append([tool.name, *(f"{wall} ({cpu})" for wall, cpu in cells), told])
+    head = ["rows/s (rows/CPU-s)", *(TITLES[name] for name in names), "lines to write"]
+    return table(head, lines) if lines else ""
 
 
 def speeds(runs: Runs, names: list[str]) -> str:
@@ -71,8 +89,12 @@ def told(runs: Runs, name: str, tool: str, main: list[Any]) -> list[str]:
 
 
 def speed(run: Any, of: str, start: float = 0.0) -> float:
-    """Rows a second of wall or of cpu, apart from what a hundred rows take."""
-    return float(run["rows"] / max(run[of] - start, 1e-3))
+    """Rows a second of wall or of cpu, apart from what a hundred rows take.
+
+    NaN where that is nearly all.
+    """
+    rest = run[of] - start
+    return float(run["rows"] / rest) if rest > 0.1 * run[of] else math.nan
 
 
 def losses(runs: Runs, names: list[str]) -> str:
@@ -115,7 +137,7 @@ def promises(runs: Runs, names: list[str]) -> str:
                 unit = "rows/CPU-s" if of == "cpu" else "rows/s"
                 aim = f"≥ {least:g}: {'met' if found >= least else 'missed'}" if least else "told"
                 title = f"{TITLES[name].split(':')[0]}: {ours} ÷ {theirs}, {unit}"
-                lines.append([title, f"{found:.2f}", f"{net:.2f}", aim])
+                lines.append([title, f"{found:.2f}", "–" if math.isnan(net) else f"{net:.2f}", aim])
     lines += losses_promised(runs, names)
     return table(["promised", "ratio", "without start-up", "aim"], lines) if lines else ""
 
@@ -167,6 +189,8 @@ def number(value: float) -> str:
     >>> number(1234567.0), number(48.6)
     ('1,230,000', '48.6')
     """
+    if math.isnan(value):
+        return "–"
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
