@@ -62,3 +62,9 @@ def test_a_closed_pipe_is_no_traceback(tmp_path: Path) -> None:
         shell=True, capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
+
+
+def test_a_profiler_is_heard_out() -> None:
+    """Python's own profiler tells what it saw after the command has ended."""
+    done = ended("-m", "cProfile", "-m", "streamomd", "list", "losses")
+    assert "function calls" in done.stdout, done.stderr
