@@ -124,3 +124,11 @@ def test_a_resumed_run_is_told_of_too(tmp_path: Path) -> None:
     train(tmp_path / "data", "--label", "y", "--weight", "w", "--checkpoint", tmp_path / "run")
     done = run("resume", tmp_path / "run", "--epochs", 3, "--profile", "--json").result
     assert done["profile"]["rows"] == 120
+
+
+def test_reading_is_taken_apart_where_most_columns_are_read() -> None:
+    """A look at the labels, before the rows, does not stand for them."""
+    profile = Profile()
+    for columns, shares in ((1, {"decode": 1.0}), (3, READING), (2, {"read": 1.0})):
+        profile.split(columns, lambda shares=shares: shares)
+    assert profile.shares == READING

@@ -42,7 +42,9 @@ def shares(shard_set: ShardSet, wanted: Wanted) -> Mapping[str, float]:
         read = _least(lambda: [_bytes(file, chunk) for chunk in chunks])
     finally:
         file.close()
-    bare, pressed = (_decoding(rows, codec) for codec in ("none", chunks[0].compression))
+    codecs = {chunk.path_in_schema: chunk.compression for chunk in chunks}
+    tables = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+    bare, pressed = (_decoding(rows, codec, tables) for codec in ("none", codecs))
     parts = {
         "read": read * rows.num_rows / shard.groups[group],
         "decompress": max(0.0, pressed - bare),
@@ -72,9 +74,9 @@ def _bytes(file: Any, chunk: Any) -> bytes:
     return found
 
 
-def _decoding(rows: pa.Table, codec: str) -> float:
-    sink = pa.BufferOutputStream()
-    pq.write_table(rows, sink, compression=codec, row_group_size=rows.num_rows)
+def _decoding(rows: pa.Table, codec: Any, dictionaries: list[str]) -> float:
+    sink, whole = pa.BufferOutputStream(), rows.num_rows
+    pq.write_table(rows, sink, whole, compression=codec, use_dictionary=dictionaries)
     written = sink.getvalue()
     return _least(lambda: pq.ParquetFile(written).read_row_group(0, use_threads=False))
 

@@ -96,7 +96,7 @@ def read_units(
     block = LOCAL_BLOCK if is_local(shard_set.fs) else REMOTE_BLOCK
     wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
     if profile := current():
-        profile.split(lambda: shares(shard_set, wanted))
+        profile.split(len(columns), lambda: shares(shard_set, wanted))
 
     @contextmanager
     def session() -> Iterator[Run[Job, Piece[T]]]:
