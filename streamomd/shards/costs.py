@@ -20,6 +20,7 @@ from streamomd.shards.store import open_file
 
 TIMES = 3
 UNITS = 8
+PIECE = 128 << 10
 
 
 def shares(shard_set: ShardSet, wanted: Wanted) -> Mapping[str, float]:
@@ -67,11 +68,13 @@ def _chunks(group: Any, columns: tuple[str, ...]) -> list[Any]:
     return [chunk for chunk in every if chunk.path_in_schema.split(".")[0] in columns]
 
 
-def _bytes(file: Any, chunk: Any) -> bytes:
+def _bytes(file: Any, chunk: Any) -> None:
+    """Read a column chunk, in pieces whose memory is used again, as pyarrow reads."""
     begins = [at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at]
     file.seek(min(begins))
-    found: bytes = file.read(chunk.total_compressed_size)
-    return found
+    left: int = chunk.total_compressed_size
+    while left > 0:
+        left -= len(file.read(min(left, PIECE))) or left
 
 
 def _decoding(rows: pa.Table, codec: Any, dictionaries: list[str]) -> float:
