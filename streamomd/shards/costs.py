@@ -40,7 +40,7 @@ def shares(shard_set: ShardSet, wanted: Wanted) -> Mapping[str, float]:
     file = open_file(shard_set.fs, shard.path, shard.url)
     try:
         chunks = _chunks(pq.ParquetFile(file).metadata.row_group(group), wanted.columns)
-        read = _least(lambda: [_bytes(file, chunk) for chunk in chunks])
+        read = _least(lambda: _bytes(file, chunks))
     finally:
         file.close()
     codecs = {chunk.path_in_schema: chunk.compression for chunk in chunks}
@@ -68,13 +68,14 @@ def _chunks(group: Any, columns: tuple[str, ...]) -> list[Any]:
     return [chunk for chunk in every if chunk.path_in_schema.split(".")[0] in columns]
 
 
-def _bytes(file: Any, chunk: Any) -> None:
-    """Read a column chunk, in pieces whose memory is used again, as pyarrow reads."""
-    begins = [at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at]
-    file.seek(min(begins))
-    left: int = chunk.total_compressed_size
-    while left > 0:
-        left -= len(file.read(min(left, PIECE))) or left
+def _bytes(file: Any, chunks: list[Any]) -> None:
+    """Read column chunks, in pieces whose memory is used again, as pyarrow reads."""
+    for chunk in chunks:
+        begins = [at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at]
+        file.seek(min(begins))
+        left: int = chunk.total_compressed_size
+        while left > 0:
+            left -= len(file.read(min(left, PIECE))) or left
 
 
 def _decoding(rows: pa.Table, codec: Any, dictionaries: list[str]) -> float:
