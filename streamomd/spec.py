@@ -91,11 +91,11 @@ class Sparse(_Table):
 
 
 class Text(_Table):
-    """A column of texts: words, and runs of up to ``ngrams`` words, each with its count."""
+    """A column of texts: words, and runs of up to ``ngrams`` words; ``counts``: what a word is."""
 
     column: str
     ngrams: int = Field(default=1, ge=1, le=8)
-    counts: Literal["count", "log"] = "count"
+    counts: Literal["presence", "count", "log"] = "presence"
 
 
 Texts = Annotated[tuple[Text, ...], BeforeValidator(_named)]

@@ -75,6 +75,9 @@ def is_missing(value):
     return value is None or value != value
 
 
+WORTH = {"presence": lambda count: 1.0, "count": float, "log": math.log1p}
+
+
 def featurised(row, job):
     """{coordinate: value} of a row (a dict), the bias left out; equal coordinates are summed.
 
@@ -113,8 +116,7 @@ def featurised(row, job):
             text = f"{name}={gram}".encode()
             total[mmh3.hash(text, job["hash_seed"], signed=False) % 2 ** job["bits"]] += 1
         for at, count in total.items():
-            value = math.log1p(count) if counts == "log" else float(count)
-            found[base + at] = found.get(base + at, 0.0) + value
+            found[base + at] = found.get(base + at, 0.0) + WORTH[counts](count)
     if job["nulls"] == "indicator":
         end = base + 2 ** job["bits"]
         found |= {end + at: 1.0 for at, gone in enumerate(missing) if gone}

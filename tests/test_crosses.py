@@ -138,7 +138,7 @@ FORMS = [
     ({"crosses": [["job"]]}, "two or more different columns"),
     ({"crosses": [["job", "job"]]}, "two or more different columns"),
     ({"text": [{"column": "review", "ngrams": 0}]}, "data.text.0.ngrams = 0"),
-    ({"text": [{"column": "review", "counts": "tfidf"}]}, "'count' or 'log'"),
+    ({"text": [{"column": "review", "counts": "tfidf"}]}, "'presence', 'count' or 'log'"),
     ({"text": [{"column": "review", "ngram": 2}]}, "did you mean 'ngrams'?"),
 ]
 
@@ -151,9 +151,9 @@ def test_wrong_forms_are_told(data, words):
     assert words in str(caught.value)
 
 
-def test_a_plain_list_of_texts_is_words_counted():
+def test_a_plain_list_of_texts_is_words():
     """The short forms are the long ones."""
-    long = {"column": "review", "ngrams": 1, "counts": "count"}
+    long = {"column": "review", "ngrams": 1, "counts": "presence"}
     for short in ("review", ["review"], long, [long]):
         assert Spec.parse({"data": {"text": short}}) == Spec.parse({"data": {"text": [long]}})
 

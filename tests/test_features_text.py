@@ -7,21 +7,25 @@ import datetime
 import math
 from collections import Counter
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_features import featurised, words_of
+from slow_features import WORTH, featurised, words_of
 
 from streamomd.batch import DenseBatch
 from streamomd.errors import BadRowError
 from streamomd.features import Names, encode, make_plan, name_of
+from streamomd.features import text as text_module
 from streamomd.features import words as words_module
 from streamomd.features.hashed import coordinate
+from streamomd.features.plan import COUNTED
 from streamomd.features.words import words
 from streamomd.spec import Data, Model
+from streamomd.spec import Text as TextOfJob
 
 NAN = float("nan")
 TEXTS = st.text("aAbB1_ -'.\n^\\=éÉ\u0301İßΣσςिक語½😀\x00\u2028", max_size=12)
@@ -107,6 +111,7 @@ JOBS = {
     "text alone": {"numeric": [], "vectors": {}, "hashed": [], "dates": {}, "crosses": []},
     "crosses alone": {"numeric": [], "vectors": {}, "hashed": [], "text": []},
     "logs that collide": {"text": [("t", 2, "log"), ("u", 1, "log")], "bits": 1},
+    **{f"text, {how}": {"text": [("t", 2, how)], "bits": 6} for how in COUNTED},
 }
 
 
@@ -199,16 +204,16 @@ def test_counts_and_names():
 
 def test_a_text_that_comes_again_is_split_once(monkeypatch):
     """In a dictionary, or where the first texts are few distinct ones; else row by row."""
-    from streamomd.features import text as module
-
     looked = []
-    inner = module.words
-    monkeypatch.setattr(module, "words", lambda texts: looked.append(len(texts)) or inner(texts))
+    inner = text_module.words
+    monkeypatch.setattr(
+        text_module, "words", lambda texts: looked.append(len(texts)) or inner(texts)
+    )
     plain = pa.array([None, "a b", "c", *["a b", "c"] * 500])
     coded = pa.concat_arrays([plain.slice(0, 1), plain]).dictionary_encode().slice(1)
     made = [encoded(*one_text(column)) for column in (coded, plain)]
     assert looked == [3, 3]  # the two, and the empty text that stands for nulls
-    monkeypatch.setattr(module, "_LOOKED_AT", 3)
+    monkeypatch.setattr(text_module, "_LOOKED_AT", 3)
     made.append(encoded(*one_text(plain)))
     assert looked == [3, 3, 1003]
     for name in ("indptr", "indices", "values"):
@@ -269,12 +274,10 @@ def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias, size):
     """However many words a text has, however many of its coordinates' bits are looked at, and
     wherever texts are cut into blocks.
     """
-    from streamomd.features import text as module
-
     plan, batch = one_text(pa.array(texts, pa.string()), bits=bits)
     plan = dataclasses.replace(plan, bias=bias)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_BLOCK", size)
+        patch.setattr(text_module, "_BLOCK", size)
         made = encoded(plan, batch)
     rows = [slice(a, b) for a, b in pairwise(made.indptr.tolist())]
     for text, row in zip(texts, rows, strict=True):
@@ -333,11 +336,12 @@ def test_a_huge_text():
 
 
 def test_logs_are_never_rounded_to_float32():
-    """Counts fit float32, which other columns may ask for; their logarithms do not."""
+    """1 and counts fit float32, which other columns may ask for; their logarithms do not."""
     numbers = pa.array([1.0], pa.float32())
     batch = pa.RecordBatch.from_pydict({"y": [0], "n": numbers, "t": ["a a"]})
     job = {**JOB, "numeric": ["n"], "vectors": {}, "hashed": [], "dates": {}, "crosses": []}
-    for counts, dtype in (("count", np.float32), ("log", np.float64)):
+    for counts in COUNTED:
+        dtype = np.float64 if counts == "log" else np.float32
         plan = plan_of(batch.schema, {**job, "text": [("t", 1, counts)]})
         assert encoded(plan, batch).values.dtype == dtype
 
@@ -367,3 +371,9 @@ def test_dense_rows_stay_dense():
     batch = batch.set_column(1, "n", pa.array([1.0, 2.0, float("inf")]))
     with pytest.raises(BadRowError, match="row 102, column 'n': found inf"):
         encoded(plan, batch)
+
+
+def test_a_job_may_say_whatever_a_word_can_be_worth():
+    """What a job may say, what is told of it and what is made of it are the same list."""
+    said = get_args(TextOfJob.model_fields["counts"].annotation)
+    assert set(said) == set(COUNTED) == set(text_module._VALUES) == set(WORTH)

@@ -27,7 +27,7 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1
 COLUMNS = st.lists(TEXT, max_size=3, unique=True)
 WORDS = st.fixed_dictionaries(
     {"column": TEXT},
-    optional={"ngrams": st.integers(1, 8), "counts": st.sampled_from(["count", "log"])},
+    optional={"ngrams": st.integers(1, 8), "counts": st.sampled_from(["presence", "count", "log"])},
 )
 NUMBER = st.floats(1e-6, 1e6)
 PATH = st.from_regex(r"/[a-z]{1,5}/[a-z?# é*\[\]=%]{1,8}", fullmatch=True)

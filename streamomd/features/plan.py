@@ -35,8 +35,12 @@ class Pair(NamedTuple):
     size: int
 
 
+COUNTED = {"presence": "each 1", "count": "counted", "log": "log(1 + count)"}
+"""What a word of a text is worth, however often it stands there."""
+
+
 class Text(NamedTuple):
-    """A column of texts: its words and runs of up to ``ngrams`` words; counts: "count", "log"."""
+    """A column of texts: its words and runs of up to ``ngrams``; ``counts``: see ``COUNTED``."""
 
     column: str
     ngrams: int
@@ -232,8 +236,7 @@ def _task(plan: Plan) -> str:
 
 def _told(text: Text) -> str:
     runs = f" and runs of up to {text.ngrams}" if text.ngrams > 1 else ""
-    counts = "log(1 + count)" if text.counts == "log" else "counted"
-    return f"text {text.column!r}: words{runs}, {counts}, hashed"
+    return f"text {text.column!r}: words{runs}, {COUNTED[text.counts]}, hashed"
 
 
 def _list(names: tuple[str, ...], most: int = 12) -> str:

@@ -1,13 +1,14 @@
-"""Texts: words and runs of words, hashed as ``column=word`` and ``column=word next``, and counted.
+"""Texts: words and runs of words, hashed as ``column=word`` and ``column=word next``.
 
-Nothing is fitted: a count is that of one text alone. What falls to one coordinate in a column is
-counted together, so that no order of summing can be told from another.
+Nothing is fitted: a word's value is 1, its count in one text, or that count's logarithm. What falls
+to one coordinate in a column is counted together, so that no order of summing can be told from
+another.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +73,7 @@ def _looked_up(array: pa.Array) -> Texts:
 
 
 def counted(texts: Texts, text: Text, plan: Plan, dtype: Any, names: Names | None) -> Csr:
-    """Each row's words and runs of words: canonical rows of their counts, or log(1 + count)."""
+    """Each row's words and runs of words: canonical rows of what ``text.counts`` says of them."""
     made = [_block(some, text, plan, names) for some in _blocks(texts.found)]
     rows = indptr_of(np.concatenate([np.diff(begins) for begins, _, _ in made]))
     indices, values = (np.concatenate([block[part] for block in made]) for part in (1, 2))
@@ -100,7 +101,7 @@ def _block(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> Csr:
         blocks.append((begins, at, np.ones(len(at), np.float32)))
     begins, at, _ = joined(blocks)
     begins, indices, counts = _counts(begins, at, plan)
-    return begins, indices, _logarithms(counts) if text.counts == "log" else counts
+    return begins, indices, _VALUES[text.counts](counts)
 
 
 def _counts(begins: Places, at: NDArray[np.int32], plan: Plan) -> Csr:
@@ -156,6 +157,13 @@ def _logarithms(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     table = np.empty(len(occurs))
     table[known] = [math.log1p(count) for count in known.tolist()]
     return table[whole]
+
+
+_VALUES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "presence": np.ones_like,
+    "count": lambda counts: counts,
+    "log": _logarithms,
+}
 
 
 def _note_other_bytes(texts: Texts, cells: Cells) -> None:
