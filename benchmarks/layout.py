@@ -26,9 +26,9 @@ from kinds import KINDS
 
 from streamomd.features import encode, make_plan
 from streamomd.shards import find
+from streamomd.shards.forms import FORMS
 from streamomd.shards.layout import stored
 from streamomd.shards.read import read_units
-from streamomd.shards.write import GROUP_BYTES
 from streamomd.spec import Data, Model
 
 UNIT_BYTES, AHEAD_BYTES = 4 << 20, 32 << 20  # those of streamomd/stream.py
@@ -48,7 +48,7 @@ class Layout:
     codec: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
     required: bool = True
-    group_bytes: int = GROUP_BYTES
+    group_bytes: int = FORMS["parquet"].group_bytes
     arrow: str = ""
 
     def write(self, table: pa.Table, path: Path) -> None:

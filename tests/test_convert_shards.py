@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import gzip
 import lzma
 import os
@@ -12,10 +13,12 @@ from pathlib import Path
 import fsspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 import pytest
 from test_convert_csv import real
 
+import streamomd
 from streamomd.errors import (
     DataError,
     InputNotFoundError,
@@ -23,12 +26,18 @@ from streamomd.errors import (
     StorageError,
     UsageError,
 )
+from streamomd.shards import convert as convert_module
 from streamomd.shards import shuffle, text_csv, write
 from streamomd.shards.convert import Converted, convert
 from streamomd.shards.find import find
+from streamomd.shards.forms import FORMS
 
 ROWS = 5000
 TEXT = ("n,s\n" + "".join(f"{i},v{i % 7}\n" for i in range(ROWS))).encode()
+SVM = "".join(f"{i % 2} {i % 5}:{i}.5 {7 + i % 11}:1\n" for i in range(ROWS)).encode()
+VW = "".join(f"{i % 2} | a{i % 5}:{i} b\n" for i in range(ROWS)).encode()
+SIZES = {"csv": {None}, "svmlight": {b"18"}, "vw": {b"262144"}}
+"""What the metadata say of a pair."""
 PACKERS = {"plain": bytes, "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
 
 
@@ -39,8 +48,12 @@ def csv(tmp_path: Path, data: bytes = TEXT, to: str = "out", **options) -> Conve
 
 
 def numbers(done: Converted) -> list[int]:
-    tables = [pq.read_table(path, columns=["n"]) for path in done.shards]
-    return pa.concat_tables(tables)["n"].to_pylist()
+    return read(done)["n"].to_pylist()
+
+
+def read(done: Converted) -> pa.Table:
+    """All rows, by another reader than ours."""
+    return dataset.dataset([*done.shards], format=done.shards[0].rsplit(".")[-1]).to_table()
 
 
 def names(tmp_path: Path, to: str = "out") -> list[str]:
@@ -98,13 +111,66 @@ def test_cuts(tmp_path, options, sizes):
     assert [shard.url for shard in find(str(tmp_path / "out")).shards] == list(done.shards)
 
 
-def test_row_groups_are_bounded(tmp_path, monkeypatch):
-    """A shard of many bytes is cut into row groups, and no row is lost between them."""
-    monkeypatch.setattr(write, "GROUP_BYTES", 10_000)
+@pytest.mark.parametrize("form", FORMS)
+def test_groups_are_bounded(tmp_path, monkeypatch, form):
+    """A shard of many bytes is cut into groups, and no row is lost between them."""
+    small = dataclasses.replace(FORMS[form], group_bytes=10_000)
+    monkeypatch.setattr(convert_module, "FORMS", {form: small})
     monkeypatch.setattr(text_csv, "BLOCK", 1000)
-    done = csv(tmp_path)
-    assert pq.read_metadata(done.shards[0]).num_row_groups > 5
+    done = csv(tmp_path, form=form)
+    (shard,) = find(str(tmp_path / "out")).shards
+    assert len(shard.groups) > 5
+    assert max(shard.groups) < ROWS / 5
     assert numbers(done) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("source_format, text", [("svmlight", SVM), ("vw", VW), ("csv", TEXT)])
+def test_every_form_holds_the_same_rows(tmp_path, source_format, text):
+    """Types, values and the size of a pair, whether it is known at first or not."""
+    source, found = tmp_path / "rows", {}
+    source.write_bytes(text)
+    for form in FORMS:
+        for how in ({}, {"shards": 3}, {"shuffle": 3}):
+            to = str(tmp_path / form / str(len(found)))
+            done = convert([str(source)], source_format=source_format, to=to, form=form, **how)
+            assert all(shard.endswith(f".{form}") for shard in done.shards)
+            schemas = [dataset.dataset(path, format=form).schema for path in done.shards]
+            sizes = {(schema.metadata or {}).get(b"streamomd.size") for schema in schemas}
+            assert sizes == SIZES[source_format]
+            found[form, *how] = read(done)
+    for how in ((), ("shards",), ("shuffle",)):
+        first, *others = (found[form, *how] for form in FORMS)
+        assert all(other.equals(first) for other in others)
+
+
+def test_a_form_takes_the_place_of_another(tmp_path):
+    """--overwrite leaves no shard of what was there before, whatever its form."""
+    csv(tmp_path, shards=3)
+    with pytest.raises(OutputExistsError):
+        csv(tmp_path, form="arrow")
+    csv(tmp_path, form="arrow", overwrite=True)
+    assert names(tmp_path) == ["part-00000.arrow"]
+
+
+def test_training_does_not_depend_on_the_form(tmp_path):
+    """The same state, to the bit."""
+    source, states = tmp_path / "rows", set()
+    source.write_bytes(SVM)
+    for form in FORMS:
+        to = str(tmp_path / form)
+        convert([str(source)], source_format="svmlight", to=to, form=form)
+        pair = {"indices": "indices", "values": "values"}
+        data = {"shards": [to], "label": "label", "sparse": pair}
+        job = {"data": data, "checkpoint": {"url": "none"}}
+        states.add(streamomd.train(job, quiet=True).state_sha256)
+    assert len(states) == 1
+
+
+def test_an_unknown_form_is_refused(tmp_path):
+    """By name, before anything is made."""
+    with pytest.raises(UsageError, match="parquet, arrow"):
+        csv(tmp_path, form="avro")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

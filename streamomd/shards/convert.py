@@ -1,4 +1,4 @@
-"""Text to Parquet shards, in one stream and in bounded memory."""
+"""Text to shards, in one stream and in bounded memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamomd.errors import DataError, UsageError
+from streamomd.shards.forms import FORMS, Form
 from streamomd.shards.shuffle import shuffled
 from streamomd.shards.text_csv import CsvReader
 from streamomd.shards.text_source import Source, Text, TextReader, locate
@@ -48,6 +49,7 @@ def convert(
     *,
     source_format: str,
     to: str,
+    form: str = "parquet",
     rows_per_shard: int | None = None,
     shards: int | None = None,
     shuffle: int | None = None,
@@ -57,14 +59,15 @@ def convert(
     progress: Progress | None = None,
     **options: Any,
 ) -> Converted:
-    """Write the rows of text files, one after the other, as Parquet shards into ``to``.
+    """Write the rows of text files, one after the other, as shards into ``to``.
 
     sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name. source_format: "csv",
     "svmlight" or "vw"; ``options`` are those of `CsvReader`, `SvmlightReader` or `VwReader`.
-    rows_per_shard: 1,000,000 unless given; or shards: how many, which differ by a row at most
-    (the sources are then read twice). shuffle: a seed; all rows are permuted by it, on disk, and
-    the order depends on the seed and the number of rows alone. storage_options: of the sources,
-    and of ``to`` unless it has its own. progress: called with rows, bytes done and bytes in all.
+    form: "parquet" or "arrow" (`forms`). rows_per_shard: 1,000,000 unless given; or shards: how
+    many, which differ by a row at most (the sources are then read twice; so they are for "arrow"
+    where the size is not known). shuffle: a seed; all rows are permuted by it, on disk, and the
+    order depends on the seed and the number of rows alone. storage_options: of the sources, and of
+    ``to`` unless it has its own. progress: called with rows, bytes done and bytes in all.
 
     Shards appear when all are whole; after an error none does. The sparse pair's size is in the
     schema's metadata of every shard, as "streamomd.size".
@@ -75,16 +78,20 @@ def convert(
     began = time.perf_counter()
     _check_counts(rows_per_shard, shards, shuffle)
     own_options = to_storage_options if to_storage_options is not None else storage_options
-    make = _maker(source_format, options)
+    make, written = _maker(source_format, options), _form(form)
     stream = _Stream(locate(sources, storage_options), make, progress)
     with opened_target(to, own_options, overwrite=overwrite) as target:
-        batches, counted = _ordered(stream, shards, shuffle, target)
+        twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
+        batches, counted = _ordered(stream, twice, shuffle, target)
         size = stream.reader.size if counted or stream.reader.size_is_final else 0
-        count = _write(batches, stream, target, _cuts(counted, shards, rows_per_shard), size)
+        cuts = _cuts(counted, shards, rows_per_shard)
+        count = _write(
+            batches, stream, lambda: ShardWriter(target, written, stream.reader.schema, cuts, size)
+        )
         if counted not in (0, stream.rows):
             raise DataError(f"the sources changed while they were read: {counted} rows at first")
         stream.tell(always=True)
-        urls = target.publish(count)
+        urls = target.publish(count, form)
     names = tuple(stream.reader.schema.names)
     almost = stream.reader.almost_numbers if isinstance(stream.reader, CsvReader) else {}
     seconds = time.perf_counter() - began
@@ -171,8 +178,14 @@ def _maker(source_format: str, options: Mapping[str, Any]) -> Callable[[], TextR
     return make
 
 
+def _form(name: str) -> Form:
+    if name not in FORMS:
+        raise UsageError(f"form is one of {', '.join(FORMS)}, not {name!r}")
+    return FORMS[name]
+
+
 def _ordered(
-    stream: _Stream, shards: int | None, shuffle: int | None, target: Target
+    stream: _Stream, twice: bool, shuffle: int | None, target: Target
 ) -> tuple[Iterator[pa.RecordBatch], int]:
     """The rows as they are to be written, and how many; 0: not known yet."""
     if shuffle is not None:
@@ -180,7 +193,7 @@ def _ordered(
         # The first shuffled row comes after the last one was read.
         first = list(itertools.islice(batches, 1))
         return itertools.chain(first, batches), stream.rows
-    if shards is not None:
+    if twice:
         counted = stream.count()
         return stream.again(), counted
     return stream.batches(0), 0
@@ -196,18 +209,14 @@ def _cuts(counted: int, shards: int | None, rows_per_shard: int | None) -> Calla
 
 
 def _write(
-    batches: Iterator[pa.RecordBatch],
-    stream: _Stream,
-    target: Target,
-    rows_of: Callable[[int], int],
-    size: int | None,
+    batches: Iterator[pa.RecordBatch], stream: _Stream, begin: Callable[[], ShardWriter]
 ) -> int:
-    """Write all shards aside; how many. size: see `ShardWriter`."""
+    """Write all shards aside; how many. begin: called when the schema is known."""
     writer: ShardWriter | None = None
     try:
         for batch in batches:
             if writer is None:
-                writer = ShardWriter(target, stream.reader.schema, rows_of, size)
+                writer = begin()
             writer.add(batch)
             stream.tell()
         assert writer is not None

@@ -1,4 +1,4 @@
-"""Writing Parquet shards: aside first, put in place when all are whole."""
+"""Writing shards: aside first, put in place when all are whole."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from typing import Any
 
 import fsspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from streamomd.errors import OutputExistsError, StorageError, StreamomdError, UsageError
-from streamomd.shards.layout import stored
+from streamomd.shards.forms import FORMS, Form
 from streamomd.shards.names import is_shard_name
 from streamomd.shards.store import connect, is_local
 from streamomd.urls import absolute, protocol, scrub, shown
 
-SIZE_KEY = "streamomd.size"
-GROUP_BYTES = 48 << 20
 MOST_OPEN = 256
-_OWN_NAME = re.compile(r"part-\d{5,}\.parquet")
+_OWN_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMS)})")
 _REMOTE_BLOCK = 8 << 20
 
 
@@ -48,10 +45,10 @@ class Target:
         """A local directory for temporary files on the disk the shards go to; None: any."""
         return self.aside if is_local(self.fs) else None
 
-    def publish(self, count: int) -> tuple[str, ...]:
+    def publish(self, count: int, suffix: str) -> tuple[str, ...]:
         """Replace the old shards by the new ones; their URLs."""
         width = max(5, len(str(count - 1)))
-        names = [f"part-{place:0{width}d}.parquet" for place in range(count)]
+        names = [f"part-{place:0{width}d}.{suffix}" for place in range(count)]
         with _storing(self.url, Exception):
             for path in self.old:
                 self.fs.rm_file(path)
@@ -162,22 +159,23 @@ class _Open:
     """A shard that is not closed yet."""
 
     file: Any
-    parquet: pq.ParquetWriter
+    writer: Any
 
     def close(self) -> None:
-        self.parquet.close()
+        self.writer.close()
         self.file.close()
 
 
 @dataclass
 class ShardWriter:
-    """Cuts rows into shards, and shards into row groups of at most 48 MiB decoded.
+    """Cuts rows into shards of a form, and those into groups of as many bytes as it has at most.
 
-    rows_of: the rows of a shard by its place. size: the coordinates of a sparse pair for each
-    schema's metadata; 0 if it is known at the end only: then shards stay open until `finish`.
+    rows_of: the rows of a shard by its place. size: as for ``Form.begin``; where it is 0, shards
+    stay open until `finish`.
     """
 
     target: Target
+    form: Form
     schema: pa.Schema
     rows_of: Callable[[int], int]
     size: int | None
@@ -195,7 +193,7 @@ class ShardWriter:
                 self._shard = self._open(batch)
             room = self.rows_of(self._count - 1) - self._rows
             part, batch = batch.slice(0, room), batch.slice(room)
-            if self._held and self._held_bytes + part.nbytes > GROUP_BYTES:
+            if self._held and self._held_bytes + part.nbytes > self.form.group_bytes:
                 self._write_group()
             self._held.append(part)
             self._held_bytes += part.nbytes
@@ -209,7 +207,8 @@ class ShardWriter:
             self._end_shard()
         while self._full:
             shard = self._full.pop(0)
-            shard.parquet.add_key_value_metadata({SIZE_KEY: str(size)})
+            assert self.form.add_size
+            self.form.add_size(shard.writer, size)
             shard.close()
         return self._count
 
@@ -228,17 +227,12 @@ class ShardWriter:
         fs, path = self.target.fs, self.target.aside_path(self._count)
         blocks = {} if is_local(fs) else {"block_size": _REMOTE_BLOCK}
         file = fs.open(path, "wb", **blocks)
-        metadata = {SIZE_KEY: str(self.size)} if self.size else None
-        schema = self.schema.with_metadata(metadata)
         self._count += 1
-        # Beside a stored Arrow schema, metadata added at the end is not read as the schema's.
-        parquet = pq.ParquetWriter(file, schema, store_schema=self.size != 0, **stored(first))
-        return _Open(file, parquet)
+        return _Open(file, self.form.begin(file, self.schema, first, self.size))
 
     def _write_group(self) -> None:
         assert self._shard is not None
-        table = pa.Table.from_batches(self._held, self.schema)
-        self._shard.parquet.write_table(table, row_group_size=table.num_rows)
+        self.form.write(self._shard.writer, pa.Table.from_batches(self._held, self.schema))
         self._held, self._held_bytes = [], 0
 
     def _end_shard(self) -> None:
