@@ -1,10 +1,10 @@
 """Write one data set in every format a tool needs: make.py SET ROWS FOLDER.
 
-FOLDER/SIZE/rows/*.parquet (as `convert` stores) and FOLDER/SIZE/rows.vw for each SIZE: full; few,
-the first rows, for slow tools and for losses; tiny, for the slowest; start, a hundred rows. full
-and start also as rows.vw.gz (level 1). FOLDER/made.json tells rows, bytes and seconds. A process
-of its own: what it holds in memory must not count as that of a tool. Ends with status 3 and the
-reason if the data are not there.
+FOLDER/SIZE/rows/*.parquet and FOLDER/SIZE/rows.arrow/*.arrow (as `convert` stores them) and
+FOLDER/SIZE/rows.vw for each SIZE: full; few, the first rows, for slow tools and for losses; tiny,
+for the slowest; start, a hundred rows. full and start also as rows.vw.gz (level 1).
+FOLDER/made.json tells rows, bytes and seconds. A process of its own: what it holds in memory must
+not count as that of a tool. Ends with status 3 and the reason if the data are not there.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from streamomd.shards.forms import FORMS
 
 SHARDS = 4
 START = 100
+FOLDERS = {"parquet": "rows", "arrow": "rows.arrow"}
 
 
 class Size:
-    """The first so many rows, as Parquet shards and as text."""
+    """The first so many rows, as shards of each form and as text."""
 
     def __init__(self, folder: Path, rows: int) -> None:
         self.folder, self.rows, self.written, self.open = folder, rows, 0, -1
-        (folder / "rows").mkdir(parents=True)
+        for name in FOLDERS.values():
+            (folder / name).mkdir(parents=True)
         self.text = (folder / "rows.vw").open("wb")
-        self.parquet: Any = None
+        self.writers: dict[str, Any] = {}
 
     def add(self, table: pa.Table, lines: bytes, lengths: list[int]) -> None:
         """As much of a table, and of its lines, as there is room for. A shard ends with a table."""
@@ -44,21 +46,25 @@ class Size:
         shard = self.written * SHARDS // self.rows
         if shard != self.open:
             self._next(some, shard)
-        self.parquet.write_table(some)
+        for form, writer in self.writers.items():
+            FORMS[form].write(writer, some)
         self.text.write(lines[: sum(lengths[: some.num_rows])])
         self.written += some.num_rows
 
     def _next(self, some: pa.Table, shard: int) -> None:
-        from streamomd.shards.layout import stored
+        self._end()
+        first = some.combine_chunks().to_batches()[0]
+        for form, name in FOLDERS.items():
+            path = str(self.folder / f"{name}/part-{shard:03}.{form}")
+            self.writers[form] = FORMS[form].begin(path, some.schema, first, None)
+        self.open = shard
 
-        if self.parquet:
-            self.parquet.close()
-        path = self.folder / f"rows/part-{shard:03}.parquet"
-        how = stored(some.combine_chunks().to_batches()[0])
-        self.parquet, self.open = pq.ParquetWriter(path, some.schema, **how), shard
+    def _end(self) -> None:
+        for writer in self.writers.values():
+            writer.close()
 
     def close(self) -> None:
-        self.parquet.close()
+        self._end()
         self.text.close()
 
 
@@ -83,7 +89,9 @@ def make(name: str, rows: int, folder: Path) -> dict[str, Any]:
         subprocess.run(["gzip", "-1", "-k", str(folder / size / "rows.vw")], check=True)
     seconds = time.perf_counter() - began
     stored = {
-        "parquet": sum(path.stat().st_size for path in (folder / "full/rows").iterdir()),
+        form: sum(path.stat().st_size for path in (folder / "full" / name).iterdir())
+        for form, name in FOLDERS.items()
+    } | {
         "vw": (folder / "full/rows.vw").stat().st_size,
         "gz": (folder / "full/rows.vw.gz").stat().st_size,
     }

@@ -29,7 +29,7 @@ from typing import Any
 import tell
 from install import install, versions
 from measure import measured
-from tools import SETS, STEPS, TOOLS, Tool, has_cache, loss_in
+from tools import SETS, STEPS, TOOLS, Tool, loss_in
 
 BEGAN = time.monotonic()
 HERE = Path(__file__).parent
@@ -183,8 +183,6 @@ def main() -> None:
     args.folder = (args.folder or Path(tempfile.gettempdir()) / "streamomd-peers").absolute()
     names = [SETS[one] for one in chosen(args.data, list(SETS), "data")]
     tools = [TOOLS[one] for one in chosen(args.tools, list(TOOLS), "tool")]
-    if not has_cache():
-        tools = [tool for tool in tools if tool.name != "streamomd_cache"]
     bench = Bench(args, tools)
     if not (args.resume or args.make):
         bench.runs.forget(names, [tool.name for tool in tools])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +64,7 @@ TOOLS = {
     tool.name: tool
     for tool in (
         Tool("streamomd", (), "full", "rows", "streamomd/{}.sh", "--eta {}"),
+        Tool("streamomd_arrow", (), "full", "rows.arrow", "streamomd/{}.sh"),
         Tool("streamomd_cache", (), "full", "rows", "streamomd/{}.sh", keeps="cache"),
         Tool("vw_text", WABBIT, "full", "rows.vw", "vw/text.sh", "-l {}"),
         Tool("vw_gz", WABBIT, "full", "rows.vw.gz", "vw/text.sh"),
@@ -84,15 +83,6 @@ TOOLS = {
              '{{"lr": {}}}'),
     )
 }  # fmt: skip
-
-
-def has_cache() -> bool:
-    """Whether this checkout of streamomd has ``[data] cache``; asked in another process, for this
-    one must stay small.
-    """
-    question = "from streamomd.spec import Data; print('cache' in Data.model_fields)"
-    command = [sys.executable, "-c", question]
-    return "True" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
 
 
 def loss_in(told: str) -> float | None:
