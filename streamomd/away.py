@@ -10,6 +10,7 @@ from streamomd.callbacks import Callback
 from streamomd.collection import refuse_collection
 from streamomd.errors import ConcurrentWriterError
 from streamomd.job import build
+from streamomd.loading import load_model
 from streamomd.model import Model
 from streamomd.modes import connected, is_far, run, told_to
 from streamomd.report import Log, Watcher, heard, hushed, progress, watching
@@ -43,7 +44,7 @@ def watch(
         task = Submitted(connection, go_on, model.url, options, model.metrics, watchers, stop)
         found = task.result()
     far = is_far(connection, {})
-    learned = Model.load(model.url, storage_options=options[1], far=far)[0]
+    learned = load_model(model.url, storage_options=options[1], far=far)[0]
     learned.seconds = found["seconds"]
     learned.rows_per_second = (learned.metrics.total_rows - rows) / learned.seconds
     return learned
@@ -59,7 +60,7 @@ def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
 
     stop = StopRequest()
     with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
-        model, loaded = Model.load(url, storage_options=options[1], far=is_far(client, {}))
+        model, loaded = load_model(url, storage_options=options[1], far=is_far(client, {}))
         if not model.finished:
             change_job(model, {}, *options)
             data = model.spec.data

@@ -18,6 +18,7 @@ from streamomd.errors import DataError, ResumeRefusedError
 from streamomd.features import Plan, check_schema, make_plan
 from streamomd.job import change
 from streamomd.keep import Keeper
+from streamomd.loading import load_model
 from streamomd.model import Model
 from streamomd.report import note
 from streamomd.shards.dataset import Dataset
@@ -72,7 +73,7 @@ def begun(spec: Spec, plan: Plan, weights: Any = None) -> Model:
     if is_weights(spec.model.start):
         begin_at(model, options, weights)
     elif spec.model.start:
-        start, _ = Model.load(
+        start, _ = load_model(
             spec.model.start,
             storage_options=options,
             far=lambda _: spec.train.mode == "sharded",  # its owners may be elsewhere

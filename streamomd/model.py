@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -13,15 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import Batch, check
-from streamomd.checkpoint import Commit, Loaded, Part, Put, load, open_store, read_document
+from streamomd.checkpoint import Part, Put
 from streamomd.engine import Engine
 from streamomd.engines import engine_of
-from streamomd.errors import (
-    CorruptionError,
-    StreamomdError,
-    SweepError,
-    UsageError,
-)
+from streamomd.errors import UsageError
 from streamomd.far import Far
 from streamomd.features import Names, Plan
 from streamomd.heaviest import heaviest
@@ -35,7 +28,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
 from streamomd.state import State
 from streamomd.stream import cache_of
-from streamomd.urls import absolute, printable, shown
+from streamomd.urls import shown
 
 
 @dataclass(eq=False)
@@ -80,70 +73,6 @@ class Model:
         held = Metrics(spec.model.classifies) if spec.data.holdout else None
         metrics = Metrics(spec.model.classifies, held=held)
         return cls(spec, plan, engine, state, metrics, cursor=cursor)
-
-    @classmethod
-    def load(
-        cls,
-        url: str,
-        *,
-        storage_options: Mapping[str, Any] | None = None,
-        at: int | None = None,
-        far: Callable[[Spec], bool] | None = None,
-    ) -> tuple[Self, Loaded]:
-        """The model of the newest commit that is whole, or of commit ``at``, and that commit.
-
-        far: whether its state is to be proven, and left where it is until it is asked for.
-        Raises NoCommitError if there is none, StorageError if the store does not answer.
-        """
-        store = open_store(absolute(url), storage_options)
-        models: list[Self] = []
-
-        def receive(commit: Commit) -> Callable[[Part], None]:
-            if "sweep" in commit.document:
-                raise SweepError(
-                    f"{(place := shown(store.url))} is a sweep, of many models: take {place}/best "
-                    f"when it is finished, or one of {place}/learners; Python goes on with a sweep "
-                    "by streamomd.resume_sweep"
-                )
-            with _legible():
-                models.append(cls._described(commit))
-            left = far is not None and far(models[-1].spec)
-            return models[-1]._fill_figures if left else models[-1]._fill
-
-        loaded = load(store, receive, at=at)
-        model, document = models[-1], loaded.commit.document
-        with _legible():
-            model.names = Names.from_json(read_document(store, "names", document["names"]))
-            if far is not None and far(model.spec):
-                put = Put(loaded.commit.directory, loaded.commit.parts)
-                model.state = Far(model.state.layout, store, put)
-        model.url, model.sequence = store.url, loaded.commit.sequence
-        return model, loaded
-
-    @classmethod
-    def _described(cls, commit: Commit) -> Self:
-        document = commit.document
-        spec, plan = Spec.parse(document["job"]), Plan.from_json(document["plan"])
-        ranges = [(0, 0), *((part.lo, part.hi) for part in commit.parts)]
-        whole = all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
-        if plan.bits != spec.data.bits or not whole or plan.size != ranges[-1][1]:
-            raise CorruptionError("its job, plan and parts do not tell of the same coordinates")
-        model = cls.new(spec, plan)
-        model.cursor = Cursor.from_json(document["cursor"])
-        model.finished = document["finished"]
-        return model
-
-    def _fill(self, part: Part) -> None:
-        low, high, arrays = part
-        with _legible():
-            self.state.fill(low, high, arrays)
-            if low == 0:
-                self.metrics = Metrics.from_arrays(arrays, classifies=self.metrics.classifies)
-
-    def _fill_figures(self, part: Part) -> None:
-        with _legible():
-            if part[0] == 0:
-                self.metrics = Metrics.from_arrays(part[2], classifies=self.metrics.classifies)
 
     def start_from(self, other: Model) -> None:
         """Take another model's state and names; metrics begin anew.
@@ -396,15 +325,3 @@ def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
     """What a commit keeps of a state and its counters, which go with the first part."""
     for low, high, arrays in state.parts():
         yield low, high, arrays | (metrics.arrays() if low == 0 else {})
-
-
-@contextmanager
-def _legible() -> Iterator[None]:
-    """A hash proves that a document is as it was written, not that it makes sense."""
-    try:
-        yield
-    except StreamomdError:
-        raise
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        text = printable(f"{type(error).__name__}: {error}")
-        raise CorruptionError(f"it tells of no model that is known here: {text}") from None

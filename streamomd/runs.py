@@ -11,6 +11,7 @@ from streamomd.callbacks import Callback, refuse_illegal
 from streamomd.collection import again, set_apart, train_on
 from streamomd.features import describe
 from streamomd.job import build
+from streamomd.loading import load_model
 from streamomd.model import Model
 from streamomd.modes import connected, is_far, run
 from streamomd.report import check_log, hushed, note
@@ -101,7 +102,7 @@ def resume(
     options = (storage_options, checkpoint_storage_options)
     with stop_on_signals() as stop, hushed(quiet):
         far = is_far(client, sets or {})
-        model, loaded = Model.load(url, storage_options=checkpoint_storage_options, far=far)
+        model, loaded = load_model(url, storage_options=checkpoint_storage_options, far=far)
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
         more = change_job(model, sets or {}, *options)
@@ -128,7 +129,7 @@ def load(
 
     Raises NoCommitError if there is none, StorageError if the store does not answer.
     """
-    model, loaded = Model.load(url, storage_options=storage_options, at=at)
+    model, loaded = load_model(url, storage_options=storage_options, at=at)
     for sequence, reason in loaded.rejected:
         note(f"commit {sequence} rejected: {reason}; this is {model.sequence}")
     return model

@@ -21,8 +21,8 @@ from streamomd.checkpoint import open_store
 from streamomd.checkpoint.chain import sequences
 from streamomd.errors import ClusterError, NoCommitError, StorageError
 from streamomd.history import history, speeds
+from streamomd.loading import load_model
 from streamomd.metrics import Metrics, worded
-from streamomd.model import Model
 from streamomd.report import show
 from streamomd.spec import Spec
 from streamomd.urls import absolute, printable, shown
@@ -110,7 +110,7 @@ def look(view: View, options: Options = None, *, top: int = 10) -> View:
     found = sequences(open_store(absolute(view.url), options))
     if found[-1:] == [view.sequence]:
         return replace(view, said="")
-    model, loaded = Model.load(view.url, storage_options=options, far=None if top else _is_far)
+    model, loaded = load_model(view.url, storage_options=options, far=None if top else _is_far)
     told, metrics = history(model, options), model.metrics
     pace = speeds(told.commits)
     newer = replace(

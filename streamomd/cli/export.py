@@ -40,12 +40,12 @@ def export(
     What a format cannot say is refused by name. See also: streamomd list exports.
     """
     from streamomd.export import export as write
-    from streamomd.model import Model
+    from streamomd.loading import load_model
     from streamomd.report import note
 
     # The state stays where it is: Parquet takes it part by part.
     options = options_in(checkpoint_storage_options)
-    model, loaded = Model.load(url, storage_options=options, far=lambda _: True)
+    model, loaded = load_model(url, storage_options=options, far=lambda _: True)
     for sequence, reason in loaded.rejected:
         note(f"commit {sequence} rejected: {reason}; this is {model.sequence}")
     result = write(

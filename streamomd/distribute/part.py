@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from streamomd.batch import REASONS, Batch
 from streamomd.errors import ClusterError, NoCommitError
 from streamomd.features import Names, encode
+from streamomd.loading import load_model
 from streamomd.merge import merge
 from streamomd.model import Model
 from streamomd.shards.cached import between
@@ -95,7 +96,7 @@ def model_at(start: Start) -> Model:
 
 def _read(start: Start) -> Model:
     try:
-        return Model.load(start.url, storage_options=start.options, at=start.sequence)[0]
+        return load_model(start.url, storage_options=start.options, at=start.sequence)[0]
     except NoCommitError as error:
         raise ClusterError(
             f"worker {get_worker().address} does not find commit {start.sequence} in "

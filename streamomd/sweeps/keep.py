@@ -29,6 +29,7 @@ from streamomd.errors import (
     UsageError,
 )
 from streamomd.keep import SHARE, Keeper
+from streamomd.loading import load_model
 from streamomd.model import Model
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.shard import ShardSet
@@ -175,7 +176,7 @@ def _read(
             name, at = str(told["name"]), int(told["sequence"])
             if not name.isdecimal():
                 raise ValueError(f"no learner is called {name!r}")
-            model, loaded = Model.load(
+            model, loaded = load_model(
                 f"{url}/learners/{name}", storage_options=storage_options, at=at
             )
             mark = np.array([float.fromhex(number) for number in told["mark"]])

@@ -21,7 +21,7 @@ PLACES: dict[str, dict[str, Place]] = {
     },
     "learner": {
         "rendezvous": (
-            ("streamomd.model.Model.load", range(1)),
+            ("streamomd.loading.load_model", range(1)),
             ("streamomd.away.take_over", range(1)),
         ),
         "round": (("streamomd.model.Model.consume", range(2, 60)),),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -19,6 +19,7 @@ from streamomd.batch import DenseBatch
 from streamomd.checkpoint import Commit, Part
 from streamomd.features import make_plan
 from streamomd.features.plan import Plan
+from streamomd.loading import fill
 from streamomd.metrics import Metrics
 from streamomd.model import Model
 from streamomd.rounds import Rounds
@@ -182,7 +183,7 @@ def receive(models: list[TinyModel], job: Job, work: Any) -> Callable[[Commit], 
         models.append(new(job, work))
         models[-1].cursor = Cursor.from_json(commit.document["cursor"])
         models[-1].finished = commit.document["finished"]
-        return models[-1]._fill
+        return partial(fill, models[-1])
 
     return begin
 
