@@ -22,6 +22,7 @@ import numpy as np
 
 from streamomd.engine import loops
 from streamomd.engine.prefetch import prefetch
+from streamomd.engine.row import FAR
 
 AHEAD = loops.AHEAD
 ETA = 0.5
@@ -35,7 +36,7 @@ def by_hand(
     stored = len(indices)
     for i in range(len(y)):
         clock += 1.0
-        start, stop = indptr[i], indptr[i + 1]
+        start, stop = indptr[i] & FAR, indptr[i + 1] & FAR
         p = q = 0.0
         for n in range(start - 1, stop):
             if n < start:
@@ -104,7 +105,8 @@ class Hand(common.Walk):
         state, batch, totals = self.state, self.batch, self.state.totals.reshape(-1)
         margins = np.empty((len(batch), 1))
         moved = (state.cells, totals, self.sums, self.hyper, float(state.clock))
-        rows = (batch.indptr, batch.indices, batch.values, batch.y, batch.weight)
+        coordinates = batch.indices.view(np.uint32)
+        rows = (batch.indptr, coordinates, batch.values, batch.y, batch.weight)
         state.clock = int(self.loop(*moved, *rows, margins))
         self.margins = margins
 

@@ -18,7 +18,7 @@ import numpy as np
 from streamomd.engine import loops, nothing
 from streamomd.engine.ball import contract_into_ball
 from streamomd.engine.cells import put, take
-from streamomd.engine.row import Shape, entry, miss_of, number_of_class, target
+from streamomd.engine.row import Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
@@ -139,8 +139,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         seen, chis, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
         for i in range(len(y)):
             clock += 1.0
-            start = i * indptr[0] if dense else indptr[i]
-            stop = start + indptr[0] if dense else indptr[i + 1]
+            start, stop = span(indptr, i, dense)
             count = collect(indices, values, start, stop, bias, dense, at, x)
             for k in range(L):
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
@@ -232,8 +231,7 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         at, x = np.zeros(size, dtype=np.int64), np.zeros(size)
         f, slopes = np.zeros((L, size)), np.zeros(L)
         for i in range(len(y)):
-            start = i * indptr[0] if dense else indptr[i]
-            stop = start + indptr[0] if dense else indptr[i + 1]
+            start, stop = span(indptr, i, dense)
             count = collect(indices, values, start, stop, bias, dense, at, x)
             row_loss = 0.0
             for k in range(L):

@@ -7,6 +7,11 @@ from typing import Any, NamedTuple
 
 from streamomd.engine.cells import number
 
+# More entries than a batch has. An index that may be negative for all the compiler knows is looked
+# at before each use, to count it from the end: 0.3 ns a non-zero for each array. Between 0 and this
+# it may not, nor do sums overflow. (Coordinates come as uint32 for the same reason.)
+FAR = (1 << 48) - 1
+
 
 class Shape(NamedTuple):
     """What a loop is made for, beside its rule and loss.
@@ -63,6 +68,13 @@ def is_sweep(shape: Shape, coupled: bool) -> bool:
     Otherwise two classes, or a number to predict, have one learner, unless the loss couples more.
     """
     return shape.learners > 1 and shape.classes <= 2 and not coupled
+
+
+def span(indptr: Any, i: int, dense: bool) -> Any:
+    """Row i's first entry, and the one after its last; of a dense batch indptr = [columns]."""
+    if dense:
+        return (i * indptr[0]) & FAR, ((i + 1) * indptr[0]) & FAR
+    return indptr[i] & FAR, indptr[i + 1] & FAR
 
 
 def entry(indices: Any, values: Any, n: int, start: int, bias: int, dense: bool) -> Any:
