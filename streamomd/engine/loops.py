@@ -302,7 +302,7 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     clamp, clamps = rule.clamp or nothing.clamp, rule.clamp is not None
     parts, coupled = rule.part is not None, loss.coupled
     value, mean, couple = loss.value, loss.mean, loss.couple or nothing.couple
-    miss = miss_of(shape)
+    miss, one = miss_of(shape), L == 1
 
     def predict(
         cells: Any,
@@ -318,13 +318,17 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         margins: Any,
     ) -> None:
         clock += 1.0
+        stored = len(indices)
         slopes = np.zeros(L)
         for i in range(len(y)):
             start, stop = span(indptr, i, dense)
+            margin = 0.0
             for k in range(L):
                 margins[i, k] = 0.0
             for n in range(start - bias, stop):
                 j, x = entry(indices, values, n, start, bias, dense)
+                if not dense and n + AHEAD < stored:
+                    prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
                 if x == 0.0:
                     continue
                 shared = Shared(*load_shared(cells, j * width, 1))
@@ -333,9 +337,15 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                     own = Own(*load_own(cells, j * width + n_shared + k, L))
                     whole = Totals(*load_totals(totals, k * n_totals, 1))
                     if parts:
-                        margins[i, k] += part(own, shared, x, whole, clock, h)
+                        piece = part(own, shared, x, whole, clock, h)
                     else:
-                        margins[i, k] += weight(own, shared, whole, clock, h) * x
+                        piece = weight(own, shared, whole, clock, h) * x
+                    if one:
+                        margin += piece
+                    else:
+                        margins[i, k] += piece
+            if one:
+                margins[i, 0] = margin
             if clamps:
                 for k in range(L):
                     h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
