@@ -36,15 +36,16 @@ def by_hand(
     stored = len(indices)
     for i in range(len(y)):
         clock += 1.0
-        start, stop = indptr[i] & FAR, indptr[i + 1] & FAR
+        start = indptr[i] & FAR
+        entries = (indptr[i + 1] & FAR) - start + 1
         p = q = 0.0
-        for n in range(start - 1, stop):
-            if n < start:
+        for n in range(entries):
+            if n < 1:
                 at, x = 0, 1.0
             else:
-                at, x = indices[n] * 4, float(values[n]) * 1.0
-                if n + AHEAD < stored:
-                    prefetch(cells, indices[n + AHEAD] * 4, 4)
+                at, x = indices[start + n - 1] * 4, float(values[start + n - 1]) * 1.0
+                if start + n + AHEAD < stored:
+                    prefetch(cells, indices[start + n + AHEAD] * 4, 4)
             if x == 0.0:
                 continue
             a = abs(x)
@@ -77,11 +78,11 @@ def by_hand(
         if g == 0.0:
             continue
         step = hyper[0] * math.sqrt(clock / N) * g
-        for n in range(start - 1, stop):
-            if n < start:
+        for n in range(entries):
+            if n < 1:
                 at, x = 0, 1.0
             else:
-                at, x = indices[n] * 4, float(values[n]) * 1.0
+                at, x = indices[start + n - 1] * 4, float(values[start + n - 1]) * 1.0
             if x == 0.0:
                 continue
             z = g * x

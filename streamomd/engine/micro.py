@@ -63,12 +63,12 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         if touches:
             for i in range(rows):
                 t = clock + (i + 1.0)
-                start, stop = span(indptr, i, dense)
+                start, entries = span(indptr, i, bias, dense)
                 p = 0
-                for n in range(start - bias, stop):
-                    j, x = entry(indices, values, n, start, bias, dense)
-                    if not dense and n + AHEAD < stored:
-                        prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
+                for n in range(entries):
+                    j, x = entry(indices, values, start, n, bias, dense)
+                    if not dense and start + n + AHEAD < stored:
+                        prefetch(cells, (indices[start + n + AHEAD] + bias) * width, width)
                     if x == 0.0:
                         continue
                     while j >= edges[p + 1]:
@@ -91,12 +91,12 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                             store_own(cells, at + n_shared + k, L, after)
         for i in range(rows):
             t = clock + (i + 1.0)
-            start, stop = span(indptr, i, dense)
+            start, entries = span(indptr, i, bias, dense)
             p = 0
-            for n in range(start - bias, stop):
-                j, x = entry(indices, values, n, start, bias, dense)
-                if not touches and not dense and n + AHEAD < stored:
-                    prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
+            for n in range(entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if not touches and not dense and start + n + AHEAD < stored:
+                    prefetch(cells, (indices[start + n + AHEAD] + bias) * width, width)
                 if x == 0.0:
                     continue
                 while j >= edges[p + 1]:
@@ -184,9 +184,9 @@ def make_apply(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 active = active or moves[(i * L + k) * n_move] != 0.0
             if not active:
                 continue
-            start, stop = span(indptr, i, dense)
-            for n in range(start - bias, stop):
-                j, x = entry(indices, values, n, start, bias, dense)
+            start, entries = span(indptr, i, bias, dense)
+            for n in range(entries):
+                j, x = entry(indices, values, start, n, bias, dense)
                 if x == 0.0:
                     continue
                 at = j * width

@@ -71,8 +71,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         slopes = np.zeros(L)
         for i in range(len(y)):
             clock += 1.0
-            start, stop = span(indptr, i, dense)
-            count = collect(indices, values, start, stop, bias, dense, at, x)
+            start, entries = span(indptr, i, bias, dense)
+            count = collect(indices, values, start, entries, bias, dense, at, x)
             square = 0.0
             for n in range(count):
                 square += number(x[n]) * number(x[n])

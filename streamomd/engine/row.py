@@ -70,20 +70,24 @@ def is_sweep(shape: Shape, coupled: bool) -> bool:
     return shape.learners > 1 and shape.classes <= 2 and not coupled
 
 
-def span(indptr: Any, i: int, dense: bool) -> Any:
-    """Row i's first entry, and the one after its last; of a dense batch indptr = [columns]."""
+def span(indptr: Any, i: int, bias: int, dense: bool) -> Any:
+    """Where row i's values begin, and how many entries it has: the bias, then its values.
+
+    Of a dense batch indptr = [columns].
+    """
     if dense:
-        return (i * indptr[0]) & FAR, ((i + 1) * indptr[0]) & FAR
-    return indptr[i] & FAR, indptr[i + 1] & FAR
+        return (i * indptr[0]) & FAR, indptr[0] + bias
+    return indptr[i] & FAR, (indptr[i + 1] & FAR) - (indptr[i] & FAR) + bias
 
 
-def entry(indices: Any, values: Any, n: int, start: int, bias: int, dense: bool) -> Any:
-    """Coordinate and value of entry n of a row; the one before its first is the bias."""
-    if n < start:
+def entry(indices: Any, values: Any, start: int, n: int, bias: int, dense: bool) -> Any:
+    """Coordinate and value of entry n, from 0, of a row whose values begin at start."""
+    if n < bias:
         return 0, 1.0
+    at = start + n - bias
     if dense:
-        return n - start + bias, number(values[n])
-    return indices[n] + bias, number(values[n])
+        return n, number(values[at])
+    return indices[at] + bias, number(values[at])
 
 
 def target(y: float, learner: int, classes: int, learners: int) -> float:
