@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from streamomd.engine.cells import number
 
-# More entries than a batch has. An index that may be negative for all the compiler knows is looked
-# at before each use, to count it from the end: 0.3 ns a non-zero for each array. Between 0 and this
-# it may not, nor do sums overflow. (Coordinates come as uint32 for the same reason.)
+# No batch has as many entries. An index that may be negative for all the compiler knows is looked
+# at before each use, to count it from the end: 0.3 ns a non-zero for each array. Cut to 48 bits it
+# may not be; and coordinates come as uint32.
 FAR = (1 << 48) - 1
 
 
