@@ -22,6 +22,7 @@ import numpy as np
 
 from streamomd.engine import loops
 from streamomd.engine.prefetch import prefetch
+from streamomd.engine.row import FAR
 
 AHEAD = loops.AHEAD
 ETA = 0.5
@@ -35,15 +36,16 @@ def by_hand(
     stored = len(indices)
     for i in range(len(y)):
         clock += 1.0
-        start, stop = indptr[i], indptr[i + 1]
+        start = indptr[i] & FAR
+        entries = (indptr[i + 1] & FAR) - start + 1
         p = q = 0.0
-        for n in range(start - 1, stop):
-            if n < start:
+        for n in range(entries):
+            if n < 1:
                 at, x = 0, 1.0
             else:
-                at, x = indices[n] * 4, float(values[n]) * 1.0
-                if n + AHEAD < stored:
-                    prefetch(cells, indices[n + AHEAD] * 4, 4)
+                at, x = indices[start + n - 1] * 4, float(values[start + n - 1]) * 1.0
+                if start + n + AHEAD < stored:
+                    prefetch(cells, indices[start + n + AHEAD] * 4, 4)
             if x == 0.0:
                 continue
             a = abs(x)
@@ -76,11 +78,11 @@ def by_hand(
         if g == 0.0:
             continue
         step = hyper[0] * math.sqrt(clock / N) * g
-        for n in range(start - 1, stop):
-            if n < start:
+        for n in range(entries):
+            if n < 1:
                 at, x = 0, 1.0
             else:
-                at, x = indices[n] * 4, float(values[n]) * 1.0
+                at, x = indices[start + n - 1] * 4, float(values[start + n - 1]) * 1.0
             if x == 0.0:
                 continue
             z = g * x
@@ -104,7 +106,8 @@ class Hand(common.Walk):
         state, batch, totals = self.state, self.batch, self.state.totals.reshape(-1)
         margins = np.empty((len(batch), 1))
         moved = (state.cells, totals, self.sums, self.hyper, float(state.clock))
-        rows = (batch.indptr, batch.indices, batch.values, batch.y, batch.weight)
+        coordinates = batch.indices.view(np.uint32)
+        rows = (batch.indptr, coordinates, batch.values, batch.y, batch.weight)
         state.clock = int(self.loop(*moved, *rows, margins))
         self.margins = margins
 

@@ -17,7 +17,7 @@ from typing import Any
 import common
 import numpy as np
 
-from streamomd.engine import fuse, loops
+from streamomd.engine import fuse, kept, loops
 
 DISTANCES = (0, 4, 8, 16, 32, 64, 128)
 
@@ -33,7 +33,7 @@ def compiled(walk: common.Walk, distance: int) -> Callable[..., float]:
         fuse._name_apart(function, loop.__name__)
         fuse._register(function)
     signature = fuse._rows(layout.rule, layout.dtype, "float32")
-    made: Callable[..., float] = fuse._dispatcher(loop, signature, cache=False)
+    made: Callable[..., float] = kept._compiled(loop, signature, kept=False)
     loops.AHEAD = usual
     return made
 
@@ -42,16 +42,17 @@ def walks(learners: int, size: int, args: Any, made: dict[Any, Any]) -> Any:
     """A walk for each distance, all over one state."""
     batch = common.batch(np.random.default_rng(0), args.rows, size, max(2, learners))
     walk = common.Walk("nag", size, args.dtype, batch, classes=max(2, learners))
-    state, rows = walk.state, (batch.indptr, batch.indices, batch.values, batch.y, batch.weight)
+    coordinates = batch.indices.view(np.uint32)
+    state, rows = walk.state, (batch.indptr, coordinates, batch.values, batch.y, batch.weight)
     margins = np.empty((len(batch), learners))
 
     def using(distance: int) -> Callable[[], None]:
         if (learners, distance) not in made:
             made[learners, distance] = compiled(walk, distance)
-        loop, kept = made[learners, distance], (state.cells, state.totals.reshape(-1))
+        loop, moved = made[learners, distance], (state.cells, state.totals.reshape(-1))
 
         def run() -> None:
-            loop(*kept, walk.sums, walk.engine._hyper, 1e6, *rows, margins)
+            loop(*moved, walk.sums, walk.engine._hyper, 1e6, *rows, margins)
 
         return run
 

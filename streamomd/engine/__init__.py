@@ -232,8 +232,9 @@ class Engine:
         return "implicit" in names and bool(numbers[:, names.index("implicit")].any())
 
 
-def _flat(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any]]:
+def _flat(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]:
+    """indptr, indices and values as loops take them: ``loops.make_learn``."""
     if isinstance(batch, SparseBatch):
-        return batch.indptr, batch.indices, batch.values
+        return batch.indptr, batch.indices.view(np.uint32), batch.values
     columns = np.array([batch.values.shape[1]], dtype=np.int64)
-    return columns, np.empty(0, dtype=np.int32), batch.values.reshape(-1)
+    return columns, np.empty(0, dtype=np.uint32), batch.values.reshape(-1)

@@ -55,8 +55,8 @@ def filled(values: Any) -> bool:
 def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> clock, as ``loops.make_learn`` makes it, for dense rows of a rule that fits.
 
-    In a block stand the shared slots, x, what is summed for the margin, and the other sums; the own
-    slots of each learner apart. All are float64, rounded where a cell would round them.
+    In a block stand the shared slots, x, what is summed for the margin, the other sums, and the own
+    slots, learner by learner. All are float64, rounded where a cell would round them.
     """
     L, _, width, bias, _ = shape
     Own, Shared, Totals, Hyper, Move = rule.own, rule.shared, rule.totals, rule.hyper, rule.move
@@ -79,24 +79,27 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     decide_row, numbers = make_decide_row(rule, loss, shape), numbers_of(rule, L)
     X, PIECE = n_shared * BLOCK, (n_shared + 1) * BLOCK
     Q, R = PIECE + BLOCK, PIECE + (1 + n_q) * BLOCK
+    OWN, NEXT = R + n_r * BLOCK, n_own * BLOCK  # the first learner's; to the next one's
 
-    def lay(cells: Any, common: Any, owns: Any, d: int) -> None:
+    def lay(cells: Any, table: Any, d: int) -> None:
         for j in range(d):
             b, c = j // BLOCK, j % BLOCK
             for m in range(n_shared):
-                common[b, m * BLOCK + c] = cells[j * width + m]
+                table[b, m * BLOCK + c] = cells[j * width + m]
             for m in range(n_own):
                 for k in range(L):
-                    owns[k, b, m * BLOCK + c] = cells[j * width + n_shared + m * L + k]
+                    at = OWN + k * NEXT + m * BLOCK
+                    table[b, at + c] = cells[j * width + n_shared + m * L + k]
 
-    def lay_back(cells: Any, common: Any, owns: Any, d: int) -> None:
+    def lay_back(cells: Any, table: Any, d: int) -> None:
         for j in range(d):
             b, c = j // BLOCK, j % BLOCK
             for m in range(n_shared):
-                cells[j * width + m] = common[b, m * BLOCK + c]
+                cells[j * width + m] = table[b, m * BLOCK + c]
             for m in range(n_own):
                 for k in range(L):
-                    cells[j * width + n_shared + m * L + k] = owns[k, b, m * BLOCK + c]
+                    at = OWN + k * NEXT + m * BLOCK
+                    cells[j * width + n_shared + m * L + k] = table[b, at + c]
 
     def learn(
         cells: Any,
@@ -114,11 +117,10 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         columns = indptr[0]
         d = columns + bias
         blocks = (d + BLOCK - 1) // BLOCK
-        common = np.zeros((blocks, R + n_r * BLOCK))
-        owns = np.zeros((L, blocks, n_own * BLOCK))
-        lay(cells, common, owns, d)
+        table = np.zeros((blocks, OWN + L * NEXT))
+        lay(cells, table, d)
         if bias:
-            common[0, X] = 1.0
+            table[0, X] = 1.0
         found, slopes, moves = np.zeros(numbers), np.zeros(L), np.zeros(L * n_move)
         h_all = Hyper(*load_hyper(hyper, 0, 1))
         for i in range(len(y)):
@@ -126,7 +128,7 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             found[:] = 0.0
             entries = values[i * columns : (i + 1) * columns]
             for b in range(blocks):
-                block = common[b]
+                block = table[b]
                 here = min(BLOCK, d - b * BLOCK)
                 size = min(BLOCK, (here + LANES - 1) // LANES * LANES)
                 skip = bias if b == 0 else 0
@@ -135,13 +137,13 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for c in range(len(given)):
                     line[c] = given[c]
                 for k in range(L):
-                    mine = owns[k, b]
+                    mine = OWN + k * NEXT
                     h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                     whole = Totals(*load_totals(totals, k * n_totals, 1))
                     for c in range(size):
                         x = block[X + c]
                         old = Shared(*load_shared(block, c, BLOCK))
-                        own = Own(*load_own(mine, c, BLOCK))
+                        own = Own(*load_own(block, mine + c, BLOCK))
                         shared = old
                         if observes:
                             shared, dq = observe(old, x, clock, h_all)
@@ -151,7 +153,7 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                             if aligns:
                                 after = align(own, old, shared, whole, clock, h)
                                 own = Own(*own_of(moved, after, own))
-                                store_own(mine, c, BLOCK, own, cells)
+                                store_own(block, mine + c, BLOCK, own, cells)
                             if k == L - 1:
                                 store_shared(block, c, BLOCK, shared_of(moved, shared, old), cells)
                         if parts:
@@ -180,15 +182,15 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     continue
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 for b in range(blocks):
-                    block, mine = common[b], owns[k, b]
+                    block, mine = table[b], OWN + k * NEXT
                     here = min(BLOCK, d - b * BLOCK)
                     for c in range(min(BLOCK, (here + LANES - 1) // LANES * LANES)):
                         x = block[X + c]
                         shared = Shared(*load_shared(block, c, BLOCK))
-                        own = Own(*load_own(mine, c, BLOCK))
+                        own = Own(*load_own(block, mine + c, BLOCK))
                         after = update(own, shared, x, move, clock, h)
-                        store_own(mine, c, BLOCK, own_of(x != 0.0, after, own), cells)
-        lay_back(cells, common, owns, d)
+                        store_own(block, mine + c, BLOCK, own_of(x != 0.0, after, own), cells)
+        lay_back(cells, table, d)
         return clock
 
     return learn

@@ -96,7 +96,7 @@ def sense_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> A
     """The compiled ``micro.make_sense`` for cells and values of these dtypes."""
     numbers = _array("float64")
     state = [_array(cell, written=True), numbers, numbers, types.float64]
-    rows = [types.int64, _array("int64"), _array("int32"), _array(value)]
+    rows = [types.int64, _array("int64"), _array("uint32"), _array(value)]
     signature = (*state, _array("int64"), *rows, _array("float64", written=True))
     return _compile(micro.make_sense, rule, loss, shape, signature)
 
@@ -115,7 +115,7 @@ def apply_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> A
     """The compiled ``micro.make_apply`` for cells and values of these dtypes."""
     numbers = _array("float64")
     state = [_array(cell, written=True), numbers, types.float64, types.int64]
-    rows = [_array("int64"), _array("int32"), _array(value), numbers]
+    rows = [_array("int64"), _array("uint32"), _array(value), numbers]
     return _compile(micro.make_apply, rule, loss, shape, (*state, *rows))
 
 
@@ -231,7 +231,7 @@ def _rows(rule: Rule, cell: str, value: str) -> Any:
     extra = [_array("float64", 3, written=True)] if MATRICES[rule.keeps] else []
     state = [_array(cell, written=True), _array("float64", written=True), *extra]
     moved = [_array("float64", written=True), numbers, types.float64]
-    rows = [_array("int64"), _array("int32"), _array(value), numbers, numbers]
+    rows = [_array("int64"), _array("uint32"), _array(value), numbers, numbers]
     return (*state, *moved, *rows, _array("float64", 2, written=True))
 
 

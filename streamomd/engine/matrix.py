@@ -18,7 +18,7 @@ import numpy as np
 from streamomd.engine import loops, nothing
 from streamomd.engine.ball import contract_into_ball
 from streamomd.engine.cells import put, take
-from streamomd.engine.row import Shape, entry, miss_of, number_of_class, target
+from streamomd.engine.row import Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
@@ -26,12 +26,12 @@ make_look = loops.make_look  # no rule that keeps a matrix looks ahead
 
 
 def collect(
-    indices: Any, values: Any, start: int, stop: int, bias: int, dense: bool, at: Any, x: Any
+    indices: Any, values: Any, start: int, entries: int, bias: int, dense: bool, at: Any, x: Any
 ) -> int:
     """A row's coordinates and values that are not 0 go to ``at`` and ``x``; returns how many."""
     count = 0
-    for n in range(start - bias, stop):
-        j, value = entry(indices, values, n, start, bias, dense)
+    for n in range(entries):
+        j, value = entry(indices, values, start, n, bias, dense)
         if value != 0.0:
             at[count], x[count] = j, value
             count += 1
@@ -139,9 +139,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         seen, chis, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
         for i in range(len(y)):
             clock += 1.0
-            start = i * indptr[0] if dense else indptr[i]
-            stop = start + indptr[0] if dense else indptr[i + 1]
-            count = collect(indices, values, start, stop, bias, dense, at, x)
+            start, entries = span(indptr, i, bias, dense)
+            count = collect(indices, values, start, entries, bias, dense, at, x)
             for k in range(L):
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
@@ -232,9 +231,8 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         at, x = np.zeros(size, dtype=np.int64), np.zeros(size)
         f, slopes = np.zeros((L, size)), np.zeros(L)
         for i in range(len(y)):
-            start = i * indptr[0] if dense else indptr[i]
-            stop = start + indptr[0] if dense else indptr[i + 1]
-            count = collect(indices, values, start, stop, bias, dense, at, x)
+            start, entries = span(indptr, i, bias, dense)
+            count = collect(indices, values, start, entries, bias, dense, at, x)
             row_loss = 0.0
             for k in range(L):
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))

@@ -16,7 +16,7 @@ from streamomd.engine import nothing
 from streamomd.engine.cells import add, put, take
 from streamomd.engine.loops import AHEAD
 from streamomd.engine.prefetch import prefetch
-from streamomd.engine.row import Shape, entry
+from streamomd.engine.row import Shape, entry, span
 from streamomd.engine.step import make_decide_row, numbers_of
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
@@ -63,13 +63,12 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         if touches:
             for i in range(rows):
                 t = clock + (i + 1.0)
-                start = i * indptr[0] if dense else indptr[i]
-                stop = start + indptr[0] if dense else indptr[i + 1]
+                start, entries = span(indptr, i, bias, dense)
                 p = 0
-                for n in range(start - bias, stop):
-                    j, x = entry(indices, values, n, start, bias, dense)
-                    if not dense and n + AHEAD < stored:
-                        prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
+                for n in range(entries):
+                    j, x = entry(indices, values, start, n, bias, dense)
+                    if not dense and start + n + AHEAD < stored:
+                        prefetch(cells, (indices[start + n + AHEAD] + bias) * width, width)
                     if x == 0.0:
                         continue
                     while j >= edges[p + 1]:
@@ -92,13 +91,12 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                             store_own(cells, at + n_shared + k, L, after)
         for i in range(rows):
             t = clock + (i + 1.0)
-            start = i * indptr[0] if dense else indptr[i]
-            stop = start + indptr[0] if dense else indptr[i + 1]
+            start, entries = span(indptr, i, bias, dense)
             p = 0
-            for n in range(start - bias, stop):
-                j, x = entry(indices, values, n, start, bias, dense)
-                if not touches and not dense and n + AHEAD < stored:
-                    prefetch(cells, (indices[n + AHEAD] + bias) * width, width)
+            for n in range(entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if not touches and not dense and start + n + AHEAD < stored:
+                    prefetch(cells, (indices[start + n + AHEAD] + bias) * width, width)
                 if x == 0.0:
                     continue
                 while j >= edges[p + 1]:
@@ -186,10 +184,9 @@ def make_apply(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 active = active or moves[(i * L + k) * n_move] != 0.0
             if not active:
                 continue
-            start = i * indptr[0] if dense else indptr[i]
-            stop = start + indptr[0] if dense else indptr[i + 1]
-            for n in range(start - bias, stop):
-                j, x = entry(indices, values, n, start, bias, dense)
+            start, entries = span(indptr, i, bias, dense)
+            for n in range(entries):
+                j, x = entry(indices, values, start, n, bias, dense)
                 if x == 0.0:
                     continue
                 at = j * width

@@ -19,7 +19,7 @@ from streamomd.engine.cells import number, put, take
 from streamomd.engine.matrix import collect
 from streamomd.engine.rooted_step import move_weights
 from streamomd.engine.roots import absorb, pend
-from streamomd.engine.row import Shape, miss_of, number_of_class, target
+from streamomd.engine.row import Shape, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
@@ -71,9 +71,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         slopes = np.zeros(L)
         for i in range(len(y)):
             clock += 1.0
-            start = i * indptr[0] if dense else indptr[i]
-            stop = start + indptr[0] if dense else indptr[i + 1]
-            count = collect(indices, values, start, stop, bias, dense, at, x)
+            start, entries = span(indptr, i, bias, dense)
+            count = collect(indices, values, start, entries, bias, dense, at, x)
             square = 0.0
             for n in range(count):
                 square += number(x[n]) * number(x[n])
