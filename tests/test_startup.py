@@ -45,7 +45,7 @@ learner = runs()
 assert gc.isenabled() and gc.get_freeze_count()
 job = {"data": {"shards": sys.argv[1], "label": "y"}, "checkpoint": {"url": "none"}}
 learner.train(job, quiet=True)
-assert not {"pandas", "rich.console", "pyarrow.compute"} & {*sys.modules}
+assert not {"pandas", "rich.console", "pyarrow.compute", "fsspec", "asyncio"} & {*sys.modules}
 """
 ONE_RULE = """
 import sys
@@ -79,7 +79,7 @@ def test_a_start_leaves_out_what_is_not_needed(script: str, tmp_path: Path) -> N
 
 
 def test_a_run_on_numbers_leaves_out_what_is_slow_to_import(tmp_path: Path) -> None:
-    """The bar of a terminal, pyarrow's functions with their docstrings, pandas."""
+    """The bar of a terminal, pyarrow's functions with their docstrings, stores, pandas."""
     file = write(tmp_path / "rows.parquet", {"y": [0, 1] * 8, "x": [0.5, 2.0] * 8})
     subprocess.run([sys.executable, "-c", TRAIN, str(file)], check=True, timeout=100)
 

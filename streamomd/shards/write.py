@@ -9,9 +9,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -20,6 +19,9 @@ from streamomd.shards.layout import stored
 from streamomd.shards.names import is_shard_name
 from streamomd.shards.store import connect, is_local
 from streamomd.urls import absolute, protocol, scrub, shown
+
+if TYPE_CHECKING:
+    import fsspec
 
 SIZE_KEY = "streamomd.size"
 GROUP_BYTES = 48 << 20
