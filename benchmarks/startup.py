@@ -2,8 +2,9 @@
 
 import: ``import streamomd`` (< 0.15 s). help: ``streamomd --help`` (< 0.3 s). warm, cold: from the
 start of ``streamomd train pipelines/quickstart.toml`` to the line that tells of the first row
-learned (< 1 s, and < 2 s where no compiled loop is kept: a folder of its own for numba). Python
-itself is among all of them, and told beside. wall: seconds of the clock; processor: what the
+learned (< 1 s, and < 2 s where no compiled loop is kept: a folder of its own for numba). whole:
+from the start of a warm ``streamomd train`` on 100 rows of numbers to its end. Python itself is
+among all of them, and told beside. wall: seconds of the clock; processor: what the
 process had taken by then. --packages: whose imports a warm start waits for.
 """
 
@@ -22,9 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import common
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGETS = {"python": None, "import": 0.15, "help": 0.3, "warm": 1.0, "cold": 2.0}
+TARGETS = {"python": None, "import": 0.15, "help": 0.3, "warm": 1.0, "whole": None, "cold": 2.0}
+ROWS, COLUMNS = 100, 54
 FIRST_ROW = re.compile(r"\s+1 ")  # the line of progress at row 1
 IMPORTED = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\w+)")
 
@@ -79,6 +84,22 @@ def learned(numba: Path) -> dict[str, float]:
     return found
 
 
+def written(folder: Path) -> Path:
+    """A shard of few rows."""
+    rng = np.random.default_rng(0)
+    columns = {f"x{at}": rng.normal(size=ROWS) for at in range(COLUMNS)}
+    file = folder / "rows.parquet"
+    pq.write_table(pa.table({"y": np.arange(ROWS) % 2, **columns}), file)
+    return file
+
+
+def whole(rows: Path, numba: Path) -> dict[str, float]:
+    """Seconds until a run on a shard has ended."""
+    with tempfile.TemporaryDirectory() as kept:
+        job = [str(rows), "--label", "y", "--checkpoint", str(Path(kept) / "run")]
+        return ended(["-m", "streamomd", "train", *job], numba)
+
+
 def spent_by(pid: int) -> float:
     """Seconds of processor time that a process has taken so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -112,12 +133,15 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         numba = Path(folder)
+        rows = written(numba)
         learned(numba)  # compiles, and writes Python's own caches
+        whole(rows, numba)
         jobs: dict[str, Callable[[], dict[str, float]]] = {
             "python": lambda: ended(["-c", "pass"], numba),
             "import": lambda: ended(["-c", "import streamomd"], numba),
             "help": lambda: ended(["-m", "streamomd", "--help"], numba),
             "warm": lambda: learned(numba),
+            "whole": lambda: whole(rows, numba),
             "cold": cold,
         }
         runs: dict[str, list[dict[str, float]]] = {name: [] for name in args.only}

@@ -11,6 +11,10 @@ from typing import Any, NoReturn
 
 def main() -> None:
     """Run the command, and end the process with its exit code."""
+    # 2^n clocks that numpy's threads wait for work without sleeping; of themselves 2^26 each.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    # Nobody's plug-ins look at a job: to find them a file of every installed package is read.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from streamomd.cli import main as command
 
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -14,12 +15,12 @@ T = TypeVar("T")
 
 def load(group: str) -> list[Any]:
     """What installed packages offer under an entry-point group."""
-    return [entry.load() for entry in entry_points(group=group)]
+    return [entry.load() for entry in _offered().select(group=group)]
 
 
 def offers(group: str) -> bool:
     """Whether installed packages offer anything under an entry-point group."""
-    return bool(entry_points(group=group))
+    return bool(_offered().select(group=group))
 
 
 def find(kind: str, name: str, known: Mapping[str, T]) -> T:
@@ -29,3 +30,8 @@ def find(kind: str, name: str, known: Mapping[str, T]) -> T:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     raise UsageError(f"unknown {kind} {name!r}; {hint}")
+
+
+@functools.cache  # reads a file of every installed package
+def _offered() -> Any:
+    return entry_points()

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 import numpy as np
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from streamomd.errors import UsageError
 from streamomd.metrics import Metrics, worded
@@ -134,6 +132,9 @@ class Bar:
     def __init__(
         self, metrics: Metrics, total: int, out: TextIO, figure: Figure | None = None
     ) -> None:
+        from rich.console import Console  # for a terminal alone, and slow to import
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
         self._looked, self._figure = 0.0, figure
         self._told, self._last = metrics.total_rows, show(None)

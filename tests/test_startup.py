@@ -1,13 +1,16 @@
-"""What a start does not wait for: rules nobody asked for, and pandas."""
+"""What a start does not wait for: rules nobody asked for, pandas, and SciPy's linear algebra."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from running import write
 
 from streamomd import rules
 
@@ -23,6 +26,26 @@ frame = pandas.DataFrame({"x": [1, 2]})
 assert pa.Table.from_pandas(frame).to_pandas().equals(frame)
 without_pandas()
 assert sys.modules["pandas"] is pandas
+"""
+NO_LINEAR_ALGEBRA = """
+import sys
+import numpy as np
+import numba
+from streamomd.engine.hashing import hasher
+
+assert hasher().signatures and "scipy.linalg" not in sys.modules
+product = numba.njit(lambda a, b: np.dot(a, b))
+assert (product(np.eye(2), np.eye(2)) == np.eye(2)).all() and "scipy.linalg" in sys.modules
+"""
+TRAIN = """
+import gc, sys
+from streamomd.cli.base import runs
+
+learner = runs()
+assert gc.isenabled() and gc.get_freeze_count()
+job = {"data": {"shards": sys.argv[1], "label": "y"}, "checkpoint": {"url": "none"}}
+learner.train(job, quiet=True)
+assert not {"pandas", "rich.console", "pyarrow.compute", "fsspec", "asyncio"} & {*sys.modules}
 """
 ONE_RULE = """
 import sys
@@ -45,10 +68,20 @@ def forgetful() -> Iterator[None]:
         found.cache_clear()
 
 
-@pytest.mark.parametrize("script", [NO_PANDAS, ONE_RULE], ids=["pandas", "rules"])
-def test_a_start_leaves_out_what_is_not_needed(script: str) -> None:
-    """pyarrow does without pandas until a frame is asked for; one rule is one file, the same."""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
+@pytest.mark.parametrize(
+    "script", [NO_PANDAS, ONE_RULE, NO_LINEAR_ALGEBRA], ids=["pandas", "rules", "linear_algebra"]
+)
+def test_a_start_leaves_out_what_is_not_needed(script: str, tmp_path: Path) -> None:
+    """pyarrow does without pandas until a frame is asked for, numba without SciPy until a product
+    is; one rule is one file, the same."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100, env=environment)
+
+
+def test_a_run_on_numbers_leaves_out_what_is_slow_to_import(tmp_path: Path) -> None:
+    """The bar of a terminal, pyarrow's functions with their docstrings, stores, pandas."""
+    file = write(tmp_path / "rows.parquet", {"y": [0, 1] * 8, "x": [0.5, 2.0] * 8})
+    subprocess.run([sys.executable, "-c", TRAIN, str(file)], check=True, timeout=100)
 
 
 def test_a_rule_of_a_package_goes_before_ours(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from streamomd.checkpoint.local import LocalStore
-from streamomd.checkpoint.remote import RemoteStore
 from streamomd.errors import CorruptionError, StorageError
 from streamomd.urls import absolute, protocol, shown
 
@@ -55,6 +54,8 @@ def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> St
     Raises UsageError for a URL no file system can be made of.
     """
     if protocol(url):
+        from streamomd.checkpoint.remote import RemoteStore  # fsspec, and asyncio with it
+
         return RemoteStore.open(url, storage_options or {})
     return LocalStore(absolute(url))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import sys
@@ -13,6 +14,7 @@ import click
 
 from streamomd import show
 from streamomd.errors import StreamomdError
+from streamomd.garbage import unsearched
 from streamomd.urls import harmless
 
 CODES = """\b
@@ -166,8 +168,19 @@ def parsed(given: dict[str, Any]) -> dict[str, Any]:
 
 def loaded(url: str, checkpoint_storage_options: str | None) -> Any:
     """The newest model at a URL."""
-    import streamomd
-    from streamomd.shards.alone import without_pandas
+    return runs().load(url, storage_options=options_in(checkpoint_storage_options))
 
-    without_pandas()
-    return streamomd.load(url, storage_options=options_in(checkpoint_storage_options))
+
+def runs() -> Any:
+    """The module that learns and loads, imported without pandas and without a look for garbage.
+
+    Of what is imported nothing ever becomes garbage: no later search looks at it either.
+    """
+    with unsearched():
+        from streamomd.shards.alone import without_pandas
+
+        without_pandas()
+        from streamomd import runs
+
+        gc.freeze()
+    return runs

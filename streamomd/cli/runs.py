@@ -18,6 +18,7 @@ from streamomd.cli.base import (
     log_option,
     main,
     parsed,
+    runs,
     set_option,
     url,
 )
@@ -58,13 +59,11 @@ def train(
       streamomd train data/ --label y --checkpoint none --profile
     """
     job, given = described(what, given)
-    import streamomd
-    from streamomd.shards.alone import without_pandas
+    learner = runs()
     from streamomd.trackers import tracker
 
-    without_pandas()
     with profiled() if profile else nullcontext() as told:
-        model = streamomd.train(job, callbacks=[tracker(one) for one in track], **parsed(given))
+        model = learner.train(job, callbacks=[tracker(one) for one in track], **parsed(given))
     return _trained(model, told)
 
 
@@ -96,18 +95,16 @@ def resume(
 
     A sweep goes on with all of its learners.
     """
-    import streamomd
-    from streamomd.shards.alone import without_pandas
+    learner = runs()
     from streamomd.trackers import tracker
 
-    without_pandas()
     given = parsed(given)
     given["sets"] |= {"train.epochs": epochs} if epochs else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
     try:
         callbacks = [tracker(one) for one in track]
         with profiled() if profile else nullcontext() as told:
-            model = streamomd.resume(url, callbacks=callbacks, **given)
+            model = learner.resume(url, callbacks=callbacks, **given)
     except SweepError:
         return resumed(url, **given)
     return _trained(model, told)

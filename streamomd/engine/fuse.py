@@ -230,7 +230,8 @@ def _rows(rule: Rule, cell: str, value: str) -> Any:
     numbers = _array("float64")
     extra = [_array("float64", 3, written=True)] if MATRICES[rule.keeps] else []
     state = [_array(cell, written=True), _array("float64", written=True), *extra]
-    moved = [_array("float64", written=True), numbers, types.float64]
+    # hyper is only read; as one that is written it is loaded by the functions that load cells.
+    moved = [_array("float64", written=True), _array("float64", written=True), types.float64]
     rows = [_array("int64"), _array("uint32"), _array(value), numbers, numbers]
     return (*state, *moved, *rows, _array("float64", 2, written=True))
 

@@ -40,7 +40,7 @@ def begun(prefix: bytes, seed: int) -> tuple[int, int, int, int]:
     return h, int.from_bytes(rest, "little"), 8 * len(rest), len(prefix)
 
 
-@register_jitable
+@register_jitable(no_cfunc_wrapper=True)
 def scrambled(k: int) -> int:
     """A word before it is mixed in."""
     k = (k * 0xCC9E2D51) & _LOW
@@ -48,7 +48,7 @@ def scrambled(k: int) -> int:
     return (k * 0x1B873593) & _LOW
 
 
-@register_jitable
+@register_jitable(no_cfunc_wrapper=True)
 def mixed(h: int, k: int) -> int:
     """The hash after one more word."""
     h ^= scrambled(k)
@@ -56,7 +56,7 @@ def mixed(h: int, k: int) -> int:
     return (h * 5 + 0xE6546B64) & _LOW
 
 
-@register_jitable
+@register_jitable(no_cfunc_wrapper=True)
 def ended(h: int, length: int) -> int:
     """The hash of a text of so many bytes."""
     h ^= length
@@ -67,7 +67,7 @@ def ended(h: int, length: int) -> int:
     return h ^ (h >> 16)
 
 
-@register_jitable
+@register_jitable(no_cfunc_wrapper=True)
 def murmur(h: int, held: int, bits: int, length: int, data: Any, begin: int, end: int) -> int:
     """The hash of a prefix, as ``begun`` gives it, and bytes begin … end − 1 of data."""
     at = begin
@@ -88,7 +88,7 @@ def murmur(h: int, held: int, bits: int, length: int, data: Any, begin: int, end
     return ended(h, length + end - begin)
 
 
-@register_jitable
+@register_jitable(no_cfunc_wrapper=True)
 def unsettled(found: Any, values: Any, count: int, hashes: Any) -> int:
     """Keep, of values, those that names were not told of; how many there are.
 

@@ -7,15 +7,16 @@ needs memory to allocate from and nothing else; what is not found is compiled, w
 
 from __future__ import annotations
 
-import gc
+import functools
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numba
 from numba.core import runtime
 from numba.core.caching import FunctionCache
+
+from streamomd.garbage import unsearched
+from streamomd.left_out import left_out
 
 log = logging.getLogger(__name__)
 memory: Any = runtime
@@ -28,8 +29,24 @@ class Kept(FunctionCache):
         """The loop for these argument types, or None."""
         memory.rtsys.initialize(target_context)
         kept: Any = super()
+        found: Any = None
         with kept._guard_against_spurious_io_errors():
-            return kept._load_overload(sig, target_context)
+            found = kept._load_overload(sig, target_context)
+        if found is None:
+            _load_arrays()
+        return found
+
+
+@functools.cache
+def _load_arrays() -> None:
+    """Load what numba knows of arrays without SciPy's linear algebra, half of the time.
+
+    numba tries only whether it is there; ``np.dot`` and its like, where they are compiled, load it.
+    """
+    with left_out("scipy.linalg"):
+        from numba.np import arraymath
+    found: Any = arraymath
+    found._HAVE_BLAS = True
 
 
 def compiled(function: Any, signature: Any) -> Any:
@@ -50,19 +67,9 @@ def _compiled(function: Any, signature: Any, *, kept: bool) -> Any:
     if kept:
         made: Any = Kept
         dispatcher._cache = made(dispatcher.py_func)
-    with _uncollected():
+    else:
+        _load_arrays()
+    with unsearched():
         dispatcher.compile(signature)
     dispatcher.disable_compile()
     return dispatcher
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """No search for garbage while millions of small objects are made: a tenth of a compilation."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()

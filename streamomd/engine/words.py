@@ -36,7 +36,7 @@ def counter() -> Any:
     return compiled(count, read("int64"), read("int32"), int64, int64, int64, *room, *made)
 
 
-@register_jitable
+@register_jitable(no_cfunc_wrapper=True)
 def character(data: Any, at: int) -> tuple[int, int]:
     """The character that begins at a byte of 0xC2 or more, and how many bytes it has."""
     first, second = int(data[at]), int(data[at + 1]) & 0x3F
@@ -49,7 +49,7 @@ def character(data: Any, at: int) -> tuple[int, int]:
     return ((first & 0x7) << 18) | (second << 12) | (third << 6) | fourth, 4
 
 
-@register_jitable
+@register_jitable(no_cfunc_wrapper=True)
 def write(number: int, letters: Any, at: int) -> int:
     """Write a character as UTF-8; where it ends."""
     if number < 0x80:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamomd.features.hashed import Codes, as_bytes, coded, paired, places, side_by_side
@@ -48,6 +47,8 @@ def _values(array: pa.Array) -> tuple[Codes, pa.Array]:
     rank = np.empty(len(values) + 1, np.int32)
     rank[used] = np.arange(len(used))
     texts = as_bytes(values).take(pa.array(used, mask=used == len(values)))
+    import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
     for special in (b"\\", b"^"):
         texts = pc.replace_substring(texts, special, b"\\" + special)
     return rank[codes], texts.fill_null(_NULL)

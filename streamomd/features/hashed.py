@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmh3
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamomd.features.kinds import TEXTS, family
@@ -114,6 +113,8 @@ def paired(first: Codes, second: Codes, size: int) -> tuple[Codes, pa.Array, pa.
 
 def side_by_side(left: pa.Array, right: pa.Array, between: str) -> pa.Array:
     """Two arrays' bytes in one, large_binary, with something between them."""
+    import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
     return pc.binary_join_element_wise(left, right, pa.scalar(between.encode(), pa.large_binary()))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamomd.features.bad import Cells, Flaws, Places, shown
@@ -29,7 +28,7 @@ def numbers(array: pa.Array, cells: Cells, nulls: str, largest: float = math.inf
     """
     array = _plain(array)
     if nulls == "indicator":
-        array = pc.if_else(_gone(array), pa.scalar(0).cast(array.type), array)
+        array = _zeroed(array, _gone(array))
     if array.null_count:
         if nulls == "error":
             _note_nulls(array, cells)
@@ -49,8 +48,8 @@ def vectors(
     if array.null_count:
         if nulls == "error":
             _note_nulls(array, Cells(flaws, column))
-        valid = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), width)
-        child = pc.if_else(pa.array(valid), child, pa.scalar(0).cast(child.type))
+        gone = np.repeat(array.is_null().to_numpy(zero_copy_only=False), width)
+        child = _zeroed(child, pa.array(gone))
     cells = Cells(flaws, column, width=width)
     return numbers(child, cells, nulls, largest).reshape(len(array), width)
 
@@ -102,7 +101,13 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _gone(array: pa.Array) -> pa.BooleanArray:
-    return pc.is_null(array, nan_is_null=True)
+    return array.is_null(nan_is_null=True)
+
+
+def _zeroed(array: pa.Array, where: pa.BooleanArray) -> pa.Array:
+    import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
+    return pc.if_else(where, pa.scalar(0).cast(array.type), array)
 
 
 def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:

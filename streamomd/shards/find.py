@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import fsspec
+from typing import TYPE_CHECKING, Any
 
 from streamomd.errors import UsageError
 from streamomd.shards.footer import read_shard
@@ -16,6 +14,9 @@ from streamomd.shards.order import path_key
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.store import connect, is_local
 from streamomd.urls import protocol, shown, userinfo
+
+if TYPE_CHECKING:
+    import fsspec
 
 __all__ = ["Shard", "ShardSet", "find"]
 

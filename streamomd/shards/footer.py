@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
-
-import fsspec
+from typing import TYPE_CHECKING, Any
 
 from streamomd.errors import DataError, StorageError, StreamomdError
 from streamomd.shards import arrow, parquet
@@ -14,6 +12,9 @@ from streamomd.shards.magic import format_of
 from streamomd.shards.shard import Shard
 from streamomd.shards.store import Entry, look, open_file
 from streamomd.urls import printable, shown
+
+if TYPE_CHECKING:
+    import fsspec
 
 FORMATS = [parquet.FORMAT, arrow.FORMAT]
 SUFFIXES = tuple(suffix for form in FORMATS for suffix in form.suffixes)

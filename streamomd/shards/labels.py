@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyarrow._compute import call_function  # pyarrow.compute writes 300 docstrings first
 
 from streamomd.errors import DataError, SchemaError
 from streamomd.shards.columns import require_columns
@@ -70,5 +70,5 @@ def distinct(values: pa.Array) -> list[Any]:
     """Distinct values, in order of appearance, without nulls and NaN."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    unique = pc.unique(values).drop_null().to_pylist()
-    return [value for value in unique if value == value]  # noqa: PLR0124 (NaN is not itself)
+    unique = call_function("unique", [values]).to_pylist()
+    return [v for v in unique if v is not None and v == v]  # noqa: PLR0124 (NaN is not itself)

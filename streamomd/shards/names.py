@@ -7,14 +7,16 @@ import os
 import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass
-
-import fsspec
+from typing import TYPE_CHECKING
 
 from streamomd.errors import DataError, InputNotFoundError, UsageError
 from streamomd.shards.footer import SUFFIXES
 from streamomd.shards.order import path_key
 from streamomd.shards.store import asking, children, is_local, look, matches
 from streamomd.urls import absolute, local_name, protocol, redact, shown, without_userinfo
+
+if TYPE_CHECKING:
+    import fsspec
 
 MOST_LISTED = 10
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import fsspec
 import pyarrow as pa
 
 from streamomd.errors import DataError, StorageError, StreamomdError
@@ -16,6 +15,9 @@ from streamomd.shards.format import Groups, Wanted
 from streamomd.shards.shard import Shard
 from streamomd.shards.store import is_local, open_file, version
 from streamomd.urls import scrub, shown
+
+if TYPE_CHECKING:
+    import fsspec
 
 
 class Opened:

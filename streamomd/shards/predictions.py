@@ -6,9 +6,8 @@ import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +18,9 @@ from streamomd.shards.columns import near
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.store import connect
 from streamomd.urls import absolute, local_name, protocol, scrub, shown
+
+if TYPE_CHECKING:
+    import fsspec
 
 OWN = ("row", "prediction", "score", "probability")
 

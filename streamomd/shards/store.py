@@ -12,11 +12,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import fsspec
 import pyarrow as pa
-from fsspec.utils import glob_translate
 
 from streamomd.errors import (
     DataError,
@@ -25,7 +23,11 @@ from streamomd.errors import (
     StreamomdError,
     UsageError,
 )
+from streamomd.shards.local import Local
 from streamomd.urls import protocol, scrub, shown
+
+if TYPE_CHECKING:
+    import fsspec
 
 REMOTE_BLOCK = 8 << 20
 _TAGS = ("ETag", "etag", "e_tag", "generation", "version_id")
@@ -75,6 +77,10 @@ def _is_unreachable(cause: BaseException | None) -> bool:
 
 def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     """The file system of a URL; its options come from the URL's host and ``options``."""
+    if not protocol(url) and not options:
+        return Local()
+    import fsspec
+
     scheme = protocol(url) or "file"
     try:
         kind = fsspec.get_filesystem_class(scheme)
@@ -152,6 +158,8 @@ def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:
 
     fsspec's own glob leaves out what it cannot list: shards would be missing, and nobody told.
     """
+    from fsspec.utils import glob_translate
+
     with asking(url):
         fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0] + "/"
         magic = pattern[len(fixed) :]

@@ -10,14 +10,16 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast
 
-import fsspec
 import pyarrow as pa
 
 from streamomd.errors import DataError, StorageError, UsageError
 from streamomd.shards.store import RemoteFile, asking, connect, is_local, look
 from streamomd.urls import absolute, protocol, shown
+
+if TYPE_CHECKING:
+    import fsspec
 
 BLOCK = 2 << 20
 LONGEST_LINE = 64 << 20

@@ -9,9 +9,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import fsspec
 import pyarrow as pa
 
 from streamomd.errors import OutputExistsError, StorageError, StreamomdError, UsageError
@@ -19,6 +18,9 @@ from streamomd.shards.forms import FORMS, Form
 from streamomd.shards.names import is_shard_name
 from streamomd.shards.store import connect, is_local
 from streamomd.urls import absolute, protocol, scrub, shown
+
+if TYPE_CHECKING:
+    import fsspec
 
 MOST_OPEN = 256
 _OWN_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMS)})")
