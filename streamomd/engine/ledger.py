@@ -78,10 +78,19 @@ def unsettled(
 @register_jitable
 def alike(letters: Any, begin: int, other: int, size: int) -> bool:
     """Whether so many letters from two places on are the same."""
-    for k in range(size):
-        if letters[begin + k] != letters[other + k]:
-            return False
-    return True
+    same = 0
+    while same < size and letters[begin + same] == letters[other + same]:
+        same += 1
+    return same == size
+
+
+@register_jitable
+def copied(letters: Any, end: int, data: Any, start: int, stop: int) -> int:
+    """Write bytes start … stop − 1 of data behind letters; where these end now."""
+    for k in range(start, stop):
+        letters[end] = data[k]
+        end += 1
+    return end
 
 
 def note(
@@ -101,13 +110,9 @@ def note(
         if counts[at] > EACH or (keys[at] == 0 and sizes[1] == COORDINATES):
             continue
         new = sizes[0]
-        begin = end = ends[new]
-        for k in range(len(prefix)):
-            letters[end] = prefix[k]
-            end += 1
-        for k in range(offsets[i], offsets[i + 1]):
-            letters[end] = data[k]
-            end += 1
+        begin = ends[new]
+        end = copied(letters, begin, prefix, 0, len(prefix))
+        end = copied(letters, end, data, offsets[i], offsets[i + 1])
         count, first, fresh = int(counts[at]), EACH * at, True
         for k in range(first, first + count):
             name = entries[k]

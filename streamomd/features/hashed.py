@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mmh3
 import numpy as np
 import pyarrow as pa
@@ -60,38 +62,41 @@ def places(
     if values.type not in _BYTES:
         values = as_bytes(values)
     gone = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else _NO_NULLS
-    coded = codes is not None
-    table = np.full(len(values) + 1 if coded else 0, -1, np.int32)
-    out = np.empty(len(codes) if coded else len(values), np.int32)
-    asked = np.empty(min(len(out), len(table) + 1) if coded else 0, np.int32)
-    hashes = np.empty(len(asked) if coded else len(out), np.uint32)
+    if codes is None:
+        out = np.empty(len(values), np.int32)
+        table, asked, hashes = _NO_CODES, _NO_CODES, np.empty(len(values), np.uint32)
+    else:
+        out, table = np.empty(len(codes), np.int32), np.full(len(values) + 1, -1, np.int32)
+        asked = np.empty(min(len(codes), len(table) + 1), np.int32)
+        hashes = np.empty(len(asked), np.uint32)
     size = hasher()(
-        codes if coded else _NO_CODES, gone, *buffers(values),
+        _NO_CODES if codes is None else codes, gone, *buffers(values),
         *begun(category(column, b""), plan.hash_seed),
         coordinate(category(column, None), plan.hash_seed, 32),
         (1 << plan.bits) - 1, plan.hashed_offset, table, asked, hashes, out,
     )  # fmt: skip
     if names is not None:
-        _tell(names, column, plan, values, asked[:size] if coded else None, hashes[:size])
+        asked = np.arange(size) if codes is None else asked[:size]
+        _tell(names, column, plan, values, asked, hashes[:size])
     return out
 
 
 def _tell(
-    names: Names, column: str, plan: Plan, values: pa.Array, asked: Codes | None,
+    names: Names, column: str, plan: Plan, values: pa.Array, asked: NDArray[Any],
     hashes: NDArray[np.uint32],
 ) -> None:  # fmt: skip
-    """Tell names of the values asked for, of all if it is None, as far as they are not settled."""
+    """Tell names of the values asked for, as far as they are not settled."""
     from streamomd.engine.ledger import chooser  # numba is for those who hash
 
-    fresh = np.empty(len(hashes), np.int64)
     first, mask = plan.hashed_offset, (1 << plan.bits) - 1
-    fresh = fresh[: chooser()(hashes, first, mask, *names.watch(plan.size), fresh)]
-    if not len(fresh):
-        return
-    at, hashes = fresh if asked is None else asked[fresh], hashes[fresh]
-    some = as_bytes(values.take(pa.array(at, mask=at == len(values))))
-    coordinates = (first + (hashes & np.uint32(mask))).astype(np.int32)
-    names.note(column, coordinates, some, hashes)
+    fresh = np.empty(len(hashes), np.int64)
+    told = chooser()(hashes, first, mask, *names.watch(plan.size), fresh)
+    if told:
+        fresh = fresh[:told]
+        at, found = asked[fresh], hashes[fresh]
+        some = as_bytes(values.take(pa.array(at, mask=at == len(values))))
+        coordinates = (first + (found & np.uint32(mask))).astype(np.int32)
+        names.note(column, coordinates, some, found)
 
 
 def coded(array: pa.Array) -> tuple[Codes, pa.Array]:

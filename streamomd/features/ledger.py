@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +34,8 @@ class Ledger:
 
         self._each, self._most = EACH, COORDINATES
         self._keys, self._counts = np.zeros(SLOTS, np.int32), np.zeros(SLOTS, np.uint8)
-        self._known, self._entries = (
-            np.zeros(EACH * SLOTS, kind) for kind in (np.uint32, np.int32)
-        )
+        self._known = np.zeros(EACH * SLOTS, np.uint32)
+        self._entries = np.zeros(EACH * SLOTS, np.int32)
         self._where = np.zeros((EACH + 1) * COORDINATES, np.int32)
         self._ends = np.zeros(len(self._where) + 1, np.int64)
         self._letters = np.empty(_LETTERS, np.uint8)

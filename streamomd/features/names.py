@@ -78,6 +78,11 @@ class Names:
         """Add the names of another table, as ``seen`` gives it."""
         self.tell(*_flat(seen))
 
+    def since(self, version: int) -> tuple[NDArray[np.int32], pa.Array]:
+        """Coordinates and names (large_binary), in order, that were told since a version."""
+        with self._lock:
+            return self._open().since(version)
+
     def _open(self) -> Ledger:
         if self._ledger is None:
             coordinates, names = _flat(self._seen)
