@@ -67,7 +67,7 @@ def places(
         table, asked, hashes = _NO_CODES, _NO_CODES, np.empty(len(values), np.uint32)
     else:
         out, table = np.empty(len(codes), np.int32), np.full(len(values) + 1, -1, np.int32)
-        asked = np.empty(min(len(codes), len(table) + 1), np.int32)
+        asked = np.empty(min(len(codes), len(table)) + 1, np.int32)
         hashes = np.empty(len(asked), np.uint32)
     size = hasher()(
         _NO_CODES if codes is None else codes, gone, *buffers(values),
