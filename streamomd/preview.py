@@ -43,9 +43,9 @@ class Seen(Names):
         super().__init__()
         self.values: dict[str, set[bytes | None]] = defaultdict(set)
 
-    def note(self, column: str, coordinates: Sequence[int], values: Sequence[bytes | None]) -> None:
+    def note(self, column: str, coordinates: Any, values: Any, hashes: Any = None) -> None:
         """Note values of a column."""
-        self.values[column].update(values)
+        self.values[column].update(values.to_pylist())
 
     def counts(self) -> dict[str, int]:
         """How many there were, by column."""

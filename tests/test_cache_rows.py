@@ -16,7 +16,8 @@ import streamomd.stream
 from streamomd.batch import Batch
 from streamomd.features import Names
 from streamomd.shards import cache_entry
-from streamomd.shards.cached import between
+from streamomd.shards.cache_names import SCHEMA, tell
+from streamomd.shards.cached import WRONG, between
 from streamomd.shards.find import find
 from streamomd.shards.read import Group, read_rows
 from streamomd.shards.shard import Shard
@@ -159,6 +160,19 @@ def test_names(data: Path, tmp_path: Path) -> None:
         for _ in range(2):
             read(plan, data, cache, names=names)
             assert names.to_json() == expected.to_json()
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "texts"), [([-1], [b"c=a"]), ([1], [None]), ([1], [b"c=\xff"])]
+)
+def test_names_that_are_none(coordinates: list[int], texts: list[bytes | None]) -> None:
+    """A checksum can be forged: what is no name at a coordinate is told to no table."""
+    columns = [pa.array(coordinates, pa.int32()), pa.array(texts, pa.large_binary())]
+    packed = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
+    names = Names()
+    with pytest.raises(WRONG):
+        tell(packed, names)
+    assert not len(names)
 
 
 def test_resume_within_a_group(

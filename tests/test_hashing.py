@@ -41,7 +41,7 @@ def test_every_length_has_the_bits_of_mmh3(seed, prefix):
     rng = np.random.default_rng(seed)
     texts = [rng.bytes(length) for length in range(41)]
     state = begun(prefix, seed)
-    assert [murmur(*state, text, 0, len(text)) for text in texts] == [
+    assert [murmur(*state, text) for text in texts] == [
         mmh3.hash(prefix + text, seed, signed=False) for text in texts
     ]
     plan, column = plan_of(hash_seed=seed), prefix.decode()
@@ -122,6 +122,28 @@ def test_what_is_settled_is_not_told_again(monkeypatch):
     assert sum(seen) == 0
     told([stream] * 3, plan, Names.from_json(names.to_json()))
     assert sum(seen) == 0  # all 256 coordinates are full
+
+
+def test_names_of_another_table_are_not_told_twice():
+    """Saved names have no hashes: a value that has its name there is known by it."""
+    plan, streams = plan_of(4), [["é", None, "a"], [str(value) for value in range(30)]]
+    names = told(streams, plan, Names())
+    again = told(streams, plan, Names.from_json(names.to_json()))
+    joined = Names()
+    for table in (names, again, Names(names.seen())):
+        joined.update(table.seen())
+    assert again.to_json() == joined.to_json() == names.to_json()
+
+
+def test_of_a_dictionary_only_what_rows_have_is_told():
+    """Each value once, in whatever order rows have them."""
+    plan, names = plan_of(1), Names()
+    codes = pa.array([3, 1, None, 3, 0], pa.int32())
+    array = pa.DictionaryArray.from_arrays(codes, pa.array(["a", "b", "c", "d"]))
+    found = categories(array, "c", plan, names)
+    assert found.tolist() == expected(plan, "c", [b"d", b"b", None, b"d", b"a"])
+    kept = [name for at in sorted(names.seen()) for name in names.at(at)]
+    assert sorted(kept) == ["c is null", "c=a", "c=b", "c=d"]
 
 
 def test_threads_hash_and_tell_at_once():

@@ -137,6 +137,16 @@ def test_an_encoding_may_change_within_a_group(read: int, tmp_path: Path, monkey
     assert words_of(path) == words
 
 
+def test_a_group_goes_on_as_the_one_before_ended(tmp_path: Path) -> None:
+    """What rows turned out to be is found out once a file, not in each of its groups."""
+    words = pa.table({"word": [f"w{i % 7}" for i in range(6000)]})
+    write_parquet(str(tmp_path / "a.parquet"), words, 2000)
+    pieces = read_units(
+        find(str(tmp_path)), places=[0], columns=["word"], convert=as_it_is, threads=1
+    )
+    assert [piece.rows for piece in pieces] == [128, 1024, 848, 2000, 2000]
+
+
 def test_empty_row_groups_are_passed_over(tmp_path: Path) -> None:
     """Row groups of 0, 2, 0 and 1 rows give three rows, numbered through."""
     with pq.ParquetWriter(str(tmp_path / "a.parquet"), table(0, 1).schema) as writer:

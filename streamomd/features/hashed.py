@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mmh3
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.features.buffers import buffers
 from streamomd.features.kinds import TEXTS, family
-from streamomd.features.names import NOBODY, Names
+from streamomd.features.names import Names
 from streamomd.features.plan import Plan
 
 Codes = NDArray[np.int32]
 _NO_CODES, _NO_NULLS = np.empty(0, np.int32), np.empty(0, np.bool_)
+_BYTES = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 
 
 def coordinate(text: bytes, seed: int, bits: int) -> int:
@@ -41,8 +45,8 @@ def categories(array: pa.Array, column: str, plan: Plan, names: Names | None) ->
     # A string costs less to hash than to look up among the distinct ones; a number must be written.
     if pa.types.is_dictionary(array.type) or family(array.type) not in TEXTS:
         codes, values = coded(array)
-        return places(as_bytes(values), column, plan, names, codes)
-    return places(as_bytes(array), column, plan, names)
+        return places(values, column, plan, names, codes)
+    return places(array, column, plan, names)
 
 
 def places(
@@ -50,28 +54,48 @@ def places(
 ) -> NDArray[np.int32]:
     """The coordinates of column=value, (n,): of each value, or of values[code] of each code.
 
-    values: large_binary. codes: below len(values), or len(values) for a null; a value that no row
-    has is not hashed.
+    codes: below len(values), or len(values) for a null; a value that no row has is not hashed.
     """
     from streamomd.engine.hashing import begun, hasher  # numba is for those who hash
 
+    if values.type not in _BYTES:
+        values = as_bytes(values)
     gone = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else _NO_NULLS
-    table = np.full(0 if codes is None else len(values) + 1, -1, np.int32)
-    out = np.empty(len(values) if codes is None else len(codes), np.int32)
-    fresh = np.empty(0 if names is None else len(out), np.int32)
-    looked = np.empty(len(fresh), np.uint32)
-    told = hasher()(
+    if codes is None:
+        out = np.empty(len(values), np.int32)
+        table, asked, hashes = _NO_CODES, _NO_CODES, np.empty(len(values), np.uint32)
+    else:
+        out, table = np.empty(len(codes), np.int32), np.full(len(values) + 1, -1, np.int32)
+        asked = np.empty(min(len(codes), len(table)) + 1, np.int32)
+        hashes = np.empty(len(asked), np.uint32)
+    size = hasher()(
         _NO_CODES if codes is None else codes, gone, *buffers(values),
         *begun(category(column, b""), plan.hash_seed),
         coordinate(category(column, None), plan.hash_seed, 32),
-        (1 << plan.bits) - 1, plan.hashed_offset,
-        *(NOBODY if names is None else names.watch(plan.size)), table, out, looked, fresh,
+        (1 << plan.bits) - 1, plan.hashed_offset, table, asked, hashes, out,
     )  # fmt: skip
-    if names is not None and told:
-        at = fresh[:told]
-        texts = values.take(pa.array(at, mask=at == len(values))).to_pylist()
-        names.note(column, (out if codes is None else table)[at].tolist(), texts)
+    if names is not None:
+        asked = np.arange(size) if codes is None else asked[:size]
+        _tell(names, column, plan, values, asked, hashes[:size])
     return out
+
+
+def _tell(
+    names: Names, column: str, plan: Plan, values: pa.Array, asked: NDArray[Any],
+    hashes: NDArray[np.uint32],
+) -> None:  # fmt: skip
+    """Tell names of the values asked for, as far as they are not settled."""
+    from streamomd.engine.ledger import chooser  # numba is for those who hash
+
+    first, mask = plan.hashed_offset, (1 << plan.bits) - 1
+    fresh = np.empty(len(hashes), np.int64)
+    told = chooser()(hashes, first, mask, *names.watch(plan.size), fresh)
+    if told:
+        fresh = fresh[:told]
+        at, found = asked[fresh], hashes[fresh]
+        some = as_bytes(values.take(pa.array(at, mask=at == len(values))))
+        coordinates = (first + (found & np.uint32(mask))).astype(np.int32)
+        names.note(column, coordinates, some, found)
 
 
 def coded(array: pa.Array) -> tuple[Codes, pa.Array]:
@@ -79,10 +103,12 @@ def coded(array: pa.Array) -> tuple[Codes, pa.Array]:
     if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
         array = array.dictionary_decode()
     known = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    indices = known.indices.cast(pa.int32())
+    indices, values = known.indices, known.dictionary
+    if indices.type != pa.int32():
+        indices = indices.cast(pa.int32())
     if indices.null_count:
-        indices = indices.fill_null(len(known.dictionary))
-    return indices.to_numpy(), known.dictionary
+        indices = indices.fill_null(len(values))
+    return indices.to_numpy(), values
 
 
 def as_bytes(values: pa.Array) -> pa.Array:
@@ -116,10 +142,3 @@ def side_by_side(left: pa.Array, right: pa.Array, between: str) -> pa.Array:
     import pyarrow.compute as pc  # late: it writes 300 docstrings first
 
     return pc.binary_join_element_wise(left, right, pa.scalar(between.encode(), pa.large_binary()))
-
-
-def buffers(values: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The bytes of large_binary or large_string values, and where each begins and ends."""
-    _, offsets, data = values.buffers()
-    found = np.frombuffer(offsets, np.int64)[values.offset :][: len(values) + 1]
-    return np.frombuffer(data or b"", np.uint8), found

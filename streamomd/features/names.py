@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from streamomd.features.buffers import buffers
+from streamomd.features.ledger import Ledger, Watch
 from streamomd.features.plan import Plan
 
 _COORDINATES = 65_536
 _EACH = 4
 _MORE = "+"
-_LEAST, _MOST = 1 << 12, 1 << 20
-_HIGH = 12  # a hash is looked for at its higher bits: the lower ones are its coordinate
-_BITS = 1 << 21  # 256 KiB, which stays in a processor's own cache
-
-
-class Watch(NamedTuple):
-    """What compiled hashing passes over without a word: see ``engine.hashing.unsettled``.
-
-    hashes: of values that were told of. closed: a bit a coordinate, at its lowest bits: no name is
-    taken there any more.
-    """
-
-    hashes: NDArray[np.uint32]
-    closed: NDArray[np.uint8]
-
-
-NOBODY = Watch(np.empty(0, np.uint32), np.empty(0, np.uint8))
-"""Nothing is to be told."""
 
 
 class Names:
@@ -45,71 +31,83 @@ class Names:
     def __init__(self, seen: Mapping[int, tuple[str, ...]] | None = None) -> None:
         """seen: of another table, within the same bounds."""
         self._seen = dict(seen or {})
-        self.version = 0  # grows with each change, so that an unchanged table is not saved again
+        self._written = sum(map(len, self._seen.values()))  # of the ledger's, those in the dict
+        self._ledger: Ledger | None = None  # made when somebody adds: who only asks needs no numba
         self._lock = threading.Lock()
-        self._watch = NOBODY
-        self._full: list[int] = []  # coordinates that the watch does not know to be so
-        self._told = 0  # values since its hashes were made
-        self._ended = False  # it knows that there will be no more coordinates
+
+    @property
+    def version(self) -> int:
+        """Grows with each change, so that an unchanged table is not saved again."""
+        return self._written if self._ledger is None else len(self._ledger)
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._seen) if self._ledger is None else self._ledger.coordinates
 
     def watch(self, size: int) -> Watch:
         """What is settled by now, of ``size`` coordinates; what is not is to be noted next."""
         with self._lock:
-            hashes, closed = self._watch
-            if 8 * self._told >= len(hashes):
-                hashes, self._told = _grown(hashes), 0
-            ended = len(self._seen) >= _COORDINATES
-            if not len(closed) or ended > self._ended:
-                closed, self._ended = _closed(self._seen, size, ended), ended
-            elif self._full and size <= _BITS:
-                full = np.array(self._full)
-                np.bitwise_or.at(closed, full >> 3, np.uint8(1) << (full & 7).astype(np.uint8))
-            self._full.clear()
-            self._watch = Watch(hashes, closed)
-            return self._watch
+            return self._open().watch(size)
 
-    def note(self, column: str, coordinates: Sequence[int], values: Sequence[bytes | None]) -> None:
-        """Note which values of a column were hashed to which coordinates: each to one, always."""
+    def note(
+        self,
+        column: str,
+        coordinates: Sequence[int] | NDArray[np.int32],
+        values: Sequence[bytes | None] | pa.Array,
+        hashes: NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Note which values of a column were hashed to which coordinates: each to one, always.
+
+        values: large_binary, if they are an array. hashes: all their bits, where they are known.
+        """
+        if not isinstance(values, pa.Array):
+            values = pa.array(values, pa.large_binary())
+        prefix = f"{column}=".encode()
+        if values.null_count:
+            before = pa.scalar(prefix, values.type)
+            values = pc.binary_join_element_wise(before, values, pa.scalar(b"", values.type))
+            values, prefix = values.fill_null(f"{column} is null".encode()), b""
         with self._lock:
-            self._told += len(values)
-            for coordinate, value in zip(coordinates, values, strict=True):
-                known = self._seen.get(coordinate, ())
-                if len(known) <= _EACH and (known or len(self._seen) < _COORDINATES):
-                    self._add(coordinate, known, (_name(column, value),))
+            self._open().add(np.asarray(coordinates, np.int32), prefix, _utf8(values), hashes)
+
+    def tell(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
+        """Add names at coordinates, strings that are UTF-8 indeed."""
+        with self._lock:
+            self._open().add(coordinates, b"", names)
 
     def update(self, seen: Mapping[int, tuple[str, ...]]) -> None:
         """Add the names of another table, as ``seen`` gives it."""
-        with self._lock:
-            for coordinate, more in seen.items():
-                known = self._seen.get(coordinate, ())
-                if known != more and (known or len(self._seen) < _COORDINATES):
-                    self._add(coordinate, known, more)
+        self.tell(*_flat(seen))
 
-    def _add(self, coordinate: int, known: tuple[str, ...], more: tuple[str, ...]) -> None:
-        if not known:
-            self._seen[coordinate] = more
-            self.version += 1
-            return
-        if len(known) > _EACH or all(name in known for name in more):
-            return
-        added = tuple(dict.fromkeys((*known, *more)))
-        self.version += 1
-        if len(added) > _EACH:
-            added = (*added[:_EACH], _MORE)
-            self._full.append(coordinate)
-        self._seen[coordinate] = added
+    def since(self, version: int) -> tuple[NDArray[np.int32], pa.Array]:
+        """Coordinates and names (large_binary), in order, that were told since a version."""
+        with self._lock:
+            return self._open().since(version)
+
+    def _open(self) -> Ledger:
+        if self._ledger is None:
+            coordinates, names = _flat(self._seen)
+            self._ledger = Ledger()
+            self._ledger.add(coordinates, b"", names)
+            self._written = len(self._ledger)
+        return self._ledger
+
+    def _told(self) -> dict[int, tuple[str, ...]]:
+        """The names by coordinate, of all that were told."""
+        with self._lock:
+            if self._ledger is not None and self._written < len(self._ledger):
+                coordinates, names = self._ledger.since(self._written)
+                self._written = len(self._ledger)
+                for place, more in _by_coordinate(coordinates, names):
+                    self._seen[place] = (*self._seen.get(place, ()), *more)
+            return self._seen
 
     def seen(self) -> dict[int, tuple[str, ...]]:
         """The names by coordinate, for another process."""
-        with self._lock:
-            return dict(self._seen)
+        return dict(self._told())
 
     def at(self, coordinate: int) -> tuple[str, ...]:
         """The names seen there; "+" as the last one when there were more."""
-        return self._seen.get(coordinate, ())
+        return self._told().get(coordinate, ())
 
     def new(self, known: Self) -> dict[int, tuple[str, ...]]:
         """Names by coordinate, of those coordinates of which another table tells otherwise."""
@@ -117,52 +115,45 @@ class Names:
 
     def to_json(self) -> dict[str, tuple[str, ...]]:
         """What ``from_json`` reads back, ordered by coordinate."""
-        with self._lock:
-            return {str(place): self._seen[place] for place in sorted(self._seen)}
+        seen = self._told()
+        return {str(place): seen[place] for place in sorted(seen)}
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """The table that was saved; what goes beyond the bounds is left out."""
-        names = cls()
-        for place, known in list(saved.items())[:_COORDINATES]:
-            names._seen[int(place)] = tuple(str(name) for name in known[: _EACH + 1])
-        return names
+        some = list(saved.items())[:_COORDINATES]
+        return cls({int(at): tuple(str(name) for name in known[: _EACH + 1]) for at, known in some})
 
 
-def _grown(hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The same hashes where there is room for more; none, where they would be too many."""
-    known = hashes[hashes > 0]
-    known = known if 2 * len(known) < _MOST else known[:0]
-    made = np.zeros(max(_LEAST, 1 << (2 * len(known)).bit_length()), np.uint32)
-    _put(made, known, known >> _HIGH)
-    return made
+def _by_coordinate(
+    coordinates: NDArray[np.int32], names: pa.Array
+) -> Iterator[tuple[int, list[str]]]:
+    """The names of each coordinate, in their order."""
+    order = np.argsort(coordinates, kind="stable")
+    texts = names.take(pa.array(order)).cast(pa.large_string()).to_pylist()
+    places, begins = np.unique(coordinates[order], return_index=True)
+    ends = [*begins[1:].tolist(), len(texts)]
+    for place, begin, end in zip(places.tolist(), begins.tolist(), ends, strict=True):
+        yield place, texts[begin:end]
 
 
-def _closed(seen: Mapping[int, tuple[str, ...]], size: int, ended: bool) -> NDArray[np.uint8]:
-    """Bits of ``Watch``. Where coordinates share one they keep each other open."""
-    closed = np.full(min(_BITS, 1 << size.bit_length()), ended)
-    places = np.fromiter(seen, np.int64, len(seen)) % len(closed)
-    full = np.array([len(names) > _EACH for names in seen.values()], np.bool_)
-    if not ended and size <= _BITS:
-        closed[places[full]] = True
-    closed[places[~full]] = False
-    return np.packbits(closed, bitorder="little")
+def _flat(seen: Mapping[int, tuple[str, ...]]) -> tuple[NDArray[np.int32], pa.Array]:
+    """Each name's coordinate, and the names."""
+    places = np.fromiter(seen, np.int32, len(seen))
+    texts = [name.encode(errors="backslashreplace") for names in seen.values() for name in names]
+    return places.repeat([*map(len, seen.values())]), pa.array(texts, pa.large_binary())
 
 
-def _put(table: NDArray[np.uint32], wanted: NDArray[np.uint32], at: NDArray[Any]) -> None:
-    """Put numbers into a table of 2^k that holds 0 where nothing is, each where it is free next."""
-    while len(wanted):
-        at = at & (len(table) - 1)
-        free = table[at] == 0
-        table[at[free]] = wanted[free]
-        away = table[at] != wanted
-        wanted, at = wanted[away], at[away] + 1
-
-
-def _name(column: str, value: bytes | None) -> str:
-    if value is None:
-        return f"{column} is null"
-    return f"{column}={value.decode(errors='backslashreplace')}"
+def _utf8(values: pa.Array) -> pa.Array:
+    """Binary values with what is no UTF-8 written as backslashes do."""
+    data, offsets = buffers(values)
+    if data[offsets[0] : offsets[-1]].tobytes().isascii():
+        return values
+    try:
+        return values.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        texts = [value.decode(errors="backslashreplace") for value in values.to_pylist()]
+        return pa.array(texts, pa.large_string())
 
 
 def name_of(plan: Plan, names: Names, coordinate: int) -> str:

@@ -16,9 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.bad import Cells, shown
+from streamomd.features.buffers import buffers
 from streamomd.features.canonical import Csr
 from streamomd.features.csr import Places, indptr_of, joined, taken
-from streamomd.features.hashed import Codes, as_bytes, buffers, coded, paired, places, side_by_side
+from streamomd.features.hashed import Codes, as_bytes, coded, paired, places, side_by_side
 from streamomd.features.names import Names
 from streamomd.features.plan import Plan, Text
 from streamomd.features.words import words

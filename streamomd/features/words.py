@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.hashed import buffers
+from streamomd.features.buffers import buffers
 
 Places = NDArray[np.int64]
 

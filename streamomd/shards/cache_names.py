@@ -1,38 +1,15 @@
-"""Names of coordinates beside a cache's rows: written with each entry, taken by a run once.
-
-Tens of thousands of names may stand beside an entry of milliseconds' worth of rows, and most of
-them beside the next one too. So each coordinate's have a hash, by which those that the run has are
-passed over before any of them becomes an object of Python's.
-"""
+"""Names of coordinates beside a cache's rows: written with each entry, told once a run."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import xxhash
-from numpy.typing import NDArray
 
 from streamomd.features import Names
-from streamomd.features.names import _COORDINATES as MOST_COORDINATES
-from streamomd.features.names import _MORE as MORE
+from streamomd.shards.cache_entry import DamagedError
 
-SCHEMA = pa.schema({"coordinate": pa.int32(), "hash": pa.uint64(), "names": pa.list_(pa.string())})
-SLOTS = 1 << 18
-
-
-def packed(seen: Mapping[int, tuple[str, ...]]) -> pa.Buffer:
-    """Names by coordinate as the bytes of a record batch."""
-    hashes = (xxhash.xxh3_64_intdigest("\0".join(names).encode()) for names in seen.values())
-    columns = [
-        pa.array(np.fromiter(seen, np.int32, len(seen))),
-        pa.array(np.fromiter(hashes, np.uint64, len(seen))),
-        pa.array([*seen.values()], SCHEMA.field("names").type),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
+SCHEMA = pa.schema({"coordinate": pa.int32(), "name": pa.large_binary()})
 
 
 class Noted(Names):
@@ -45,48 +22,27 @@ class Noted(Names):
 
     def __init__(self, url: str, run: Names | None) -> None:
         super().__init__()
-        self.url, self._run = url, run
-        self._before: Mapping[int, tuple[str, ...]] = {}
+        self.url, self._run, self._packed = url, run, 0
 
     def note(self, *told: Any) -> None:
         """As Names does it."""
-        before = self.version
         super().note(*told)
-        # What is not new here was told there, too.
-        if self._run is not None and (self.version != before or len(self) >= MOST_COORDINATES):
+        if self._run is not None:
             self._run.note(*told)
 
-    def fresh(self) -> Mapping[int, tuple[str, ...]]:
-        """Names since the last time, by coordinate."""
-        before, self._before = self._before, self.seen()
-        return {at: names for at, names in self._before.items() if before.get(at) != names}
+    def pack(self) -> pa.Buffer:
+        """Names since the last time, as the bytes of a record batch."""
+        fresh = pa.RecordBatch.from_arrays([*self.since(self._packed)], schema=SCHEMA)
+        self._packed += len(fresh)
+        return fresh.serialize()
 
 
-class Taken:
-    """What a run's table of names has from entries; threads may use it at once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._last = np.zeros(SLOTS, np.uint64)
-        """The hash that was taken last, by the lowest bits of its coordinate."""
-        self._open: NDArray[np.int32] | None = None
-        """Where a table takes another name, once it takes no other coordinate."""
-
-    def take(self, packed: Any, names: Names) -> None:
-        """Have a table know what ``packed`` gave bytes of."""
-        record = pa.ipc.read_record_batch(pa.py_buffer(packed), SCHEMA)
-        coordinates, hashes = (record.column(at).to_numpy() for at in (0, 1))
-        slots = coordinates & np.int32(SLOTS - 1)
-        with self._lock:
-            fresh = self._last[slots] != hashes
-            if self._open is not None:
-                fresh &= np.isin(coordinates, self._open)
-            at = np.flatnonzero(fresh)
-            if not len(at):
-                return
-            texts = record.column(2).take(pa.array(at)).to_pylist()
-            names.update(dict(zip(coordinates[at].tolist(), map(tuple, texts), strict=True)))
-            self._last[slots[at]] = hashes[at]
-            if len(names) >= MOST_COORDINATES:
-                still = [at for at, known in names.seen().items() if known[-1] != MORE]
-                self._open = np.array(still, np.int32)
+def tell(packed: Any, names: Names) -> None:
+    """Have a table know what ``Noted.pack`` gave bytes of. Raises DamagedError, ArrowException."""
+    record = pa.ipc.read_record_batch(pa.py_buffer(packed), SCHEMA)
+    record.validate(full=True)
+    coordinates = record.column(0).to_numpy()
+    texts = record.column(1).cast(pa.large_string())
+    if coordinates.min(initial=0) < 0 or texts.null_count:
+        raise DamagedError("its names are no names of coordinates")
+    names.tell(coordinates, texts)

@@ -25,7 +25,7 @@ from streamomd.features import Names, Plan
 from streamomd.profiling import Stage, staged
 from streamomd.shards.cache_entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache_folder import KEY_LETTERS, SHARD_LETTERS, Folder
-from streamomd.shards.cache_names import Noted, Taken, packed
+from streamomd.shards.cache_names import Noted, tell
 from streamomd.shards.read import Group, Job, Piece, Reader
 from streamomd.shards.shard import Shard
 
@@ -44,7 +44,7 @@ class Cache:
         self.folder = folder
         self.named: set[str] = set()
         """Keys of the entries whose names the run knows."""
-        self.taken, self.threads = Taken(), threading.local()
+        self.threads = threading.local()
         self.prints: dict[str, str] = {}
         """How the keys of a shard begin, by its URL."""
 
@@ -106,7 +106,7 @@ class Cached(Generic[T]):
 
     def _learn_names(self, key: str, entry: Entry) -> None:
         if self.names is not None and key not in self.cache.named:
-            self.cache.taken.take(entry.names(), self.names)
+            tell(entry.names(), self.names)
             self.cache.named.add(key)
 
     def _decoded(
@@ -128,7 +128,7 @@ class Cached(Generic[T]):
                 del piece
             if draft is not None and own is not None:
                 with Stage("cache"):
-                    self.cache.folder.publish(key, draft, packed(own.fresh()))
+                    self.cache.folder.publish(key, draft, own.pack())
                 self.cache.named.add(key)
                 draft = None
         finally:
