@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +22,17 @@ from streamomd.estimators.targets import Targets, weights_of
 
 if TYPE_CHECKING:
     from streamomd.model import Model
+
+
+@functools.cache
+def _names(kind: type[Estimator]) -> list[str]:
+    names: list[str] = kind._get_param_names()  # from the signature, each time
+    return names
+
+
+def _parameters(estimator: Estimator) -> list[Any]:
+    """Those that were given to ``__init__``, or set since."""
+    return [getattr(estimator, name) for name in _names(type(estimator))]
 
 
 class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
@@ -170,7 +182,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         self, X: Any, y: Any, sample_weight: Any, classes: Any, *, anew: bool
     ) -> tuple[Held, NDArray[Any], Batch]:
         """The model to go on with, its classes, and rows for it."""
-        if not anew and self._held.told != (told := repr(self.get_params(deep=False))):
+        if not anew and self._held.told != (told := repr(_parameters(self))):
             refuse_changed(self, self._held.model.spec)
             self._held.told = told
         read = read_in(self, X, reset=anew)

@@ -10,7 +10,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 
 from streamomd.batch import Floats
 from streamomd.errors import DataError, UsageError
@@ -18,7 +17,7 @@ from streamomd.estimators.base import Estimator
 from streamomd.estimators.held import Held
 from streamomd.estimators.job import loss_of
 from streamomd.estimators.learn import is_dask
-from streamomd.estimators.targets import Targets, labels_of, places_of
+from streamomd.estimators.targets import Targets, labels_of, places_of, refuse_no_classes
 
 
 def _tells_probabilities(estimator: Any) -> bool:
@@ -166,7 +165,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
 
     def _targets(self, y: Any, classes: Any, *, anew: bool) -> Targets:
         told = labels_of(self, y)
-        check_classification_targets(told)
+        refuse_no_classes(told)
         known = self._known(told, classes, anew=anew)
         place = places_of(told, known)
         numbers = np.where(place == 1, 1.0, -1.0) if len(known) == 2 else place.astype(np.float64)
@@ -181,6 +180,8 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
 
     def _known(self, labels: NDArray[Any], classes: Any, *, anew: bool) -> NDArray[Any]:
         """All classes: those learned before, those that were named, or those of the labels."""
+        if not anew and np.array_equal(classes, self.classes_):
+            return self.classes_
         named = None if classes is None else np.unique(column_or_1d(classes))
         if not anew:
             if named is not None and not np.array_equal(named, np.unique(self.classes_)):
