@@ -19,15 +19,15 @@ from streamomd.engine.plain import compiled, int64, read, written
 
 COORDINATES, EACH, SLOTS = 1 << 16, 4, 1 << 17
 MORE = ord("+")
+LOW = 16
+"""Lowest bits of a hash, which ``met`` of ``unsettled`` is not searched by."""
 
 
 @functools.cache
 def chooser() -> Any:
     """``unsettled``, compiled; from the disk where it was kept."""
-    table = [read("int32"), read("uint8"), read("uint32")]
-    return compiled(
-        unsettled, read("uint32"), int64, int64, *table, read("uint8"), written("int64")
-    )
+    table = [read("int32"), read("uint8"), read("uint32"), read("uint8"), written("uint32")]
+    return compiled(unsettled, read("uint32"), int64, int64, *table, written("int64"))
 
 
 @functools.cache
@@ -50,19 +50,23 @@ def slot(keys: Any, coordinate: int) -> int:
 
 
 def unsettled(
-    hashes: Any, first: int, mask: int, keys: Any, counts: Any, known: Any, closed: Any, fresh: Any
-) -> int:
+    hashes: Any, first: int, mask: int, keys: Any, counts: Any, known: Any, closed: Any, met: Any,
+    fresh: Any,
+) -> int:  # fmt: skip
     """Which of the hashes names are to be told of: their places, written to fresh; how many.
 
     first, mask: a hash's coordinate is first + its bits under mask. closed: a bit a coordinate, or
-    for all that have the same lowest bits: no name is taken there. Another thread may note at once:
-    then some hash is told of once more.
+    for all that have the same lowest bits: no name is taken there. met: the hash that was found
+    settled last, by its bits above the LOW ones. Another thread may note at once: then some hash is
+    told of once more.
     """
     some = 0
     for k in range(len(hashes)):
-        bit = (first + (hashes[k] & mask)) & (8 * len(closed) - 1)
+        h = hashes[k]
+        bit = (first + (h & mask)) & (8 * len(closed) - 1)
         fresh[some] = k
-        some += 1 - ((closed[bit >> 3] >> (bit & 7)) & 1)
+        settled = (closed[bit >> 3] >> (bit & 7)) & 1 or met[h >> LOW] == h
+        some += 0 if settled else 1
     told = 0
     for i in range(some):
         h = hashes[fresh[i]]
@@ -70,6 +74,8 @@ def unsettled(
         settled = counts[at] > EACH
         for k in range(EACH * at, EACH * at + EACH):
             settled |= h != 0 and known[k] == h
+        if settled:
+            met[h >> LOW] = h
         fresh[told] = fresh[i]
         told += 0 if settled else 1
     return told

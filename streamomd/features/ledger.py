@@ -21,6 +21,7 @@ class Watch(NamedTuple):
     counts: NDArray[np.uint8]
     known: NDArray[np.uint32]
     closed: NDArray[np.uint8]
+    met: NDArray[np.uint32]
 
 
 class Ledger:
@@ -30,7 +31,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
-        from streamomd.engine.ledger import COORDINATES, EACH, SLOTS  # numba is for who hashes
+        from streamomd.engine.ledger import COORDINATES, EACH, LOW, SLOTS  # numba is for who hashes
 
         self._each, self._most = EACH, COORDINATES
         self._keys, self._counts = np.zeros(SLOTS, np.int32), np.zeros(SLOTS, np.uint8)
@@ -41,6 +42,8 @@ class Ledger:
         self._letters = np.empty(_LETTERS, np.uint8)
         self._sizes = np.zeros(2, np.int64)
         self._closed = np.empty(0, np.uint8)
+        self._met = np.zeros(1 << (32 - LOW), np.uint32)
+        self._met[0] = 1 << LOW  # 0 would be found there, this is looked for elsewhere
         self._exact = self._ended = False
 
     def __len__(self) -> int:
@@ -93,7 +96,7 @@ class Ledger:
         if not len(self._closed) or ended > self._ended:
             self._exact, self._ended = size <= _BITS, ended
             self._closed = self._bits(size)
-        return Watch(self._keys, self._counts, self._known, self._closed)
+        return Watch(self._keys, self._counts, self._known, self._closed, self._met)
 
     def _bits(self, size: int) -> NDArray[np.uint8]:
         """``Watch.closed``. Where coordinates share a bit they keep each other open."""
