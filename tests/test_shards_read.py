@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import fsspec
@@ -205,6 +206,21 @@ def test_reading_to_the_end_leaves_nothing(tmp_path: Path) -> None:
     assert read_ids(shards, threads=5) == list(range(13))
     assert readers() == []
     assert open_files() == before
+
+
+def test_a_system_that_takes_no_advice_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a file is read in sequence is advice: a file system may refuse it, or have none."""
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    shards = small_set(tmp_path, "a.parquet", write_parquet)
+    monkeypatch.setattr("os.posix_fadvise", refuse)
+    assert read_ids(shards) == list(range(13))
+    monkeypatch.delattr("os.posix_fadvise")
+    assert read_ids(shards) == list(range(13))
 
 
 @every_format

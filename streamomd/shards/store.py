@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -181,10 +181,18 @@ def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str, *, mapped: boo
     """A seekable binary file; ``mapped`` maps a local one into memory."""
     with asking(url):
         if is_local(fs):
-            return pa.memory_map(path) if mapped else pa.OSFile(path)
+            return pa.memory_map(path) if mapped else _in_sequence(pa.OSFile(path))
         # pyarrow buffers by itself; a mapped format reads many small pieces.
         cache = "readahead" if mapped else "none"
         return RemoteFile(fs.open(path, "rb", block_size=REMOTE_BLOCK, cache_type=cache), url)
+
+
+def _in_sequence(file: pa.OSFile) -> pa.OSFile:
+    """Ask the system to read twice as far ahead: cold columns are then waited for half as long."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # it is advice
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    return file
 
 
 def version(file: Any) -> object:
