@@ -29,8 +29,8 @@ from merge import filled
 
 import streamomd
 from streamomd.features import Names, encode
+from streamomd.loading import load_model
 from streamomd.merge import merge
-from streamomd.model import Model
 from streamomd.shards.find import find
 from streamomd.shards.read import read_rows
 from streamomd.shards.stretches import stretches
@@ -146,7 +146,7 @@ def of_states(size: int, folder: str, times: int) -> tuple[dict[str, float], int
         jobs = {
             "merge": lambda: merge(model.engine, states, start, (1, 1)),
             "commit": kept.commit,
-            "load": lambda: Model.load(folder),
+            "load": lambda: load_model(folder),
             "fetch": fetch,
         }
         found = common.in_turn(jobs, times + 1) | {"fetch": fetched}

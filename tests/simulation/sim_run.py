@@ -89,7 +89,7 @@ def places() -> Iterator[tuple[Any, str, Any]]:
     yield part, "_reading", nullcontext()
     yield part, "read_rows", read_rows
     yield part, "merge", merge
-    yield part, "Model", SimpleNamespace(load=_loaded)
+    yield part, "load_model", _loaded
     yield owner, "engine_of", lambda spec, plan: _engine()
     yield owner, "Rounds", TinyRounds
     yield owner, "connect", lambda *_: None
