@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,22 @@ def test_dask_is_train_on_the_collection(tmp_path: Path) -> None:
     assert bits(lazy) == bits(near)
     assert lazy.predict(chunks[0]).compute().tolist() == near.predict(numbers).tolist()
     assert streamomd.Spec.parse(lazy.to_model().spec.to_json())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rows_that_come_later_are_checked_as_the_first(value):
+    """A CSR matrix is looked at once, and refused as scikit-learn refuses it."""
+    X = scipy.sparse.csr_matrix(np.arange(12.0).reshape(4, 3))
+    y = np.array([0, 1, 0, 1])
+    estimator = OMDClassifier().partial_fit(X, y, classes=[0, 1])
+    bad = X.copy()
+    bad.data[2] = value
+    for wrong in (bad, X[:, :2], X[:0]):
+        with pytest.raises(ValueError):
+            estimator.partial_fit(wrong, y[: wrong.shape[0]])
+    large = X.copy()
+    large.data[:] = 1e308  # finite, and their sum is not
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.partial_fit(large, y)
+    assert estimator.t_ == 8
