@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamomd.engine import ledger
 from streamomd.engine.hashing import begun, murmur
 from streamomd.features import Names, make_plan
 from streamomd.features.hashed import categories, category, places
@@ -92,6 +93,20 @@ def test_names_are_those_of_one_look_at_each_value(streams, bits):
         raw = [value.encode() for value in values]
         plain.note("c", expected(plan, "c", raw), raw)
     assert told(streams, plan, Names()).to_json() == plain.to_json()
+
+
+@settings(deadline=None)  # the first one may compile
+@given(st.lists(st.lists(st.integers(0, 40), max_size=30), max_size=8), st.integers(1, 6))
+def test_python_notes_the_names_that_compiled_code_notes(streams, bits):
+    """Before there is enough to do for numba, and after: the same names in the same order."""
+    plan, made = plan_of(bits), []
+    streams = [[str(value) for value in values] for values in streams]
+    for few in (-1, 50, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            for soon in (ledger.chooser(), ledger.noter()):
+                patch.setattr(soon, "_left", few)
+            made.append(told(streams, plan, Names()).to_json())
+    assert made[0] == made[1] == made[2]
 
 
 @pytest.mark.parametrize("bits", [17, pytest.param(24, marks=pytest.mark.slow)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,23 @@ def compiled(function: Callable[..., Any], *signature: Any) -> Any:
             if key not in _found:
                 _found[key] = _compile(function, signature)
     return _found[key]
+
+
+class Soon:
+    """A function that is compiled when there was something to do: a run on few rows is over before
+    numba would have begun. Until then Python runs it as it is, to the same bits.
+
+    items: how many it is asked for, in all calls together, until then.
+    """
+
+    def __init__(self, function: Callable[..., Any], signature: Sequence[Any], items: int) -> None:
+        self._function, self._signature, self._left = function, signature, items
+
+    def __call__(self, items: int, *given: Any) -> Any:
+        """Run it on what is given, which are so many items."""
+        self._left -= items
+        soon = self._left >= 0
+        return (self._function if soon else compiled(self._function, *self._signature))(*given)
 
 
 def read(dtype: Any) -> Any:

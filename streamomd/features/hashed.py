@@ -89,7 +89,7 @@ def _tell(
 
     first, mask = plan.hashed_offset, (1 << plan.bits) - 1
     fresh = np.empty(len(hashes), np.int64)
-    told = chooser()(hashes, first, mask, *names.watch(plan.size), fresh)
+    told = chooser()(len(hashes), hashes, first, mask, *names.watch(plan.size), fresh)
     if told:
         fresh = fresh[:told]
         at, found = asked[fresh], hashes[fresh]

@@ -81,7 +81,7 @@ class Ledger:
         table = self._keys, self._counts, self._known, self._entries
         closed = self._closed if self._exact else self._closed[:0]
         start = np.frombuffer(prefix, np.uint8)
-        noter()(coordinates, hashes, start, data, offsets, *table, *order, closed)
+        noter()(len(rest), coordinates, hashes, start, data, offsets, *table, *order, closed)
 
     def since(self, place: int) -> tuple[NDArray[np.int32], pa.Array]:
         """The names from one on, large_binary, and their coordinates."""
