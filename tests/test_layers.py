@@ -17,7 +17,7 @@ LAYERS = (
     "rules", "losses", "spec", "batch", "state", "engine", "merge",
     "partitions", "metrics", "holdout", "demo", "report",
     "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far",
-    "engines", "heaviest", "model",
+    "engines", "heaviest", "model", "loading",
     "exposed", "job", "aside", "keep", "stop", "start", "begin", "rounds",
     "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
     "sweeps",

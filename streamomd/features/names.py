@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamomd.features.buffers import buffers
@@ -64,6 +63,8 @@ class Names:
         prefix = f"{column}=".encode()
         if values.null_count:
             before = pa.scalar(prefix, values.type)
+            import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
             values = pc.binary_join_element_wise(before, values, pa.scalar(b"", values.type))
             values, prefix = values.fill_null(f"{column} is null".encode()), b""
         with self._lock:
