@@ -114,8 +114,8 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
         ),
         pytest.param(
             "engine/cells.py",
-            "return float(cell) * 1.0",
-            "return float(cell) * 2.0",
+            "return (float(cells[at]) * 1.0,)",
+            "return (float(cells[at]) * 2.0,)",
             marks=pytest.mark.slow,
         ),
         pytest.param(
