@@ -26,7 +26,7 @@ import xxhash
 
 from streamomd.batch import NONE_SKIPPED, Batch, DenseBatch, Skipped, SparseBatch
 
-FORMAT = 1
+FORMAT = 2
 MAPPED_BYTES = 256 << 10
 """Less is copied: each mapping costs a file descriptor."""
 MOST_MAPPED = 128

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,14 +16,6 @@ GROWTH = 8
 MOST_ROWS = 1 << 17
 TEXT_WIDTH = 16  # a guess, for the first rows alone
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
-
-
-@dataclass
-class Pace:
-    """How many rows are decoded at once: one group goes on as the one before it ended, for each
-    slice of a group costs what all its dictionaries cost."""
-
-    rows: int
 
 
 def describe(footer: bytes, read_at: ReadAt) -> tuple[pa.Schema, tuple[int, ...]]:
@@ -49,7 +40,7 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
         schema = parquet.schema_arrow
     texts = [name for name in wanted.dictionary if _is_string(schema, name)]
     leaves = _leaves(metadata, wanted.columns)
-    pace = Pace(_first_rows(metadata.schema, leaves, wanted.unit_bytes))
+    first = _first_rows(metadata.schema, leaves, wanted.unit_bytes)
 
     def opened(dictionaries: list[str]) -> Groups:
         parquet = pq.ParquetFile(
@@ -61,7 +52,7 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
         )
-        return lambda group: _slices(parquet, group, leaves, pace, wanted)
+        return lambda group: _slices(parquet, group, leaves, first, wanted)
 
     found = opened(texts)
     return (lambda group: _either(found, lambda: opened([]), group)) if texts else found
@@ -112,11 +103,11 @@ def _first_rows(schema: Any, leaves: list[int], unit_bytes: int) -> int:
 
 
 def _slices(
-    parquet: pq.ParquetFile, group: int, leaves: list[int], pace: Pace, wanted: Wanted
+    parquet: pq.ParquetFile, group: int, leaves: list[int], first: int, wanted: Wanted
 ) -> Iterator[pa.RecordBatch]:
-    declared = 0.0
+    rows, declared = first, 0.0
     batches = parquet.iter_batches(
-        batch_size=pace.rows, row_groups=[group], columns=list(wanted.columns), use_threads=False
+        batch_size=rows, row_groups=[group], columns=list(wanted.columns), use_threads=False
     )
     for batch in batches:
         # Not before the reader has been there: it raises at a forged column chunk, where asking
@@ -125,8 +116,8 @@ def _slices(
         # The reader asks for its batch size anew at each batch, so one pass can adapt.
         width = max(declared, decoded_bytes(batch) / max(1, batch.num_rows))
         most = min(MOST_ROWS, int(wanted.unit_bytes / width))
-        pace.rows = max(1, min(max(FIRST_ROWS, pace.rows * GROWTH), most))
-        parquet.reader.set_batch_size(pace.rows)
+        rows = max(1, min(max(FIRST_ROWS, rows * GROWTH), most))
+        parquet.reader.set_batch_size(rows)
         yield from cut(batch.select(wanted.columns), 4 * wanted.unit_bytes)
         del batch
 
