@@ -7,6 +7,7 @@ from typing import Any
 
 from streamomd.begin import begin, change_job, new_model, take_over
 from streamomd.callbacks import Callback
+from streamomd.checkpoint.manifest import KINDS
 from streamomd.collection import refuse_collection
 from streamomd.errors import ConcurrentWriterError
 from streamomd.job import build
@@ -60,7 +61,9 @@ def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
 
     stop = StopRequest()
     with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
-        model, loaded = load_model(url, storage_options=options[1], far=is_far(client, {}))
+        model, loaded = load_model(
+            url, storage_options=options[1], far=is_far(client, {}), needs=KINDS
+        )
         if not model.finished:
             change_job(model, {}, *options)
             data = model.spec.data

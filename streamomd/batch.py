@@ -199,3 +199,16 @@ class KeptRows(NamedTuple):
         none = np.empty(0)
         indptr, indices = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
         return cls(indptr, indices, none, none, none, np.empty((0, learners)))
+
+
+def check_kept(rows: KeptRows, size: int) -> None:
+    """Raise ValueError unless these are rows of ``size`` coordinates that the loops may walk."""
+    indptr, indices = rows.indptr, rows.indices
+    count = len(indptr) - 1
+    lengths = {len(rows.y), len(rows.importance), len(rows.alpha)}
+    if count < 0 or lengths != {count} or len(rows.values) != len(indices):
+        raise ValueError("saved rows whose arrays have different lengths")
+    if indptr[0] != 0 or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
+        raise ValueError("saved rows whose indptr does not ascend from 0 to the last index")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < size:
+        raise ValueError(f"saved rows with indices outside of 0 … {size - 1}")

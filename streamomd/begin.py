@@ -127,8 +127,7 @@ def take_over(model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool
         )
     if differences:
         note(explain(differences))
-    if found != saved:
-        dataset = keep_document(store, "dataset", found)
+    dataset = keep_document(store, "dataset", found)  # repairs a copy that is damaged, too
     writer = Writer.take_over(store, loaded, keep=kept.keep)
     return Keeper(model, store, writer, dataset)
 

@@ -15,13 +15,22 @@ from streamomd.state import Layout
 
 def engine_of(spec: Spec, plan: Plan) -> Engine:
     """The engine of a job whose columns become coordinates by this plan."""
-    classes = len(plan.classes) if spec.model.classifies else 1
     told, loss = spec.model, spec.loss
-    learners = classes if classes > 2 or loss.coupled else 1
-    layout = Layout(spec.rule, plan.size, learners, told.dtype)
+    layout = layout_of(spec, plan)
     _refuse_too_many(layout, told.params)
     params = with_lipschitz(spec.rule, loss, told.params, told.loss_params)
-    return Engine(layout, loss, classes, told.bias, params, told.loss_params)
+    return Engine(layout, loss, _classes(spec, plan), told.bias, params, told.loss_params)
+
+
+def layout_of(spec: Spec, plan: Plan) -> Layout:
+    """How the state of a job lies in memory and in parts; nothing is allocated."""
+    classes = _classes(spec, plan)
+    learners = classes if classes > 2 or spec.loss.coupled else 1
+    return Layout(spec.rule, plan.size, learners, spec.model.dtype)
+
+
+def _classes(spec: Spec, plan: Plan) -> int:
+    return len(plan.classes) if spec.model.classifies else 1
 
 
 def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:

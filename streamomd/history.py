@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from streamomd.checkpoint import commits, open_store, read_commit, read_document
+from streamomd import checkpoint
+from streamomd.checkpoint import Store, commits, open_store, read_commit, read_document
+from streamomd.errors import CorruptionError
 from streamomd.metrics import Metrics
 from streamomd.model import Model
+from streamomd.report import note
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Commit:
 @dataclass(frozen=True)
 class History:
     """commits: oldest first, those that can be used. host, started: of the process that wrote the
-    model's own. shards: fingerprints, in the order of the run. Empty of a model in memory."""
+    model's own. shards: fingerprints, in the order of the run; empty where they cannot be read, and
+    of a model in memory."""
 
     commits: tuple[Commit, ...] = ()
     host: str = ""
@@ -55,10 +59,18 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
         for one in listed
         if one["run"] == newest.run
     )
-    dataset = newest.documents.get("dataset")
-    shards = tuple(read_document(store, "dataset", dataset)) if dataset else ()
     version = str(newest.versions.get("streamomd", ""))
-    return History(kept, newest.writer.host, newest.writer.started, version, shards)
+    return History(kept, newest.writer.host, newest.writer.started, version, _shards(store, newest))
+
+
+def _shards(store: Store, commit: checkpoint.Commit) -> tuple[Mapping[str, Any], ...]:
+    """Fingerprints of the shards. A report shows the model without them."""
+    dataset = commit.documents.get("dataset")
+    try:
+        return tuple(read_document(store, "dataset", dataset)) if dataset else ()
+    except CorruptionError as error:
+        note(f"the list of shards is corrupt, so the report is without it: {error}")
+        return ()
 
 
 def passed(metrics: Metrics) -> int:

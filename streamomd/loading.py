@@ -1,14 +1,31 @@
-"""A model out of a checkpoint: its description, then its parts, each proven before it counts."""
+"""A model out of a checkpoint: its description, then its parts, each proven before it counts.
+
+Memory for a state is taken when the manifest's parts are those of its layout, and are in the store.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from streamomd.checkpoint import Commit, Loaded, Part, Put, load, open_store, read_document
+import numpy as np
+
+from streamomd.checkpoint import (
+    Commit,
+    Loaded,
+    Part,
+    PartEntry,
+    Put,
+    load,
+    open_store,
+    read_document,
+)
+from streamomd.checkpoint.parts import DTYPES
+from streamomd.engines import layout_of
 from streamomd.errors import CorruptionError, StreamomdError, SweepError
 from streamomd.far import Far
 from streamomd.features import Names, Plan
@@ -16,7 +33,11 @@ from streamomd.metrics import Metrics
 from streamomd.model import Model
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
+from streamomd.state import Layout
 from streamomd.urls import absolute, printable, shown
+
+COUNTERS = re.compile(r"(held\.)?(metrics|detail)\.[a-z]+(\.at|\.value)?")
+"""Arrays of the first part beside those of the state: see ``Metrics.arrays``."""
 
 
 def load_model(
@@ -25,10 +46,12 @@ def load_model(
     storage_options: Mapping[str, Any] | None = None,
     at: int | None = None,
     far: Callable[[Spec], bool] | None = None,
+    needs: Collection[str] = ("names",),
 ) -> tuple[Model, Loaded]:
     """The model of the newest commit that is whole, or of commit ``at``, and that commit.
 
-    far: whether its state is to be proven, and left where it is until it is asked for.
+    far: whether its state is to be proven, and left where it is until it is asked for. needs: kinds
+    of shared documents without which a commit is not whole; only ``resume`` needs the shards'.
     Raises NoCommitError if there is none, StorageError if the store does not answer.
     """
     store = open_store(absolute(url), storage_options)
@@ -46,7 +69,7 @@ def load_model(
         left = far is not None and far(models[-1].spec)
         return partial(fill_figures if left else fill, models[-1])
 
-    loaded = load(store, receive, at=at)
+    loaded = load(store, receive, at=at, needs=needs)
     model, document = models[-1], loaded.commit.document
     with _legible():
         model.names = Names.from_json(read_document(store, "names", document["names"]))
@@ -61,14 +84,47 @@ def _described(commit: Commit) -> Model:
     """A model that is to be filled."""
     document = commit.document
     spec, plan = Spec.parse(document["job"]), Plan.from_json(document["plan"])
-    ranges = [(0, 0), *((part.lo, part.hi) for part in commit.parts)]
-    whole = all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
-    if plan.bits != spec.data.bits or not whole or plan.size != ranges[-1][1]:
-        raise CorruptionError("its job, plan and parts do not tell of the same coordinates")
+    if plan.bits != spec.data.bits:
+        raise CorruptionError(f"its plan has {plan.bits} bits, its job {spec.data.bits}")
+    _check_parts(layout_of(spec, plan), commit.parts)
     model = Model.new(spec, plan)
     model.cursor = Cursor.from_json(document["cursor"])
     model.finished = document["finished"]
     return model
+
+
+def _check_parts(layout: Layout, parts: tuple[PartEntry, ...]) -> None:
+    """Raises CorruptionError unless the parts of a manifest are those of a state of this layout."""
+    ranges = [(0, 0), *((part.lo, part.hi) for part in parts)]
+    whole = all(before[1] == after[0] for before, after in itertools.pairwise(ranges))
+    if not whole or ranges[-1][1] != layout.size:
+        raise CorruptionError(f"its parts are not coordinates 0 to {layout.size - 1} in order")
+    for part in parts:
+        expected = layout.arrays(part.lo, part.hi)
+        strange = [
+            name for name, found in part.arrays.items() if not _is_array(found, expected, name)
+        ]
+        missing = [name for name in expected if name not in part.arrays]
+        if part.lo == 0:
+            strange = [name for name in strange if name in expected or not COUNTERS.fullmatch(name)]
+        if strange or missing:
+            names = printable(", ".join([*strange, *missing][:5]))
+            raise CorruptionError(f"{part.name} has other arrays than this model's: {names}")
+
+
+def _is_array(
+    found: tuple[str, tuple[int, ...]],
+    expected: Mapping[str, tuple[str, tuple[int | None, ...]]],
+    name: str,
+) -> bool:
+    """Whether an array of a manifest has the dtype and shape that are expected of its name."""
+    if name not in expected:
+        return False
+    dtype, shape = expected[name]
+    same = len(found[1]) == len(shape) and all(
+        wanted in (None, length) for length, wanted in zip(found[1], shape, strict=True)
+    )
+    return same and np.dtype(DTYPES[found[0]]) == np.dtype(dtype)
 
 
 def fill(model: Model, part: Part) -> None:

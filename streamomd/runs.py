@@ -8,6 +8,7 @@ from typing import Any
 from streamomd.away import watch
 from streamomd.begin import begin, change_job, new_model, take_over
 from streamomd.callbacks import Callback, refuse_illegal
+from streamomd.checkpoint.manifest import KINDS
 from streamomd.collection import again, set_apart, train_on
 from streamomd.features import describe
 from streamomd.job import build
@@ -102,7 +103,9 @@ def resume(
     options = (storage_options, checkpoint_storage_options)
     with stop_on_signals() as stop, hushed(quiet):
         far = is_far(client, sets or {})
-        model, loaded = load_model(url, storage_options=checkpoint_storage_options, far=far)
+        model, loaded = load_model(
+            url, storage_options=checkpoint_storage_options, far=far, needs=KINDS
+        )
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
         more = change_job(model, sets or {}, *options)

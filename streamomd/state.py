@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.batch import KeptRows
+from streamomd.batch import KeptRows, check_kept
 from streamomd.errors import TooLargeError
 from streamomd.rules.contract import Rule, Slot
 
@@ -73,6 +73,26 @@ class Layout:
         for slot, columns in self.columns():
             starts[columns] = slot.start
         return starts
+
+    def arrays(self, low: int, high: int) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+        """Dtype and shape of each array of ``State.parts`` for coordinates low … high − 1.
+
+        None stands for a length that depends on the rows, as that of rows that a rule keeps.
+        """
+        found: dict[str, tuple[str, tuple[int | None, ...]]] = {
+            f"slot.{slot.name}": (self.dtype, (high - low, columns.stop - columns.start))
+            for slot, columns in self.columns()
+        }
+        learners, _, numbers = self.matrix
+        if numbers:
+            found["extra.matrix"] = ("float64", (learners, high - low, numbers))
+        if low == 0:
+            found["totals"] = ("float64", (learners, len(self.rule.total_slots)))
+            found["clock"] = ("int64", (1,))
+            if self.rule.keeps == "recent":
+                for name, array in KeptRows.none(learners)._asdict().items():
+                    found[f"extra.{name}"] = (array.dtype.name, (None, *array.shape[1:]))
+        return found
 
     def columns(self) -> Iterator[tuple[Slot, slice]]:
         """Each slot with its cells of a coordinate."""
@@ -173,17 +193,19 @@ class State:
             yield low, high, arrays
 
     def fill(self, low: int, high: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what ``parts`` gave. Raises ValueError for arrays of another shape."""
+        """Take back what ``parts`` gave. Raises ValueError for other shapes, and for
+        saved rows that the loops, which check nothing, could not walk."""
         for slot, columns in self._columns():
             cells, given = self.table[low:high, columns], arrays[f"slot.{slot.name}"]
             if given.shape != cells.shape:
                 raise ValueError(f"{slot.name} of {given.shape}, expected {cells.shape}")
             cells[...] = given
-        for name, array in self.extra.items():
-            if name == "matrix":
-                array[:, low:high] = arrays[f"extra.{name}"]
-            elif low == 0:
-                self.extra[name] = np.array(arrays[f"extra.{name}"], dtype=array.dtype)
+        if "matrix" in self.extra:
+            self.extra["matrix"][:, low:high] = arrays["extra.matrix"]
+        elif low == 0 and self.extra:
+            rows = KeptRows(*(np.array(arrays[f"extra.{name}"]) for name in KeptRows._fields))
+            check_kept(rows, self.layout.size)
+            self.extra = rows._asdict()
         if low == 0:
             self.totals[...] = arrays["totals"]
             self.clock = int(arrays["clock"][0])

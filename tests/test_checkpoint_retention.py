@@ -9,6 +9,7 @@ import pytest
 from checkpoint_helpers import KINDS, DictStore, a_run, begin, holds, load_all, make_store, numbers
 
 from streamomd.checkpoint import Store, Writer, commits, keep_document, read_commit
+from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.errors import StorageError, UsageError
 
@@ -105,7 +106,7 @@ def test_foreign_files_stay(seed: int, tmp_path: Path) -> None:
 def objects(store: Store, sequence: int) -> list[str]:
     """What a commit is made of."""
     commit = read_commit(store, sequence)
-    shared = [f"{kind}/{sha256}.json" for kind, sha256 in commit.documents.items()]
+    shared = [name for one in commit.documents.items() for name in document_names(*one)]
     return [manifest_name(sequence), *map(commit.part_name, commit.parts), *shared]
 
 

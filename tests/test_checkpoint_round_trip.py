@@ -161,12 +161,15 @@ def test_parts_are_asked_for_one_by_one(store: Store) -> None:
 
 
 def test_documents_are_shared_and_proven(store: Store) -> None:
-    """A shared document is named by its hash, kept once, and refused when damaged."""
+    """A shared document is named by its hash, saved in two copies, and refused when both are
+    damaged."""
     document = [{"url": "a", "rows": 3, "nan": None}]
     sha256 = keep_document(store, "dataset", document)
     assert keep_document(store, "dataset", document) == sha256
     assert read_document(store, "dataset", sha256) == document
     store.put(f"dataset/{sha256}.json", b"[]")
+    assert read_document(store, "dataset", sha256) == document
+    store.put(f"copies/dataset/{sha256}.json", b"[]")
     with pytest.raises(CorruptionError, match="SHA-256"):
         read_document(store, "dataset", sha256)
     keep_document(store, "dataset", document)

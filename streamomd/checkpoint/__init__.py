@@ -5,6 +5,7 @@ Nothing here knows a model. The layout of a checkpoint (all names are made here,
     FORMAT.json                                        which format this is
     data/<sequence>-<writer>-<attempt>/p<lo>-<hi>.safetensors    a commit's parts, written first
     dataset/<sha256>.json, names/<sha256>.json         documents that several commits share
+    copies/dataset/…, copies/names/…                   their second copies
     restarts/<sequence>                                a run was begun anew with this commit
     commits/<sequence>.json                            a commit: written last, once, or not at all
 """

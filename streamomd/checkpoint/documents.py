@@ -1,4 +1,7 @@
-"""Shared documents: JSON named by its SHA-256, written once and named by many commits."""
+"""Shared documents: JSON named by its SHA-256, written once and named by many commits.
+
+Many commits depend on one, so each has a second copy, and reading takes whichever has the hash.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,9 @@ def keep_document(store: Store, kind: str, document: Any) -> str:
     if len(data) > LIMIT:
         raise UsageError(f"a {kind} document may have {LIMIT:,} bytes; this has {len(data):,}")
     sha256 = hashlib.sha256(data).hexdigest()
-    # Also if it is there: it may be damaged, or not be durable yet.
-    put_whole(store, document_name(kind, sha256), data)
+    for name in document_names(kind, sha256):
+        # Also if it is there: it may be damaged, or not be durable yet.
+        put_whole(store, name, data)
     return sha256
 
 
@@ -35,16 +39,41 @@ def read_document(store: Store, kind: str, sha256: str) -> Any:
 
 
 def verified(store: Store, kind: str, sha256: str) -> bytes:
-    """A shared document's bytes, if they have its hash; else CorruptionError."""
-    name = document_name(kind, sha256)
+    """A shared document's bytes, from the copy that has its hash. CorruptionError if none has."""
+    problems = []
+    for name in document_names(kind, sha256):
+        try:
+            return _read(store, name, sha256)
+        except CorruptionError as error:
+            problems.append(str(error))
+    raise CorruptionError("; ".join(problems))
+
+
+def damaged(store: Store, kind: str, sha256: str) -> list[str]:
+    """What is wrong with each copy of a document that can be read. CorruptionError as `verified`.
+
+    A second copy that is missing is no damage: older versions wrote none.
+    """
+    verified(store, kind, sha256)
+    first, second = document_names(kind, sha256)
+    problems = []
+    for name in (first, second) if store.size(second) is not None else (first,):
+        try:
+            _read(store, name, sha256)
+        except CorruptionError as error:
+            problems.append(f"{error}; its other copy is whole")
+    return problems
+
+
+def document_names(kind: str, sha256: str) -> tuple[str, str]:
+    """The objects that hold a shared document: the first and the second copy."""
+    if kind not in KINDS:
+        raise UsageError(f"a shared document is one of {', '.join(KINDS)}, not {kind!r}")
+    return f"{kind}/{sha256}.json", f"copies/{kind}/{sha256}.json"
+
+
+def _read(store: Store, name: str, sha256: str) -> bytes:
     data = read_within(store, name, LIMIT)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise CorruptionError(f"{name} does not have the SHA-256 it is named by")
     return data
-
-
-def document_name(kind: str, sha256: str) -> str:
-    """The object that holds a shared document."""
-    if kind not in KINDS:
-        raise UsageError(f"a shared document is one of {', '.join(KINDS)}, not {kind!r}")
-    return f"{kind}/{sha256}.json"

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from streamomd.checkpoint.chain import check_parent, check_size, read_commit, read_part, sequences
-from streamomd.checkpoint.documents import verified
+from streamomd.checkpoint.documents import damaged
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.reader import refuse_none
 from streamomd.checkpoint.store import Store, confirmed
@@ -19,7 +19,8 @@ def commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
     """Every commit, oldest first, as dicts for JSON.
 
     Keys: sequence, run, kind, ok, problem, rows, epoch, parts, bytes, written.
-    ``deep`` reads every byte and compares it with its hash; else manifests and sizes are enough.
+    ``deep`` reads every byte and compares it with its hash; else manifests and sizes are enough. A
+    commit that is ok may have a problem: a damaged document whose other copy is whole.
 
     Raises NoCommitError if there is none (or one of a newer streamomd), StorageError.
     """
@@ -38,21 +39,21 @@ def _missing(told: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def _told(store: Store, sequence: int, *, deep: bool) -> dict[str, Any]:
-    commit, problem = None, ""
+    commit = None
     try:
         commit = read_commit(store, sequence)
-        _check(store, commit, deep=deep)
+        problems = _check(store, commit, deep=deep)
     except CorruptionError as error:
-        problem = str(error)
-    return _row(sequence, commit, problem)
+        return _row(sequence, commit, str(error))
+    return _row(sequence, commit, "; ".join(problems), ok=True)
 
 
-def _row(sequence: int, commit: Commit | None, problem: str) -> dict[str, Any]:
+def _row(sequence: int, commit: Commit | None, problem: str, *, ok: bool = False) -> dict[str, Any]:
     return {
         "sequence": sequence,
         "run": commit.run if commit else None,
         "kind": commit.kind if commit else None,
-        "ok": not problem,
+        "ok": ok,
         "problem": problem,
         "rows": commit.document.get("rows") if commit else None,
         "epoch": _epoch(commit) if commit else None,
@@ -62,15 +63,18 @@ def _row(sequence: int, commit: Commit | None, problem: str) -> dict[str, Any]:
     }
 
 
-def _check(store: Store, commit: Commit, *, deep: bool) -> None:
+def _check(store: Store, commit: Commit, *, deep: bool) -> list[str]:
+    """What is damaged and does no harm. Raises CorruptionError if the commit is not whole."""
     check_parent(store, commit)
     for entry in commit.parts:
         if deep:
             read_part(store, commit, entry)
         else:
             check_size(store, commit, entry)
+    problems: list[str] = []
     for kind, sha256 in commit.documents.items() if deep else ():
-        confirmed(partial(verified, store, kind, sha256))
+        problems += confirmed(partial(damaged, store, kind, sha256))
+    return problems
 
 
 def _epoch(commit: Commit) -> Any:

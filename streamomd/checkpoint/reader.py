@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,12 +10,13 @@ from streamomd.checkpoint.chain import (
     begun_at,
     check_format,
     check_parent,
+    check_size,
     read_commit,
     read_part,
     sequences,
 )
 from streamomd.checkpoint.documents import verified
-from streamomd.checkpoint.manifest import Commit
+from streamomd.checkpoint.manifest import KINDS, Commit
 from streamomd.checkpoint.parts import Part
 from streamomd.checkpoint.store import Store, confirmed
 from streamomd.errors import CorruptionError, NoCommitError
@@ -34,12 +35,17 @@ class Loaded:
     newest: int
 
 
-def load(store: Store, receive: Receive, *, at: int | None = None) -> Loaded:
+def load(
+    store: Store, receive: Receive, *, at: int | None = None, needs: Collection[str] = KINDS
+) -> Loaded:
     """Hand the newest commit that is whole, or commit ``at``, to a receiver, part by part.
 
-    ``receive(commit)`` gives what takes its parts, each proven by size and SHA-256. Where a later
-    part proves corrupt, ``receive`` is called again with an older commit: it must begin afresh.
-    Only proven corruption leads to an older commit, and only to one of the same run.
+    ``receive(commit)`` is called when every part is there with the size that the manifest says; it
+    compares the manifest with what it expects before it allocates, and gives what takes the parts,
+    each proven by its SHA-256. Where a later part proves corrupt, ``receive`` is called again with
+    an older commit: it must begin afresh. Only proven corruption leads to an older commit, and only
+    to one of the same run. needs: the kinds of shared documents without which a commit is not
+    whole.
 
     Raises NoCommitError (none there, or none whole, or of a newer streamomd), StorageError.
     """
@@ -48,7 +54,7 @@ def load(store: Store, receive: Receive, *, at: int | None = None) -> Loaded:
     refuse_none(store, found)
     while True:
         try:
-            return _load(store, receive, found, at)
+            return _load(store, receive, found, at, needs)
         except NoCommitError:
             before, found = found[-1], sequences(store)
             # A run that goes on retires what is being read here: then there is newer to read.
@@ -56,7 +62,9 @@ def load(store: Store, receive: Receive, *, at: int | None = None) -> Loaded:
                 raise
 
 
-def _load(store: Store, receive: Receive, found: list[int], at: int | None) -> Loaded:
+def _load(
+    store: Store, receive: Receive, found: list[int], at: int | None, needs: Collection[str]
+) -> Loaded:
     rejected: list[tuple[int, str]] = []
     begun = 0 if at is not None else begun_at(store, found[-1])
     for sequence in _candidates(store, found, at):
@@ -64,7 +72,10 @@ def _load(store: Store, receive: Receive, found: list[int], at: int | None) -> L
             if sequence < begun:
                 raise CorruptionError("it is of an earlier run, before a restart")
             commit = read_commit(store, sequence)
-            _receive(store, commit, receive(commit))
+            _check_there(store, commit, needs)
+            take = receive(commit)
+            for entry in commit.parts:
+                take(read_part(store, commit, entry))
         except CorruptionError as error:
             rejected.append((sequence, str(error)))
         else:
@@ -95,9 +106,11 @@ def refuse_none(store: Store, found: list[int]) -> None:
         )
 
 
-def _receive(store: Store, commit: Commit, take: Callable[[Part], None]) -> None:
+def _check_there(store: Store, commit: Commit, needs: Collection[str]) -> None:
+    """Raises CorruptionError unless all that a commit names is there."""
     check_parent(store, commit)
     for kind, sha256 in commit.documents.items():
-        confirmed(partial(verified, store, kind, sha256))
+        if kind in needs:
+            confirmed(partial(verified, store, kind, sha256))
     for entry in commit.parts:
-        take(read_part(store, commit, entry))
+        confirmed(partial(check_size, store, commit, entry))

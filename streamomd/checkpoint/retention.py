@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamomd.checkpoint.chain import read_commit, sequences
-from streamomd.checkpoint.documents import document_name
+from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import Commit, manifest_name
 from streamomd.checkpoint.store import Store
 from streamomd.errors import CorruptionError, UsageError
@@ -70,4 +70,4 @@ def _objects(commit: Commit) -> Iterator[str]:
     for entry in commit.parts:
         yield commit.part_name(entry)
     for kind, sha256 in commit.documents.items():
-        yield document_name(kind, sha256)
+        yield from document_names(kind, sha256)

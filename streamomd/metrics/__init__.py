@@ -209,6 +209,8 @@ class Metrics:
     def _read(cls, arrays: dict[str, NDArray[Any]], classifies: bool) -> Metrics:
         rows = [int(row) for row in arrays["metrics.rows"]]
         sums = np.array(arrays["metrics.sums"], dtype=np.float64)
+        if sums.shape != (len(rows), 3):
+            raise ValueError(f"sums of {sums.shape} for {len(rows)} epochs")
         made = cls(classifies, rows, sums, np.zeros((len(rows), len(REASONS)), np.int64))
         # Runs of older versions had no choice but to stop at bad rows, and kept no history.
         if "metrics.bad" in arrays:

@@ -8,6 +8,7 @@ import pytest
 from checkpoint_helpers import KINDS, a_run, load_all, make_store, numbers, overwrite, plain
 
 from streamomd.checkpoint import Store, Writer, commits, keep_document, load, read_document
+from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.errors import CorruptionError, NoCommitError, OutputExistsError
 
@@ -51,11 +52,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize("what", ["manifest", "part", "document"])
 def test_a_missing_object_is_told(kind: str, what: str, tmp_path: Path) -> None:
-    """A commit of which an object is gone is not used, and it is told what is missing."""
+    """A commit of which an object is gone, a document in both copies, is not used, and it is told
+    what is missing."""
     store, writer = a_damaged_run(kind, tmp_path)
     name = objects(store)[what]
     writer.commit({"rows": 20}, numbers(2, ranges=1))
     store.delete(name)
+    store.delete(f"copies/{name}")
     with pytest.raises(NoCommitError, match=r"no commit 1 |missing"):
         load_all(store, at=1)
     assert load_all(store)[0].commit.sequence == 2
@@ -136,6 +139,8 @@ def test_a_list_shows_what_verify_proves(kind: str, tmp_path: Path) -> None:
     store, _ = a_damaged_run(kind, tmp_path)
     for what, name in objects(store).items():
         good = store.read(name)
+        if what == "document":
+            store.delete(f"copies/{name}")
         overwrite(store, name, good[:-1] + bytes([good[-1] ^ 1]))
         [zero, one] = commits(store, deep=True)
         assert zero["ok"]
@@ -159,12 +164,49 @@ def test_damage_to_all_commits_is_an_error_that_tells_each(kind: str, tmp_path: 
     assert error.value.exit_code == 4
 
 
-def test_a_damaged_document_is_mended_by_keeping_it_again(kind: str, tmp_path: Path) -> None:
-    """Its name is its hash: what it must be is known, so it is put anew."""
+@pytest.mark.parametrize("which", ["", "copies/"])
+def test_one_damaged_copy_of_a_document_rejects_no_commit(
+    kind: str, which: str, tmp_path: Path
+) -> None:
+    """Every single flipped bit of either copy: the same commit is loaded, and verify names the
+    object."""
+    store, _ = a_damaged_run(kind, tmp_path)
+    name = which + objects(store)["document"]
+    good = store.read(name)
+    for bit in range(8 * len(good)):
+        bad = bytearray(good)
+        bad[bit // 8] ^= 1 << bit % 8
+        overwrite(store, name, bytes(bad))
+        loaded = load_all(store)[0]
+        assert (loaded.commit.sequence, loaded.rejected) == (1, ())
+    found = commits(store, deep=True)[1]
+    assert found["ok"]
+    assert found["problem"].startswith(f"{name} does not have the SHA-256")
+
+
+@pytest.mark.parametrize("needs", [(), ("dataset",), ("names",), ("dataset", "names")])
+def test_a_commit_needs_the_documents_that_are_asked_for(needs: tuple[str, ...]) -> None:
+    """With the dataset corrupt in both copies a commit is whole for who needs only the names."""
+    store = make_store("memory", Path())
+    hashes = {kind: keep_document(store, kind, SHARED) for kind in ("dataset", "names")}
+    Writer.begin(store, {"rows": 0, **hashes}, numbers(0))
+    for name in document_names("dataset", hashes["dataset"]):
+        overwrite(store, name, b"{}")
+    if "dataset" in needs:
+        with pytest.raises(NoCommitError, match="SHA-256 it is named by"):
+            load(store, lambda commit: lambda part: None, needs=needs)
+    else:
+        assert not load(store, lambda commit: lambda part: None, needs=needs).rejected
+
+
+def test_a_damaged_document_is_repaired_by_saving_it_again(kind: str, tmp_path: Path) -> None:
+    """Its name is its hash: what it must be is known, so both copies are written again."""
     store = make_store(kind, tmp_path)
     sha256 = keep_document(store, "dataset", SHARED)
-    for bad in (b"", b"[]", store.read(f"dataset/{sha256}.json")[:-1]):
-        overwrite(store, f"dataset/{sha256}.json", bad)
+    names = document_names("dataset", sha256)
+    for bad in (b"", b"[]", store.read(names[0])[:-1]):
+        for name in names:
+            overwrite(store, name, bad)
         with pytest.raises(CorruptionError):
             read_document(store, "dataset", sha256)
         assert keep_document(store, "dataset", SHARED) == sha256
