@@ -58,6 +58,12 @@ class SchemaError(DataError):
     """A column that is missing, twice there, or of another type than expected."""
 
 
+class ChangedDataError(DataError):
+    """A shard that changed after it was found: rewritten, truncated, removed or other bytes."""
+
+    exit_code = 3
+
+
 class BadRowError(DataError):
     """A row that cannot be learned from; ``reason`` is the short word it is counted under."""
 
