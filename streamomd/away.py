@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
+from streamomd.allowed_urls import AllowList, allow_lists, find_recorded
 from streamomd.begin import begin, change_job, new_model, take_over
 from streamomd.callbacks import Callback
 from streamomd.checkpoint.manifest import KINDS
@@ -14,6 +16,7 @@ from streamomd.job import build
 from streamomd.loading import load_model
 from streamomd.model import Model
 from streamomd.modes import connected, is_far, run, told_to
+from streamomd.recorded import settings
 from streamomd.report import Log, Watcher, heard, hushed, progress, watching
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
@@ -23,12 +26,29 @@ Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
 """Storage options of the shards, and of the checkpoint."""
 
 
+@dataclass(frozen=True)
+class Sent:
+    """What a learner's task needs and no checkpoint may say, wherever Dask runs it again.
+
+    settings: cluster and cache, by dotted key. allowed: the sender's lists of allowed URLs.
+    """
+
+    options: Options = field(repr=False)
+    settings: Mapping[str, Any]
+    allowed: tuple[AllowList, ...]
+
+    @classmethod
+    def of(cls, spec: Spec) -> Self:
+        """What goes with the task of a job that was given here."""
+        options = (spec.data.storage_options, spec.checkpoint.storage_options)
+        return cls(options, settings(spec), allow_lists())
+
+
 def watch(
     model: Model,
     shards: ShardSet,
     connection: Any,
     stop: StopRequest,
-    options: Options,
     *,
     log: str | None,
     quiet: bool,
@@ -42,17 +62,19 @@ def watch(
     watchers += [] if quiet else [progress(model.metrics, expected)]
     watchers += told_to(callbacks, model, expected)
     with watching(watchers, model.metrics):
-        task = Submitted(connection, go_on, model.url, options, model.metrics, watchers, stop)
+        sent = Sent.of(model.spec)
+        task = Submitted(connection, go_on, model.url, sent, model.metrics, watchers, stop)
         found = task.result()
-    far = is_far(connection, {})
-    learned = load_model(model.url, storage_options=options[1], far=far)[0]
+    options = model.spec.checkpoint.storage_options
+    learned = load_model(model.url, storage_options=options, far=is_far)[0]
+    learned.spec = model.spec  # with the settings that were given here
     learned.seconds = found["seconds"]
     learned.rows_per_second = (learned.metrics.total_rows - rows) / learned.seconds
     return learned
 
 
-def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
-    """On a worker: what ``resume`` does, told to whoever submitted it.
+def go_on(url: str, topic: str, sent: Sent) -> dict[str, Any]:
+    """On a worker: what ``resume`` does, with the settings that were sent, told to the submitter.
 
     Nothing comes of one that Dask has begun again elsewhere: nobody waits for it.
     """
@@ -62,13 +84,12 @@ def go_on(url: str, topic: str, options: Options) -> dict[str, Any]:
     stop = StopRequest()
     with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
         model, loaded = load_model(
-            url, storage_options=options[1], far=is_far(client, {}), needs=KINDS
+            url, storage_options=sent.options[1], far=is_far, needs=KINDS
         )
         if not model.finished:
-            change_job(model, {}, *options)
-            data = model.spec.data
+            change_job(model, sent.settings, *sent.options)
             alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
-            shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+            shards = find_recorded(model.spec.data, sent.allowed)
             if goes_on_elsewhere(client):  # and must not be fenced by one that comes late
                 return {}
             keeper = take_over(model, loaded, shards, accept_new=False)
@@ -104,7 +125,7 @@ def submit(
     spec = build(job, {**flags, "storage_options": storage_options}, sets)
     away = spec.cluster.model_copy(update={"learner": "worker"})
     spec = spec.model_copy(update={"cluster": away})
-    data, kept = spec.data, spec.checkpoint
+    data = spec.data
     shards = find(data.shards, order=data.order, storage_options=data.storage_options)
     model = new_model(spec, shards)
     with connected(spec, client) as connection:
@@ -112,9 +133,8 @@ def submit(
 
         doctor.refuse_unfit(connection, model, shards)
         begin(model, shards, restart=restart)
-        options = (data.storage_options, kept.storage_options)
         rows = shards.rows * spec.train.epochs
-        return jobs.send(connection, go_on, model.url, options, rows)
+        return jobs.send(connection, go_on, model.url, Sent.of(spec), rows)
 
 
 def diagnose(

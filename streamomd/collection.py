@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streamomd.allowed_urls import find_recorded
 from streamomd.begin import begin, begun
 from streamomd.callbacks import Callback
 from streamomd.errors import UnsupportedError, UsageError
@@ -14,7 +15,6 @@ from streamomd.model import Model
 from streamomd.modes import connected, run
 from streamomd.report import note
 from streamomd.shards.dataset import COLLECTION, Dataset
-from streamomd.shards.find import find
 from streamomd.spec import Spec, read_job
 from streamomd.stop import StopRequest
 
@@ -109,7 +109,7 @@ def again(spec: Spec, given: Any) -> tuple[Dataset, Any]:
                 "a run goes on with the shards it was begun on: shards= is for those begun on a "
                 "Dask collection. On other rows, train with start= this run's URL"
             )
-        return find(data.shards, order=data.order, storage_options=data.storage_options), None
+        return find_recorded(data), None
     if collection is None:
         raise UsageError(
             "this run was begun on a Dask collection, whose graph a checkpoint does not keep: "

@@ -27,15 +27,19 @@ class Far(State):
         self.totals = np.array(first["totals"], dtype=np.float64)
         self.clock = int(first["clock"][0])
 
-    @property
-    def cells(self) -> NDArray[Any]:  # type: ignore[override]
-        """All cells: as much memory as the whole state."""
+    def here(self) -> State:
+        """The state in memory, which it takes as much of as it has."""
         if self._near is None:
             near = State.start(self.layout)
             for low, high, arrays in self._read():
                 near.fill(low, high, arrays)
             self._near, self.put = near, None
-        return self._near.cells
+        return self._near
+
+    @property
+    def cells(self) -> NDArray[Any]:  # type: ignore[override]
+        """All cells: as much memory as the whole state."""
+        return self.here().cells
 
     def parts(self) -> Iterator[tuple[int, int, Arrays]]:
         """As ``State.parts``, in the same ranges, however the parts in the checkpoint are cut."""

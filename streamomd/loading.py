@@ -20,6 +20,7 @@ from streamomd.checkpoint import (
     Part,
     PartEntry,
     Put,
+    Store,
     load,
     open_store,
     read_document,
@@ -31,6 +32,7 @@ from streamomd.far import Far
 from streamomd.features import Names, Plan
 from streamomd.metrics import Metrics
 from streamomd.model import Model
+from streamomd.recorded import apart
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
 from streamomd.state import Layout
@@ -65,29 +67,32 @@ def load_model(
                 "by streamomd.resume_sweep"
             )
         with _legible():
-            models.append(_described(commit))
-        left = far is not None and far(models[-1].spec)
+            models.append(_described(commit, store, far))
+        left = isinstance(models[-1].state, Far)
         return partial(fill_figures if left else fill, models[-1])
 
     loaded = load(store, receive, at=at, needs=needs)
     model, document = models[-1], loaded.commit.document
     with _legible():
         model.names = Names.from_json(read_document(store, "names", document["names"]))
-        if far is not None and far(model.spec):
-            put = Put(loaded.commit.directory, loaded.commit.parts)
-            model.state = Far(model.state.layout, store, put)
     model.url, model.sequence = store.url, loaded.commit.sequence
     return model, loaded
 
 
-def _described(commit: Commit) -> Model:
-    """A model that is to be filled."""
+def _described(commit: Commit, store: Store, far: Callable[[Spec], bool] | None) -> Model:
+    """A model that is to be filled. Its job has no setting of a machine: see ``recorded``."""
     document = commit.document
-    spec, plan = Spec.parse(document["job"]), Plan.from_json(document["plan"])
+    job, recorded = apart(document["job"], store.url)
+    spec, plan = Spec.parse(job), Plan.from_json(document["plan"])
     if plan.bits != spec.data.bits:
         raise CorruptionError(f"its plan has {plan.bits} bits, its job {spec.data.bits}")
-    _check_parts(layout_of(spec, plan), commit.parts)
-    model = Model.new(spec, plan)
+    layout = layout_of(spec, plan)
+    _check_parts(layout, commit.parts)
+    state = None
+    if far is not None and far(spec):  # no memory is taken for it here
+        state = Far(layout, store, Put(commit.directory, commit.parts))
+    model = Model.new(spec, plan, state)
+    model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
     model.finished = document["finished"]
     return model

@@ -22,6 +22,7 @@ from streamomd.holdout import result, stretches_of
 from streamomd.metrics import Counts, Metrics
 from streamomd.predict import evaluate, predict
 from streamomd.profiling import Stage
+from streamomd.recorded import Recorded
 from streamomd.report import Figure
 from streamomd.rules.contract import fields
 from streamomd.shards.cursor import Cursor
@@ -37,7 +38,8 @@ class Model:
 
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
     ``cursor``: the next row of the training stream. ``url``, ``sequence``: the commit it was read
-    from or written to; empty and −1 if none.
+    from or written to; empty and −1 if none. ``recorded``: the cluster and the cache that its
+    manifest names, which are not used.
     """
 
     spec: Spec
@@ -52,6 +54,7 @@ class Model:
     finished: bool = False
     seconds: float = 0.0
     rows_per_second: float = 0.0
+    recorded: Recorded = field(default_factory=Recorded)
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""
@@ -63,11 +66,12 @@ class Model:
         return f"Model({', '.join(parts)})"
 
     @classmethod
-    def new(cls, spec: Spec, plan: Plan) -> Self:
-        """A model that has seen nothing."""
+    def new(cls, spec: Spec, plan: Plan, state: State | None = None) -> Self:
+        """A model that has seen nothing; or one with this state, whose figures are to be filled."""
         engine = engine_of(spec, plan)
-        state = State.start(engine.layout)
-        engine.begin(state)
+        if state is None:
+            state = State.start(engine.layout)
+            engine.begin(state)
         looks = spec.rule.looks is not None and spec.rule.looks(spec.model.params)
         cursor = Cursor(epoch=-1 if looks else 0)
         held = Metrics(spec.model.classifies) if spec.data.holdout else None
@@ -106,7 +110,7 @@ class Model:
     def document(self, **more: Any) -> dict[str, Any]:
         """What a commit says of this model beside its parts."""
         return {
-            "job": self.spec.to_json(),
+            "job": self.recorded.added_to(self.spec.to_json()),
             "plan": self.plan.to_json(),
             "cursor": self.cursor.to_json(),
             "rows": self.metrics.total_rows,

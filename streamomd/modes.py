@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from streamomd.aside import left
 from streamomd.callbacks import Callback, Told
-from streamomd.errors import DataError, UsageError
+from streamomd.errors import DataError, TooLargeError, UsageError
 from streamomd.exact import Run
+from streamomd.far import Far
 from streamomd.keep import Keeper
 from streamomd.metrics import worded
 from streamomd.model import Model
@@ -102,14 +104,27 @@ def learned_of(rows: int, holdout: int) -> int:
     return rows - rows // holdout if holdout else rows
 
 
-def is_far(client: Any, sets: Mapping[str, Any]) -> Callable[[Spec], bool]:
-    """Whether workers are to own a job's state: then it is not read here."""
+def is_far(spec: Spec) -> bool:
+    """Whether workers may own a job's state: then a run is loaded without it."""
+    return spec.train.mode == "sharded"
 
-    def tell(spec: Spec) -> bool:
-        scheduler = sets.get("cluster.scheduler", spec.cluster.scheduler)
-        return spec.train.mode == "sharded" and (client is not None or bool(scheduler))
 
-    return tell
+def read_state(model: Model) -> None:
+    """Read a state that was left in its checkpoint, where this process is to learn it.
+
+    Raises TooLargeError with the bytes needed and available.
+    """
+    if not isinstance(model.state, Far):
+        return
+    needed, available = model.state.layout.nbytes, left()
+    if needed > available:
+        raise TooLargeError(
+            f"{model.spec.train.mode} mode without a cluster keeps the whole state in this "
+            f"process: it needs {needed:,} bytes, and {available:,.0f} bytes of memory are "
+            "available here. Give --scheduler ADDRESS of a cluster whose workers share it, or "
+            "resume on a machine with more memory"
+        )
+    model.state = model.state.here()
 
 
 def _walk(

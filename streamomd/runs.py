@@ -14,7 +14,8 @@ from streamomd.features import describe
 from streamomd.job import build
 from streamomd.loading import load_model
 from streamomd.model import Model
-from streamomd.modes import connected, is_far, run
+from streamomd.modes import connected, is_far, read_state, run
+from streamomd.recorded import with_settings
 from streamomd.report import check_log, hushed, note
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
@@ -70,8 +71,7 @@ def train(
         with connected(spec, client) as connection:
             keeper = begin(model, shards, restart=restart)
             if connection is not None and spec.cluster.learner == "worker":
-                options = (spec.data.storage_options, spec.checkpoint.storage_options)
-                return watch(model, shards, connection, stop, options, **told)
+                return watch(model, shards, connection, stop, **told)
             return run(model, shards, keeper, stop, connection, **told)
 
 
@@ -95,44 +95,66 @@ def resume(
     checkpoint.*, cluster.*. client: as in ``train``; another cluster than before, or none, gives
     the same bits. callbacks: as in ``train``.
 
-    Raises NoCommitError, ResumeRefusedError (data or job changed), and what ``train`` raises.
+    The cluster and the cache of decoded rows are those given here, never those that the checkpoint
+    records. The URLs of its shards are printed before they are opened, and must be on the
+    allow-list if one is set (docs/checkpoints.md).
+
+    Raises NoCommitError, ResumeRefusedError (data or job changed), UsageError (a URL outside the
+    allow-list), TooLargeError (sharded mode without a cluster), and what ``train`` raises.
     """
     check_log(log)
     refuse_illegal(callbacks)
     told: Any = {"log": log, "quiet": quiet, "callbacks": callbacks}
     options = (storage_options, checkpoint_storage_options)
     with stop_on_signals() as stop, hushed(quiet):
-        far = is_far(client, sets or {})
+        sets = sets or {}
         model, loaded = load_model(
-            url, storage_options=checkpoint_storage_options, far=far, needs=KINDS
+            url, storage_options=checkpoint_storage_options, far=is_far, needs=KINDS
         )
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
-        more = change_job(model, sets or {}, *options)
+        more = change_job(model, sets, *options)
         if model.finished and not more:
             if accept_new_shards:
                 note(f"this run is finished; new shards go on with train --start {shown(url)}")
             return model
+        for line in model.recorded.hints(
+            model.url,
+            cluster=client is None and "cluster.scheduler" not in sets,
+            cache="data.cache" not in sets,
+        ):
+            note(line)
         dataset, holder = again(model.spec, shards)
         with connected(model.spec, client or holder) as connection:
+            if connection is None:
+                read_state(model)
             keeper = take_over(model, loaded, dataset, accept_new=accept_new_shards)
             rows = model.metrics.total_rows
             note(f"going on from commit {model.sequence} of {shown(model.url)}, after row {rows:,}")
             if connection is not None and model.spec.cluster.learner == "worker":
                 keeper.commit()  # with the job as it is now
                 assert isinstance(dataset, ShardSet)
-                return watch(model, dataset, connection, stop, options, **told)
+                return watch(model, dataset, connection, stop, **told)
             return run(model, dataset, keeper, stop, connection, **told)
 
 
 def load(
-    url: str, storage_options: Mapping[str, Any] | None = None, at: int | None = None
+    url: str,
+    storage_options: Mapping[str, Any] | None = None,
+    at: int | None = None,
+    *,
+    cache: str = "",
 ) -> Model:
     """The model of the newest commit at ``url`` that is whole, or of commit ``at``.
+
+    cache: local folder of decoded rows for ``evaluate`` and ``certify``; the one that the
+    checkpoint records is not used. No URL that the checkpoint names is opened.
 
     Raises NoCommitError if there is none, StorageError if the store does not answer.
     """
     model, loaded = load_model(url, storage_options=storage_options, at=at)
     for sequence, reason in loaded.rejected:
         note(f"commit {sequence} rejected: {reason}; this is {model.sequence}")
+    if cache:
+        model.spec = with_settings(model.spec, {"data.cache": cache})
     return model

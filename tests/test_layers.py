@@ -14,13 +14,13 @@ import streamomd
 PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
     "errors", "urls", "_plugins", "profiling", "garbage", "left_out",
-    "rules", "losses", "spec", "batch", "state", "engine", "merge",
+    "rules", "losses", "spec", "recorded", "batch", "state", "engine", "merge",
     "partitions", "metrics", "holdout", "demo", "report",
     "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far",
     "engines", "heaviest", "model", "loading",
     "exposed", "job", "aside", "keep", "stop", "start", "begin", "rounds",
-    "distribute", "exact", "sharded", "modes", "collection", "away", "runs", "preview",
-    "sweeps",
+    "distribute", "allowed_urls", "exact", "sharded", "modes", "collection", "away", "runs",
+    "preview", "sweeps",
     "comparator", "estimators", "certify", "export", "trackers", "history", "pages", "watch",
     "rule_pages", "show", "planned",
     "cli", "__init__", "__main__",

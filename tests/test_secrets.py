@@ -72,16 +72,19 @@ def test_no_secret_where_everything_is_logged(
 
 def test_what_travels_to_workers_shows_no_secret() -> None:
     """The descriptions that tasks are given show no storage options where they are shown."""
+    from streamomd.away import Sent
     from streamomd.distribute.decode import Reading
     from streamomd.distribute.doctor import Patient
     from streamomd.distribute.part import Start
+    from streamomd.spec import Data
 
     options = {"secret": CANARY}
     plan: Any = None
     for told in (
         Reading(plan, options),
         Patient({}, options=options, data_options=options),
-        Start("run", "s3://bucket", 1, options, options),
+        Start("run", "s3://bucket", 1, options, Data(storage_options=options)),
+        Sent((options, options), {}, ()),
     ):
         assert CANARY in repr(vars(told))
         assert CANARY not in repr(told) + str(told)

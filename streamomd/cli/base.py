@@ -122,6 +122,9 @@ def _options_file(flag: str, of: str) -> Callable[..., Any]:
 data_options = _options_file("--storage-options", "shards")
 checkpoint_options = _options_file("--checkpoint-storage-options", "checkpoint")
 set_option = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any job key.")
+cache_option = click.option(
+    "--cache", metavar="DIR", help="Local folder of decoded rows, as train --cache filled it."
+)
 log_option = click.option("--log", metavar="FILE", help="Append JSON lines of progress.")
 what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
 restart = click.option("--restart", is_flag=True, help="Begin anew where a run is kept already.")
@@ -166,9 +169,10 @@ def parsed(given: dict[str, Any]) -> dict[str, Any]:
     return {**given, **files, **sets}
 
 
-def loaded(url: str, checkpoint_storage_options: str | None) -> Any:
+def loaded(url: str, checkpoint_storage_options: str | None, cache: str | None = None) -> Any:
     """The newest model at a URL."""
-    return runs().load(url, storage_options=options_in(checkpoint_storage_options))
+    options = options_in(checkpoint_storage_options)
+    return runs().load(url, storage_options=options, cache=cache or "")
 
 
 def runs() -> Any:

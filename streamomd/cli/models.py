@@ -9,6 +9,7 @@ import click
 from streamomd import show
 from streamomd.cli.base import (
     CODES,
+    cache_option,
     checkpoint_options,
     data_options,
     guarded,
@@ -25,6 +26,7 @@ from streamomd.cli.base import (
 @url
 @shards
 @click.option("--by", multiple=True, metavar="COLUMN", help="Also for each of its values.")
+@cache_option
 @data_options
 @checkpoint_options
 @guarded
@@ -32,6 +34,7 @@ def evaluate(
     url: str,
     shards: tuple[str, ...],
     by: tuple[str, ...],
+    cache: str | None,
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
@@ -41,7 +44,7 @@ def evaluate(
       streamomd evaluate runs/bank new/
       streamomd evaluate runs/bank new/ --by job --by marital
     """
-    model = loaded(url, checkpoint_storage_options)
+    model = loaded(url, checkpoint_storage_options, cache)
     result = model.evaluate(list(shards), by=by, storage_options=options_in(storage_options))
     return result, show.evaluated(result)
 
@@ -102,6 +105,7 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
     help="Fixed weights to compare with: the best there are (L-BFGS over the shards), or a .npy or "
     "Parquet file of them, in the order of coordinates.  [best]",
 )
+@cache_option
 @data_options
 @checkpoint_options
 @guarded
@@ -109,6 +113,7 @@ def certify(
     url: str,
     shards: tuple[str, ...],
     comparator: str,
+    cache: str | None,
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
@@ -120,7 +125,7 @@ def certify(
     """
     from streamomd.certify import certify as certify_run
 
-    model = loaded(url, checkpoint_storage_options)
+    model = loaded(url, checkpoint_storage_options, cache)
     learners = certify_run(
         model,
         list(shards),

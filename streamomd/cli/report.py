@@ -10,6 +10,7 @@ import click
 
 from streamomd.cli.base import (
     CODES,
+    cache_option,
     checkpoint_options,
     data_options,
     guarded,
@@ -32,6 +33,7 @@ from streamomd.urls import printable, typed
     default=True,
     help="With SHARDS: compute what is proven of the run; it takes many readings.  [yes]",
 )
+@cache_option
 @data_options
 @checkpoint_options
 @guarded
@@ -41,6 +43,7 @@ def report(
     to: str,
     overwrite: bool,
     certificate: bool,
+    cache: str | None,
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
@@ -56,7 +59,7 @@ def report(
     from streamomd.pages import write_report
 
     found = write_report(
-        loaded(url, checkpoint_storage_options),
+        loaded(url, checkpoint_storage_options, cache),
         to,
         list(shards),
         certificate=certificate,

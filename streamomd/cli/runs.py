@@ -71,7 +71,14 @@ def train(
 @url
 @click.option("--epochs", type=int, help="Read the rows more often than was planned.")
 @click.option("--accept-new-shards", is_flag=True, help="Shards were added after the last one.")
-@click.option("--scheduler", metavar="ADDRESS", help="Of a Dask cluster, another or the same.")
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    help="Of a Dask scheduler; a checkpoint never chooses one.  [none]",
+)
+@click.option(
+    "--cache", metavar="DIR", help="Local folder of decoded rows; a checkpoint never chooses one."
+)
 @data_options
 @checkpoint_options
 @set_option
@@ -83,6 +90,7 @@ def resume(
     url: str,
     epochs: int | None,
     scheduler: str | None,
+    cache: str | None,
     track: tuple[str, ...],
     profile: bool,
     **given: Any,
@@ -92,8 +100,13 @@ def resume(
     \b
       streamomd resume runs/bank
       streamomd resume runs/bank --epochs 5
+      streamomd resume s3://bucket/run --scheduler tcp://10.0.0.5:8786
 
-    A sweep goes on with all of its learners.
+    A sweep goes on with all of its learners. Cluster, cache, tracker and log are only those given
+    here: without --scheduler, exact mode learns in this process, averaged mode on a cluster of this
+    machine's cores, sharded mode in this process if the state fits in memory. The URLs of the
+    shards come from the checkpoint: each is printed before it is opened, and refused outside the
+    prefixes of STREAMOMD_ALLOWED_URLS, if that is set.
     """
     learner = runs()
     from streamomd.trackers import tracker
@@ -101,6 +114,7 @@ def resume(
     given = parsed(given)
     given["sets"] |= {"train.epochs": epochs} if epochs else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
+    given["sets"] |= {"data.cache": cache} if cache is not None else {}
     try:
         callbacks = [tracker(one) for one in track]
         with profiled() if profile else nullcontext() as told:

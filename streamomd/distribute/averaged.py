@@ -99,7 +99,7 @@ class Averaged:
             self.model.url,
             self.keeper.sequence,
             spec.checkpoint.storage_options,
-            spec.data.storage_options,
+            spec.data,
         )
         self._heard.clear()
         nodes = [

@@ -26,6 +26,7 @@ from streamomd.shards.cached import between
 from streamomd.shards.read import read_rows
 from streamomd.shards.shard import Shard
 from streamomd.shards.stretches import Stretch
+from streamomd.spec import Data
 from streamomd.state import State
 from streamomd.stream import cache_of
 from streamomd.urls import shown
@@ -38,13 +39,16 @@ Seen = dict[int, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Start:
-    """The commit a round begins from. run: of this driver alone, so that no other is meant."""
+    """The commit a round begins from. run: of this driver alone, so that no other is meant.
+
+    data: of the driver's job, for its storage options and its cache; the commit says neither.
+    """
 
     run: str
     url: str
     sequence: int
     options: Mapping[str, Any] = field(repr=False)
-    data_options: Mapping[str, Any] = field(repr=False)
+    data: Data = field(repr=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +122,13 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
     def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
         return encode(plan, table, shard=shard.url, row=row, names=names)
 
-    cache, shards = cache_of(model.spec.data), [span.group.shard for span in stretch.spans]
+    cache, shards = cache_of(start.data), [span.group.shard for span in stretch.spans]
     for span in stretch.spans:
         pieces = read_rows(
             span.group,
             span.begin,
             span.end,
-            options=start.data_options,
+            options=start.data.storage_options,
             columns=plan.columns,
             dictionary=plan.dictionary,
             unit_bytes=UNIT_BYTES,

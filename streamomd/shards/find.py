@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,13 @@ def find(
     order: str = "sorted",
     storage_options: Mapping[str, Any] | None = None,
     allow_duplicates: bool = False,
+    check: Callable[[Sequence[str]], None] | None = None,
 ) -> ShardSet:
     """The shards that one string or several name: files, directories, globs, fsspec URLs.
 
     ``order`` is "sorted" (bytewise by path), "given" (sorted inside a directory or glob) or
-    "shuffled" (sorted here; `order.permutation` permutes each epoch).
+    "shuffled" (sorted here; `order.permutation` permutes each epoch). ``check`` gets the URLs of
+    all files before the first one is opened, and may raise.
 
     Raises `InputNotFoundError` for a name that holds nothing, `DataError` for files that are
     no shards or are damaged, `UsageError` for duplicates and mixed file systems, and
@@ -55,6 +57,8 @@ def find(
         named.sort(key=lambda one: path_key(one[0]))
     if not allow_duplicates:
         _refuse_duplicates(fs, named)
+    if check is not None:
+        check([url for _, url in named])
     found = tuple(_read_all(fs, named))
     versions: dict[str, object] = {}
     if is_local(fs):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streamomd.allowed_urls import find_recorded
 from streamomd.begin import begun, change_job, new_model
 from streamomd.collection import refuse_collection
 from streamomd.errors import UnsupportedError, UsageError
@@ -119,8 +120,10 @@ def resume_sweep(
         if found.finished and not more:
             return found
         found.finished = False
-        data = found.lead.spec.data
-        shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+        silent = "data.cache" not in (sets or {})
+        for line in found.lead.recorded.hints(found.url, cluster=False, cache=silent):
+            note(line)
+        shards = find_recorded(found.lead.spec.data)
         kept = found.sequence  # taking over makes another
         keeper = take_over_sweep(found, loaded, commits, shards, accept_new=accept_new_shards)
         note(f"going on from commit {kept} of {shown(url)}, after row {found.rows:,}")

@@ -33,7 +33,7 @@ from streamomd.rules import all_rules
 from streamomd.shards.find import find
 from streamomd.shards.read import read_rows
 from streamomd.shards.stretches import stretches
-from streamomd.spec import Spec
+from streamomd.spec import Data, Spec
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -252,7 +252,7 @@ def test_what_is_learned_from_is_not_changed(data: Path, client: Client, tmp_pat
     table = spread(data, tmp_path / "run", {"epochs": 1})
     streamomd.train(table, client=client, quiet=True)
     shards = find(str(data))
-    begin = part.Start("run", str(tmp_path / "run"), 0, {}, {})
+    begin = part.Start("run", str(tmp_path / "run"), 0, {}, Data())
 
     def hashed(one: part.Part) -> str:
         return hashlib.sha256(one.cells.tobytes() + one.totals.tobytes()).hexdigest()
