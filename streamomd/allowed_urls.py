@@ -167,14 +167,13 @@ def _told(url: str) -> str:
     return shown(path) if real == path else f"{shown(path)}, which is {shown(real)}"
 
 
-def find_recorded(data: Data, lists: Sequence[AllowList] | None = None) -> ShardSet:
+def find_recorded(data: Data) -> ShardSet:
     """The shards that a manifest names: printed, checked, and then opened.
 
     What directories and globs lead to is checked too, links followed, before a file is opened.
-    lists: of the process that sent this task, beside those that are set here.
     Raises UsageError for a URL outside an allow-list, and what ``find`` raises.
     """
-    lists = (*allow_lists(), *(lists or ()))
+    lists = allow_lists()
     for line in described(data.shards):
         note(f"the checkpoint names its rows: {line}")
     refuse_outside(data.shards, lists)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from streamomd.allowed_urls import AllowList, allow_lists, find_recorded
 from streamomd.begin import begin, change_job, new_model, take_over
 from streamomd.callbacks import Callback
 from streamomd.checkpoint.manifest import KINDS
@@ -21,6 +20,7 @@ from streamomd.report import Log, Watcher, heard, hushed, progress, watching
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
 from streamomd.stop import StopRequest
+from streamomd.urls import without_secrets
 
 Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
 """Storage options of the shards, and of the checkpoint."""
@@ -30,18 +30,25 @@ Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
 class Sent:
     """What a learner's task needs and no checkpoint may say, wherever Dask runs it again.
 
-    settings: cluster and cache, by dotted key. allowed: the sender's lists of allowed URLs.
+    settings: cluster and cache, by dotted key. shards: as the sender named or checked them.
     """
 
     options: Options = field(repr=False)
     settings: Mapping[str, Any]
-    allowed: tuple[AllowList, ...]
+    shards: tuple[str, ...]
 
     @classmethod
     def of(cls, spec: Spec) -> Self:
         """What goes with the task of a job that was given here."""
         options = (spec.data.storage_options, spec.checkpoint.storage_options)
-        return cls(options, settings(spec), allow_lists())
+        return cls(options, settings(spec), tuple(map(without_secrets, spec.data.shards)))
+
+    def applied(self, model: Model) -> ShardSet:
+        """Give a model that was read from its checkpoint this job; the shards it is to learn."""
+        change_job(model, self.settings, *self.options)
+        data = model.spec.data.model_copy(update={"shards": self.shards})
+        model.spec = model.spec.model_copy(update={"data": data})
+        return find(data.shards, order=data.order, storage_options=data.storage_options)
 
 
 def watch(
@@ -87,9 +94,8 @@ def go_on(url: str, topic: str, sent: Sent) -> dict[str, Any]:
             url, storage_options=sent.options[1], far=is_far, needs=KINDS
         )
         if not model.finished:
-            change_job(model, sent.settings, *sent.options)
+            shards = sent.applied(model)
             alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
-            shards = find_recorded(model.spec.data, sent.allowed)
             if goes_on_elsewhere(client):  # and must not be fenced by one that comes late
                 return {}
             keeper = take_over(model, loaded, shards, accept_new=False)

@@ -184,9 +184,7 @@ def test_a_sweep_obeys_no_foreign_cluster_or_cache(
     assert list(folder.iterdir())
 
 
-def test_what_a_manifest_says_of_logs_and_trackers_is_refused(
-    honest: Path, tmp_path: Path
-) -> None:
+def test_what_a_manifest_says_of_logs_and_trackers_is_refused(honest: Path, tmp_path: Path) -> None:
     """No key of a job holds a log or a tracker; elsewhere in a manifest they mean nothing."""
     log = tmp_path / "log.jsonl"
     evil = forged(honest, tmp_path / "evil")
