@@ -1,4 +1,4 @@
-"""URLs that a manifest names: printed before they are opened, and checked against an allow-list.
+"""URLs that a manifest names: printed before they are opened, checked against an allow-list.
 
 An allow-list is a list of prefixes: scheme, host, and whole path segments. The environment variable
 STREAMOMD_ALLOWED_URLS has one, with commas between, and Dask's configuration (``allowed-urls`` in
@@ -150,7 +150,7 @@ def refuse_outside(urls: Sequence[str], lists: Sequence[AllowList]) -> None:
     for one in lists:
         outside = [url for url in urls if url not in one]
         if outside:
-            some = [f"  {_told(url)}" for url in outside[:MOST_LINES]]
+            some = [f"  {_resolved_name(url)}" for url in outside[:MOST_LINES]]
             some += [f"  and {len(outside) - MOST_LINES} more"] * (len(outside) > MOST_LINES)
             lines = "\n".join(some)
             raise UsageError(
@@ -159,7 +159,7 @@ def refuse_outside(urls: Sequence[str], lists: Sequence[AllowList]) -> None:
             )
 
 
-def _told(url: str) -> str:
+def _resolved_name(url: str) -> str:
     if protocol(url):
         return shown(url)
     path = absolute(url)

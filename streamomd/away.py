@@ -28,7 +28,7 @@ Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
 
 @dataclass(frozen=True)
 class Sent:
-    """What a learner's task needs and no checkpoint may say, wherever Dask runs it again.
+    """What a learner's task gets from its sender, and never from a checkpoint, wherever it runs.
 
     settings: cluster and cache, by dotted key. shards: as the sender named or checked them.
     """
@@ -81,7 +81,7 @@ def watch(
 
 
 def go_on(url: str, topic: str, sent: Sent) -> dict[str, Any]:
-    """On a worker: what ``resume`` does, with the settings that were sent, told to the submitter.
+    """On a worker: what ``resume`` does, with the sender's settings; it reports to the submitter.
 
     Nothing comes of one that Dask has begun again elsewhere: nobody waits for it.
     """

@@ -1,9 +1,9 @@
 """Settings of a machine that a manifest records: they are printed, and never obeyed.
 
-Whoever wrote a checkpoint chose its model, its plan and its data. Which cluster is connected to and
-which local folder is written to is for the person to say who runs a command: on the command line,
-in the environment or in a configuration file. ``apart`` separates the two where a job is read from
-a manifest, so that no command can obey the wrong ones.
+The author of a checkpoint chose its model, its plan and its data. The person who runs a command
+chooses which cluster it connects to and which local folder it writes to: on the command line, in
+the environment or in a configuration file. ``apart`` separates the two where a job is read from a
+manifest, so that no command can obey the author's cluster or folder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Recorded:
     def hints(self, url: str, *, cluster: bool, cache: bool) -> list[str]:
         """A line for each setting that the run used, with the flags that use it again.
 
-        cluster, cache: which of them the person was silent about.
+        cluster, cache: which of them were not given on this command line.
         """
         lines, command = [], f"streamomd resume {typed(url)}"
         if cluster and self.cluster.scheduler:
@@ -70,14 +70,14 @@ class Recorded:
 
 
 def apart(job: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Recorded]:
-    """The tables of a manifest's job that are obeyed, and what it records beside them.
+    """The tables of a manifest's job that are obeyed, and what it records next to them.
 
-    url: where the manifest was read; it is the URL of the run, whatever the manifest says.
+    url: where the manifest was read; it replaces the URL that the manifest records.
     """
     data = {key: value for key, value in job["data"].items() if key not in CACHE}
     tables = {name: table for name, table in job.items() if name != "cluster"}
-    kept = {**job["checkpoint"], "url": url}
-    return {**tables, "data": data, "checkpoint": kept}, Recorded.of(job)
+    checkpoint = {**job["checkpoint"], "url": url}
+    return {**tables, "data": data, "checkpoint": checkpoint}, Recorded.of(job)
 
 
 def with_settings(spec: Spec, given: Mapping[str, Any]) -> Spec:

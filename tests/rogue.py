@@ -1,4 +1,4 @@
-"""A scheduler that nobody should connect to, and checkpoints that name it."""
+"""A scheduler that no command should connect to, and checkpoints that name it."""
 
 from __future__ import annotations
 

@@ -196,10 +196,10 @@ def test_all_urls_outside_are_named_together(
     names = ["http://evil/a", str(tmp_path / "data"), str(tmp_path / "link" / "x"), "gs://b/c"]
     evil = forged(url, tmp_path / "evil", data={"shards": names})
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    told = run("resume", evil, "--epochs", 2).err
+    printed = run("resume", evil, "--epochs", 2).err
     lines = ["  http://evil/a", f"  {tmp_path}/link/x, which is /etc/x", "  gs://b/c"]
-    assert "\n".join(lines) in told
-    assert "\n  " + str(tmp_path / "data") not in told
+    assert "\n".join(lines) in printed
+    assert "\n  " + str(tmp_path / "data") not in printed
 
 
 @pytest.mark.parametrize("given", ["folder", "glob", "file", "linked folder"])

@@ -199,8 +199,8 @@ def test_sweeps_evaluation_and_certificates(data: Path, tmp_path: Path, decoded:
     grid = ["--grid", "eta=0.1,0.5", "--json"]
     swept = run("sweep", data, *FLAGS, *grid, "--cache", kept).result
     found = [
-        run("evaluate", url, data, "--json").result,
-        run("certify", url, data, "--json").result,
+        run("evaluate", url, data, "--cache", kept, "--json").result,
+        run("certify", url, data, "--cache", kept, "--json").result,
     ]
     assert not decoded
     for path in entries(kept):
@@ -208,9 +208,9 @@ def test_sweeps_evaluation_and_certificates(data: Path, tmp_path: Path, decoded:
     kept.rmdir()
     assert run("sweep", data, *FLAGS, *grid).result["learners"] == swept["learners"]
     again = [
-        run("evaluate", url, data, "--json").result,
-        run("certify", url, data, "--json").result,
+        run("evaluate", url, data, "--cache", kept, "--json").result,
+        run("certify", url, data, "--cache", kept, "--json").result,
     ]
-    assert not kept.exists()  # nobody asked for it here
+    assert not kept.exists()  # only what is there is read
     assert found[1]["learners"] == again[1]["learners"]
     assert found[0]["loss"] == again[0]["loss"]

@@ -1,7 +1,7 @@
-"""What a checkpoint of somebody else makes a command do: nothing outside its own folder and data.
+"""What a foreign checkpoint makes a command do: nothing outside its own folder and data.
 
 The author of a manifest names a cluster, a cache, a log and trackers; a rogue scheduler waits for
-whoever connects, and answers with a pickled payload.
+connections, and answers them with a pickled payload.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def honest(data: Path) -> Path:
-    """The checkpoint of a finished run, which nobody changed."""
+    """The unchanged checkpoint of a finished run."""
     train(data, *everything(), "--checkpoint", data.parent / "run")
     return data.parent / "run"
 
@@ -59,7 +59,7 @@ def hostile(kept: Path, folder: Path, scheduler: Rogue) -> Path:
 
 
 def untouched(scheduler: Rogue, folder: Path) -> bool:
-    """Whether nobody connected, nothing was unpickled, and the named cache was not made."""
+    """Whether there was no connection, nothing was unpickled, and the named cache was not made."""
     made = [folder / "trace", folder / "filled"]
     return not scheduler.connections and not any(path.exists() for path in made)
 
@@ -132,7 +132,7 @@ def test_no_function_obeys_a_foreign_cluster_or_cache(
 def test_the_other_modes_learn_here(
     mode: str, data: Path, scheduler: Rogue, tmp_path: Path
 ) -> None:
-    """Without --scheduler sharded mode goes on in this process, averaged mode on a local cluster:
+    """Without --scheduler sharded mode resumes in this process, averaged mode on a local cluster:
     with the bits of a run that names no cluster."""
     small = ["--set", "train.parts=2", "--mode", mode]
     url = tmp_path / "run"
@@ -184,7 +184,7 @@ def test_a_sweep_obeys_no_foreign_cluster_or_cache(
     assert list(folder.iterdir())
 
 
-def test_what_a_manifest_says_of_logs_and_trackers_is_refused(honest: Path, tmp_path: Path) -> None:
+def test_logs_and_trackers_of_a_manifest_are_refused(honest: Path, tmp_path: Path) -> None:
     """No key of a job holds a log or a tracker; elsewhere in a manifest they mean nothing."""
     log = tmp_path / "log.jsonl"
     evil = forged(honest, tmp_path / "evil")
@@ -201,13 +201,13 @@ def test_resume_names_the_flags_that_use_the_cluster_and_the_cache_again(
 ) -> None:
     """On stderr, to be pasted; also by the next resume, after commits that used neither."""
     for epochs in (2, 3):
-        told = run("resume", foreign, "--epochs", epochs).err
-        assert f"this run used the cluster {scheduler.address}; a checkpoint does not" in told
+        printed = run("resume", foreign, "--epochs", epochs).err
+        assert f"this run used the cluster {scheduler.address}; a checkpoint does not" in printed
         flags = f"--scheduler {scheduler.address} --set cluster.learner=worker"
-        assert f"streamomd resume {foreign} {flags} --set cluster.decode=remote\n" in told
-        assert f"streamomd resume {foreign} --cache {tmp_path / 'filled'}\n" in told
-    told = run("resume", foreign, "--epochs", 4, "--scheduler", "", "--cache", "").err
-    assert "this run used" not in told
+        assert f"streamomd resume {foreign} {flags} --set cluster.decode=remote\n" in printed
+        assert f"streamomd resume {foreign} --cache {tmp_path / 'filled'}\n" in printed
+    printed = run("resume", foreign, "--epochs", 4, "--scheduler", "", "--cache", "").err
+    assert "this run used" not in printed
     assert "this run used" not in run("resume", foreign).err  # it is finished
 
 
@@ -215,7 +215,7 @@ def test_resume_names_the_flags_that_use_the_cluster_and_the_cache_again(
     "address", ["tcp://h:1; touch /tmp/x", "tcp://h:1\nstreamomd: ok\x1b[31m", "tcp://u:pass@h:1"]
 )
 def test_a_hint_is_text_and_no_command(address: str, honest: Path, tmp_path: Path) -> None:
-    """Whatever the manifest says, the line can be printed and pasted: one word, no secret."""
+    """Whatever the manifest records, the line can be printed and pasted: one word, no secret."""
     evil = forged(honest, tmp_path / "evil", cluster={"scheduler": address})
     lines = run("resume", evil, "--epochs", 2).err.splitlines()
     [line] = [line for line in lines if "this run used the cluster" in line]
@@ -238,7 +238,7 @@ def test_a_cluster_that_makes_no_sense_means_nothing(
     assert "this run used" not in done.err
 
 
-def told(done: Ran) -> dict[str, Any]:
+def figures_of(done: Ran) -> dict[str, Any]:
     """Figures that the same rows give, however they are read."""
     result = done.result
     return {key: result[key] for key in ("rows", "loss", "error")}
@@ -263,11 +263,11 @@ def test_evaluate_certify_and_report_read_the_cache_that_is_given(
     url, kept = tmp_path / "run", tmp_path / "kept"
     train(data, *everything(), "--checkpoint", url, "--cache", kept)
     monkeypatch.setattr(Cache, "__init__", counted)
-    figures = told(run("evaluate", url, data, "--json"))
+    figures = figures_of(run("evaluate", url, data, "--json"))
     for words in (["certify", url, data], ["report", url, data, "-o", tmp_path / "a.html"]):
         assert run(*words).code == 0
     assert not opened
-    assert told(run("evaluate", url, data, "--cache", kept, "--json")) == figures
+    assert figures_of(run("evaluate", url, data, "--cache", kept, "--json")) == figures
     assert run("certify", url, data, "--cache", kept).code == 0
     assert run("report", url, data, "-o", tmp_path / "b.html", "--cache", kept).code == 0
     assert len(opened) >= 3

@@ -102,8 +102,8 @@ def resume(
       streamomd resume runs/bank --epochs 5
       streamomd resume s3://bucket/run --scheduler tcp://10.0.0.5:8786
 
-    A sweep goes on with all of its learners. Cluster, cache, tracker and log are only those given
-    here: without --scheduler, exact mode learns in this process, averaged mode on a cluster of this
+    A sweep resumes all of its learners. A checkpoint chooses no cluster, cache, tracker or log:
+    without --scheduler, exact mode learns in this process, averaged mode on a cluster of this
     machine's cores, sharded mode in this process if the state fits in memory. The URLs of the
     shards come from the checkpoint: each is printed before it is opened, and refused outside the
     prefixes of STREAMOMD_ALLOWED_URLS, if that is set.

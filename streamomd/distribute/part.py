@@ -41,7 +41,7 @@ Seen = dict[int, tuple[str, ...]]
 class Start:
     """The commit a round begins from. run: of this driver alone, so that no other is meant.
 
-    data: of the driver's job, for its storage options and its cache; the commit says neither.
+    data: of the driver's job, for its storage options and cache, which no commit chooses.
     """
 
     run: str

@@ -56,8 +56,8 @@ def test_a_task_obeys_what_was_sent(
     data: Path, alone: Any, client: Client, tmp_path: Path, scheduler: Rogue, how: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Between the first commit and its task somebody changes the manifest: cluster, cache and
-    shards. The task connects nowhere else, fills the cache that was sent, and learns the shards
+    """The manifest is changed between the first commit and the task: cluster, cache and shards.
+    The task connects nowhere else, fills the cache that was sent, and learns the shards
     that the person named, whatever URLs are allowed for manifests."""
     settled(data)
     begin = away.begin if how == "submit" else streamomd.runs.begin
@@ -86,12 +86,12 @@ def test_a_task_obeys_what_was_sent(
 def test_a_task_that_restarts_elsewhere_obeys_what_was_sent(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path, scheduler: Rogue
 ) -> None:
-    """Its worker is killed; the next one has the same settings, though the commits that it goes on
-    from name others."""
+    """Its worker is killed; the next one has the same settings, though the commits that it
+    resumes from name others."""
     settled(data)
     pids = client.run(os.getpid)
-    kept = {"cluster": {"decode": "local"}}
-    name = streamomd.submit(described(data, tmp_path, 40, **kept), client=client)
+    local = {"cluster": {"decode": "local"}}
+    name = streamomd.submit(described(data, tmp_path, 40, **local), client=client)
     job_ = jobs.find(client, name)
     until(job_, lambda one: one["rows"] > 2 * ROWS)
     holds = [
@@ -113,16 +113,15 @@ def test_a_task_that_restarts_elsewhere_obeys_what_was_sent(
 def test_resume_names_the_cluster_of_a_submitted_run(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, alone: Any
 ) -> None:
-    """A run that was left to a cluster goes on in this process, or with the flags that are printed
-    there again."""
+    """A submitted run resumes in this process, or on its cluster with the printed flags."""
     table = described(data, tmp_path, 1, cluster={"scheduler": workers.scheduler_address})
     name = streamomd.submit(table)
     until(jobs.find(client, name), lambda one: one["state"] == "finished")
-    told = run("resume", tmp_path / "run", "--epochs", 2, "--json")
+    done = run("resume", tmp_path / "run", "--epochs", 2, "--json")
     flags = f"--scheduler {workers.scheduler_address} --set cluster.learner=worker"
-    assert flags in told.err
-    assert f"--cache {tmp_path / 'cache'}" in told.err
-    assert told.result["state_sha256"] == alone.state_sha256
+    assert flags in done.err
+    assert f"--cache {tmp_path / 'cache'}" in done.err
+    assert done.result["state_sha256"] == alone.state_sha256
     again = run("resume", tmp_path / "run", "--epochs", 3, *flags.split())
     assert again.code == 0
     assert "learning on a worker" in again.err
