@@ -174,6 +174,13 @@ def test_a_foreign_host_is_printed_and_refused_unasked(
     assert f"the checkpoint names its rows: {root}/data/a.parquet" in done.err
     assert asked
     asked.clear()
+    server_gone = forged(url, tmp_path / "gone", data={"shards": ["http://127.0.0.1:1/a.parquet"]})
+    done = run("resume", server_gone, "--epochs", 2)
+    printed, refused = (
+        done.err.index("names its rows: http://127.0.0.1:1/a"),
+        done.err.index("cannot"),
+    )
+    assert printed < refused
     before = sorted(evil.rglob("*"))
     for allowed in (str(tmp_path), f"{root}/dat", f"{root}1/data", "https://127.0.0.1"):
         monkeypatch.setenv(VARIABLE, f"s3://bucket, {allowed}")

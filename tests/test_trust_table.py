@@ -8,9 +8,6 @@ from pathlib import Path
 
 import click
 import pytest
-from rogue import forged
-from running import everything, run, shards, train
-from test_foreign_checkpoint import COMMANDS
 
 from streamomd.cli import main
 
@@ -94,23 +91,7 @@ def test_a_missing_command_is_found(mutant: str) -> None:
     assert any(problem.startswith(expected) for problem in problems(group, changed))
 
 
-def test_only_resume_opens_a_url_that_a_manifest_names(tmp_path: Path) -> None:
-    """The table's last column: with shards of a manifest that are gone, every other command
-    succeeds; resume fails, after it printed the URL that it tried to open."""
-    shards(tmp_path / "data")
-    train(tmp_path / "data", *everything(), "--checkpoint", tmp_path / "run")
-    gone = str(tmp_path / "gone.parquet")
-    evil = forged(tmp_path / "run", tmp_path / "evil", data={"shards": [gone]})
+def test_only_resume_opens_a_url_that_a_manifest_names() -> None:
+    """By the table's last column; test_foreign_checkpoint shows it of each command."""
     opening = {name for name, cell in rows(SECURITY.read_text("utf-8")).items() if "opened" in cell}
     assert opening == {"resume"}
-    for name, words in COMMANDS.items():
-        out = tmp_path / name.replace(" ", "-")
-        places = {"URL": evil, "DATA": tmp_path / "data", "OUT": out, "OUT.parquet": out}
-        done = run(*[places.get(word, word) for word in words])
-        if name == "resume --epochs":
-            assert done.code == 2
-            printed, error = done.err.index(f"names its rows: {gone}"), done.err.index("no such")
-            assert printed < error
-        else:
-            assert done.code == 0, (name, done.err)
-            assert "names its rows" not in done.err
