@@ -14,7 +14,7 @@ from streamomd.errors import ConcurrentWriterError
 from streamomd.job import build
 from streamomd.loading import load_model
 from streamomd.model import Model
-from streamomd.modes import connected, is_far, run, told_to
+from streamomd.modes import connected, is_far, record_cluster, run, told_to
 from streamomd.recorded import settings
 from streamomd.report import Log, Watcher, heard, hushed, progress, watching
 from streamomd.shards.find import ShardSet, find
@@ -90,9 +90,7 @@ def go_on(url: str, topic: str, sent: Sent) -> dict[str, Any]:
 
     stop = StopRequest()
     with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
-        model, loaded = load_model(
-            url, storage_options=sent.options[1], far=is_far, needs=KINDS
-        )
+        model, loaded = load_model(url, storage_options=sent.options[1], far=is_far, needs=KINDS)
         if not model.finished:
             shards = sent.applied(model)
             alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
@@ -138,6 +136,7 @@ def submit(
         from streamomd.distribute import doctor, jobs
 
         doctor.refuse_unfit(connection, model, shards)
+        record_cluster(model, client)
         begin(model, shards, restart=restart)
         rows = shards.rows * spec.train.epochs
         return jobs.send(connection, go_on, model.url, Sent.of(spec), rows)

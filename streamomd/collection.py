@@ -12,7 +12,7 @@ from streamomd.callbacks import Callback
 from streamomd.errors import UnsupportedError, UsageError
 from streamomd.features import describe
 from streamomd.model import Model
-from streamomd.modes import connected, run
+from streamomd.modes import connected, record_cluster, run
 from streamomd.report import note
 from streamomd.shards.dataset import COLLECTION, Dataset
 from streamomd.spec import Spec, read_job
@@ -90,6 +90,7 @@ def train_on(
         model = begun(spec, plan_of(collection, spec, connection), weights)
         for line in describe(model.plan):
             note(line)
+        record_cluster(model, client)
         keeper = begin(model, collection, restart=restart)
         told: Any = {"log": log, "quiet": quiet, "callbacks": callbacks}
         return run(model, collection, keeper, stop, connection, **told)

@@ -23,7 +23,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
 from streamomd.stop import StopRequest
 from streamomd.stream import no_rows
-from streamomd.urls import redact
+from streamomd.urls import protocol, redact
 
 
 @contextmanager
@@ -102,6 +102,13 @@ def told_to(callbacks: Sequence[Callback], model: Model, expected: int) -> list[
 def learned_of(rows: int, holdout: int) -> int:
     """About how many of these rows are learned."""
     return rows - rows // holdout if holdout else rows
+
+
+def record_cluster(model: Model, client: Any) -> None:
+    """Record the cluster of a client that was passed, for resume to print its address."""
+    address = getattr(client.scheduler, "address", "") if client is not None else ""
+    if address and protocol(address) != "inproc":  # which no other process reaches
+        model.recorded = model.recorded.used(model.spec, address)
 
 
 def is_far(spec: Spec) -> bool:

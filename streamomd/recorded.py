@@ -9,7 +9,7 @@ manifest, so that no command can obey the author's cluster or folder.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -37,6 +37,10 @@ class Recorded:
             return cls(cluster, Data.model_validate({"cache": job["data"].get("cache", "")}).cache)
         except (ValidationError, UsageError):
             return cls()
+
+    def used(self, spec: Spec, address: str) -> Self:
+        """The same after a job ran on the cluster of a client, which no key of the job names."""
+        return replace(self, cluster=spec.cluster.model_copy(update={"scheduler": address}))
 
     def hints(self, url: str, *, cluster: bool, cache: bool) -> list[str]:
         """A line for each setting that the run used, with the flags that use it again.

@@ -14,7 +14,7 @@ from streamomd.features import describe
 from streamomd.job import build
 from streamomd.loading import load_model
 from streamomd.model import Model
-from streamomd.modes import connected, is_far, read_state, run
+from streamomd.modes import connected, is_far, read_state, record_cluster, run
 from streamomd.recorded import with_settings
 from streamomd.report import check_log, hushed, note
 from streamomd.shards.find import ShardSet, find
@@ -69,6 +69,7 @@ def train(
         for line in describe(model.plan):
             note(line)
         with connected(spec, client) as connection:
+            record_cluster(model, client)
             keeper = begin(model, shards, restart=restart)
             if connection is not None and spec.cluster.learner == "worker":
                 return watch(model, shards, connection, stop, **told)
@@ -128,6 +129,7 @@ def resume(
         with connected(model.spec, client or holder) as connection:
             if connection is None:
                 read_state(model)
+            record_cluster(model, client)
             keeper = take_over(model, loaded, dataset, accept_new=accept_new_shards)
             rows = model.metrics.total_rows
             note(f"going on from commit {model.sequence} of {shown(model.url)}, after row {rows:,}")

@@ -110,6 +110,18 @@ def test_a_task_that_restarts_elsewhere_obeys_what_was_sent(
     sized(workers, 2)
 
 
+def test_resume_names_the_cluster_of_a_client(
+    data: Path, workers: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    """A run that was given a client, and no address, names the address that the client had."""
+    table = described(data, tmp_path, 1)
+    del table["data"]["cache"]
+    streamomd.train(table, client=client, quiet=True)
+    done = run("resume", tmp_path / "run", "--epochs", 2)
+    assert f"resume {tmp_path / 'run'} --scheduler {workers.scheduler_address}\n" in done.err
+    assert "--cache" not in done.err
+
+
 def test_resume_names_the_cluster_of_a_submitted_run(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, alone: Any
 ) -> None:
