@@ -68,9 +68,11 @@ def readings(url: str) -> list[Place]:
         # An encoded separator is one to some servers, and control characters vanish on the way.
         if any("/" in name for name in names) or any(map(_CONTROLS.search, (url, *names))):
             return []
-    resolved = Place(scheme, host, _resolved(names))
-    literal = Place(scheme, host, tuple(name for name in names if name))
-    return [resolved] if scheme in _DECODED or literal == resolved else [resolved, literal]
+    # Whether "//" is one separator or has an empty name inside is for the server to say.
+    meanings = [_resolved([name for name in names if name]), _filled(_resolved(names))]
+    if scheme not in _DECODED:
+        meanings.append(_filled(names))
+    return [Place(scheme, host, segments) for segments in dict.fromkeys(meanings)]
 
 
 def _local(url: str) -> list[Place]:
@@ -78,17 +80,22 @@ def _local(url: str) -> list[Place]:
         path = os.path.realpath(absolute(url))
     except (OSError, ValueError):  # no file name, as with a NUL in it
         return []
-    return [Place("file", "", tuple(name for name in path.split("/") if name))]
+    return [Place("file", "", _filled(path.split("/")))]
 
 
 def _resolved(names: Sequence[str]) -> tuple[str, ...]:
+    """Path segments without "." and ".."."""
     found: list[str] = []
     for name in names:
         if name == "..":
             del found[-1:]
-        elif name not in ("", "."):
+        elif name != ".":
             found.append(name)
     return tuple(found)
+
+
+def _filled(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name)
 
 
 @dataclass(frozen=True)

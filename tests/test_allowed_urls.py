@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import posixpath
+import random
 import subprocess
 import sys
 import threading
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import dask
 import pytest
@@ -62,6 +65,7 @@ OUTSIDE = [
     ("https://host/rows", "https://host/rows/.%2E/a"),
     ("https://host/rows", "https://host/rows/..%2fa"),
     ("https://host/rows", "https://host/rows%2Fa"),
+    ("https://host/rows", "https://host/other//../rows/a"),  # an empty name, or none
     ("https://host/rows", "https://host/rows/.\t./a"),
     ("https://host/rows", "https://host/rows/%5c..%5ca"),
     ("https://host/rows", "/rows/a"),
@@ -86,6 +90,36 @@ def test_what_is_outside_a_prefix(prefix: str, url: str) -> None:
     with pytest.raises(UsageError):
         refuse_outside([url], [AllowList("any", ("s3://", "https://", "/")),
                                AllowList("list", (prefix,))])  # fmt: skip
+
+
+PIECES = (
+    "http://", "HTTP://", "https://", "host", "evil", "@", ":80", ":81", "/", "/rows", "rows", "..",
+    "%2e", ".", "%2F", "\\", "?", "#", "\t", "\n", "%00", "%09", " ", "%5c", ";", "//", "a", "*",
+    "[", "%25", "%252e", "::", "／", "．", "host/rows", "http://host/rows/",
+)  # fmt: skip
+STARTS = ("http://host", "http://host/rows", "http://", "http://host/rows/", "http://evil/",
+          "http://host/x/")  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_an_allowed_url_is_inside_for_the_library_that_opens_it(count: int) -> None:
+    """Random URLs, split by the parser of aiohttp: one that is allowed has the host and the path of
+    the prefix there too."""
+    yarl = pytest.importorskip("yarl")
+    draw, allowed, inside = random.Random(1), AllowList("list", ("http://host/rows",)), 0
+    for _ in range(count):
+        url = draw.choice(STARTS) + "".join(draw.choices(PIECES, k=draw.randrange(7)))
+        if url not in allowed:
+            continue
+        try:
+            found = yarl.URL(url)
+        except ValueError:  # aiohttp refuses it
+            continue
+        inside += 1
+        path = "/" + posixpath.normpath(unquote(found.raw_path)).lstrip("/")
+        assert (found.host, found.port) == ("host", 80), url
+        assert f"{path}/".startswith("/rows/"), url
+    assert inside > count / 20
 
 
 def test_local_names_are_compared_as_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
