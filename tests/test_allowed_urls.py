@@ -101,7 +101,7 @@ STARTS = ("http://host", "http://host/rows", "http://", "http://host/rows/", "ht
           "http://host/x/")  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_an_allowed_url_is_inside_for_the_library_that_opens_it(count: int) -> None:
     """Random URLs, split by the parser of aiohttp: one that is allowed has the host and the path of
     the prefix there too."""

@@ -7,6 +7,8 @@ connections, and answers them with a pickled payload.
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,17 @@ def test_the_rogue_scheduler_runs_code_of_whoever_connects(
     assert done.code == 1
     assert scheduler.connections
     assert scheduler.trace.exists()
+
+
+def test_a_process_that_resumes_connects_nowhere(
+    foreign: Path, scheduler: Rogue, tmp_path: Path
+) -> None:
+    """As a person starts it, with nothing but the URL: it learns here, and exits with 0."""
+    words = [sys.executable, "-m", "streamomd", "resume", str(foreign), "--epochs", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"this run used the cluster {scheduler.address}" in done.stderr
+    assert untouched(scheduler, tmp_path)
 
 
 COMMANDS: dict[str, list[str]] = {
