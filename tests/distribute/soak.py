@@ -74,11 +74,14 @@ def jobs(data: Path, url: str) -> dict[str, dict[str, Any]]:
 def finished(table: dict[str, Any], client: Client) -> tuple[str, int]:
     """The hash of a run that is resumed until it is done, and how often that was needed."""
     kept, given = table["checkpoint"], {"client": client, "quiet": True}
+    sets = {f"cluster.{key}": value for key, value in table.get("cluster", {}).items()}
     for again in range(100):
         with suppress(ClusterError, StorageError):
             try:
                 options = kept["storage_options"]
-                model = streamomd.resume(kept["url"], checkpoint_storage_options=options, **given)
+                model = streamomd.resume(
+                    kept["url"], checkpoint_storage_options=options, sets=sets, **given
+                )
             except NoCommitError:
                 model = streamomd.train(table, **given)
             return model.state_sha256, again

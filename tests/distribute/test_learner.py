@@ -41,9 +41,9 @@ def test_the_learner_on_a_worker_has_the_same_bits(
     told = capfd.readouterr().err
     assert "learning on a worker" in told
     assert f"{8 * ROWS:,}  100%" in told
-    more = streamomd.resume(
-        str(tmp_path / "kept"), client=client, sets={"train.epochs": 3}, quiet=True
-    )
+    again = {"train.epochs": 3, "cluster.learner": "worker", "cluster.decode": where}
+    more = streamomd.resume(str(tmp_path / "kept"), client=client, sets=again)
+    assert "learning on a worker" in capfd.readouterr().err
     assert more.metrics.total_rows == 12 * ROWS
     table = job(data)
     longer = streamomd.train({**table, "train": {"epochs": 3}}, **QUIET)
