@@ -32,8 +32,7 @@ class Outcome:
 
 def drive(job: dict[str, Any], address: str) -> None:
     """In a process of its own: begin the run, or go on with it."""
-    cluster = {**job.get("cluster", {}), "scheduler": address}
-    url, sets = job["checkpoint"]["url"], {f"cluster.{key}": one for key, one in cluster.items()}
+    url, sets = job["checkpoint"]["url"], {"cluster.scheduler": address}
     if (Path(url) / "commits").exists() and newest(Path(url)) >= 0:
         streamomd.resume(url, sets=sets, quiet=True)
     else:
