@@ -198,7 +198,7 @@ def _read(file: io.FileIO, offset: int, length: int) -> Any:
         raise DamagedError(f"{length} bytes at {offset} are not in a file of {size}")
     file.seek(offset)
     copy = pa.allocate_buffer(length)
-    view, done = memoryview(copy), 0
+    view, done = memoryview(copy).cast("B"), 0
     while done < length:  # one call of the system gives 2 GiB at most
         count = file.readinto(view[done:])
         if not count:

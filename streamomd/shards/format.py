@@ -34,8 +34,6 @@ class Format:
     name: str
     magic: bytes
     suffixes: tuple[str, ...]
-    mapped: bool
-    """Whether a local file is best mapped into memory."""
     describe: Callable[[bytes, ReadAt], tuple[pa.Schema, tuple[int, ...]]]
     """``describe(footer, read_at)``: the schema, and the rows of each group."""
     open_groups: Callable[[Any, bytes, ReadAt, Wanted], Groups]

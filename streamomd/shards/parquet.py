@@ -135,7 +135,6 @@ FORMAT = Format(
     name="parquet",
     magic=MAGIC,
     suffixes=(".parquet",),
-    mapped=False,
     describe=describe,
     open_groups=open_groups,
 )
