@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
 
 def blocks(footer: bytes, *, dictionaries: bool = False) -> list[Block]:
-    """The record batches in order, or the dictionaries; `ValueError` or `struct.error` if forged."""
+    """The record batches in order, or the dictionaries. `ValueError`, `struct.error` if forged."""
     at = _field(footer, _root(footer), _FOOTER_DICTIONARIES if dictionaries else _FOOTER_BATCHES)
     if at is None:
         return []

@@ -6,19 +6,20 @@ follows from the types and from the offsets of lists and texts, which are read f
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from streamomd.shards.arrow_footer import Head, Pair
-from streamomd.shards.arrow_stored import buffer_count
+from streamomd.shards.arrow_shapes import TEXTS, is_list, shape_of
 
 Read = Callable[[int, int], pa.Buffer]
 """``read(place, length)``: a copy of these bytes of the record batch's body."""
-_BYTES = {pa.string(): "i4", pa.binary(): "i4", pa.large_string(): "i8", pa.large_binary(): "i8"}
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,9 @@ class Part:
 
 def can_be_sliced(kind: pa.DataType) -> bool:
     """Whether ``take`` knows a type: numbers, booleans, texts, and lists of these."""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list(kind):
         return can_be_sliced(kind.value_type)
-    return kind in _BYTES or (
-        pa.types.is_primitive(kind) and not isinstance(kind, pa.BaseExtensionType)
-    )
+    return kind in TEXTS or pa.types.is_primitive(kind)
 
 
 def parts_of(schema: pa.Schema, wanted: list[int], head: Head) -> list[Part] | None:
@@ -48,34 +47,24 @@ def parts_of(schema: pa.Schema, wanted: list[int], head: Head) -> list[Part] | N
     for at, field in enumerate(schema):
         if at in wanted and not can_be_sliced(field.type):
             return None
-        count, inside = buffer_count(field.type), _nodes(field.type)
-        if count is None or inside is None:
-            return None
         if at in wanted:
             found[at] = _part(field.type, nodes, buffers)
-        else:
-            for used, of in ((inside, nodes), (count, buffers)):
-                for _ in range(used):
-                    next(of)
+            continue
+        try:
+            shape = shape_of(field.type)
+        except LookupError:
+            return None
+        deque(islice(nodes, shape.nodes), 0)
+        deque(islice(buffers, shape.buffers), 0)
     return [found[at] for at in wanted]
-
-
-def _nodes(kind: pa.DataType) -> int | None:
-    """Nodes of a column: one, and those of its children."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _nodes(kind.storage_type)
-    if pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):
-        return None
-    inside = [_nodes(kind.field(at).type) for at in range(kind.num_fields)]
-    return None if None in inside else 1 + sum(map(int, inside))
 
 
 def _part(kind: pa.DataType, nodes: Iterator[Pair], buffers: Iterator[Pair]) -> Part:
     rows, nulls = next(nodes)
-    inner = pa.types.is_nested(kind)
-    count = int(buffer_count(kind)) - (int(buffer_count(kind.value_type)) if inner else 0)
-    own = tuple(next(buffers) for _ in range(count))
-    return Part(kind, rows, nulls, own, _part(kind.value_type, nodes, buffers) if inner else None)
+    inside = kind.value_type if is_list(kind) else None
+    count = shape_of(kind).buffers - (shape_of(inside).buffers if inside else 0)
+    own = tuple(islice(buffers, count))
+    return Part(kind, rows, nulls, own, _part(inside, nodes, buffers) if inside else None)
 
 
 def slices(
@@ -104,8 +93,8 @@ def take(part: Part, low: int, high: int, read: Read) -> pa.Array:
     if not 0 <= low <= high <= part.rows:
         raise ValueError(f"rows {low} to {high - 1} of {part.rows}")
     validity = _read(part, 0, low // 8, -(-high // 8), read) if part.nulls else None
-    if kind in _BYTES:
-        offsets, first, last = _offsets(part, _BYTES[kind], low, high, read)
+    if kind in TEXTS:
+        offsets, first, last = _offsets(part, TEXTS[kind], low, high, read)
         text = _read(part, 2, first, last, read)
         return pa.Array.from_buffers(kind, rows, [validity, _buffer(offsets - first), text])
     if part.inner is None:

@@ -8,12 +8,13 @@ of the columns asked for are filled; pyarrow decodes it without copying again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from streamomd.shards.arrow_footer import Block, Head, batch_head, blocks
-from streamomd.shards.format import ReadAt
+from streamomd.shards.arrow_shapes import shape_of
 
 GAP = 64 << 10
 """Bytes between two buffers that are read with them rather than skipped."""
@@ -21,8 +22,6 @@ UNFOLDED, RATIO = 256 << 20, 256
 """A compressed record batch may be larger than either, not than both: no few bytes of a file take
 more memory than any file of rows does."""
 _FIRST = 8  # where the first message begins, after the magic and its padding
-_VARIADIC = (pa.types.is_string_view, pa.types.is_binary_view)
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 Span = tuple[int, int]
 
 
@@ -54,7 +53,9 @@ class Begun(NamedTuple):
 class Batches:
     """The record batches of an open file, of which some columns are wanted (none: all)."""
 
-    def __init__(self, file: Any, schema: pa.Schema, footer: bytes, columns: tuple[str, ...]):
+    def __init__(
+        self, file: Any, schema: pa.Schema, footer: bytes, columns: tuple[str, ...]
+    ) -> None:
         self._file = file
         self._blocks = blocks(footer)
         self._size = file.seek(0, 2)
@@ -111,15 +112,15 @@ class Batches:
         return tuple(spans)
 
     def _wanted_buffers(self, head: Head) -> list[Span] | None:
-        counts = [buffer_count(field.type) for field in self.schema]
-        if not self.fields or None in counts or sum(map(int, counts)) != len(head.buffers):
+        try:
+            counts = [shape_of(field.type).buffers for field in self.schema]
+        except LookupError:
             return None
-        ends = [sum(map(int, counts[: at + 1])) for at in range(len(counts))]
-        return [
-            buffer
-            for at in self.fields
-            for buffer in head.buffers[ends[at] - int(counts[at]) : ends[at]]
-        ]
+        if not self.fields or sum(counts) != len(head.buffers):
+            return None
+        ends = list(accumulate(counts))
+        found = (head.buffers[ends[at] - counts[at] : ends[at]] for at in self.fields)
+        return [buffer for buffers in found for buffer in buffers]
 
     def _refuse_bomb(self, stored: Stored) -> None:
         """ValueError for a few compressed bytes that are said to be very many."""
@@ -176,30 +177,6 @@ class Batches:
             if not count:
                 raise ValueError(f"it ends at {offset + done}, {len(view) - done} bytes too early")
             done += count
-
-
-def buffer_count(kind: pa.DataType) -> int | None:
-    """Buffers of a column of a type in a record batch, children included; None where the type alone
-    does not say.
-
-    >>> buffer_count(pa.list_(pa.int32())), buffer_count(pa.string()), buffer_count(pa.null())
-    (4, 3, 0)
-    """
-    if isinstance(kind, pa.BaseExtensionType):
-        return buffer_count(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return 2
-    if pa.types.is_null(kind):
-        return 0
-    if any(known(kind) for known in _LISTS):
-        inner = buffer_count(kind.value_type)
-        return None if inner is None else inner + (1 if pa.types.is_fixed_size_list(kind) else 2)
-    if pa.types.is_struct(kind):
-        counts = [buffer_count(kind.field(at).type) for at in range(kind.num_fields)]
-        return None if None in counts else 1 + sum(map(int, counts))
-    if pa.types.is_nested(kind) or any(known(kind) for known in _VARIADIC):
-        return None
-    return 3 if kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()) else 2
 
 
 def _without_dictionaries(schema: pa.Schema, wanted: list[int]) -> pa.Schema:

@@ -93,13 +93,12 @@ class _Recorded:
     """A file that is written, and what was last written to it: as it was in memory, which is right
     where the disk is not."""
 
-    # ruff: noqa: D102 (methods of every file)
-
     def __init__(self, path: str) -> None:
         self._file = pa.OSFile(path, "wb")
         self.pieces: list[Any] = []
 
     def write(self, data: Any) -> int:
+        """As a file does it."""
         self.pieces.append(data)
         self._file.write(data)
         return len(data)
@@ -117,16 +116,20 @@ class _Recorded:
         return found.intdigest()
 
     def tell(self) -> int:
+        """Bytes written."""
         return int(self._file.tell())
 
     def flush(self) -> None:
+        """As a file does it."""
         self._file.flush()
 
     @property
     def closed(self) -> bool:
+        """Whether it is closed."""
         return bool(self._file.closed)
 
     def close(self) -> None:
+        """Close it, more than once too."""
         self.pieces.clear()
         self._file.close()
 

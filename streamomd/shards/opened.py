@@ -133,6 +133,7 @@ class Opened:
                 raise
             raise explain(error, self.shard, done, last) from error
         if done != last:
+            self._refuse_written(group, done, last)
             raise DataError(
                 f"shard {shown(self.shard.url)}: group {group} has {done - first} rows, but its "
                 f"footer says {last - first}: write it again"

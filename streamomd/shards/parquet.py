@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.shards.format import Format, Groups, ReadAt, Wanted, cut, decoded_bytes
+from streamomd.shards.parquet_pages import checker
 
 MAGIC = b"PAR1"
 FIRST_ROWS = 128
@@ -42,6 +43,8 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
     leaves = _leaves(metadata, wanted.columns)
     first = _first_rows(metadata.schema, leaves, wanted.unit_bytes)
 
+    check = checker(footer, metadata.schema, leaves, file.seek(0, 2), read_at)
+
     def opened(dictionaries: list[str]) -> Groups:
         parquet = pq.ParquetFile(
             file,
@@ -55,7 +58,12 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
         return lambda group: _slices(parquet, group, leaves, first, wanted)
 
     found = opened(texts)
-    return (lambda group: _either(found, lambda: opened([]), group)) if texts else found
+
+    def read(group: int) -> Iterator[pa.RecordBatch]:
+        check(group)
+        return _either(found, lambda: opened([]), group) if texts else found(group)
+
+    return read
 
 
 def _either(coded: Groups, plain: Callable[[], Groups], group: int) -> Iterator[pa.RecordBatch]:
