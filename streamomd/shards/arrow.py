@@ -78,6 +78,7 @@ FORMAT = Format(
     name="arrow",
     magic=MAGIC,
     suffixes=(".arrow", ".feather", ".ipc"),
+    checksummed=lambda head: False,  # the format has none
     describe=describe,
     open_groups=open_groups,
 )
