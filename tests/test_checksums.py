@@ -67,7 +67,7 @@ def test_what_convert_writes_has_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_the_first_page_tells(written: bool, version: str, tmp_path: Path) -> None:
-    """Dictionary pages and data pages, small files and files longer than what is read at the end."""
+    """Dictionary and data pages, small files and files longer than what is read at the end."""
     path = str(tmp_path / "a.parquet")
     for count in (10, 50_000):
         table = pa.table({"x": pa.array(range(count)), "s": [str(at) for at in range(count)]})

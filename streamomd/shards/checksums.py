@@ -15,7 +15,7 @@ def without_checksums(shards: ShardSet) -> list[str]:
     fix = (
         "Arrow files never have any; `streamomd convert` writes Parquet with them"
         if kinds == {"arrow"}
-        else "write Parquet with them (pyarrow: write_page_checksum=True) or use `streamomd convert`"
+        else "write Parquet with them (pyarrow: write_page_checksum=True; or `streamomd convert`)"
     )
     return [
         f"{len(plain)} of {len(read)} shards have no page checksums: damaged bytes may be learned "

@@ -35,8 +35,8 @@ class Format:
     magic: bytes
     suffixes: tuple[str, ...]
     checksummed: Callable[[bytes], bool | None]
-    """``checksummed(head)``: whether the first page has a checksum, as far as the file's first bytes
-    say."""
+    """``checksummed(head)``: whether the first page has a checksum; None: the file's first bytes do
+    not say."""
     describe: Callable[[bytes, ReadAt], tuple[pa.Schema, tuple[int, ...]]]
     """``describe(footer, read_at)``: the schema, and the rows of each group."""
     open_groups: Callable[[Any, bytes, ReadAt, Wanted], Groups]
