@@ -24,6 +24,7 @@ from streamomd.engines import engine_of
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
 from streamomd.job import build
+from streamomd.shards.checksums import without_checksums
 from streamomd.shards.find import find
 from streamomd.shards.order import places
 from streamomd.shards.read import Job, jobs_of, read_rows
@@ -79,7 +80,7 @@ def preview(
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [*describe(plan), *_summed(spec, plan)],
+        "plan": [*describe(plan), *_summed(spec, plan), *without_checksums(shards)],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),

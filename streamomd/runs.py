@@ -17,6 +17,7 @@ from streamomd.model import Model
 from streamomd.modes import connected, is_far, read_state, record_cluster, run
 from streamomd.recorded import with_settings
 from streamomd.report import check_log, hushed, note
+from streamomd.shards.checksums import without_checksums
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
 from streamomd.start import set_apart as weights_apart
@@ -66,7 +67,7 @@ def train(
             spec.data.shards, order=spec.data.order, storage_options=spec.data.storage_options
         )
         model = new_model(spec, shards, weights)
-        for line in describe(model.plan):
+        for line in (*describe(model.plan), *without_checksums(shards)):
             note(line)
         with connected(spec, client) as connection:
             record_cluster(model, client)

@@ -19,7 +19,7 @@ import pytest
 from caching import cache_in, entries, plan_of, read, settled
 from running import everything, rows, run, shards, train, write
 
-from streamomd.errors import DataError, UsageError
+from streamomd.errors import ChangedDataError, UsageError
 from streamomd.shards import cached
 from streamomd.shards.cache_entry import DamagedError, Draft, Entry
 from streamomd.shards.cached import is_settled
@@ -122,7 +122,7 @@ def test_a_replaced_shard_has_other_entries(tmp_path: Path) -> None:
     second = read(plan, data, cache_in(kept))
     assert second == read(plan, data, None) != first
     assert read(plan, data, cache_in(kept)) == second
-    with pytest.raises(DataError, match="replaced"):
+    with pytest.raises(ChangedDataError, match="replaced"):
         next(rows_of(plan, before, [0], cache=cache_in(kept)))
 
 

@@ -15,7 +15,6 @@ import streamomd
 import streamomd.stream
 from streamomd.batch import Batch
 from streamomd.features import Names
-from streamomd.shards import cache_entry
 from streamomd.shards.cache_names import SCHEMA, tell
 from streamomd.shards.cached import WRONG, between
 from streamomd.shards.find import find
@@ -77,14 +76,8 @@ def with_bad(table: pa.Table) -> pa.Table:
 
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 @pytest.mark.parametrize("bad", [False, True])
-@pytest.mark.parametrize("least", [0, 1 << 30])
-def test_every_start(
-    kind: str, bad: bool, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    decoded: list[int],
-) -> None:  # fmt: skip
-    """From any row on, bad ones among them, mapped or copied: what the shards give, and none is
-    decoded; what was mapped is given back."""
-    monkeypatch.setattr(cache_entry, "MAPPED_BYTES", least)
+def test_every_start(kind: str, bad: bool, tmp_path: Path, decoded: list[int]) -> None:
+    """From any row on, bad ones among them: what the shards give, and none is decoded."""
     data, kept = tmp_path / "data", tmp_path / "kept"
     table = rows(40)
     for place, one in enumerate([with_bad(table) if bad else table, table.slice(0, 3)]):
@@ -98,7 +91,6 @@ def test_every_start(
         start = (0, row) if row <= 40 else (1, row - 40)
         assert read(plan, data, cache_in(kept), start) == expected[row:]
     assert not decoded
-    assert not cache_entry._mapped
 
 
 def test_every_stretch(data: Path, tmp_path: Path) -> None:

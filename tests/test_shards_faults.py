@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -27,6 +28,7 @@ from shard_rows import (
 )
 
 from streamomd.errors import (
+    ChangedDataError,
     DataError,
     InputNotFoundError,
     SchemaError,
@@ -119,23 +121,27 @@ def test_every_flipped_byte_is_survived(name: str, tmp_path: Path) -> None:
 
 @every_format
 def test_replaced_shard_is_noticed(suffix: str, write: Write, tmp_path: Path) -> None:
-    """A shard written anew between finding and reading is refused by name, a lost one too."""
+    """A shard written anew between finding and reading is refused by name; a removed one, too: as
+    changed where this process has read it, else as missing."""
     shards = small_set(tmp_path, suffix, write)
     write(shards.shards[2].path, table(7, 4), 3)
     got: list[int] = []
-    with pytest.raises(DataError, match=f"2-{suffix} was replaced"):
+    with pytest.raises(ChangedDataError, match=f"2-{suffix} was replaced"):
         for piece in read_units(shards, places=range(4), columns=["id"], convert=ids):
             got += piece.value
     assert got == list(range(7))
-    os.remove(shards.shards[2].path)
-    with pytest.raises(InputNotFoundError, match=f"2-{suffix}"):
-        read_ids(shards, places=[2])
+    os.remove(shards.shards[0].path)
+    with pytest.raises(ChangedDataError, match=f"0-{suffix}.* it was removed"):
+        read_ids(shards, places=[0])
+    os.remove(shards.shards[3].path)
+    with pytest.raises(InputNotFoundError, match=f"3-{suffix}"):
+        read_ids(replace(shards, versions={}), places=[3])
 
 
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (FileExpired("a.parquet", "etag"), DataError, "was replaced"),
+        (FileExpired("a.parquet", "etag"), ChangedDataError, "was replaced"),
         (OSError(errno.EBUSY, "Service Unavailable"), StorageError, "Service Unavailable"),
         (OSError(errno.EIO, "see https://h/x?sig=CANARY"), StorageError, "cannot be read"),
         (RuntimeError("client closed"), StorageError, "client closed"),

@@ -24,7 +24,7 @@ from shard_rows import (
 )
 
 from streamomd.errors import (
-    DataError,
+    ChangedDataError,
 )
 from streamomd.shards import parquet
 from streamomd.shards.find import find
@@ -234,5 +234,5 @@ def test_memory_file_system_is_read(suffix: str, write: Write, tmp_path: Path) -
     shards = find("memory://read")
     assert read_ids(shards, start=(0, 5), columns=["id", "list"]) == list(range(5, 13))
     fs.pipe_file(f"/read/0-{suffix}", (tmp_path / f"2-{suffix}").read_bytes())
-    with pytest.raises(DataError, match="was replaced"):
+    with pytest.raises(ChangedDataError, match="was replaced"):
         read_ids(shards)

@@ -1,4 +1,4 @@
-"""Arrow IPC files: record batches, mapped into memory where they are local, and sliced."""
+"""Arrow IPC files: record batches, copied into memory, decoded without another copy, and sliced."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamomd.shards.arrow_footer import batch_rows, is_compressed
+from streamomd.shards import arrow_rows
+from streamomd.shards.arrow_footer import batch_rows
+from streamomd.shards.arrow_stored import Batches, Begun
 from streamomd.shards.format import Format, Groups, ReadAt, Wanted, cut
 
 MAGIC = b"ARROW1"
+MOST_COPIED = 64 << 20
+"""Bytes of an uncompressed record batch that are read at once; of more, slices are."""
 
 
 def describe(footer: bytes, read_at: ReadAt) -> tuple[pa.Schema, tuple[int, ...]]:
     """Schema from the footer, rows from the head of each record batch."""
-    alone = MAGIC + b"\0\0" + footer + len(footer).to_bytes(4, "little") + MAGIC
-    with pa.ipc.open_file(pa.BufferReader(alone)) as reader:
+    with pa.ipc.open_file(pa.BufferReader(_alone(footer))) as reader:
         schema, count = reader.schema, reader.num_record_batches
     groups = tuple(batch_rows(footer, read_at))
     if len(groups) != count:
@@ -24,23 +27,41 @@ def describe(footer: bytes, read_at: ReadAt) -> tuple[pa.Schema, tuple[int, ...]
     return schema, groups
 
 
+def _alone(footer: bytes) -> bytes:
+    return MAGIC + b"\0\0" + footer + len(footer).to_bytes(4, "little") + MAGIC
+
+
 def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Groups:
     """Reads one record batch after another from an open file."""
-    whole = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
-    if isinstance(file, pa.MemoryMappedFile) and not is_compressed(footer, read_at):
-        # Nothing is read before it is used; asking for some fields would copy them at once.
-        return lambda group: _slices(whole, group, wanted)
-    fields = [whole.schema.get_field_index(name) for name in wanted.columns]
-    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    some = pa.ipc.open_file(file, options=options)
-    return lambda group: _slices(some, group, wanted)
+    with pa.ipc.open_file(pa.BufferReader(_alone(footer))) as reader:
+        batches = Batches(file, reader.schema, footer, wanted.columns)
+    return lambda group: _slices(batches, group, wanted)
 
 
-def _slices(reader: Any, group: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    batch = reader.get_batch(group).select(wanted.columns)
-    for column in batch.columns:
-        _validate(column)
-    yield from cut(batch, wanted.unit_bytes)
+def _slices(batches: Batches, group: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    begun = batches.begin(group)
+    found = _large(batches, begun, wanted)
+    if found is None:
+        found = iter([batches.decode(batches.stored(begun))])
+    for batch in found:
+        chosen = batch.select(wanted.columns)
+        for column in chosen.columns:
+            _validate(column)
+        yield from cut(chosen, wanted.unit_bytes)
+        del batch, chosen
+
+
+def _large(batches: Batches, begun: Begun, wanted: Wanted) -> Iterator[pa.RecordBatch] | None:
+    """A record batch that is too large to be copied whole, in slices, where its types allow it."""
+    if begun.nbytes <= MOST_COPIED or begun.head.compressed or not wanted.columns:
+        return None
+    parts = arrow_rows.parts_of(batches.schema, batches.fields, begun.head)
+    if parts is None:
+        return None
+    return arrow_rows.slices(
+        parts, wanted.columns, begun.head.rows, wanted.unit_bytes,
+        lambda place, length: batches.read_buffer(begun.block.body_at + place, length),
+    )  # fmt: skip
 
 
 def _validate(column: pa.Array) -> None:
@@ -57,7 +78,7 @@ FORMAT = Format(
     name="arrow",
     magic=MAGIC,
     suffixes=(".arrow", ".feather", ".ipc"),
-    mapped=True,
+    checksummed=lambda head: False,  # the format has none
     describe=describe,
     open_groups=open_groups,
 )

@@ -3,7 +3,10 @@
 Its record batches are (rows: large_list<struct<index: int32, value>>, y, weight), or of a matrix
 (rows: fixed_size_list<value>, y, weight); any Arrow library opens the file. Between the last of
 them and Arrow's footer stand the names and an index of ours (JSON, its length, its XXH3): where
-each batch lies and the XXH3 of its bytes. Arrow is handed nothing whose bytes were not found right.
+each batch lies and the XXH3 of its bytes.
+
+Nothing is mapped: bytes are read into memory of this process, the copy is checked, and the copy is
+used. So what happens to the file afterwards changes no row and ends no process.
 """
 
 from __future__ import annotations
@@ -11,10 +14,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-import mmap
 import os
 import struct
-import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -27,12 +28,8 @@ import xxhash
 from streamomd.batch import NONE_SKIPPED, Batch, DenseBatch, Skipped, SparseBatch
 
 FORMAT = 2
-MAPPED_BYTES = 256 << 10
-"""Less is copied: each mapping costs a file descriptor."""
-MOST_MAPPED = 128
 _MAGIC, _END_OF_STREAM = b"ARROW1", 8
 _TRAILER = struct.Struct("<QQ")
-_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class DamagedError(Exception):
@@ -45,8 +42,7 @@ class Draft:
     def __init__(self, path: str, key: str) -> None:
         self.path = path
         self._index: dict[str, Any] = {"format": FORMAT, "key": key, "batches": []}
-        self._file: Any = pa.OSFile(path, "wb")
-        self._written = io.FileIO(path)
+        self._file = _Recorded(path)
         self._writer: Any = None
 
     def add(self, row: int, batch: Batch) -> None:
@@ -55,16 +51,18 @@ class Draft:
         kind = kind_of(batch)
         schema = schema_of(kind)
         if self._writer is None:
-            self._writer, self._index["kind"] = pa.ipc.new_file(self._file, schema), kind
+            sink = pa.PythonFile(self._file, "w")
+            self._writer, self._index["kind"] = pa.ipc.new_file(sink, schema), kind
         elif kind != self._index["kind"]:
             raise ValueError(f"{kind} after {self._index['kind']}")
         record = pa.RecordBatch.from_arrays(_columns(batch, schema), schema=schema)
-        self._writer.write_batch(record)
         length = pa.ipc.get_record_batch_size(record)
+        self._file.pieces.clear()
+        self._writer.write_batch(record)
         offset = self._file.tell() - length
         skipped = batch.skipped
         told = [_text(skipped.places), _text(skipped.reasons)] if len(skipped) else []
-        found = xxhash.xxh3_64_intdigest(_bytes(self._written, offset, length))
+        found = self._file.checksum(length)
         self._index["batches"].append([offset, length, found, row, len(batch), told])
 
     def finish(self, names: Any) -> None:
@@ -88,7 +86,51 @@ class Draft:
             os.unlink(self.path)
 
     def _close(self) -> None:
-        self._written.close()
+        self._file.close()
+
+
+class _Recorded:
+    """A file that is written, and what was last written to it: as it was in memory, which is right
+    where the disk is not."""
+
+    def __init__(self, path: str) -> None:
+        self._file = pa.OSFile(path, "wb")
+        self.pieces: list[Any] = []
+
+    def write(self, data: Any) -> int:
+        """As a file does it."""
+        self.pieces.append(data)
+        self._file.write(data)
+        return len(data)
+
+    def checksum(self, length: int) -> int:
+        """XXH3 of the last ``length`` bytes of the pieces."""
+        first, left = len(self.pieces), length
+        while left > 0:
+            first -= 1
+            left -= len(self.pieces[first])
+        found = xxhash.xxh3_64()
+        for piece in self.pieces[first:]:
+            found.update(piece)
+        self.pieces.clear()
+        return found.intdigest()
+
+    def tell(self) -> int:
+        """Bytes written."""
+        return int(self._file.tell())
+
+    def flush(self) -> None:
+        """As a file does it."""
+        self._file.flush()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return bool(self._file.closed)
+
+    def close(self) -> None:
+        """Close it, more than once too."""
+        self.pieces.clear()
         self._file.close()
 
 
@@ -128,7 +170,7 @@ class Entry:
             del data, batch
 
     def _checked(self, offset: int, length: int, checksum: int) -> Any:
-        data = _bytes(self._file, offset, length)
+        data = _read(self._file, offset, length)
         if xxhash.xxh3_64_intdigest(data) != checksum:
             raise DamagedError(f"{length} bytes at {offset} are not those that were written")
         return data
@@ -141,7 +183,7 @@ class Entry:
 def _index(file: io.FileIO) -> Any:
     """The index of a file of any bytes."""
     size = os.fstat(file.fileno()).st_size
-    tail = _read(file, size - 4 - len(_MAGIC), 4 + len(_MAGIC))
+    tail = bytes(_read(file, size - 4 - len(_MAGIC), 4 + len(_MAGIC)))
     if tail[4:] != _MAGIC:
         raise DamagedError("it has no end")
     end = size - len(tail) - int.from_bytes(tail[:4], "little") - _END_OF_STREAM - _TRAILER.size
@@ -149,36 +191,23 @@ def _index(file: io.FileIO) -> Any:
     index = _read(file, end - length, length)
     if xxhash.xxh3_64_intdigest(index) != checksum:
         raise DamagedError("its index is not the one that was written")
-    return json.loads(index)
+    return json.loads(bytes(index))
 
 
-def _bytes(file: io.FileIO, offset: int, length: int) -> Any:
-    """So many bytes, mapped if they are many: then they are given back once nobody has them."""
-    if length < MAPPED_BYTES or len(_mapped) >= MOST_MAPPED:
-        return _read(file, offset, length)
-    first = offset - offset % mmap.ALLOCATIONGRANULARITY
-    try:
-        # Alone, not the whole file: a page that was touched counts as this process's memory.
-        mapped = mmap.mmap(
-            file.fileno(), offset - first + length, access=mmap.ACCESS_READ, offset=first
-        )
-    except ValueError as error:
-        raise DamagedError(str(error)) from None
-    except OSError:  # no descriptor, no room in the table of mappings
-        return _read(file, offset, length)
-    _mapped.add(mapped)
-    return memoryview(mapped)[offset - first :]
-
-
-def _read(file: io.FileIO, offset: int, length: int) -> bytes:
+def _read(file: io.FileIO, offset: int, length: int) -> Any:
+    """A copy of so many bytes, in a buffer of Arrow's pool: its pages are used again."""
     size = os.fstat(file.fileno()).st_size
     if not 0 <= offset <= offset + length <= size:
         raise DamagedError(f"{length} bytes at {offset} are not in a file of {size}")
     file.seek(offset)
-    data = file.read(length)
-    if data is None or len(data) != length:
-        raise DamagedError(f"{length} bytes at {offset} did not all come")
-    return data
+    copy = pa.allocate_buffer(length)
+    view, done = memoryview(copy).cast("B"), 0
+    while done < length:  # one call of the system gives 2 GiB at most
+        count = file.readinto(view[done:])
+        if not count:
+            raise DamagedError(f"{length} bytes at {offset} did not all come")
+        done += count
+    return copy
 
 
 def kind_of(batch: Batch) -> list[Any]:
@@ -219,7 +248,7 @@ def _columns(batch: Batch, schema: pa.Schema) -> list[pa.Array]:
 
 def _batch(data: Any, schema: pa.Schema, skipped: Skipped) -> Batch:
     """The batch of a record batch's bytes, which it shares."""
-    record = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(data)), schema)
+    record = pa.ipc.read_record_batch(pa.ipc.read_message(data), schema)
     rows, (y, weight) = record.column(0), (column.to_numpy() for column in record.columns[1:])
     if pa.types.is_fixed_size_list(rows.type):
         values = rows.values.to_numpy().reshape(len(y), rows.type.list_size)

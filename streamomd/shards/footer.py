@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 FORMATS = [parquet.FORMAT, arrow.FORMAT]
 SUFFIXES = tuple(suffix for form in FORMATS for suffix in form.suffixes)
-TAIL = 64 << 10
-"""Bytes read at the end in one go: nearly every footer fits."""
+TAIL, HEAD = 64 << 10, 4 << 10
+"""Bytes read at the end in one go: nearly every footer fits; and at the beginning: the first page's
+header, too."""
 
 
 def format_named(name: str) -> Format:
@@ -44,7 +45,7 @@ def read_shard(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Shard:
     entry = look_at_file(fs, path, url)
     file = open_file(fs, path, url)
     try:
-        form, footer = read_footer(file, entry.size, url)
+        form, footer, head = read_ends(file, entry.size, url)
         schema, groups = _describe(form, footer, read_at(file, url), url)
     finally:
         file.close()
@@ -59,15 +60,21 @@ def read_shard(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Shard:
         footer_sha256=hashlib.sha256(footer).hexdigest(),
         etag=entry.etag,
         mtime_ns=entry.mtime_ns,
+        checksums=form.checksummed(head),
     )
 
 
 def read_footer(file: Any, size: int, url: str) -> tuple[Format, bytes]:
     """The format by the magic at both ends, and the footer's bytes."""
+    return read_ends(file, size, url)[:2]
+
+
+def read_ends(file: Any, size: int, url: str) -> tuple[Format, bytes, bytes]:
+    """As ``read_footer``; and the file's first bytes."""
     at = read_at(file, url)
     tail = at(max(0, size - TAIL), min(size, TAIL))
-    head = tail[:16] if size <= TAIL else at(0, 16)
-    form = format_of(head, tail, size, FORMATS, url)
+    head = tail[:HEAD] if size <= TAIL else at(0, HEAD)
+    form = format_of(head[:16], tail, size, FORMATS, url)
     end = 4 + len(form.magic)
     length = int.from_bytes(tail[-end : 4 - end], "little")
     if length > size - end - len(form.magic):
@@ -76,8 +83,8 @@ def read_footer(file: Any, size: int, url: str) -> tuple[Format, bytes]:
             "is the file truncated? Copy or write it again"
         )
     if length + end <= len(tail):
-        return form, tail[len(tail) - end - length : len(tail) - end]
-    return form, at(size - end - length, length)
+        return form, tail[len(tail) - end - length : len(tail) - end], head
+    return form, at(size - end - length, length), head
 
 
 def read_at(file: Any, url: str) -> ReadAt:

@@ -34,8 +34,9 @@ class Format:
     name: str
     magic: bytes
     suffixes: tuple[str, ...]
-    mapped: bool
-    """Whether a local file is best mapped into memory."""
+    checksummed: Callable[[bytes], bool | None]
+    """``checksummed(head)``: whether the first page has a checksum; None: the file's first bytes do
+    not say."""
     describe: Callable[[bytes, ReadAt], tuple[pa.Schema, tuple[int, ...]]]
     """``describe(footer, read_at)``: the schema, and the rows of each group."""
     open_groups: Callable[[Any, bytes, ReadAt, Wanted], Groups]

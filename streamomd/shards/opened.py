@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from streamomd.errors import DataError, StorageError, StreamomdError
+from streamomd.errors import (
+    ChangedDataError,
+    DataError,
+    InputNotFoundError,
+    StorageError,
+    StreamomdError,
+)
 from streamomd.shards.columns import require_columns
-from streamomd.shards.footer import format_named, look_at_file, read_at, read_footer
+from streamomd.shards.footer import look_at_file, read_at, read_footer
 from streamomd.shards.format import Groups, Wanted
 from streamomd.shards.shard import Shard
 from streamomd.shards.store import is_local, open_file, version
@@ -40,9 +46,10 @@ class Opened:
         if not self._local:
             # A store's cached listing would tell the old size of a file that was replaced.
             fs.invalidate_cache()
-        size = look_at_file(fs, shard.path, shard.url).size
-        mapped = format_named(shard.format).mapped
-        self._file: Any = open_file(fs, shard.path, shard.url, mapped=mapped)
+        self._fs = fs
+        # A file that this process never opened may be on a disk that it does not see.
+        size = self._size(seen=bool(versions and shard.path in versions))
+        self._file: Any = open_file(fs, shard.path, shard.url)
         try:
             self.version = version(self._file)
             first = {} if versions is None else versions
@@ -55,10 +62,27 @@ class Opened:
             self._file.close()
             raise
 
+    def _size(self, *, seen: bool) -> int:
+        """Of the shard as it is now. Raises ChangedDataError where it is another or no file.
+
+        seen: this process has read it before, so that a missing file was removed.
+        """
+        try:
+            size = look_at_file(self._fs, self.shard.path, self.shard.url).size
+        except InputNotFoundError:
+            if seen:
+                raise self._replaced("it was removed") from None
+            raise
+        except DataError:  # a file of 0 bytes, a pipe
+            raise self._replaced("it has no bytes any more") from None
+        if size != self.shard.size:
+            raise self._replaced(f"it had {self.shard.size} bytes and now has {size}")
+        return size
+
     def _open_groups(self, size: int, wanted: Wanted) -> Groups:
-        self._refuse_other(size, self.shard.footer_sha256)
         form, footer = read_footer(self._file, size, self.shard.url)
-        self._refuse_other(size, hashlib.sha256(footer).hexdigest())
+        if hashlib.sha256(footer).hexdigest() != self.shard.footer_sha256:
+            raise self._replaced("it has another footer")
         at = read_at(self._file, self.shard.url)
         try:
             return form.open_groups(self._file, footer, at, wanted)
@@ -67,36 +91,49 @@ class Opened:
         except Exception as error:
             raise explain(error, self.shard, 0, self.shard.rows) from error
 
-    def _refuse_other(self, size: int, footer_sha256: str) -> None:
-        if (size, footer_sha256) != (self.shard.size, self.shard.footer_sha256):
-            raise self._replaced(
-                f"it had {self.shard.size} bytes and now has {size}, or another footer"
-            )
-
-    def _replaced(self, how: str) -> DataError:
-        return DataError(
+    def _replaced(self, how: str) -> ChangedDataError:
+        return ChangedDataError(
             f"shard {shown(self.shard.url)} was replaced while it was in use: {how}. Put the old "
-            "file back, or start anew"
+            "file back and resume, or start a new run"
         )
 
+    def _refuse_written(self, group: int, first: int, last: int) -> None:
+        """ChangedDataError if the open file was written to. A store refuses to read on by itself;
+        a local file that is written to gives other rows, or ends too early."""
+        if self._local and version(self._file) != self.version:
+            raise self._replaced(
+                f"it was written to as rows {first} to {last - 1} (row group or record batch "
+                f"{group}) were read"
+            )
+
     def read(self, group: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one group, in order; `DataError` where they cannot be decoded."""
+        """The rows of one group, in order.
+
+        Raises ChangedDataError if the shard is no longer the one that was found, DataError for rows
+        that cannot be decoded, StorageError.
+        """
         first = done = sum(self.shard.groups[:group])
         last = first + self.shard.groups[group]
         try:
             for batch in self._groups(group):
-                # A store refuses to read on; a file that is written to goes on with other rows.
-                if self._local and version(self._file) != self.version:
-                    rows = f"rows {done} to {done + batch.num_rows - 1} were being read"
-                    raise self._replaced(f"it was written to as {rows}")
+                self._refuse_written(group, done, done + batch.num_rows)
                 done += batch.num_rows
                 yield batch
                 del batch
-        except StreamomdError:
+        except ChangedDataError:
             raise
         except Exception as error:
+            # Of a file that was truncated or written to, what cannot be decoded is a consequence.
+            self._refuse_written(group, done, last)
+            if isinstance(error, StorageError):
+                raise
+            if not self._local:
+                self._size(seen=True)
+            if isinstance(error, StreamomdError):
+                raise
             raise explain(error, self.shard, done, last) from error
         if done != last:
+            self._refuse_written(group, done, last)
             raise DataError(
                 f"shard {shown(self.shard.url)}: group {group} has {done - first} rows, but its "
                 f"footer says {last - first}: write it again"

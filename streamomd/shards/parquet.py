@@ -9,12 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.shards.format import Format, Groups, ReadAt, Wanted, cut, decoded_bytes
+from streamomd.shards.parquet_pages import checker
+from streamomd.shards.thrift import read_struct
 
 MAGIC = b"PAR1"
 FIRST_ROWS = 128
 GROWTH = 8
 MOST_ROWS = 1 << 17
 TEXT_WIDTH = 16  # a guess, for the first rows alone
+_PAGE_CRC = 4  # its field in a page's header
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 
 
@@ -26,6 +29,15 @@ def describe(footer: bytes, read_at: ReadAt) -> tuple[pa.Schema, tuple[int, ...]
         if min(groups, default=0) < 0 or sum(groups) != metadata.num_rows:
             raise ValueError(f"{metadata.num_rows} rows, but row groups of {groups[:10]}")
         return parquet.schema_arrow, tuple(groups)
+
+
+def checksummed(head: bytes) -> bool | None:
+    """Whether the first page has a checksum: writers begin with it, right after the magic."""
+    try:
+        header, _ = read_struct(head, len(MAGIC))
+    except (ValueError, IndexError):
+        return None
+    return _PAGE_CRC in header if header.keys() >= {1, 2, 3} else None
 
 
 def _without_data(footer: bytes) -> pq.ParquetFile:
@@ -42,6 +54,8 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
     leaves = _leaves(metadata, wanted.columns)
     first = _first_rows(metadata.schema, leaves, wanted.unit_bytes)
 
+    check = checker(footer, metadata.schema, leaves, file.seek(0, 2), read_at)
+
     def opened(dictionaries: list[str]) -> Groups:
         parquet = pq.ParquetFile(
             file,
@@ -55,7 +69,12 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
         return lambda group: _slices(parquet, group, leaves, first, wanted)
 
     found = opened(texts)
-    return (lambda group: _either(found, lambda: opened([]), group)) if texts else found
+
+    def read(group: int) -> Iterator[pa.RecordBatch]:
+        check(group)
+        return _either(found, lambda: opened([]), group) if texts else found(group)
+
+    return read
 
 
 def _either(coded: Groups, plain: Callable[[], Groups], group: int) -> Iterator[pa.RecordBatch]:
@@ -135,7 +154,7 @@ FORMAT = Format(
     name="parquet",
     magic=MAGIC,
     suffixes=(".parquet",),
-    mapped=False,
+    checksummed=checksummed,
     describe=describe,
     open_groups=open_groups,
 )

@@ -32,6 +32,8 @@ class Shard:
     """ETag, generation or version where the store has one."""
     mtime_ns: int | None
     """Advisory."""
+    checksums: bool | None = None
+    """Whether its first page has a checksum; None: unknown. No part of the fingerprint."""
 
     def fingerprint(self) -> dict[str, Any]:
         """What is compared on resume, for JSON; the schema's metadata is left out."""

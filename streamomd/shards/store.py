@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamomd.errors import (
+    ChangedDataError,
     DataError,
     InputNotFoundError,
     StorageError,
@@ -62,7 +63,7 @@ def asking(url: str) -> Iterator[None]:
         if type(error).__name__ == "FileExpired":
             # s3fs reads with the ETag it opened with, and says so when it is gone. By its name: of
             # its errno, EBUSY, is a 503 too.
-            raise DataError(f"shard {shown(url)} was replaced while it was read") from None
+            raise ChangedDataError(f"shard {shown(url)} was replaced while it was read") from None
         # The original is not chained: its text and requests may hold credentials.
         text = f"{type(error).__name__}: {scrub(str(error))}"
         raise StorageError(f"{shown(url)} cannot be read: {text}") from None
@@ -177,14 +178,13 @@ def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator
                 yield from _below(fs, f"{path}/", depth - 1)
 
 
-def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str, *, mapped: bool = False) -> Any:
-    """A seekable binary file; ``mapped`` maps a local one into memory."""
+def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Any:
+    """A seekable binary file."""
     with asking(url):
         if is_local(fs):
-            return pa.memory_map(path) if mapped else _in_sequence(pa.OSFile(path))
-        # pyarrow buffers by itself; a mapped format reads many small pieces.
-        cache = "readahead" if mapped else "none"
-        return RemoteFile(fs.open(path, "rb", block_size=REMOTE_BLOCK, cache_type=cache), url)
+            return _in_sequence(pa.OSFile(path))
+        # Nothing is read ahead: pyarrow buffers columns by itself, record batches are read whole.
+        return RemoteFile(fs.open(path, "rb", block_size=REMOTE_BLOCK, cache_type="none"), url)
 
 
 def _in_sequence(file: pa.OSFile) -> pa.OSFile:
@@ -217,6 +217,11 @@ class RemoteFile(io.RawIOBase):
     def read(self, size: int | None = -1) -> bytes:
         with asking(self._url):
             return bytes(self._file.read(-1 if size is None else size))
+
+    def readinto(self, view: Any) -> int:
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         with asking(self._url):

@@ -15,6 +15,7 @@ from streamomd.features import Plan, describe
 from streamomd.job import build
 from streamomd.model import Model
 from streamomd.report import hushed, note
+from streamomd.shards.checksums import without_checksums
 from streamomd.shards.find import ShardSet, find
 from streamomd.spec import Spec
 from streamomd.stop import stop_on_signals
@@ -81,7 +82,7 @@ def sweep(
         data = root.data
         shards = find(data.shards, order=data.order, storage_options=data.storage_options)
         models = _new_models(found, shards)
-        for line in describe(models[0].plan):
+        for line in (*describe(models[0].plan), *without_checksums(shards)):
             note(line)
         learners = [
             Learner(f"{at:03d}", entry.chosen, model)

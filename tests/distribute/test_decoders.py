@@ -14,7 +14,7 @@ from running import rows, write
 
 import streamomd
 from streamomd.distribute import cluster, decode
-from streamomd.errors import BadRowError, ClusterError, DataError
+from streamomd.errors import BadRowError, ChangedDataError, ClusterError
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -93,7 +93,7 @@ def test_a_shard_that_is_replaced_is_noticed(
     write(tmp_path / "data" / "b.parquet", rows(3_000), row_group_size=500)
     monkeypatch.setattr(decode.Decoders, "_has_room", lambda _, pending: not pending)
     at_task(monkeypatch, 3, lambda: write(path, rows(2_999), row_group_size=500) and None)
-    with pytest.raises(DataError, match="was replaced while it was in use"):
+    with pytest.raises(ChangedDataError, match="was replaced while it was in use"):
         streamomd.train(job(path.parent, cluster=REMOTE), client=client, **QUIET)
 
 

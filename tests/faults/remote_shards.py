@@ -153,7 +153,9 @@ def judge(ground: Ground, url: str, time: str, changed: Change, same: str) -> Ve
     assert landed, "the change never came"
     if done.code == 0:
         return Verdict.SAME if done.result["state_sha256"] == same else Verdict.SILENT
-    if NAME not in done.err or done.code not in (1, 2):
+    # A shard that was removed before this process opened it is missing, not changed.
+    expected = (2, 3) if changed is removed else (3,)
+    if NAME not in done.err or done.code not in expected:
         return Verdict.CRASH
     if changed is not other_rows:
         again = ground.place.resume(url)
