@@ -186,9 +186,9 @@ def run_of(done: Made, u: np.ndarray) -> Run:
     shared = {slot.name: np.array(state.slot(slot.name)) for slot in rule.shared_slots}
     names = [slot.name for slot in rule.total_slots]
     totals = dict(zip(names, state.totals[0].tolist(), strict=True))
-    fit = rule.fit or done.rule.fit
-    if fit:
-        u = fit(u, {**own, **shared, **totals}, numbers)
+    feasible = rule.feasible or done.rule.feasible
+    if feasible:
+        u = feasible({**own, **shared, **totals}, numbers).nearest(u)
     p = X @ u
     bound = done.loss.lipschitz(done.told) if done.loss.lipschitz else math.nan
     return Run(
@@ -206,15 +206,9 @@ def run_of(done: Made, u: np.ndarray) -> Run:
         square_u=float(h @ (y - p) ** 2),
         lipschitz=float(bound),
         extra={name: array[0] for name, array in state.extra.items() if name == "matrix"},
-        probe=lambda function: probed(function, X, y, p),
+        longest=lambda: float(np.square(X).sum(axis=1).max(initial=0.0)),
+        widest_u=float(np.abs(p).max(initial=0.0)),
     )
-
-
-def probed(function: Any, X: np.ndarray, y: np.ndarray, p: np.ndarray) -> float:
-    """The sum of function((indices, values), y, p) over the rows."""
-    at = [np.flatnonzero(x) for x in X]
-    rows = zip(at, X, y, p, strict=True)
-    return math.fsum(function((i, x[i]), float(aim), float(q)) for i, x, aim, q in rows)
 
 
 def certificate(rule: Rule) -> Any:

@@ -54,14 +54,15 @@ def finished(
         hinge_u=lambda gamma: math.nan,
         square_u=math.nan,
         lipschitz=math.nan,
+        longest=lambda: math.nan,
     )
     return against(whole, rule, loss, stream, u), margins
 
 
 def against(run: Run, rule: str, loss: str, stream: Stream, u: Floats) -> Run:
     """The same run beside another comparator, moved into the rule's set."""
-    fit = find_rule(rule).fit
-    u = fit(u, {}, run.h) if fit else u
+    feasible = find_rule(rule).feasible
+    u = feasible({}, run.h).nearest(u) if feasible else u
     rows = zip(stream.X @ u, stream.y, stream.h, strict=True)
     total = math.fsum(i * value_and_slope(loss, float(p), float(y))[0] for p, y, i in rows)
     return replace(run, u=u, loss_u=total)
