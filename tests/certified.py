@@ -21,6 +21,7 @@ from streamomd.rules.contract import Rule
 oracles.families()
 KINDS = (
     "dense", "sparse", "scales", "noise", "zeros", "repeats", "rare", "adverse", "few", "weights",
+    "heavy", "tiny", "huge",
 )  # fmt: skip
 CALM = {  # theorems about small predictions: rows of length 1 at most, and parameters for them
     "ons": [
@@ -45,7 +46,7 @@ def stream(rng: np.random.Generator, kind: str, loss: Loss, light: bool) -> Stre
     n, d = int(rng.integers(12, 61)), int(rng.integers(3, 10))
     if kind == "few":
         n = int(rng.integers(1, 4))
-    X = rng.standard_normal((n, d))
+    X = rng.standard_cauchy((n, d)) if kind == "heavy" else rng.standard_normal((n, d))
     if kind in ("sparse", "zeros") or (kind in ("weights", "adverse") and rng.random() < 0.5):
         X[rng.random((n, d)) < 0.6] = 0.0
     if kind == "zeros":
@@ -63,6 +64,10 @@ def stream(rng: np.random.Generator, kind: str, loss: Loss, light: bool) -> Stre
     scales = np.ones(d)
     if kind == "scales":
         scales = 10.0 ** rng.uniform(-4.0, 4.0, d)
+    if kind == "tiny":
+        scales = 10.0 ** rng.uniform(-60.0, -5.0, d if rng.random() < 0.5 else 1) * scales
+    if kind == "huge":
+        scales = 10.0 ** rng.uniform(4.0, 20.0, d if rng.random() < 0.5 else 1) * scales
     h = np.ones(n)
     if kind == "weights":
         h = rng.choice([0.0, 0.3, 1.0] if light else [0.0, 0.3, 1.0, 2.0, 7.0], n)
