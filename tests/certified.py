@@ -13,10 +13,12 @@ import oracles
 from helpers import Learner, legal, sparse
 from scipy.optimize import minimize
 
+from streamomd.comparator import Problem, best
 from streamomd.errors import UsageError
 from streamomd.losses import Loss, all_losses
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Rule
+from streamomd.rules.sets import ComparatorSet, Free
 
 oracles.families()
 KINDS = (
@@ -156,6 +158,7 @@ def comparators(rng: np.random.Generator, done: Made) -> Iterator[tuple[str, np.
     """Weights to compare with: none, the truth, the best there are, random ones."""
     X, truth = done.stream.X, done.stream.truth
     yield "best", lowest(done)
+    yield "constrained", constrained(done)
     yield "zero", np.zeros(X.shape[1])
     yield "truth", truth
     yield "long truth", truth * 10.0
@@ -182,6 +185,24 @@ def lowest(done: Made) -> np.ndarray:
     return np.divide(z, lengths, out=np.zeros_like(z), where=lengths > 0.0)
 
 
+def constrained(done: Made) -> np.ndarray:
+    """The best weights in the rule's set, as ``streamomd certify`` finds them."""
+    rows = sparse(done.stream.X, done.stream.y, done.stream.h)
+    size, sides = done.stream.X.shape[1], 2 if done.loss.classifies else 1
+    problem = Problem(lambda: [rows], done.loss, {}, size, sides, 1, bias=False)
+    return best(problem, [set_of(done)], passes=30).u[:, 0]
+
+
+def set_of(done: Made) -> ComparatorSet:
+    """The rule's constraint, as it is after the run."""
+    state, rule = done.learner.state, done.learner.state.layout.rule
+    feasible = rule.feasible or done.rule.feasible
+    if feasible is None:
+        return Free()
+    slots = {slot.name: np.array(state.slot(slot.name)) for slot in rule.shared_slots}
+    return feasible(slots, rule.hyper_of(done.learner.engine.params))
+
+
 def run_of(done: Made, u: np.ndarray) -> Run:
     """What a certificate is shown; u moved into the rule's set."""
     learner, state, (X, y, h, _) = done.learner, done.learner.state, done.stream
@@ -191,9 +212,7 @@ def run_of(done: Made, u: np.ndarray) -> Run:
     shared = {slot.name: np.array(state.slot(slot.name)) for slot in rule.shared_slots}
     names = [slot.name for slot in rule.total_slots]
     totals = dict(zip(names, state.totals[0].tolist(), strict=True))
-    feasible = rule.feasible or done.rule.feasible
-    if feasible:
-        u = feasible({**own, **shared, **totals}, numbers).nearest(u)
+    u = set_of(done).nearest(u)
     p = X @ u
     bound = done.loss.lipschitz(done.told) if done.loss.lipschitz else math.nan
     return Run(

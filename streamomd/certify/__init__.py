@@ -60,8 +60,8 @@ def certify(
     if given is not None:
         return rows_told(model, facts, Fixed(problem, fitted(sets, given), gammas_of(model)))
     note(f"looking for the best fixed weights over {model.metrics.total_rows:,} rows …")
-    found = best(problem, sets)
-    fixed = Fixed(problem, found.u, gammas_of(model), found.lower)
+    least = best(problem, sets)
+    fixed = Fixed(problem, least.u, gammas_of(model), least.lower)
     if comparator == "best":
         return rows_told(model, facts, fixed)
     note("looking for the weights of the least bound …")

@@ -13,6 +13,7 @@ simplex: equal). Any comparator is a legal one: the bound holds in any case.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -255,9 +256,8 @@ class Group:
         for stage in STAGES:
             _, u = min(tried, key=lambda pair: pair[0])
             z = self.nearest(self.taken(u))
-            reached = quasi_newton.minimize(
-                lambda z, stage=stage: self.slope(z, stage), self.nearest, z, passes=PASSES
-            )
+            slope = functools.partial(self.slope, stage=stage)
+            reached = quasi_newton.minimize(slope, self.nearest, z, passes=PASSES)
             found = self.embed(reached)
             tried.append((self.value(found), found))
         return min(tried, key=lambda pair: pair[0])[1]
@@ -290,7 +290,7 @@ class Group:
         step = 1e-5 * (1.0 + abs(value))
         low = max(value - step, 0.0) if kind != "loss" else value - step
         ends = [self.closed(u, sums._replace(**{kind: end})) for end in (value + step, low)]
-        return (ends[0] - ends[1]) / (value + step - low)
+        return float((ends[0] - ends[1]) / (value + step - low))
 
     def _partial(self, z: Floats, at: int, k: int, sums: Sums, stage: float) -> float:
         """The derivative by one weight of learner k, the sums as they are."""

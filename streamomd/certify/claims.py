@@ -316,13 +316,11 @@ def _sum(model: Model, told: list[Row]) -> Row:
     each = [None if one["claims"] is None else [*map(_again, one["claims"])] for one in told]
     reasons = [one["reason"] for one in told if one["reason"]]
     refused = [claim for one in told for claim in one["refused"]]
-    sums = {
-        key: None if any(one[key] is None for one in told) else sum(one[key] for one in told)
-        for key in SUMMED
-    }
-    lost = (sums["loss"], sums["mistakes"], sums["comparator_loss"])
+    loss, mistakes, loss_u = (sum(one[key] for one in told) for key in SUMMED[:3])
+    gaps = [one["comparator_gap"] for one in told]
+    gap = None if None in gaps else sum(gaps)
     judged = Judged(_added(each), refused, reasons[0] if reasons else None)
-    return _told(nothing(model, None), lost, sums["comparator_gap"], judged)
+    return _told(nothing(model, None), (loss, mistakes, loss_u), gap, judged)
 
 
 def _again(said: Row) -> Claim:

@@ -125,4 +125,4 @@ def squared_lengths(batch: Batch) -> Floats:
     values = np.asarray(batch.values, dtype=np.float64)
     rows = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
     some = values[batch.indptr[0] : batch.indptr[-1]]
-    return np.bincount(rows, weights=some * some, minlength=len(batch))
+    return np.asarray(np.bincount(rows, weights=some * some, minlength=len(batch)), np.float64)
