@@ -306,6 +306,8 @@ def judge(done: Made, tried: Iterator[tuple[str, np.ndarray]], where: str, tally
     weighted = bool(np.any(done.stream.h != 1.0))
     for name, u in tried:
         run = run_of(done, u)
+        if not math.isfinite(run.loss_u):  # of such a u nothing is claimed
+            continue
         try:
             claims = certificate(done.rule)(run)
         except ValueError as error:

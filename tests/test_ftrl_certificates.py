@@ -54,7 +54,6 @@ def finished(
         hinge_u=lambda gamma: math.nan,
         square_u=math.nan,
         lipschitz=math.nan,
-        longest=lambda: math.nan,
     )
     return against(whole, rule, loss, stream, u), margins
 

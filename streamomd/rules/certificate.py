@@ -48,6 +48,6 @@ class Run:
     hinge_u: Callable[[float], float]
     square_u: float
     lipschitz: float
-    longest: Callable[[], float]
     widest_u: float = math.nan
+    longest: Callable[[], float] = lambda: math.inf
     extra: Mapping[str, Any] = field(default_factory=dict)

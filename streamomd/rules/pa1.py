@@ -97,7 +97,7 @@ def certificate(run: Run) -> list[Claim]:
 def never_worse(run: Run) -> list[Claim]:
     """The Perceptron's bound, where no row is so long that a mistake's step is below C."""
     reach = run.h.C * run.longest()
-    if reach > 1.0 + ROUNDING:
+    if not reach <= 1.0 + ROUNDING:
         return []
     bound = few_mistakes(run.hinge_u(1.0), float(run.u @ run.u) / run.h.C)
     name = "mistakes, never worse than the Perceptron"
