@@ -23,8 +23,6 @@ LAYERS = (
     "preview", "sweeps",
     "quasi_newton", "comparator", "estimators", "certify", "export", "trackers", "history", "pages",
     "watch",
-    "quasi_newton", "comparator", "estimators", "certify", "export", "trackers", "history", "pages",
-    "watch",
     "rule_pages", "show", "planned",
     "cli", "__init__", "__main__",
 )  # fmt: skip
