@@ -48,6 +48,11 @@ KEEPS = {
     "root": "a matrix of all coordinates and its root",
     "recent": "the last rows, with their multipliers",
 }
+KEPT_MERGES = {
+    "matrix": "sum of increments; the weights by A w",
+    "root": "sum of increments of its square",
+    "recent": "does not merge: no averaged mode",
+}
 
 
 def pages() -> dict[str, str]:
@@ -180,7 +185,7 @@ def _slots(rule: Rule) -> str:
     }
     rows = [_slot(slot, place) for place, slots in places.items() for slot in slots]
     if rule.keeps in KEEPS:
-        rows.append([KEEPS[rule.keeps], "a learner", "", "does not merge"])
+        rows.append([KEEPS[rule.keeps], "a learner", "", KEPT_MERGES[rule.keeps]])
     return _table(["slot", "one for", "start", "merges as"], rows)
 
 

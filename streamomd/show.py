@@ -180,7 +180,7 @@ def _figure(value: Any) -> str:
 
 
 def certified(result: Mapping[str, Any]) -> str:
-    """What a run's certificate says: a table, or why there is none."""
+    """A run's claims in a table, or why there is none."""
     learners = result["learners"]
     lines = [f"rule {result['rule']}, loss {result['loss']}, {learners[0]['rows']:,} rows"]
     rows = []
@@ -191,15 +191,22 @@ def certified(result: Mapping[str, Any]) -> str:
                 f"{name}loss {one['loss']:.6g}, comparator's {one['comparator_loss']:.6g}, "
                 f"regret {one['regret']:.6g}"
             )
+            if one["comparator_gap"] is not None:
+                gap = one["comparator_gap"]
+                lines[-1] += f" (at most {gap:.3g} too small)"
         if one["claims"] is None:
             same = len({other["reason"] for other in learners}) == 1
             said = f"{'' if same else name}no certificate: {one['reason']}"
             lines += [] if said in lines else [said]
+        for claim in one["refused"] if one["claims"] else ():
+            lines.append(f"{name}refused: {claim['claim']} ({claim['source']}): {claim['reason']}")
         for claim in one["claims"] or ():
             ratio = "" if claim["ratio"] is None else f"{claim['ratio']:.3g}"
             numbers = {key: f"{claim[key]:.6g}" for key in ("measured", "bound")}
             label = {} if one["learner"] is None else {"learner": one["learner"]}
-            rows.append({**label, **claim, **numbers, "ratio": ratio})
+            note = {"note": claim["note"]} if claim["note"] else {}
+            shown = {"claim": claim["claim"], **numbers, "ratio": ratio, "source": claim["source"]}
+            rows.append({**label, **shown, **note})
     return "\n".join([*lines, "", table(rows)] if rows else lines)
 
 

@@ -13,14 +13,17 @@ import oracles
 from helpers import Learner, legal, sparse
 from scipy.optimize import minimize
 
+from streamomd.comparator import Problem, best
 from streamomd.errors import UsageError
 from streamomd.losses import Loss, all_losses
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Rule
+from streamomd.rules.sets import ComparatorSet, Free
 
 oracles.families()
 KINDS = (
     "dense", "sparse", "scales", "noise", "zeros", "repeats", "rare", "adverse", "few", "weights",
+    "heavy", "tiny", "huge",
 )  # fmt: skip
 CALM = {  # theorems about small predictions: rows of length 1 at most, and parameters for them
     "ons": [
@@ -45,7 +48,7 @@ def stream(rng: np.random.Generator, kind: str, loss: Loss, light: bool) -> Stre
     n, d = int(rng.integers(12, 61)), int(rng.integers(3, 10))
     if kind == "few":
         n = int(rng.integers(1, 4))
-    X = rng.standard_normal((n, d))
+    X = rng.standard_cauchy((n, d)) if kind == "heavy" else rng.standard_normal((n, d))
     if kind in ("sparse", "zeros") or (kind in ("weights", "adverse") and rng.random() < 0.5):
         X[rng.random((n, d)) < 0.6] = 0.0
     if kind == "zeros":
@@ -63,6 +66,10 @@ def stream(rng: np.random.Generator, kind: str, loss: Loss, light: bool) -> Stre
     scales = np.ones(d)
     if kind == "scales":
         scales = 10.0 ** rng.uniform(-4.0, 4.0, d)
+    if kind == "tiny":
+        scales = 10.0 ** rng.uniform(-60.0, -5.0, d if rng.random() < 0.5 else 1) * scales
+    if kind == "huge":
+        scales = 10.0 ** rng.uniform(4.0, 20.0, d if rng.random() < 0.5 else 1) * scales
     h = np.ones(n)
     if kind == "weights":
         h = rng.choice([0.0, 0.3, 1.0] if light else [0.0, 0.3, 1.0, 2.0, 7.0], n)
@@ -151,6 +158,7 @@ def comparators(rng: np.random.Generator, done: Made) -> Iterator[tuple[str, np.
     """Weights to compare with: none, the truth, the best there are, random ones."""
     X, truth = done.stream.X, done.stream.truth
     yield "best", lowest(done)
+    yield "constrained", constrained(done)
     yield "zero", np.zeros(X.shape[1])
     yield "truth", truth
     yield "long truth", truth * 10.0
@@ -177,6 +185,24 @@ def lowest(done: Made) -> np.ndarray:
     return np.divide(z, lengths, out=np.zeros_like(z), where=lengths > 0.0)
 
 
+def constrained(done: Made) -> np.ndarray:
+    """The best weights in the rule's set, as ``streamomd certify`` finds them."""
+    rows = sparse(done.stream.X, done.stream.y, done.stream.h)
+    size, sides = done.stream.X.shape[1], 2 if done.loss.classifies else 1
+    problem = Problem(lambda: [rows], done.loss, {}, size, sides, 1, bias=False)
+    return best(problem, [set_of(done)], passes=30).u[:, 0]
+
+
+def set_of(done: Made) -> ComparatorSet:
+    """The rule's constraint, as it is after the run."""
+    state, rule = done.learner.state, done.learner.state.layout.rule
+    feasible = rule.feasible or done.rule.feasible
+    if feasible is None:
+        return Free()
+    slots = {slot.name: np.array(state.slot(slot.name)) for slot in rule.shared_slots}
+    return feasible(slots, rule.hyper_of(done.learner.engine.params))
+
+
 def run_of(done: Made, u: np.ndarray) -> Run:
     """What a certificate is shown; u moved into the rule's set."""
     learner, state, (X, y, h, _) = done.learner, done.learner.state, done.stream
@@ -186,9 +212,7 @@ def run_of(done: Made, u: np.ndarray) -> Run:
     shared = {slot.name: np.array(state.slot(slot.name)) for slot in rule.shared_slots}
     names = [slot.name for slot in rule.total_slots]
     totals = dict(zip(names, state.totals[0].tolist(), strict=True))
-    fit = rule.fit or done.rule.fit
-    if fit:
-        u = fit(u, {**own, **shared, **totals}, numbers)
+    u = set_of(done).nearest(u)
     p = X @ u
     bound = done.loss.lipschitz(done.told) if done.loss.lipschitz else math.nan
     return Run(
@@ -206,15 +230,9 @@ def run_of(done: Made, u: np.ndarray) -> Run:
         square_u=float(h @ (y - p) ** 2),
         lipschitz=float(bound),
         extra={name: array[0] for name, array in state.extra.items() if name == "matrix"},
-        probe=lambda function: probed(function, X, y, p),
+        longest=lambda: float(np.square(X).sum(axis=1).max(initial=0.0)),
+        widest_u=float(np.abs(p).max(initial=0.0)),
     )
-
-
-def probed(function: Any, X: np.ndarray, y: np.ndarray, p: np.ndarray) -> float:
-    """The sum of function((indices, values), y, p) over the rows."""
-    at = [np.flatnonzero(x) for x in X]
-    rows = zip(at, X, y, p, strict=True)
-    return math.fsum(function((i, x[i]), float(aim), float(q)) for i, x, aim, q in rows)
 
 
 def certificate(rule: Rule) -> Any:
@@ -288,6 +306,8 @@ def judge(done: Made, tried: Iterator[tuple[str, np.ndarray]], where: str, tally
     weighted = bool(np.any(done.stream.h != 1.0))
     for name, u in tried:
         run = run_of(done, u)
+        if not math.isfinite(run.loss_u):  # of such a u nothing is claimed
+            continue
         try:
             claims = certificate(done.rule)(run)
         except ValueError as error:

@@ -95,7 +95,7 @@ def test_complexity_is_the_conjugate_of_the_conjugate(link: str) -> None:
             (conjugate(link, theta + e) - conjugate(link, theta - e)) / 2e-6
             for e in 1e-6 * np.eye(7)
         ])  # fmt: skip
-        f = complexity(LINKS[link], legal(LINKS[link], w, U), U, P)
+        f = complexity(LINKS[link], legal(LINKS[link], U).nearest(w), U, P)
         assert f + conjugate(link, theta) == pytest.approx(w @ theta, rel=1e-6, abs=1e-6)
         assert f + conjugate(link, other) >= w @ other - 1e-6
 
@@ -266,7 +266,7 @@ def test_certificates_hold(rule: str, loss: str, params: dict, many: int) -> Non
         for u in (best, rng.standard_normal(d) * 10.0 ** rng.uniform(-2, 1), np.zeros(d)):
             found = find_rule(rule)
             h = found.hyper_of(made.engine.params)
-            comparator = found.fit(u, {}, h) if found.fit else u
+            comparator = found.feasible({}, h).nearest(u) if found.feasible else u
             claims = found.certificate(run_of(made, stream, loss, comparator))
             assert claims
             for claim in claims:

@@ -60,8 +60,8 @@ def finished(
 
 def against(run: Run, rule: str, loss: str, stream: Stream, u: Floats) -> Run:
     """The same run beside another comparator, moved into the rule's set."""
-    fit = find_rule(rule).fit
-    u = fit(u, {}, run.h) if fit else u
+    feasible = find_rule(rule).feasible
+    u = feasible({}, run.h).nearest(u) if feasible else u
     rows = zip(stream.X @ u, stream.y, stream.h, strict=True)
     total = math.fsum(i * value_and_slope(loss, float(p), float(y))[0] for p, y, i in rows)
     return replace(run, u=u, loss_u=total)

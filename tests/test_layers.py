@@ -21,7 +21,8 @@ LAYERS = (
     "exposed", "job", "aside", "keep", "stop", "start", "begin", "rounds",
     "distribute", "allowed_urls", "exact", "sharded", "modes", "collection", "away", "runs",
     "preview", "sweeps",
-    "comparator", "estimators", "certify", "export", "trackers", "history", "pages", "watch",
+    "quasi_newton", "comparator", "estimators", "certify", "export", "trackers", "history", "pages",
+    "watch",
     "rule_pages", "show", "planned",
     "cli", "__init__", "__main__",
 )  # fmt: skip

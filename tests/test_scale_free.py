@@ -70,7 +70,7 @@ def finished(learner: Learner, rule: Rule, params: dict, X: Any, y: Any, u: Any)
     names = [slot.name for slot in rule.total_slots]
     totals = dict(zip(names, state.totals[0].tolist(), strict=True))
     h = rule.hyper_of(params)
-    u = rule.fit(u, {**own, **shared}, h) if rule.fit else u
+    u = rule.feasible({**own, **shared}, h).nearest(u) if rule.feasible else u
     goal = loss.numbers({})
     suffered = math.fsum(loss.value(p, a, goal) for p, a in zip(X @ u, y, strict=True))
     assert loss.lipschitz is None or np.isfinite(loss.lipschitz(goal))

@@ -29,14 +29,15 @@ class Costs:
     """Sums by learner, each row times its importance; a coupled loss has none of its own.
 
     loss (of one learner: left to the loops), square ((y - p)^2), mistakes (classification).
-    hinges: by gamma, of [gamma - y p]_+. steep: whether to look for ``steepest``, the largest
-    importance times slope.
+    hinges: by gamma, of [gamma - y p]_+. widest: the largest abs(p). steep: whether to look for
+    ``steepest``, the largest importance times slope.
     """
 
     problem: Problem
     loss: Floats
     square: Floats
     mistakes: Floats
+    widest: Floats
     hinges: dict[float, Floats]
     steep: bool = False
     steepest: float = 0.0
@@ -46,10 +47,9 @@ class Costs:
         cls, problem: Problem, gammas: tuple[float, ...] = (), *, steep: bool = False
     ) -> Costs:
         """Of no rows."""
-        loss, square, mistakes, *hinges = np.zeros((3 + len(gammas), problem.learners))
-        return cls(
-            problem, loss, square, mistakes, dict(zip(gammas, hinges, strict=True)), steep=steep
-        )
+        loss, square, mistakes, widest, *hinges = np.zeros((4 + len(gammas), problem.learners))
+        by_gamma = dict(zip(gammas, hinges, strict=True))
+        return cls(problem, loss, square, mistakes, widest, by_gamma, steep=steep)
 
     def add(self, batch: Batch, margins: Floats) -> None:
         """Add rows with these margins, (rows, learners)."""
@@ -61,6 +61,7 @@ class Costs:
             slopes = h * np.abs(_each(loss.slope, told)(p, y))
             self.steepest = max(self.steepest, float(slopes.max(initial=0.0)))
         self.square += (h * (y - p) ** 2).sum(axis=0)
+        self.widest = np.maximum(self.widest, np.abs(p).max(axis=0, initial=0.0))
         self.mistakes += (h * np.where(y > 0.0, ~(p > 0.0), ~(p <= 0.0))).sum(axis=0)
         for gamma in self.hinges:
             self.hinges[gamma] += (h * np.maximum(gamma - y * p, 0.0)).sum(axis=0)
@@ -72,11 +73,15 @@ def _each(function: Callable[..., float], told: Any) -> Callable[[Floats, Floats
 
 @dataclass
 class Fixed:
-    """What fixed weights u, (size, learners), cost over the rows of a problem."""
+    """What fixed weights u, (size, learners), cost over the rows of a problem.
+
+    lower: where they were looked for, what no weights of the set cost less than, by learner.
+    """
 
     problem: Problem
     u: Floats
     gammas: tuple[float, ...]
+    lower: Floats | None = None
     total: float = field(init=False)
     costs: Costs = field(init=False)
 
@@ -93,18 +98,10 @@ class Fixed:
 
         return of
 
-    def probe(self, learner: int) -> Callable[[Callable[..., float]], float]:
-        """``probe(learner)(function)``: the sum over the rows of function(x, y, p), p = <u, x>."""
-
-        def ask(function: Callable[..., float]) -> float:
-            total = 0.0
-            for batch, margins in self._margins(np.zeros(3)):
-                y = aims(self.problem, batch.y)[:, learner]
-                rows = zip(entries(batch, self.problem.bias), y, margins[:, learner], strict=True)
-                total += sum(function(x, float(aim), float(p)) for x, aim, p in rows)
-            return total
-
-        return ask
+    def longest(self) -> float:
+        """The largest ||x||^2 of a row, the bias included, by a pass."""
+        squares = [squared_lengths(batch).max(initial=0.0) for batch in self.problem.batches()]
+        return float(max(squares, default=0.0)) + float(self.problem.bias)
 
     def _walk(self, gammas: tuple[float, ...]) -> tuple[float, Costs]:
         sums, costs = np.zeros(3), Costs.none(self.problem, gammas)
@@ -120,17 +117,12 @@ class Fixed:
             yield batch, objective.engine.predict(objective.state, sums, batch)
 
 
-def entries(batch: Batch, bias: bool) -> Iterator[tuple[Any, Floats]]:
-    """Each row as (coordinates, values), the bias among them, zeros not."""
-    first = int(bias)
-    for n in range(len(batch)):
-        if isinstance(batch, SparseBatch):
-            low, high = batch.indptr[n], batch.indptr[n + 1]
-            at = batch.indices[low:high]
-            x = np.asarray(batch.values[low:high], dtype=np.float64)
-        else:
-            x = np.asarray(batch.values[n], dtype=np.float64)
-            at = np.arange(len(x), dtype=np.int32)
-        there = x != 0.0
-        head = np.zeros(first, dtype=np.int32)
-        yield np.concatenate([head, at[there] + first]), np.concatenate([np.ones(first), x[there]])
+def squared_lengths(batch: Batch) -> Floats:
+    """||x||^2 of each row, without a bias."""
+    if not isinstance(batch, SparseBatch):
+        dense = np.asarray(batch.values, dtype=np.float64)
+        return np.asarray((dense * dense).sum(axis=1))
+    values = np.asarray(batch.values, dtype=np.float64)
+    rows = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
+    some = values[batch.indptr[0] : batch.indptr[-1]]
+    return np.asarray(np.bincount(rows, weights=some * some, minlength=len(batch)), np.float64)

@@ -101,9 +101,9 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
 @click.option(
     "--comparator",
     default="best",
-    metavar="best|FILE",
-    help="Fixed weights to compare with: the best there are (L-BFGS over the shards), or a .npy or "
-    "Parquet file of them, in the order of coordinates.  [best]",
+    metavar="best|bound|FILE",
+    help="Fixed weights to compare with: those of least loss in the rule's set; those for which "
+    "each bound is least; or a .npy or Parquet file of them, in the order of coordinates.  [best]",
 )
 @cache_option
 @data_options
@@ -117,10 +117,11 @@ def certify(
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
-    """Regret or mistakes of a run beside what its paper proves, over the shards it learned.
+    """Regret or mistakes of a run and the bounds its paper proves, over the shards it learned.
 
     \b
       streamomd certify runs/bank data/
+      streamomd certify runs/bank data/ --comparator bound
       streamomd certify runs/bank data/ --comparator weights.npy --json
     """
     from streamomd.certify import certify as certify_run

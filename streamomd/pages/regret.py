@@ -54,6 +54,10 @@ def _learner(one: Learner) -> list[Element]:
         )
     if one["claims"] is None:
         return [*inside, paragraph(f"{name}no certificate: {one['reason']}.")]
+    inside += [
+        paragraph(f"{name}{claim['claim']} ({claim['source']}): {claim['reason']}.")
+        for claim in one["refused"]
+    ]
     return [*inside, *_claims(name, one["claims"])]
 
 
@@ -62,7 +66,8 @@ def _claims(name: str, claims: Sequence[Mapping[str, Any]]) -> list[Element]:
     for claim in claims:
         numbers = [f"{claim[side]:,.6g}" for side in ("measured", "bound")]
         ratio = "" if claim["ratio"] is None else f"{claim['ratio']:.3g}"
-        rows.append((claim["claim"], *numbers, ratio, claim["source"]))
+        note = f" ({claim['note']})" if claim["note"] else ""
+        rows.append((claim["claim"], *numbers, ratio, claim["source"] + note))
     heads = [f"{name}claim", "measured", "bound", "bound / measured", "proven in"]
     pairs = {f"{claim['claim']}, measured": claim["measured"] for claim in claims}
     pairs |= {f"bound on it, {claim['source']}": claim["bound"] for claim in claims}

@@ -48,7 +48,8 @@ from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Min, Nothing, Row, Rule, Set, Sum
 from streamomd.rules.lazy import shrunk
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
-from streamomd.rules.prox import into_box, lead, phi
+from streamomd.rules.prox import lead, phi
+from streamomd.rules.sets import ComparatorSet, box
 from streamomd.rules.weighted import NONE, Ball, beyond, drawn, limit, size
 
 
@@ -146,8 +147,8 @@ def largest(params: Mapping[str, Any]) -> int | None:
     return PROJECTED if params["ball"] != "none" and params["project_every"] == 1 else None
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return weighted.fit(into_box(u, h.box), h.ball, h.radius)
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return weighted.feasible(h.ball, h.radius) if h.ball != NONE else box(h.box)
 
 
 def rejoin(own: Own, w: float, shared: object, totals: object, clock: float, h: Hyper) -> Own:
@@ -241,7 +242,7 @@ PLAIN = Rule(
     rejoin=rejoin,
     kept_in=Set(outside, reach, radius, project),
     largest=largest,
-    fit=fit,
+    feasible=feasible,
 )
 RULE = replace(
     PLAIN,

@@ -33,6 +33,7 @@ from streamomd.rules.contract import Max, Mean, Min, Row, Rule, Sum
 from streamomd.rules.full import Limit, largest
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
 from streamomd.rules.prox import phi
+from streamomd.rules.sets import ComparatorSet, box
 
 MIRROR = 0.0
 
@@ -113,8 +114,8 @@ def certificate(run: Run) -> list[Claim]:
     return [Claim("regret", regret, bound, source)]
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return np.clip(u, -h.box, h.box) if h.box > 0.0 else u
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return box(h.box)
 
 
 PLAIN = Rule(
@@ -131,6 +132,6 @@ PLAIN = Rule(
     step=step,
     update=update,
     certificate=certificate,
-    fit=fit,
+    feasible=feasible,
 )
 RULE = replace(PLAIN, accounted=replace(PLAIN, own=Accounts, update=account))

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from streamomd.errors import UsageError
+from streamomd.rules import sets
 from streamomd.rules.contract import PROJECTED
 from streamomd.rules.params import Choice
-from streamomd.rules.prox import into_box
 
 Ball = Annotated[float, Choice(("none", "box", "l2", "l1"))]
 NONE, BOX, L2, L1 = 0.0, 1.0, 2.0, 3.0
@@ -71,9 +71,8 @@ def largest(params: Mapping[str, Any]) -> int | None:
     return PROJECTED if params["ball"] == "l1" and params["project_every"] == 1 else None
 
 
-def fit(u: Any, slots: Any, h: Any) -> Any:
-    """A comparator, clipped into the box or scaled into the ball."""
+def feasible(slots: Any, h: Any) -> sets.ComparatorSet:
+    """The set of these parameters."""
     if h.ball < L2:
-        return into_box(u, h.radius if h.ball == BOX else 0.0)
-    norm = float(u @ u) ** 0.5 if h.ball == L2 else float(abs(u).sum())
-    return u * (h.radius / norm) if norm > h.radius else u
+        return sets.box(h.radius if h.ball == BOX else 0.0)
+    return sets.L2(1.0, h.radius) if h.ball == L2 else sets.L1(1.0, h.radius)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
 class Claim(NamedTuple):
-    """One statement of a paper about a finished run: ``measured`` is at most ``bound``."""
+    """One statement of a paper about a finished run: ``measured`` is at most ``bound``.
+
+    given: the assumptions that were checked on the rows, in words. limit: what ``measured`` cannot
+    exceed whatever the rule does; a bound above it is trivially true.
+    """
 
     name: str
     measured: float
     bound: float
     source: str
+    given: str = ""
+    limit: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -22,10 +29,10 @@ class Run:
 
     own, shared, totals: slots by name, (d,) arrays and floats. w: weights as the next row meets
     them, (d,). h: hyper-parameters. rows: T. loss, mistakes: sums over the rows of loss and 0-1
-    error of what was predicted. u: comparator, (d,), made legal for the rule's set. loss_u: sum of
-    the loss of u. hinge_u: ``hinge_u(gamma)`` is the sum of [gamma - y <u, x>]_+ (classification).
-    square_u: sum of (y - <u, x>)^2. lipschitz: the loss's, or NaN. probe(function): sums
-    function(x, y, p) over the rows (x as (indices, values), p = <u, x>), by one more pass.
+    error of what was predicted. u: comparator, (d,), in the rule's set. loss_u: sum of the loss of
+    u. hinge_u: ``hinge_u(gamma)`` is the sum of [gamma - y <u, x>]_+ (classification). square_u:
+    sum of (y - <u, x>)^2. widest_u: the largest abs(<u, x>). lipschitz: the loss's, or NaN.
+    longest: ``longest()`` is the largest ||x||^2 of a row, the bias included.
     """
 
     own: Mapping[str, Any]
@@ -41,5 +48,6 @@ class Run:
     hinge_u: Callable[[float], float]
     square_u: float
     lipschitz: float
+    widest_u: float = math.nan
+    longest: Callable[[], float] = lambda: math.inf
     extra: Mapping[str, Any] = field(default_factory=dict)
-    probe: Callable[[Callable[..., float]], float] | None = None

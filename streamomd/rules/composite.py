@@ -37,7 +37,8 @@ from streamomd.errors import UsageError
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Max, Nothing, Row, Rule, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
-from streamomd.rules.prox import into_box, lead, phi
+from streamomd.rules.prox import lead, phi
+from streamomd.rules.sets import ComparatorSet, box
 
 CONSTANT, SQRT, STRONG = 0.0, 1.0, 2.0
 
@@ -136,8 +137,8 @@ def certificate(run: Run) -> list[Claim]:
     return claims
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return into_box(u, h.box)
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return box(h.box)
 
 
 PLAIN = Rule(
@@ -151,7 +152,7 @@ PLAIN = Rule(
     weight=weight,
     step=step,
     update=update,
-    fit=fit,
+    feasible=feasible,
 )
 RULE = replace(
     PLAIN,

@@ -61,6 +61,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from streamomd.errors import UsageError
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.params import Kind
+from streamomd.rules.sets import ComparatorSet
 
 Sum = Annotated[float, "sum"]
 Mean = Annotated[float, "mean"]
@@ -133,7 +134,7 @@ class Rule:
     certificate needs beside; taken when model.certificate is true.
     ``simplest(params)``: an equal rule without what these parameters do not need.
     ``live(totals, clock, h)``: a figure for the progress line, called ``live_name``.
-    ``fit(u, slots, h) -> u``: a comparator moved into the set.
+    ``feasible(slots, h) -> set``: the ``sets.ComparatorSet`` of its weights; None: all weights.
     """
 
     name: str
@@ -176,7 +177,7 @@ class Rule:
     uncertified: str = "no paper proves a bound for it"
     accounted: Rule | None = None
     simplest: Callable[[Mapping[str, Any]], Rule] | None = None
-    fit: Functions | None = None
+    feasible: Callable[[Any, Any], ComparatorSet] | None = None
     live: Functions | None = None
     live_name: str = ""
 

@@ -50,6 +50,7 @@ from streamomd.rules.links import (
     unfit,
 )
 from streamomd.rules.params import Positive
+from streamomd.rules.sets import ComparatorSet
 
 
 class Hyper(NamedTuple):
@@ -173,8 +174,8 @@ def certificate(run: Run) -> list[Claim]:
     ]
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return legal(h.link, u, h.U)
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return legal(h.link, h.U)
 
 
 SOURCE = "Shalev-Shwartz & Singer 2006"
@@ -200,7 +201,7 @@ RULE = Rule(
     rebase=rebase,
     refresh=refresh,
     certificate=certificate,
-    fit=fit,
+    feasible=feasible,
     live=live,
     live_name="dual",
 )

@@ -37,6 +37,7 @@ from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 from streamomd.rules.links import EG, complexity, conjugate, image, legal, unfit
 from streamomd.rules.params import NotNegative, Positive
+from streamomd.rules.sets import ComparatorSet
 
 
 class Hyper(NamedTuple):
@@ -143,8 +144,8 @@ def certificate(run: Run) -> list[Claim]:
     return claims
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return legal(EG, u, h.U)
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return legal(EG, h.U)
 
 
 def live(totals: Totals, clock: float, h: Hyper) -> float:
@@ -179,7 +180,7 @@ PLAIN = Rule(
     rebase=rebase,
     refresh=refresh,
     certificate=certificate,
-    fit=fit,
+    feasible=feasible,
     live=live,
     live_name="dual",
 )

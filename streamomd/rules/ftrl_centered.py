@@ -31,7 +31,8 @@ from typing import Any, NamedTuple
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Max, Row, Rule, Sum
 from streamomd.rules.params import Lipschitz, NotNegative, Positive
-from streamomd.rules.prox import into_box, lead, phi
+from streamomd.rules.prox import lead, phi
+from streamomd.rules.sets import ComparatorSet, box
 
 
 class Hyper(NamedTuple):
@@ -120,8 +121,8 @@ def certificate(run: Run) -> list[Claim]:
     return claims
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return into_box(u, h.radius)
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return box(h.radius)
 
 
 PLAIN = Rule(
@@ -136,7 +137,7 @@ PLAIN = Rule(
     weight=weight,
     step=step,
     update=update,
-    fit=fit,
+    feasible=feasible,
 )
 RULE = replace(
     PLAIN,

@@ -35,7 +35,8 @@ from typing import Annotated, Any, NamedTuple
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Mean, Row, Rule, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
-from streamomd.rules.prox import clip, into_box, lead, phi
+from streamomd.rules.prox import clip, lead, phi
+from streamomd.rules.sets import ComparatorSet, box
 
 EVERY, ONCE = 0.0, 1.0
 
@@ -157,8 +158,8 @@ def certificate(run: Run) -> list[Claim]:
     return claims
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return into_box(u, h.box)
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return box(h.box)
 
 
 PLAIN = Rule(
@@ -172,7 +173,7 @@ PLAIN = Rule(
     weight=weight,
     step=step,
     update=update,
-    fit=fit,
+    feasible=feasible,
 )
 RULE = replace(
     PLAIN,

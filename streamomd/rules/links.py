@@ -22,6 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from streamomd.rules.params import Between, Choice
+from streamomd.rules.sets import L1, ComparatorSet, Free, Simplex
 
 Link = Annotated[float, Choice(("l2", "winnow", "eg", "pnorm"))]
 L2, WINNOW, EG, PNORM = 0.0, 1.0, 2.0, 3.0
@@ -223,16 +224,11 @@ def _divergence(v: Any) -> float:
     return max(float((found * np.log(2.0 * n * found)).sum()), 0.0)
 
 
-def legal(link: float, u: Any, U: float) -> Any:
-    """A comparator moved to where f is finite."""
+def legal(link: float, U: float) -> ComparatorSet:
+    """Where f is finite."""
     if link == WINNOW:
-        positive = np.maximum(u, 0.0)
-        total = float(positive.sum())
-        return positive / total if total > 0.0 else np.full(len(u), 1.0 / len(u))
-    if link == EG:
-        size = float(np.abs(u).sum())
-        return u * (U / size) if size > U else u
-    return u
+        return Simplex()
+    return L1(1.0, U) if link == EG else Free()
 
 
 def few_mistakes(loss: float, kappa: float) -> float:

@@ -38,9 +38,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from streamomd.rules import sets
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Row, Rule, Set, Sum
 from streamomd.rules.params import Between, Choice, Positive, YesNo
+from streamomd.rules.sets import ComparatorSet
 from streamomd.rules.weighted import L1, beyond, drawn, limit, size
 
 ETA = math.sqrt(2.0)
@@ -141,11 +143,10 @@ def looks(params: Mapping[str, Any]) -> bool:
     return bool(params["passes"] == 2)
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    """A vector, scaled into the set; a coordinate that was never seen is free."""
-    span = u * slots["s"]
-    norm = float(np.abs(span).sum()) if ball(h) == L1 else float(span @ span) ** 0.5
-    return u * (h.C / norm) if norm > h.C else u
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    """The weighted ball of the scales at the end; a coordinate that was never seen is free."""
+    make = sets.L1 if ball(h) == L1 else sets.L2
+    return make(slots["s"], h.C)
 
 
 class First(NamedTuple):
@@ -235,7 +236,7 @@ PLAIN = Rule(
     kept_in=Set(outside, reach, radius, project),
     looks=looks,
     largest=largest,
-    fit=fit,
+    feasible=feasible,
 )
 RULE = replace(
     PLAIN,

@@ -144,7 +144,7 @@ PLAIN = Rule(
     refresh=refresh,
     kept_in=Set(balls.outside, balls.reach, balls.radius, project, settle),
     largest=balls.largest,
-    fit=balls.fit,
+    feasible=balls.feasible,
 )
 RULE = replace(PLAIN, certificate=certificate, accounted=accounted(PLAIN))
 FREE = replace(

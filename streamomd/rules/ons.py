@@ -8,8 +8,10 @@ and, with ball = "l2", the nearest point of abs(w) <= radius in the norm of A, b
 one eigendecomposition, O(d^3), on the rows that leave the ball. Certificate: regret is at most
 gamma epsilon |u|^2 / 2 plus the sum of g^2 <x, A_t^-1 x> / (2 gamma), and so of order d ln T, while
 gamma h (y - yhat)^2 <= 1 (square loss) or gamma h <= exp(-B) (logistic), h the importance and B the
-largest abs(yhat) and abs(<u, x>) of the run. O(d^2) a row. For curved losses on correlated
-features; choose gamma as large as that allows.
+largest abs(yhat) and abs(<u, x>) of the run. With the logistic loss and without a ball the default
+gamma has no claim: `streamomd certify` then names a radius and a gamma that have one on these rows,
+as B <= radius max ||x||. O(d^2) a row. For curved losses on correlated features; choose gamma as
+large as that allows.
 
 >>> from streamomd.demo import score
 >>> score("ons")
@@ -23,10 +25,12 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from streamomd.rules import weighted
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Max, Mean, Row, Rule, Set, Sum
 from streamomd.rules.full import LIMIT, Limit, largest, log_volume
 from streamomd.rules.params import Choice, NotNegative, Positive, YesNo
+from streamomd.rules.sets import ComparatorSet
 
 NONE = 0.0
 
@@ -107,19 +111,15 @@ def certificate(run: Run) -> list[Claim]:
             most = 1.0 / totals["steepest"]
             raise ValueError(f"gamma h (y - yhat)^2 came to more than 1: gamma <= {most:.3g} would")
     else:
-        sizes = [totals["widest"]]
-
-        def size(x: Any, y: float, p: float) -> float:
-            sizes.append(abs(p))
-            return 0.0
-
-        probe = run.probe
-        if probe is None:
-            raise ValueError("it depends on the largest <u, x>: that takes a pass over the rows")
-        probe(size)
-        most = math.exp(-max(sizes)) / max(totals["heaviest"], 1e-300)
+        widest = max(totals["widest"], run.widest_u)
+        most = math.exp(-widest) / max(totals["heaviest"], 1e-300)
         if h.gamma > most:
-            raise ValueError(f"it is proven for gamma <= {most:.3g} on this run")
+            flags = suggestion(h, run.longest(), totals["heaviest"])
+            raise ValueError(
+                f"with margins of up to {widest:.3g} it is proven for gamma <= {most:.3g}, not for "
+                f"{h.gamma:g}; a smaller gamma alone takes longer steps: train with {flags} for a "
+                "claim on these rows"
+            )
     ridge = 0.5 * h.gamma * h.epsilon * float(u @ u)
     regret, source = run.loss - run.loss_u, "Hazan, Agarwal & Kale 2007, theorem 2"
     return [
@@ -128,10 +128,29 @@ def certificate(run: Run) -> list[Claim]:
     ]
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    """The comparator, drawn into the ball."""
-    length = float(np.sqrt(u @ u))
-    return u if h.ball == NONE or length <= h.radius else u * (h.radius / length)
+def suggestion(h: Hyper, longest: float, heaviest: float) -> str:
+    """Flags with which every run over rows of ||x||^2 <= longest has a claim (logistic loss).
+
+    In a ball of this radius no margin is beyond B = radius max ||x||, and gamma h <= exp(-B). The
+    radius is the run's own, or the one that makes B = 1.
+    """
+    length = math.sqrt(longest)
+    own = h.ball != NONE and h.radius > 0.0
+    radius = h.radius if own else _rounded_down(1.0 / max(length, 1e-300))
+    gamma = _rounded_down(math.exp(-radius * length) / max(heaviest, 1e-300))
+    ball = "" if own else f"--set model.params.ball=l2 --set model.params.radius={radius:.3g} "
+    return f"{ball}--set model.params.gamma={gamma:.3g}"
+
+
+def _rounded_down(value: float) -> float:
+    """The number of three digits that is not above the value."""
+    near = float(f"{value:.2e}")
+    digit = 10.0 ** (math.floor(math.log10(value)) - 2) if value > 0.0 else 0.0
+    return near if near <= value else float(f"{near - digit:.2e}")
+
+
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return weighted.feasible(weighted.NONE if h.ball == NONE else weighted.L2, h.radius)
 
 
 RULE = Rule(
@@ -152,5 +171,5 @@ RULE = Rule(
     update=update,
     kept_in=Set(outside, reach, radius),
     certificate=certificate,
-    fit=fit,
+    feasible=feasible,
 )

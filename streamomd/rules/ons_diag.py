@@ -21,9 +21,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
+from streamomd.rules import weighted
 from streamomd.rules.balls import legal
 from streamomd.rules.contract import PROJECTED, Coords, Mean, Row, Rule, Set, Sum
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
+from streamomd.rules.sets import ComparatorSet
 
 NONE, L1 = 0.0, 1.0
 
@@ -111,6 +113,10 @@ def project(own: Own, shared: object, mu: float, totals: Totals, clock: float, h
     return Own(nearer(own, mu, h), own.S)
 
 
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return weighted.feasible(h.ball, h.radius)
+
+
 def largest(params: Mapping[str, Any]) -> int | None:
     if params["ball"] == "none" or params["project_every"] > 1:
         return None
@@ -133,5 +139,6 @@ RULE = Rule(
     mass=mass,
     kept_in=Set(outside, reach, radius, project),
     largest=largest,
+    feasible=feasible,
     uncertified="the theorem is for full matrices",
 )

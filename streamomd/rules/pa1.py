@@ -9,8 +9,14 @@ Each step is the best one for the dual value D = sum of a - ||theta||^2 / 2. O(n
 
 Certificates, for any u, L(u) its summed hinge loss: D, which here is the sum of
 a l - a^2 ||x||^2 / 2, is at most f(u) + C L(u) (P2, theorem 3), so there are at most
-(f(u) + C L(u)) / r mistakes, each of which raised D by r or more (theorem 1). The dual value is in
-the progress line.
+(f(u) + C L(u)) / r mistakes, each of which raised D by r or more (theorem 1). Where C ||x||^2 <= 1
+for all rows (||x|| <= 1 with C = 1; checked on the rows), with k = ||u||^2 / C, the bound of the
+Perceptron on rows of that length holds too (P0, corollary 2: in its equation 21 each margin error
+adds a (a ||x||^2 + 2 y yhat - 2) C <= 0, as a ||x||^2 <= 1 - y yhat):
+
+    mistakes <= L(u) + k/2 + sqrt(k) sqrt(k/4 + L(u)).
+
+The dual value is in the progress line.
 
 It adapts to each row's length, so it bears rows of different norms; features should still be on one
 scale.
@@ -26,7 +32,7 @@ from typing import NamedTuple
 
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import rise
+from streamomd.rules.links import few_mistakes, rise
 from streamomd.rules.params import Positive
 
 
@@ -81,17 +87,31 @@ def certificate(run: Run) -> list[Claim]:
     totals = run.totals
     bound = 0.5 * float(run.u @ run.u) + run.h.C * run.hinge_u(1.0)
     mistakes = bound * totals["hardest"]
-    return [
+    claims = [
         Claim("dual value", totals["dual"], bound, f"{SOURCE}, theorem 3"),
         Claim("mistakes", totals["mistakes"], mistakes, f"{SOURCE}, theorem 1"),
     ]
+    return [*claims, *never_worse(run)]
+
+
+def never_worse(run: Run) -> list[Claim]:
+    """The Perceptron's bound, where no row is so long that a mistake's step is below C."""
+    reach = run.h.C * run.longest()
+    if not reach <= 1.0 + ROUNDING:
+        return []
+    bound = few_mistakes(run.hinge_u(1.0), float(run.u @ run.u) / run.h.C)
+    name = "mistakes, never worse than the Perceptron"
+    given = f"C max ||x||^2 = {reach:.6g} <= 1"
+    return [Claim(name, run.totals["mistakes"], bound, OTHER, given=given)]
 
 
 def live(totals: Totals, clock: float, h: Hyper) -> float:
     return totals.dual
 
 
+ROUNDING = 1e-12
 SOURCE = "Shalev-Shwartz & Singer 2006"
+OTHER = "Orabona, Crammer & Cesa-Bianchi, corollary 2 (21)"
 RULE = Rule(
     name="pa1",
     title="passive-aggressive, capped: the smallest change that mends the row",

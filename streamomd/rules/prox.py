@@ -47,8 +47,3 @@ def lead(theta: float, h: float, k: float, l1: float, l2: float, box: float) -> 
 def phi(u: Any, l1: float, l2: float) -> float:
     """phi of a whole vector inside the box: what a certificate charges a comparator."""
     return float(l1 * abs(u).sum() + 0.5 * l2 * (u * u).sum())
-
-
-def into_box(u: Any, box: float) -> Any:
-    """A comparator, clipped."""
-    return u.clip(-box, box) if box > 0.0 else u

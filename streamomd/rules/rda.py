@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Row, Rule, Sum
 from streamomd.rules.params import NotNegative, Positive
-from streamomd.rules.prox import into_box, lead, phi
+from streamomd.rules.prox import lead, phi
+from streamomd.rules.sets import ComparatorSet, box
 
 
 class Hyper(NamedTuple):
@@ -85,8 +86,8 @@ def certificate(run: Run) -> list[Claim]:
     return [Claim("regret", run.loss - run.loss_u, bound, "Qian, theorem 5")]
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return into_box(u, h.box)
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return box(h.box)
 
 
 PLAIN = Rule(
@@ -99,7 +100,7 @@ PLAIN = Rule(
     weight=weight,
     step=step,
     update=update,
-    fit=fit,
+    feasible=feasible,
 )
 RULE = replace(
     PLAIN,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from streamomd.errors import UsageError
+from streamomd.rules import sets
 from streamomd.rules.balls import ROUNDING
 from streamomd.rules.params import Choice
 from streamomd.rules.prox import soft
@@ -57,9 +58,8 @@ def beyond(total: float, ball: float, radius: float) -> bool:
     return ball != NONE and total > limit(ball, radius) * (1.0 + ROUNDING)
 
 
-def fit(u: Any, ball: float, radius: float) -> Any:
-    """A vector, scaled into the ball."""
+def feasible(ball: float, radius: float) -> sets.ComparatorSet:
+    """The ball of these parameters."""
     if ball == NONE:
-        return u
-    norm = float(abs(u).sum()) if ball == L1 else float(u @ u) ** 0.5
-    return u * (radius / norm) if norm > radius else u
+        return sets.Free()
+    return sets.L1(1.0, radius) if ball == L1 else sets.L2(1.0, radius)

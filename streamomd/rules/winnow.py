@@ -34,6 +34,7 @@ from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 from streamomd.rules.links import WINNOW, complexity, conjugate, image, legal, unfit
 from streamomd.rules.params import NotNegative, Positive
+from streamomd.rules.sets import ComparatorSet
 
 
 class Hyper(NamedTuple):
@@ -134,8 +135,8 @@ def certificate(run: Run) -> list[Claim]:
     return claims
 
 
-def fit(u: Any, slots: Any, h: Hyper) -> Any:
-    return legal(WINNOW, u, 1.0)
+def feasible(slots: Any, h: Hyper) -> ComparatorSet:
+    return legal(WINNOW, 1.0)
 
 
 def live(totals: Totals, clock: float, h: Hyper) -> float:
@@ -170,7 +171,7 @@ PLAIN = Rule(
     rebase=rebase,
     refresh=refresh,
     certificate=certificate,
-    fit=fit,
+    feasible=feasible,
     live=live,
     live_name="dual",
 )
