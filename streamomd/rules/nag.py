@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.ranges import SQUARES
 
 
 class Hyper(NamedTuple):
@@ -90,6 +91,7 @@ RULE = Rule(
     own=Own,
     shared=Shared,
     totals=Totals,
+    range=SQUARES,
     sums=1,
     observe=observe,
     align=align,

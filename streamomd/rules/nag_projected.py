@@ -41,6 +41,7 @@ import numpy as np
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Row, Rule, Set, Sum
 from streamomd.rules.params import Between, Choice, Positive, YesNo
+from streamomd.rules.ranges import SQUARES
 from streamomd.rules.weighted import L1, beyond, drawn, limit, size
 
 ETA = math.sqrt(2.0)
@@ -225,6 +226,7 @@ PLAIN = Rule(
     own=Own,
     shared=Shared,
     totals=Totals,
+    range=SQUARES,
     observe=observe,
     align=align,
     clamp=clamp,
