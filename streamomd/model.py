@@ -113,6 +113,7 @@ class Model:
         return {
             "job": self.recorded.added_to(self.spec.to_json()),
             "plan": self.plan.to_json(),
+            "state_version": self.spec.rule.state_version,
             "cursor": self.cursor.to_json(),
             "rows": self.metrics.total_rows,
             "finished": self.finished,

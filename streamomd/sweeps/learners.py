@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from streamomd.features import Plan
 from streamomd.metrics import Floats
 from streamomd.model import Model
-from streamomd.rules.ranges import narrowest
 from streamomd.shards.cursor import Cursor
 from streamomd.urls import shown
 
@@ -80,14 +78,6 @@ class Sweep:
     def active(self) -> list[Learner]:
         """Those that are not dropped; there is always one."""
         return [learner for learner in self.learners if not learner.dropped]
-
-    @property
-    def plan(self) -> Plan:
-        """How the rows are encoded, for all alike: values are in the range of every rule."""
-        plans = [model.plan for model in self]
-        limits = narrowest(plan.legal.limits for plan in plans)
-        ranged = any(plan.limits for plan in plans)
-        return replace(self.lead.plan, limits=limits) if ranged else self.lead.plan
 
     @property
     def lead(self) -> Model:

@@ -67,7 +67,7 @@ class Walk:
         for side in self.sides:
             side.part()
         self.sides = sides([learner.model for learner in self.sweep.active])
-        empty = no_rows(self.sweep.plan, self.shards)
+        empty = no_rows(self.sweep.lead.plan, self.shards)
         for side in self.sides:
             before = side.engine.compile_seconds
             side.engine.warm(side.state, empty, learning=True)
@@ -82,7 +82,7 @@ class Walk:
                 learner.model.metrics.begin(at.epoch)
             order = places(spec.data.order, spec.data.seed, len(self.shards), at.epoch)
             for piece in rows_of(
-                sweep.plan,
+                sweep.lead.plan,
                 self.shards,
                 order,
                 start=(at.place, at.row),
