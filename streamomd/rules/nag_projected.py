@@ -21,8 +21,9 @@ Certificate, u in the set, w_t the weights that predicted row t:
 D_i = s_i / the first abs(x_i).
 
 Cost: O(nnz), and O(d) times some 80 halvings on rows that leave the set. Predictions do not change
-when any feature is multiplied by any constant. Choose it over NAG when a bound is wanted and a C is
-known that sum abs(w_i) max abs(x_i) of a good w does not exceed; else NAG.
+when any feature is multiplied by any constant that leaves its values in range: G holds squares.
+Choose it over NAG when a bound is wanted and a C is known that sum abs(w_i) max abs(x_i) of a good
+w does not exceed; else NAG.
 
 >>> from streamomd.demo import score
 >>> score("nag_projected"), score("nag_projected", C=3.0), score("nag_projected", norm="l2")
