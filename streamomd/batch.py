@@ -13,7 +13,7 @@ from streamomd.errors import DataError
 Floats = NDArray[np.float64]
 REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
-    "index", "utf8",
+    "index", "utf8", "out_of_range",
 )  # fmt: skip
 """Why a row is bad. Checkpoints count by place in this list: it may only grow, at its end."""
 

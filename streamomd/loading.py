@@ -33,6 +33,7 @@ from streamomd.features import Names, Plan
 from streamomd.metrics import Metrics
 from streamomd.model import Model
 from streamomd.recorded import apart
+from streamomd.rules.versions import refuse_other_state
 from streamomd.shards.cursor import Cursor
 from streamomd.spec import Spec
 from streamomd.state import Layout
@@ -84,6 +85,7 @@ def _described(commit: Commit, store: Store, far: Callable[[Spec], bool] | None)
     document = commit.document
     job, recorded = apart(document["job"], store.url)
     spec, plan = Spec.parse(job), Plan.from_json(document["plan"])
+    refuse_other_state(spec.rule, spec.saved(document.get("state_version", 1)))
     if plan.bits != spec.data.bits:
         raise CorruptionError(f"its plan has {plan.bits} bits, its job {spec.data.bits}")
     layout = layout_of(spec, plan)

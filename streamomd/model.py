@@ -97,6 +97,7 @@ class Model:
         # Types may differ as they may between shards.
         plan["types"] = [(column.name, column.family) for column in self.plan.types]
         del plan["label_type"], plan["on_bad_row"]
+        plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save
         return {**{key: getattr(model, key) for key in known}, **plan}
 
     @property
@@ -112,6 +113,7 @@ class Model:
         return {
             "job": self.recorded.added_to(self.spec.to_json()),
             "plan": self.plan.to_json(),
+            "state_version": self.spec.rule.state_version,
             "cursor": self.cursor.to_json(),
             "rows": self.metrics.total_rows,
             "finished": self.finished,

@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, Slot
 from streamomd.rules.params import Above, Between, Choice, Kind
+from streamomd.rules.ranges import ANY
 
 MADE = (
     "<!-- Made by python -m streamomd.rule_pages docs/rules; edit the rule's docstring instead. -->"
@@ -42,6 +43,15 @@ MERGES = {
     "max": "maximum",
     "min": "minimum",
     "coords": "summed anew over all coordinates",
+}
+IMPORTANCE = {
+    "copies": "the row h times in a row",
+    "updates": "the row h times, while each of the copies updates",
+    "loss": "h times the loss",
+    "step": "h times the step in theta; all else as of one row",
+    "cap": "h times the parameter C",
+    "noise": "the parameter r divided by h",
+    "presence": "any h above 0 is the same",
 }
 KEEPS = {
     "matrix": "a symmetric matrix of all coordinates",
@@ -93,6 +103,24 @@ def legal(kind: Kind) -> str:
         ends = ends or f"between {kind.low:g} and {kind.high:g}"
         return f"whole, {ends}" if kind.whole else ends
     return "true or false"
+
+
+def values(rule: Rule) -> str:
+    """Which feature values it learns from; others make a bad row, ``out_of_range``.
+
+    >>> from streamomd.rules import find_rule
+    >>> values(find_rule("nag"))
+    '0 or abs(x) from 1e-140 to 1e+140; in float32 slots 1e-18 to 1e+14'
+    >>> values(find_rule("pa")), values(find_rule("ogd"))
+    ('abs(x) up to 1e+100', 'any finite number')
+    """
+    (least, most), (least32, most32) = rule.range
+    if rule.range == ANY:
+        return "any finite number"
+    if not least:
+        return f"abs(x) up to {most:g}"
+    narrow = f"in float32 slots {least32:g} to {most32:g}"
+    return f"0 or abs(x) from {least:g} to {most:g}; {narrow}"
 
 
 def shown(value: Any) -> str:
@@ -202,6 +230,9 @@ def _glance(rule: Rule) -> str:
             ["certificate", proven],
             ["losses", ", ".join(rule.losses) or "all"],
             ["modes", ", ".join(rule.modes)],
+            ["feature values", values(rule)],
+            ["importance h", IMPORTANCE[rule.importance]],
+            *([["state version", str(rule.state_version)]] if rule.state_version > 1 else []),
             ["source", rule.source],
         ],
     )

@@ -27,7 +27,7 @@ from streamomd.errors import InputNotFoundError, UnsupportedError, UsageError
 from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import find_rule
-from streamomd.rules.contract import Rule
+from streamomd.rules.contract import Rule, Saved
 from streamomd.urls import absolute, local_name, protocol, scrub, shown, without_secrets
 
 Label = bool | int | float | str
@@ -264,6 +264,11 @@ class Spec(_Table):
         if self.model.certificate:
             return rule.accounted or rule
         return rule.simplest(self.model.params) if rule.simplest else rule
+
+    def saved(self, version: int) -> Saved:
+        """What a commit of this job says of its state."""
+        model = self.model
+        return Saved(version, self.data.weight != "", model.certificate, model.params)
 
     @property
     def loss(self) -> Loss:

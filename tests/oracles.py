@@ -126,13 +126,15 @@ def rate(eta: float, schedule: str, t: int) -> float:
 class Learner(ABC):
     """One learner: it observes x, gives its weights (d,), and learns once the label is known.
 
-    shared, own and totals name attributes: slots moved by x alone, slots moved by losses, numbers
-    kept once for all coordinates. A parameter that a rule needs and was not given is NaN.
+    shared, own and totals name attributes: slots moved by x alone (times its importance where
+    ``weighted_scale``), slots moved by losses, numbers kept once for all coordinates. A parameter
+    that a rule needs and was not given is NaN.
     """
 
     shared: tuple[str, ...] = ()
     own: tuple[str, ...] = ("w",)
     totals: tuple[str, ...] = ()
+    weighted_scale = False
 
     def __init__(
         self, d: int, eta: float = NAN, schedule: str = "sqrt", delta: float = 0.0, C: float = NAN
@@ -348,7 +350,7 @@ def run(
     for t, (x, label, k, importance) in enumerate(zip(X * 1.0, y, number, h, strict=True), 1):
         told = [float(label)] if count == 1 else [1.0 if k == l else -1.0 for l in range(count)]
         for learner in learners:
-            learner.observe(t, x)
+            learner.observe(t, float(importance) * x if learner.weighted_scale else x)
         predicted = [learner.predict(t, x) for learner in learners]
         told_apart = [p for p, _ in predicted]
         judged = (

@@ -102,10 +102,10 @@ class AdaGrad(Learner):
 class AdaGradDA(Learner):
     """P4 eq. 5: w = argmin of -eta <theta, w> + sum H_i w_i^2 / 2 + eta T phi(w).
 
-    H_i = delta + sqrt(G_i), or L max |x_i| + sqrt(G_i) with this row's x where delta = 0.
+    H_i = delta + sqrt(G_i), or L max h |x_i| + sqrt(G_i) with this row's where delta = 0.
     """
 
-    shared, own = ("b",), ("theta", "G")
+    shared, own, weighted_scale = ("b",), ("theta", "G"), True
 
     def __init__(
         self,

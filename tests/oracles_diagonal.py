@@ -19,11 +19,12 @@ RUNAWAY = 1e100  # a slope of e^p that has no sense any more: such a stream is d
 
 
 class Theta(Learner):
-    """Dual form: D' = D + x^2 / r, yhat = sum theta_i x_i / D'_i; on ``due`` D <- D', and
-    theta <- theta + h y x / c. A margin of 0 is a mistake.
+    """Dual form: D' = D + x^2 / r, yhat = sum theta_i x_i / D'_i; on ``due`` D <- D + h x^2 / r,
+    and theta <- theta + h y x / c. A margin of 0 is a mistake.
     """
 
     own, totals = ("theta", "S"), ("updates", "margins", "largest")
+    counted = True  # h in D
 
     def __init__(self, d: int, r: float = 1.0, scale: str = "unit") -> None:
         super().__init__(d)
@@ -42,6 +43,10 @@ class Theta(Learner):
         products = self.theta * x / self.ahead(x)
         return math.fsum(products), math.fsum(np.abs(products))
 
+    def size(self, h: float) -> float:
+        """How far from 1 the importance is, as a factor."""
+        return max(h, 1.0 / h)
+
     def due(self, seen: Seen) -> bool:
         """Whether the row teaches: its margin falls short."""
         return seen.y * seen.p < 1.0
@@ -50,10 +55,10 @@ class Theta(Learner):
         if seen.h > 0.0 and self.due(seen):
             self.reach = self.reach + seen.h * np.abs(seen.x)
             self.theta = self.theta + seen.h * seen.y * seen.x / self.c
-            self.S = self.S + seen.x**2 / self.r
+            self.S = self.S + (seen.h if self.counted else 1.0) * seen.x**2 / self.r
             self.updates += seen.h
             self.margins += seen.h * (seen.y * seen.p > 0.0)
-            self.largest = max(self.largest, seen.h)
+            self.largest = max(self.largest, self.size(seen.h))
 
     def kink(self, loss: str, seen: Seen) -> float:
         """At the margin 1, and at the sign, by which ``margins`` counts.
@@ -67,10 +72,15 @@ class Theta(Learner):
 
 
 class SecondOrderPerceptron(Theta):
-    """The same, on mistakes only."""
+    """On mistakes only, D <- D' whatever h."""
+
+    counted = False
 
     def __init__(self, d: int, r: float = 1.0) -> None:
         super().__init__(d, r)
+
+    def size(self, h: float) -> float:
+        return h
 
     def due(self, seen: Seen) -> bool:
         return seen.y * seen.p <= 0.0

@@ -120,10 +120,7 @@ class EG(Multiplicative):
 
 
 class DualStep(Linked):
-    """P2 eq. 28 over the curvature: a = min(l / kappa, C), l = [gamma - y p]_+.
-
-    The largest entry of a row is bounded by its 64-norm.
-    """
+    """P2 eq. 28 over the curvature: a = min(l / kappa, C), l = [gamma - y p]_+."""
 
     totals = ("n", "steps", "rises", "mistakes", "hardest")
 
@@ -132,9 +129,9 @@ class DualStep(Linked):
             case "l2":
                 return math.fsum(x**2)
             case "winnow":
-                return length(x, 64.0) ** 2
+                return float(np.abs(x).max(initial=0.0)) ** 2
             case "eg":
-                return self.U * length(x, 64.0) ** 2
+                return self.U * float(np.abs(x).max(initial=0.0)) ** 2
         return (self.p - 1.0) * length(x, self.p) ** 2
 
     def learn(self, seen: Seen) -> None:

@@ -199,9 +199,9 @@ class FTRLProximal(Regularized):
 
 
 class FTRLCentered(Regularized):
-    """P3 section 5, end: eta_i = R / sqrt(G_max^2 + G), G_max = L max |x_i|, this row included."""
+    """P3 section 5, end: eta_i = R / sqrt(G_max^2 + G), G_max = L max h |x_i|, this row's too."""
 
-    shared, own = ("M",), ("theta", "G")
+    shared, own, weighted_scale = ("M",), ("theta", "G"), True
 
     def __init__(self, d: int, radius: float = 1.0, L: float = 1.0, **phi: float) -> None:
         super().__init__(d, **phi)

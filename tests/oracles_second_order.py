@@ -136,8 +136,8 @@ class RLS(Full):
 
 
 class Aggressive(Full):
-    """P0 section 6.2: yhat = <theta, (A + x x'/r)^-1 x>; where y yhat < 1, A keeps x x'/r and
-    theta += y x, or y x / r.
+    """P0 section 6.2: yhat = <theta, (A + x x'/r)^-1 x>; where y yhat < 1, A += h x x'/r and
+    theta += h y x, or h y x / r.
     """
 
     totals = ("updates", "lift", "heaviest")
@@ -152,14 +152,19 @@ class Aggressive(Full):
     def wanted(self, seen: Seen) -> bool:
         return seen.y * seen.p < 1.0
 
+    def kept(self, h: Any) -> Any:
+        """How many times A keeps x x'/r."""
+        return h
+
     def absorb(self, x: Any, y: Any, h: Any, m: Any, chi: Any, seen: Seen) -> None:
         if not self.wanted(seen) or seen.h == 0.0:
             return
         n = m * self.unit / self.r
-        self.lift += float(self.r * n * (2 * h * y - n) / (self.r + chi))
+        more = self.kept(h)
+        self.lift += float(self.r * n * (2 * h * y - more * n) / (self.r + more * chi))
         self.updates += seen.h
         self.heaviest = max(self.heaviest, seen.h)
-        self.add(1 / self.r, x)
+        self.add(more / self.r, x)
         self.theta = self.theta + h * y * x / self.unit
 
     def kink(self, loss: str, seen: Seen) -> float:
@@ -174,6 +179,9 @@ class SOP(Aggressive):
 
     def wanted(self, seen: Seen) -> bool:
         return seen.y * seen.p <= 0.0
+
+    def kept(self, h: Any) -> Any:
+        return Decimal(1)
 
     def kink(self, loss: str, seen: Seen) -> float:
         return abs(seen.p) / seen.scale if seen.scale > 0.0 else math.inf

@@ -33,10 +33,11 @@ JOB = {
 }
 
 
-def encoded(columns, *, loss="logistic", classes=(0, 1), **job):
+def encoded(columns, *, loss="logistic", classes=(0, 1), rule="ogd", dtype="float64", **job):
+    """OGD takes any finite number."""
     batch = pa.RecordBatch.from_pydict({**GOOD, **columns})
     described = Data.model_validate({**JOB, **job})
-    model = Model.model_validate({"loss": loss, "classes": classes})
+    model = Model.model_validate({"rule": rule, "dtype": dtype, "loss": loss, "classes": classes})
     plan = make_plan(described, model, batch.schema, list)
     return encode(plan, batch, shard=SHARD, row=FIRST)
 

@@ -24,9 +24,8 @@ from streamomd.rules.links import (
     complexity,
     curvature,
     legal,
-    norm,
-    norm_of,
-    share,
+    length,
+    shares,
 )
 
 LINKS = {"l2": L2, "winnow": WINNOW, "eg": EG, "pnorm": PNORM}
@@ -46,9 +45,9 @@ def conjugate(link: str, theta: np.ndarray) -> float:
 
 
 def row_norm(link: str, x: np.ndarray) -> float:
-    """The norm that a row's curvature is made of, summed up as the engine does."""
-    p = norm_of(LINKS[link], P)
-    return norm(*np.sum([share(value, p) for value in x], axis=0), p)
+    """The norm that a row's curvature is made of, gathered as the engine does."""
+    parts = np.array([shares(LINKS[link], value, P) for value in x])
+    return length(LINKS[link], (*parts[:, :3].sum(axis=0), parts[:, 3].max()), P)
 
 
 def learner(rule: str, loss: str, d: int, *, accounted: bool = False, **params: Any) -> Learner:

@@ -12,7 +12,7 @@ from helpers import Learner, legal, sparse
 from oracles_adagrad import NEAREST
 
 from streamomd.losses import find_loss
-from streamomd.rules import find_rule
+from streamomd.rules import all_rules, find_rule
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Rule
 from streamomd.rules.lazy import shrunk
@@ -143,6 +143,43 @@ def test_units_do_not_matter(name: str) -> None:
         )
         assert np.array_equal(first, exact)
         assert np.all(np.abs(near - first) <= 1e-9 * (1.0 + np.abs(first)))
+
+
+def units(rng: np.random.Generator, X: Any, least: float, most: float) -> list[np.ndarray]:
+    """Powers of 2 that bring each feature to the top of a range, to its bottom, or to either."""
+    size = np.abs(X)
+    smallest = np.where(size > 0.0, size, np.inf).min(axis=0)
+    top = np.floor(np.log2(most / np.maximum(size.max(axis=0), 1e-9)))
+    bottom = np.ceil(np.log2(least / np.where(np.isfinite(smallest), smallest, 1.0)))
+    picks = (top, bottom, np.where(rng.random(X.shape[1]) < 0.5, top, bottom))
+    return [np.ldexp(rng.choice([-1.0, 1.0], X.shape[1]), pick.astype(int)) for pick in picks]
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", SCALE_FREE)
+def test_units_do_not_matter_up_to_the_ends_of_the_range(name: str, dtype: str, loss: str) -> None:
+    """Features at either end of the range are predicted as those near 1, bit for bit."""
+    limits = find_rule(name).range.of(dtype)
+    for seed, params in enumerate(SCALE_FREE[name] * 4):
+        rng = np.random.default_rng([seed, *name.encode()])
+        X, y, _ = rows(rng, True)
+        X = np.where(X == 0.0, 0.0, np.copysign(np.clip(np.abs(X), 0.1, 10.0), X))
+        numbers = legal(find_rule(name), find_loss(loss), params)
+        first, *others = (
+            Learner(name, loss, X.shape[1], params=numbers, dtype=dtype, compiled=False).learn(
+                sparse(X * c, y)
+            )
+            for c in (np.ones(X.shape[1]), *units(rng, X, *limits))
+        )
+        for margins in others:
+            assert np.array_equal(margins, first), (params, seed)
+
+
+def test_every_rule_that_names_a_least_value_is_free_of_scale() -> None:
+    """The tests above have them all."""
+    ranged = {name for name, rule in all_rules().items() if rule.range.float64.least > 0.0}
+    assert ranged == {*SCALE_FREE}
 
 
 def round_by_round(w: float, k: int, rate: float, l1: float, l2: float) -> float:

@@ -140,7 +140,7 @@ class Engine:
         rows = _flat(batch)
         loop = self._loop(sense_loop, isinstance(batch, DenseBatch), rows[2].dtype.name)
         given = (state.cells, state.totals.reshape(-1), self._hyper, float(state.clock))
-        loop(*given, edges, len(batch), *rows, found.reshape(-1))
+        loop(*given, edges, batch.weight, *rows, found.reshape(-1))
         return found
 
     def follow(self, state: State, sums: Floats, batch: Batch, found: Floats) -> Floats:

@@ -73,6 +73,20 @@ def add(arity: int) -> Callable[..., Any]:
 
 
 @functools.cache
+def combine(arity: int, maxima: int) -> Callable[..., Any]:
+    """combine(n, m)(a, b) -> the first n - m sums, then the larger of each of the last m."""
+    if maxima == 0:
+        return add(arity)
+    before, last = combine(arity - 1, maxima - 1), arity - 1
+
+    def combined(a: Any, b: Any) -> Any:
+        return before(a, b) + (max(a[last], b[last]),)  # noqa: RUF005
+
+    combined.__name__ = f"combined{maxima}_of"
+    return _named(combined, arity)
+
+
+@functools.cache
 def choose(arity: int) -> Callable[..., Any]:
     """choose(n)(yes, a, b) -> a's n numbers or b's, without a branch for the tuple as a whole."""
     if arity == 0:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.engine import nothing
-from streamomd.engine.cells import add, choose, put, put_as, take, zeros
+from streamomd.engine.cells import add, choose, combine, put, put_as, take, zeros
 from streamomd.engine.row import Shape
 from streamomd.engine.step import make_decide_row, numbers_of
 from streamomd.losses import Loss
@@ -66,7 +66,9 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     load_own, store_own, own_of = take(n_own), put_as(n_own), choose(n_own)
     load_shared, store_shared, shared_of = take(n_shared), put_as(n_shared), choose(n_shared)
     load_totals, load_hyper, load_move = take(len(fields(Totals))), take(n_rule), take(n_move)
-    load_q, store_q, q_of, add_q, no_q = take(n_q), put(n_q), choose(n_q), add(n_q), zeros(n_q)
+    load_q, store_q, q_of, add_q, no_q = (
+        take(n_q), put(n_q), choose(n_q), combine(n_q, rule.maxima), zeros(n_q),
+    )  # fmt: skip
     load_r, store_r, r_of, add_r, no_r = take(n_r), put(n_r), choose(n_r), add(n_r), zeros(n_r)
     observe, align = rule.observe or nothing.observe, rule.align or nothing.align
     part, terms = rule.part or nothing.part, rule.terms or nothing.terms
@@ -77,6 +79,7 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         rule.part is not None,
     )
     decide_row, numbers = make_decide_row(rule, loss, shape), numbers_of(rule, L)
+    weighted = rule.weighted_scale
     X, PIECE = n_shared * BLOCK, (n_shared + 1) * BLOCK
     Q, R = PIECE + BLOCK, PIECE + (1 + n_q) * BLOCK
     OWN, NEXT = R + n_r * BLOCK, n_own * BLOCK  # the first learner's; to the next one's
@@ -146,7 +149,8 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         own = Own(*load_own(block, mine + c, BLOCK))
                         shared = old
                         if observes:
-                            shared, dq = observe(old, x, clock, h_all)
+                            scaled = x * importance[i] if weighted else x
+                            shared, dq = observe(old, scaled, clock, h_all)
                             moved = x != 0.0 and shared != old
                             if k == 0:
                                 store_q(block, Q + c, BLOCK, q_of(x != 0.0, dq, no_q))

@@ -96,7 +96,7 @@ def sense_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> A
     """The compiled ``micro.make_sense`` for cells and values of these dtypes."""
     numbers = _array("float64")
     state = [_array(cell, written=True), numbers, numbers, types.float64]
-    rows = [types.int64, _array("int64"), _array("uint32"), _array(value)]
+    rows = [numbers, _array("int64"), _array("uint32"), _array(value)]
     signature = (*state, _array("int64"), *rows, _array("float64", written=True))
     return _compile(micro.make_sense, rule, loss, shape, signature)
 

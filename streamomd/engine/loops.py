@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.engine import nothing
-from streamomd.engine.cells import add, gain, put, take, zeros
+from streamomd.engine.cells import add, combine, gain, put, take, zeros
 from streamomd.engine.prefetch import prefetch
 from streamomd.engine.row import Shape, entry, is_sweep, miss_of, number_of_class, span, target
 from streamomd.engine.whole import make_gather, make_restrain
@@ -44,7 +44,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     load_totals, store_totals = take(n_stored), put(n_stored)
     load_move, store_move = take(n_move), put(n_move)
     load_hyper, load_aim = take(n_rule), take(n_hyper - n_rule)
-    add_q, zero_q = add(rule.sums), zeros(rule.sums)
+    add_q, zero_q = combine(rule.sums, rule.maxima), zeros(rule.sums)
     gathers = rule.gathers
     load_r, store_r, add_r = take(gathers), put(gathers), add(gathers)
     grow = gain(masses)
@@ -56,6 +56,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     weight, step, update = rule.weight, rule.step, rule.update
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or nothing.couple
     observes, aligns = rule.observe is not None, rule.align is not None
+    weighted = rule.weighted_scale
     parts, prepares = rule.part is not None, rule.prepare is not None
     apart = prepares or (masses > 0 and aligns)  # observing is a pass of its own
     always = aligns and not observes  # with the clock alone
@@ -113,7 +114,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     at = j * width
                     old = Shared(*load_shared(cells, at, 1))
                     if observes:
-                        shared, dq = observe(old, x, clock, Hyper(*load_hyper(hyper, 0, 1)))
+                        size = x * importance[i] if weighted else x
+                        shared, dq = observe(old, size, clock, Hyper(*load_hyper(hyper, 0, 1)))
                         q = add_q(q, dq)
                         if shared != old:
                             store_shared(cells, at, 1, shared)
@@ -148,7 +150,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 shared = old
                 moved = False
                 if observes and not apart:
-                    shared, dq = observe(old, x, clock, Hyper(*load_hyper(hyper, 0, 1)))
+                    size = x * importance[i] if weighted else x
+                    shared, dq = observe(old, size, clock, Hyper(*load_hyper(hyper, 0, 1)))
                     q = add_q(q, dq)
                     moved = shared != old
                     if moved:
@@ -262,6 +265,7 @@ def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     Shared, Hyper, n_shared = rule.shared, rule.hyper, len(rule.shared_slots)
     load_shared, store_shared = take(n_shared), put(n_shared)
     load_hyper, observe = take(len(fields(Hyper))), rule.observe or nothing.observe
+    weighted = rule.weighted_scale
 
     def look(
         cells: Any,
@@ -282,8 +286,9 @@ def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
             for n in range(entries):
                 j, x = entry(indices, values, start, n, bias, dense)
                 if x != 0.0:
+                    size = x * importance[i] if weighted else x
                     shared = Shared(*load_shared(cells, j * width, 1))
-                    store_shared(cells, j * width, 1, observe(shared, x, clock, h)[0])
+                    store_shared(cells, j * width, 1, observe(shared, size, clock, h)[0])
 
     return look
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.engine import nothing
-from streamomd.engine.cells import add, put, take
+from streamomd.engine.cells import add, combine, put, take
 from streamomd.engine.loops import AHEAD
 from streamomd.engine.prefetch import prefetch
 from streamomd.engine.row import Shape, entry, span
@@ -36,7 +36,7 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     load_shared, store_shared = take(n_shared), put(n_shared)
     load_totals, load_hyper = take(len(fields(Totals))), take(n_rule)
     sums, gathers, size = rule.sums, rule.gathers, numbers_of(rule, L)
-    load_q, store_q, add_q = take(sums), put(sums), add(sums)
+    load_q, store_q, add_q = take(sums), put(sums), combine(sums, rule.maxima)
     load_r, store_r, add_r = take(gathers), put(gathers), add(gathers)
     observe, align = rule.observe or nothing.observe, rule.align or nothing.align
     weight, part, terms = rule.weight, rule.part or nothing.part, rule.terms or nothing.terms
@@ -45,7 +45,7 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         rule.align is not None,
         rule.part is not None,
     )
-    touches = observes or aligns
+    touches, weighted = observes or aligns, rule.weighted_scale
 
     def sense(
         cells: Any,
@@ -53,13 +53,13 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         hyper: Any,
         clock: float,
         edges: Any,
-        rows: int,
+        importance: Any,
         indptr: Any,
         indices: Any,
         values: Any,
         out: Any,
     ) -> None:
-        stored = len(indices)
+        stored, rows = len(indices), len(importance)
         if touches:
             for i in range(rows):
                 t = clock + (i + 1.0)
@@ -78,7 +78,8 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                     shared = old
                     if observes:
                         to = (p * rows + i) * size
-                        shared, dq = observe(old, x, t, Hyper(*load_hyper(hyper, 0, 1)))
+                        scaled = x * importance[i] if weighted else x
+                        shared, dq = observe(old, scaled, t, Hyper(*load_hyper(hyper, 0, 1)))
                         store_q(out, to, 1, add_q(load_q(out, to, 1), dq))
                         if shared != old:
                             store_shared(cells, at, 1, shared)

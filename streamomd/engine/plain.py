@@ -60,6 +60,7 @@ def written(dtype: Any) -> Any:
 
 
 int64 = types.int64
+float64 = types.float64
 
 
 def _compile(function: Any, signature: Any) -> Any:

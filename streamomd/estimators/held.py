@@ -39,9 +39,14 @@ def restored(text: str, parts: list[Any]) -> Held:
     """Back from what was pickled, with memory and an engine of its own."""
     from streamomd.metrics import Metrics
     from streamomd.model import Model
+    from streamomd.rules.versions import refuse_other_state
 
     document = json.loads(text)
-    model = Model.new(Spec.parse(document["job"]), Plan.from_json(document["plan"]))
+    spec = Spec.parse(document["job"])
+    # Rows given to fit may have had weights: the job of an estimator does not say.
+    saved = spec.saved(document.get("state_version", 1))._replace(weighted=True)
+    refuse_other_state(spec.rule, saved)
+    model = Model.new(spec, Plan.from_json(document["plan"]))
     for low, high, arrays in parts:
         model.state.fill(low, high, arrays)
     # The first part tells of the whole.

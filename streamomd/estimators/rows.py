@@ -5,7 +5,6 @@ A batch here has no labels yet: y is 0, weight 1.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from streamomd.batch import Batch, DenseBatch, Floats, SparseBatch
 from streamomd.errors import DataError, UsageError
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.features.canonical import canonical
-from streamomd.features.numeric import unfit
+from streamomd.features.numeric import ANYTHING, expected, unfit
 from streamomd.shards.frames import batches, without_null_types
 from streamomd.shards.tables import arrow_of, names_of
 
@@ -105,15 +104,16 @@ def of_array(plan: Plan, X: Any) -> Batch:
         batch = SparseBatch(*canonical(*places, X.data), *blank)
     else:
         batch = DenseBatch(np.ascontiguousarray(X), *blank)
-    if batch.values is X.data and plan.largest == math.inf:
+    if batch.values is X.data and plan.legal == ANYTHING:
         return batch  # scikit-learn has looked: they are finite
     values = batch.values.reshape(-1)
-    for _, bad in unfit(values, plan.largest):
+    for reason, bad in unfit(values, plan.legal):
         if len(bad):
-            found = values[bad[0]].item()
+            wanted = f"a number that {plan.dtype} can hold"
+            wanted = expected(plan.legal) if reason == "out_of_range" else wanted
             raise DataError(
-                f"X holds {found!r}, expected a number that {plan.dtype} can hold: scale that "
-                'column, or take dtype="float64"'
+                f"X holds {values[bad[0]].item()!r}, expected {wanted}: scale that column, or take "
+                'dtype="float64"'
             )
     return batch
 

@@ -1,6 +1,6 @@
 """Arrow columns to coordinates: a plan made once, and record batches encoded by it."""
 
-from streamomd.features.choose import make_plan
+from streamomd.features.choose import limits_of, make_plan
 from streamomd.features.encode import encode
 from streamomd.features.labels import decode_labels
 from streamomd.features.names import Names, name_of
@@ -14,6 +14,7 @@ __all__ = [
     "decode_labels",
     "describe",
     "encode",
+    "limits_of",
     "make_plan",
     "name_of",
 ]

@@ -28,6 +28,8 @@ from streamomd.features.kinds import (
 )
 from streamomd.features.plan import Column, Date, Pair, Plan, Text, Vector
 from streamomd.losses import find_loss
+from streamomd.rules import find_rule
+from streamomd.rules.ranges import ANY, Limits, narrowest
 from streamomd.spec import Data, Model
 
 _SIZE_KEY = b"streamomd.size"
@@ -71,9 +73,17 @@ def make_plan(
         text=tuple(Text(text.column, text.ngrams, text.counts) for text in data.text),
         crosses=data.crosses,
         dates=_dates(data, schema),
+        limits=limits_of([model]),
     )
     _check_features(plan)
     return replace(plan, types=tuple(_column(schema, name) for name in plan.columns))
+
+
+def limits_of(models: Iterable[Model]) -> Limits | None:
+    """What values every one of these models' rules learns from; None: any that their slots hold."""
+    of = [(find_rule(model.rule).range, model.dtype) for model in models]
+    limits = narrowest(known.of(dtype) for known, dtype in of)
+    return None if limits == narrowest(ANY.of(dtype) for _, dtype in of) else limits
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

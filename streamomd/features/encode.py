@@ -109,7 +109,7 @@ def _dtype(plan: Plan, batch: pa.RecordBatch) -> Any:
 
 
 def _numbers(plan: Plan, batch: pa.RecordBatch, flaws: Flaws) -> list[Numbers]:
-    rule = (plan.nulls, plan.largest)
+    rule = (plan.nulls, plan.legal)
     parts = [numbers(batch.column(name), Cells(flaws, name), *rule) for name in plan.numeric]
     parts += [vectors(batch.column(v.column), flaws, v.column, *rule) for v in plan.vectors]
     return parts + (_missing(plan, batch) if plan.dense else [])
@@ -132,7 +132,7 @@ def _pair(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> Csr | 
         return None
     lists = (batch.column(plan.sparse.indices), batch.column(plan.sparse.values))
     offset = plan.sparse_offset - int(plan.bias)
-    return sparse(*lists, plan.sparse, flaws, offset=offset, dtype=dtype, largest=plan.largest)
+    return sparse(*lists, plan.sparse, flaws, offset=offset, dtype=dtype, legal=plan.legal)
 
 
 def _numbers_and_hashed(

@@ -11,20 +11,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.bad import Cells, Flaws, Places, shown
+from streamomd.features.plan import Legal
+from streamomd.rules.ranges import FLOAT32_MAX, Limits
 
 Numbers = NDArray[Any]
 
+ANYTHING = Legal()
 _EXACT = 2**53
 # Rows written together: the block stays in cache while column after column is strewn into it
 # (54 int64 columns: 2.4 ns a cell; 6.8 when each column is written whole).
 BLOCK = 2048
 
 
-def numbers(array: pa.Array, cells: Cells, nulls: str, largest: float = math.inf) -> Numbers:
+def numbers(array: pa.Array, cells: Cells, nulls: str, legal: Legal = ANYTHING) -> Numbers:
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
-    Notes nulls, NaN, ±inf, integers float64 cannot hold, and numbers beyond ``largest``. With nulls
-    "zero" a null is 0, with "indicator" NaN too.
+    Notes nulls, NaN, ±inf, integers float64 cannot hold, and numbers that are not ``legal``. With
+    nulls "zero" a null is 0, with "indicator" NaN too.
     """
     array = _plain(array)
     if nulls == "indicator":
@@ -34,13 +37,13 @@ def numbers(array: pa.Array, cells: Cells, nulls: str, largest: float = math.inf
             _note_nulls(array, cells)
         array = array.fill_null(pa.scalar(0).cast(array.type))
     values: Numbers = array.to_numpy(zero_copy_only=False)
-    for reason, places in unfit(values, largest):
-        _note_unfit(reason, places, values, cells)
+    for reason, places in unfit(values, legal):
+        _note_unfit(reason, places, values, cells, legal)
     return values
 
 
 def vectors(
-    array: pa.FixedSizeListArray, flaws: Flaws, column: str, nulls: str, largest: float = math.inf
+    array: pa.FixedSizeListArray, flaws: Flaws, column: str, nulls: str, legal: Legal = ANYTHING
 ) -> Numbers:
     """The values of a column of fixed-size lists, (n, width). Notes what ``numbers`` does."""
     width = array.type.list_size
@@ -51,7 +54,7 @@ def vectors(
         gone = np.repeat(array.is_null().to_numpy(zero_copy_only=False), width)
         child = _zeroed(child, pa.array(gone))
     cells = Cells(flaws, column, width=width)
-    return numbers(child, cells, nulls, largest).reshape(len(array), width)
+    return numbers(child, cells, nulls, legal).reshape(len(array), width)
 
 
 def missing(array: pa.Array) -> NDArray[np.bool_]:
@@ -65,15 +68,52 @@ def missing(array: pa.Array) -> NDArray[np.bool_]:
     return found
 
 
-def unfit(values: Numbers, largest: float = math.inf) -> Iterator[tuple[str, Places]]:
-    """The places of values not finite, not exact in float64 or too large, by reason."""
+def unfit(values: Numbers, legal: Legal = ANYTHING) -> Iterator[tuple[str, Places]]:
+    """The places of values not finite, not exact in float64, too large or out of range, by reason.
+
+    A place may come twice; its first reason counts.
+    """
+    narrow = _narrow(values.dtype, legal.limits)
     if values.dtype.kind == "f":
+        if narrow and _within(values, legal.limits):
+            return  # finite too: one pass instead of two
         yield from _not_finite(values)
-        if largest < math.inf and values.dtype.itemsize == 8:
+        if legal.largest < math.inf and values.dtype.itemsize == 8:
             large = np.abs(values)
-            yield "overflow", np.flatnonzero((large > largest) & (large < math.inf))
+            yield "overflow", np.flatnonzero((large > legal.largest) & (large < math.inf))
     elif values.dtype.itemsize == 8 and len(values):
         yield "overflow", _inexact(values)
+    if narrow and not _within(values, legal.limits):
+        size, (least, most) = np.abs(values.astype(np.float64)), legal.limits
+        yield "out_of_range", np.flatnonzero(((size < least) & (size > 0.0)) | (size > most))
+
+
+def expected(legal: Legal) -> str:
+    """What a value out of range should have been.
+
+    >>> expected(Legal(limits=Limits(1e-140, 1e140)))
+    "0 or a magnitude from 1e-140 to 1e+140, the rule's range"
+    """
+    least, most = legal.limits
+    span = f"0 or a magnitude from {least:g} to {most:g}" if least else f"a magnitude to {most:g}"
+    return f"{span}, the rule's range"
+
+
+def _narrow(dtype: Any, limits: Limits) -> bool:
+    """Whether values of a dtype may lie outside."""
+    if dtype.kind == "f":
+        smallest, largest = (1e-45, FLOAT32_MAX) if dtype.itemsize == 4 else (5e-324, 1.7e308)
+        return smallest < limits.least or largest > limits.most
+    return dtype.kind in "iu" and bool(np.iinfo(dtype).max > limits.most)
+
+
+def _within(values: Numbers, limits: Limits) -> bool:
+    """Whether every value is 0 or inside; NaN and infinities are not."""
+    if values.dtype.kind != "f":
+        return not len(values) or bool(-limits.most <= values.min() <= values.max() <= limits.most)
+    from streamomd.engine.ranges import checker  # numba is for who learns
+
+    return bool(checker(values.dtype.name)(len(values), values, *limits))
 
 
 def matrix(parts: Sequence[Numbers], rows: int, dtype: Any) -> Numbers:
@@ -121,13 +161,18 @@ def _note_nulls(array: pa.Array, cells: Cells) -> None:
     cells.note("null", places, lambda _: "null", "a number", remedy)
 
 
-def _note_unfit(reason: str, places: Places, values: Numbers, cells: Cells) -> None:
-    expected, remedy = "a finite number", "mend or drop the row"
+def _note_unfit(reason: str, places: Places, values: Numbers, cells: Cells, legal: Legal) -> None:
+    wanted, remedy = "a finite number", "mend or drop the row"
+    if reason == "out_of_range":
+        wanted = expected(legal)
+        remedy = "write 0 or rescale the column, or choose another rule"
+        if legal.largest < math.inf:
+            remedy = 'write 0, rescale the column, or set model.dtype = "float64"'
     if reason == "overflow":
-        expected, remedy = "an integer float64 can hold", "write it as double, or hash the column"
+        wanted, remedy = "an integer float64 can hold", "write it as double, or hash the column"
         if values.dtype.kind == "f":
-            expected, remedy = "a number float32 can hold", 'set model.dtype = "float64"'
-    cells.note(reason, places, lambda place: shown(values[place].item()), expected, remedy)
+            wanted, remedy = "a number float32 can hold", 'set model.dtype = "float64"'
+    cells.note(reason, places, lambda place: shown(values[place].item()), wanted, remedy)
 
 
 def _not_finite(values: Numbers) -> Iterator[tuple[str, Places]]:

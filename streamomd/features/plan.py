@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 from streamomd.errors import DataError
+from streamomd.rules.ranges import ANY, Limits
 from streamomd.urls import printable
 
 Label = bool | int | float | str
 MOST_BITS, LARGEST = 30, 2**31 - 1
-FLOAT32_MAX = 3.4028234663852886e38
 
 
 class Vector(NamedTuple):
@@ -59,6 +59,13 @@ class Date(NamedTuple):
         return tuple(f"{self.column}.{part}" for part in self.parts)
 
 
+class Legal(NamedTuple):
+    """largest: the largest number the slots can hold. limits: what the rule learns from."""
+
+    largest: float = math.inf
+    limits: Limits = Limits(0.0, math.inf)
+
+
 class Column(NamedTuple):
     """A column as the first shard has it; ``family`` is what later shards must keep to."""
 
@@ -74,7 +81,8 @@ class Plan:
     weight is "" without a weight column. classes is () in regression, else [negative, positive] or
     all K classes. label_type is the Arrow type (as text) of a label's value. dtype is the slots'.
     least_label is the smallest label that the loss can learn from, None: any. on_bad_row "skip":
-    rows that cannot be learned from are left out. crosses name columns, or parts of dates.
+    rows that cannot be learned from are left out. crosses name columns, or parts of dates. limits:
+    the magnitudes that the rule learns from, None: any that the slots can hold.
     """
 
     bias: bool
@@ -96,6 +104,7 @@ class Plan:
     text: tuple[Text, ...] = ()
     crosses: tuple[tuple[str, ...], ...] = ()
     dates: tuple[Date, ...] = ()
+    limits: Limits | None = None
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -142,7 +151,12 @@ class Plan:
     @property
     def largest(self) -> float:
         """The largest value the slots can hold."""
-        return FLOAT32_MAX if self.dtype == "float32" else math.inf
+        return ANY.of(self.dtype).most
+
+    @property
+    def legal(self) -> Legal:
+        """Which numbers are legal features."""
+        return Legal(self.largest, self.limits or Limits(0.0, math.inf))
 
     @property
     def vector_offset(self) -> int:
@@ -172,7 +186,10 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and dicts that ``from_json`` reads back."""
-        return asdict(self)
+        saved = asdict(self)
+        if self.limits is None:  # as every version saved it
+            del saved["limits"]
+        return saved
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
@@ -188,6 +205,7 @@ class Plan:
             fields["crosses"] = tuple(tuple(cross) for cross in saved.get("crosses", ()))
             dates = saved.get("dates", ())
             fields["dates"] = tuple(Date(column, tuple(parts)) for column, parts in dates)
+            fields["limits"] = Limits(*saved["limits"]) if saved.get("limits") else None
             plan = cls(**fields)
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
                 raise ValueError(f"{plan.bits} bits")

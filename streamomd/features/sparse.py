@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 
 from streamomd.features.bad import Cells, Flaws
 from streamomd.features.canonical import Csr, canonical, row_of
-from streamomd.features.numeric import numbers, unfit
-from streamomd.features.plan import Pair
+from streamomd.features.numeric import ANYTHING, expected, numbers, unfit
+from streamomd.features.plan import Legal, Pair
 
 Indptr = NDArray[np.int64]
 
@@ -25,12 +24,12 @@ def sparse(
     *,
     offset: int,
     dtype: Any,
-    largest: float = math.inf,
+    legal: Legal = ANYTHING,
 ) -> Csr | None:
     """Canonical rows: indptr from 0, indices + offset, values as ``dtype``. A null list is empty.
 
     Notes lists of different length, null elements, indices outside 0 … size − 1, values not finite
-    or beyond ``largest``, and equal indices whose sum is so. None where flaws were noted: equal
+    or not ``legal``, and equal indices whose sum is so. None where flaws were noted: equal
     indices are summed of rows that are good otherwise, in the next turn.
     """
     indptr, keys = _lists(indices)
@@ -38,13 +37,13 @@ def sparse(
     _note_lengths(indptr, ends, pair, flaws)
     coordinates = _indices(keys, pair, Cells(flaws, pair.indices, indptr=indptr))
     elements = Cells(flaws, pair.values, indptr=ends)
-    stored = numbers(_without_nulls(numeric, elements), elements, "error", largest)
+    stored = numbers(_without_nulls(numeric, elements), elements, "error", legal)
     if flaws:
         return None
     stored = stored.astype(dtype, copy=False)
     rows, places, summed = canonical(indptr, coordinates, stored)
     if summed is not stored:
-        _note_sums(summed, Cells(flaws, pair.values, indptr=rows), largest)
+        _note_sums(summed, Cells(flaws, pair.values, indptr=rows), legal)
     return rows, places + np.int32(offset) if offset else places, summed
 
 
@@ -112,12 +111,14 @@ def _without_nulls(elements: pa.Array, cells: Cells) -> pa.Array:
     return elements.fill_null(pa.scalar(0).cast(elements.type))
 
 
-def _note_sums(summed: NDArray[Any], cells: Cells, largest: float) -> None:
-    for _, places in unfit(summed, largest):
+def _note_sums(summed: NDArray[Any], cells: Cells, legal: Legal) -> None:
+    for reason, places in unfit(summed, legal):
+        outside = reason == "out_of_range"
+        to = "a number out of range" if outside else "infinity or beyond float32"
         cells.note(
-            "overflow",
+            reason if outside else "overflow",
             places,
-            lambda _: "equal indices whose values sum to infinity or beyond float32",
-            "a finite sum",
-            "mend or drop the row",
+            lambda _, to=to: f"equal indices whose values sum to {to}",  # type: ignore[misc]
+            expected(legal) if outside else "a finite sum",
+            "correct or drop the row",
         )

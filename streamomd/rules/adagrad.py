@@ -89,7 +89,9 @@ def weight(own: Any, shared: object, totals: object, clock: float, h: Hyper) -> 
     missed = clock - 1.0 - own.seen
     if missed <= 0.0 or own.w == 0.0 or (h.l1 == 0.0 and h.l2 == 0.0):
         return float(own.w)
-    return shrunk(own.w, missed, h.eta / (h.delta + math.sqrt(own.G)), h.l1, h.l2)
+    H = h.delta + math.sqrt(own.G)
+    # Float32 slots may hold a weight whose G underflowed: without curvature phi pulls it to 0.
+    return shrunk(own.w, missed, h.eta / H, h.l1, h.l2) if H > 0.0 else 0.0
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:

@@ -8,8 +8,8 @@ over them,
 
     theta_i <- theta_i - g x_i,    G_i <- G_i + (g x_i)^2.
 
-delta is one number; where it is 0, delta_i = L max abs(x_i) so far, this row counted, L the loss's
-Lipschitz constant: at least abs(g x_i), as the theorem asks, coordinate by coordinate. ``ball``:
+delta is one number; where it is 0, delta_i = L max h abs(x_i) so far, this row counted, h a row's
+importance, L the loss's Lipschitz constant: at least abs(g x_i), as the theorem asks. ``ball``:
 "l1" sum abs(w_i), "l2" ||w||, at most ``radius``, nearest in the norm of H: the multiplier is found
 again after each row while the free minimizer lies outside, and kept as a total.
 
@@ -46,7 +46,7 @@ import numpy as np
 
 from streamomd.rules import weighted
 from streamomd.rules.certificate import Claim, Run
-from streamomd.rules.contract import PROJECTED, Coords, Max, Row, Rule, Set, Sum
+from streamomd.rules.contract import PROJECTED, Coords, Max, Row, Rule, Saved, Set, Sum
 from streamomd.rules.params import Between, Lipschitz, NotNegative, Positive
 from streamomd.rules.prox import lead, phi
 from streamomd.rules.sets import ComparatorSet, box
@@ -162,6 +162,12 @@ def largest(params: Mapping[str, Any]) -> int | None:
     return PROJECTED if params["ball"] != "none" and params["project_every"] == 1 else None
 
 
+def older(saved: Saved) -> str:
+    """Version 1 left the importance out of b, which counts where delta is 0."""
+    counts = saved.weighted and saved.params["delta"] == 0.0
+    return "b does not count importances" if counts else ""
+
+
 def feasible(slots: Any, h: Hyper) -> ComparatorSet:
     return weighted.feasible(h.ball, h.radius) if h.ball != NONE else box(h.box)
 
@@ -216,6 +222,9 @@ PLAIN = Rule(
     totals=Totals,
     begin=begin,
     observe=observe,
+    weighted_scale=True,
+    state_version=2,
+    older=older,
     align=align,
     weight=weight,
     step=step,

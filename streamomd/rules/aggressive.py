@@ -153,6 +153,7 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="step",
     totals=Totals,
     losses=("hinge",),
     sums=3,

@@ -5,12 +5,12 @@ margin is below 1:
 
     yhat = <theta, (A + x x'/r)^-1 x>;   if y yhat < 1:  A <- A + x x'/r,  theta <- theta + unit y x
 
-with unit = 1 (P0) or, for ``scale = "arow"``, 1/r: then only yhat differs from AROW's. Kept are
-mu = A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m r / (r + chi). A row's
-importance counts it that often. Certificate: M + U, mistakes and other updates, are at most the
-summed hinge loss of any u plus sqrt(r |u|^2 + sum over updates of <u, x>^2) sqrt(ln det A + sum of
-m (2 r y - m) / (r (r + chi))); for "arow" the last sum is that of r m (2 y - m) / (r + chi).
-O(d^2) on an update. Against ``arow``: caution where x is new.
+with unit = 1 (P0) or, for ``scale = "arow"``, 1/r: then only yhat differs from AROW's. Kept are mu
+= A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m r / (r + chi). An update of
+importance h counts h times: A <- A + h x x'/r, theta <- theta + h unit y x; yhat does not know h.
+Certificate: M + U, mistakes and other updates, are at most the summed hinge loss of any u plus
+sqrt(r |u|^2 + sum over updates of h <u, x>^2) sqrt(max h ln det A + sum of h r n (2 y - n)
+/ (r + h chi)), n = m / (unit r). O(d^2) on an update. Against ``arow``: caution where x is new.
 
 >>> from streamomd.demo import score
 >>> score("aggressive_second_order")
@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificate import Claim, Run
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import Max, Mean, Row, Rule, Saved, Sum
 from streamomd.rules.full import LIMIT, Limit, gain, largest, margin_claims
 from streamomd.rules.params import Choice, Positive
 
@@ -39,7 +39,7 @@ class Own(NamedTuple):
 
 class Totals(NamedTuple):
     updates: Sum = 0.0  # of h, where it learned
-    lift: Sum = 0.0  # of r n (2 h y - n) / (r + chi), n = m / (unit r), where it learned
+    lift: Sum = 0.0  # of h r n (2 y - n) / (r + h chi), n = m / (unit r), where it learned
     heaviest: Max = 0.0  # h that it learned with
 
 
@@ -66,9 +66,9 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
         return Move(0.0, 0.0), totals
     m, chi = row.q
     n = m / (unit(h) * h.r)  # the mean on AROW's scale
-    lift = h.r * n * (2.0 * times * row.y - n) / (h.r + chi)
+    lift = times * h.r * n * (2.0 * row.y - n) / (h.r + times * chi)
     seen = Totals(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
-    c = 1.0 / h.r
+    c = times / h.r
     return Move(gain(unit(h) * times * row.y, c, m, chi), c), seen
 
 
@@ -77,7 +77,12 @@ def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hype
 
 
 def certificate(run: Run) -> list[Claim]:
-    return margin_claims(run, run.h.r, unit(run.h), 2.0)
+    return margin_claims(run, run.h.r, unit(run.h), 1.0)
+
+
+def older(saved: Saved) -> str:
+    """Version 1 added x x'/r to A whatever the importance."""
+    return "A does not count importances" if saved.weighted else ""
 
 
 RULE = Rule(
@@ -87,6 +92,9 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="updates",
+    state_version=2,
+    older=older,
     totals=Totals,
     losses=("hinge",),
     keeps="matrix",

@@ -5,11 +5,13 @@ it is predicted; D and theta keep them where the margin falls short, y yhat < 1:
 
     yhat = sum theta_i x_i / (D_i + x_i^2 / r),    then    D_i += x_i^2 / r,    theta += y x,
 
-or theta += y x / r with scale = "arow", which gives the weights AROW's size. The importance h
-multiplies the step in theta. O(nnz) a row. Certificate, for any u, L(u) its summed hinge loss, with
-U right predictions that taught: mistakes + U <= L(u) + sqrt(sum u_i^2 D_i) sqrt(r sum ln D_i + 2 U)
-(22); 2 r U with scale = "arow". With ``model.certificate`` also a sharper one. Choose it for sparse
-data whose rare features tell the classes apart; `arow_diag` predicts without the row's own squares.
+or theta += y x / r with scale = "arow", which gives the weights AROW's size. An update of
+importance h counts h times: D_i += h x_i^2 / r, theta += h y x; yhat does not know h. O(nnz) a row.
+Certificate, for any u, L(u) its summed hinge loss, with U right predictions that updated:
+mistakes + U <= L(u) + sqrt(sum u_i^2 D_i) sqrt(r sum ln D_i + 2 U) (22), while every importance is
+1; 2 r U with scale = "arow". With ``model.certificate`` also a sharper one, for any importances.
+Choose it for sparse data whose rare features separate the classes; `arow_diag` predicts without the
+row's own squares.
 
 >>> from streamomd.demo import score
 >>> score("aggressive_second_order_diag"), score("aggressive_second_order_diag", scale="arow")
@@ -22,19 +24,15 @@ from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificate import Claim, Run
-from streamomd.rules.contract import Row, Rule
+from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
 from streamomd.rules.params import Choice, Positive
 from streamomd.rules.theta_diagonal import (
-    Accounts,
-    Move,
     Own,
     Totals,
-    account,
-    claims,
-    count,
     part,
-    terms,
-    update,
+    plain_claim,
+    rare_claims,
+    sharper_claim,
     weight,
 )
 
@@ -46,26 +44,107 @@ class Hyper(NamedTuple):
     scale: Annotated[float, Choice(("unit", "arow"))] = UNIT
 
 
+class Move(NamedTuple):
+    a: float
+    times: float
+
+
+class OwnAccounts(NamedTuple):
+    theta: Sum = 0.0
+    S: Sum = 0.0
+    sharp: Sum = 0.0  # what the coordinate adds to the certificate's Q
+
+
+class Accounts(NamedTuple):
+    updates: Sum = 0.0
+    margins: Sum = 0.0
+    largest: Max = 0.0
+    rarest: Max = 0.0
+    longest: Max = 0.0
+
+
 def share(h: Hyper) -> float:
     """What theta is smaller by than the certificate's sum of y x."""
     return 1.0 if h.scale == UNIT else h.r
 
 
+def updates(row: Row) -> bool:
+    return bool(row.y * row.margin < 1.0 and row.importance > 0.0)
+
+
+def count(row: Row, totals: Totals | Accounts) -> Totals:
+    """The totals after an update; ``largest`` is 1 while every importance is."""
+    times = row.importance
+    right = times if row.y * row.margin > 0.0 else 0.0
+    largest = max(totals.largest, times, 1.0 / times)
+    return Totals(totals.updates + times, totals.margins + right, largest)
+
+
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    if row.y * row.margin < 1.0 and row.importance > 0.0:
-        return Move(row.importance * row.y / share(h)), count(row, totals)
-    return Move(0.0), totals
+    if updates(row):
+        return Move(row.importance * row.y / share(h), row.importance), count(row, totals)
+    return Move(0.0, 0.0), totals
+
+
+def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
+    return Own(own.theta + move.a * x, own.S + move.times * (x * x / h.r))
+
+
+def terms(
+    own: OwnAccounts, shared: object, x: float, totals: object, clock: float, h: Hyper
+) -> tuple[float]:
+    return (x * x,)
+
+
+def accounted_weight(
+    own: OwnAccounts, shared: object, totals: object, clock: float, h: Hyper
+) -> float:
+    return own.theta / (1.0 + own.S)
 
 
 def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
-    if row.y * row.margin < 1.0 and row.importance > 0.0:
-        c = share(h)
-        return Move(row.importance * row.y / c), account(row, totals, c)
-    return Move(0.0), totals
+    if not updates(row):
+        return Move(0.0, 0.0), totals
+    counted = count(row, totals)
+    move = Move(row.importance * row.y / share(h), row.importance)
+    return move, Accounts(
+        counted.updates,
+        counted.margins,
+        counted.largest,
+        max(totals.rarest, 1.0 / row.importance),
+        max(totals.longest, row.r[0]),
+    )
+
+
+def accounted_update(
+    own: OwnAccounts, shared: object, x: float, move: Move, clock: float, h: Hyper
+) -> OwnAccounts:
+    before, more = 1.0 + own.S, move.times * (x * x / h.r)
+    after, c = before + more, share(h)
+    step, theta = c * move.a * x, c * own.theta  # of the sum of h y x, as the certificate has it
+    lift = step * (step + 2.0 * theta) / after - (theta / after) * (theta / before) * more
+    return OwnAccounts(own.theta + move.a * x, own.S + more, own.sharp + lift)
 
 
 def certificate(run: Run) -> list[Claim]:
-    return claims(run, share(run.h))
+    once = run.totals["largest"] <= 1.0
+    found = [plain_claim(run, share(run.h))] if once else []
+    if "sharp" in run.own:
+        found.append(sharper_claim(run, float(run.own["sharp"].sum())))
+        found += rare_claims(run) if once else []
+    if not found:
+        raise ValueError(
+            "equation 22 is proven for importances of 1; train with model.certificate = true for "
+            "the bound that counts them"
+        )
+    return found
+
+
+def older(saved: Saved) -> str:
+    """Version 1 added x^2 / r to D whatever the importance, and kept other accounts."""
+    if saved.certificate:
+        return "it kept other accounts for its certificate"
+    return "D does not count importances" if saved.weighted else ""
 
 
 PLAIN = Rule(
@@ -75,6 +154,9 @@ PLAIN = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="updates",
+    state_version=2,
+    older=older,
     totals=Totals,
     losses=("hinge",),
     weight=weight,
@@ -83,5 +165,8 @@ PLAIN = Rule(
     update=update,
     certificate=certificate,
 )
-ACCOUNTED = replace(PLAIN, totals=Accounts, gathers=3, terms=terms, step=accounted_step)
+ACCOUNTED = replace(
+    PLAIN, own=OwnAccounts, totals=Accounts, gathers=1, weight=accounted_weight, terms=terms,
+    step=accounted_step, update=accounted_update,
+)  # fmt: skip
 RULE = replace(PLAIN, accounted=ACCOUNTED)

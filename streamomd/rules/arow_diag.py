@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from streamomd.rules.contract import Mean, Row, Rule, Sum
 from streamomd.rules.params import Positive
+from streamomd.rules.ranges import NORMS
 
 
 class Hyper(NamedTuple):
@@ -67,6 +68,8 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="noise",
+    range=NORMS,
     gathers=1,
     losses=("hinge",),
     weight=weight,

@@ -9,7 +9,8 @@ The engine walks the rows; a rule only says what happens to the numbers of a row
 and, where a rule needs them (absent, they cost nothing)::
 
     begin(d, h) -> totals                           at the start, of d coordinates
-    observe(shared, x, clock, h) -> shared, q       before the prediction; q is summed over the row
+    observe(shared, x, clock, h) -> shared, q       before the prediction; q is summed over the row,
+                                                    or its largest taken: ``maxima``
     align(own, old, new, totals, clock, h) -> own   own slots carried to new shared ones; at each
                                                     touch of a rule that has no observe, nor sums
     rejoin(own, w, shared, totals, clock, h) -> own  merged slots made from the mean weight w
@@ -56,11 +57,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from streamomd.errors import UsageError
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.params import Kind
+from streamomd.rules.ranges import ANY, Range
 from streamomd.rules.sets import ComparatorSet
 
 Sum = Annotated[float, "sum"]
@@ -97,6 +99,30 @@ class Nothing(NamedTuple):
     """No slots, totals or sums."""
 
 
+Importance = Literal["copies", "updates", "loss", "step", "cap", "noise", "presence"]
+"""What importance h > 0 of a row means; 0 always means that the row teaches nothing.
+
+copies: the row h times in a row. updates: the row h times, while each of the copies updates.
+loss: h times the loss. step: h times the step in theta, all else as of one row. cap: h times the
+parameter C. noise: the parameter r divided by h. presence: any h > 0 is the same.
+"""
+
+
+class Saved(NamedTuple):
+    """What a commit says of a state: its version, whether rows had an importance column, whether
+    the rule kept its certificate's accounts, and the parameters."""
+
+    version: int
+    weighted: bool
+    certificate: bool
+    params: Mapping[str, Any]
+
+
+def readable(saved: Saved) -> str:
+    """For a rule whose older states mean the same."""
+    return ""
+
+
 PROJECTED = 1_000_000
 MATRIX = 4096
 
@@ -123,9 +149,15 @@ class Rule:
     """A learner's description: names, slots, hyper-parameters and its functions.
 
     ``sums``, ``gathers`` count the numbers that ``observe`` and ``terms`` give to be summed over a
-    row. ``losses`` names the losses the paper proves it for, the first being its default; empty:
-    all, by default logistic; ``losses_with(params)`` narrows them. ``keeps``: "coordinates", or
-    what else the engine keeps for it.
+    row; of the last ``maxima`` of ``sums`` the largest is taken instead of the sum. ``losses``
+    names the losses the paper proves it for, the first being its default; empty: all, by default
+    logistic; ``losses_with(params)`` narrows them. ``keeps``: "coordinates", or what else the
+    engine keeps for it. ``weighted_scale``: ``observe`` gets x times the row's importance, for
+    scales that bound h g x. ``importance``: what a row's importance h stands for, see
+    ``Importance``; tests hold each rule to it. ``range``: the magnitudes of feature values it
+    learns from; others make a bad row. ``state_version``: grows when the same rows lead to another
+    state. ``older(saved)``: why a state of an older version cannot be continued, or "" where its
+    numbers mean the same.
     ``looks(params)``: whether the rows are observed once, all of them, before the first is learned.
     ``largest(params)``: most coordinates it is willing to have, None: any number.
 
@@ -149,7 +181,13 @@ class Rule:
     shared: type[tuple[float, ...]] = Nothing
     totals: type[tuple[float, ...]] = Nothing
     sums: int = 0
+    maxima: int = 0
     gathers: int = 0
+    weighted_scale: bool = False
+    importance: Importance = "loss"
+    range: Range = ANY
+    state_version: int = 1
+    older: Callable[[Saved], str] = readable
     begin: Functions | None = None
     observe: Functions | None = None
     align: Functions | None = None
@@ -225,7 +263,8 @@ class Rule:
         needs to know of other coordinates is one sum over its own.
         """
         rule = self.simplest(params) if self.simplest else self
-        all_at_once = rule.masses > 0 or rule.kept_in is not None or rule.prepare is not None
+        whole = rule.kept_in is not None or rule.prepare is not None or rule.maxima > 0
+        all_at_once = rule.masses > 0 or whole
         twice = params.get("implicit", False) or (rule.looks is not None and rule.looks(params))
         able = {
             "exact": True,

@@ -26,6 +26,7 @@ from streamomd.rules.contract import Mean, Row, Rule
 from streamomd.rules.cw_diag import FINEST, STDEV, Totals, begin, stdev, variance
 from streamomd.rules.full import LIMIT, Limit, largest
 from streamomd.rules.params import Between, Choice, Positive
+from streamomd.rules.ranges import NORMS
 
 FLAT = 1e-200  # a variance that nothing is divided by
 
@@ -75,6 +76,8 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="presence",
+    range=NORMS,
     totals=Totals,
     losses=("hinge",),
     keeps="matrix",

@@ -32,6 +32,7 @@ from typing import Annotated, NamedTuple
 
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.params import Between, Choice, Positive
+from streamomd.rules.ranges import NORMS
 
 STDEV = 0.0
 FINEST = 1e100  # the largest S_i
@@ -115,6 +116,8 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="presence",
+    range=NORMS,
     totals=Totals,
     gathers=1,
     losses=("hinge",),

@@ -136,6 +136,7 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="cap",
     totals=Totals,
     losses=("hinge",),
     keeps="recent",

@@ -8,8 +8,8 @@ l = [gamma - y yhat]_+ is positive,
 
 with the row's importance multiplying C. k_t bounds x'Hx, H the Hessian of f*: ||x||_2^2 for l2,
 ||x||^2 for winnow, U ||x||^2 for eg, (p-1) ||x||_p^2 for pnorm; P2 assumes k_t = 1. For winnow and
-eg the norm is the largest entry's size, or rather the 64-norm, which is a little more (by
-nnz^(1/64) at most) and can be summed up. O(nnz) a row.
+eg the norm is the largest entry's size. O(nnz) a row. With link pnorm, (abs(x) / 1e8)^p has to be
+finite.
 
 Certificates, for any u (legal for the link), L(u) its summed hinge loss: the dual value
 D = gamma sum of a - f*(theta) and the sum of a l - k_t a^2 / 2 are at most f(u) + C L(u) (theorems
@@ -43,13 +43,13 @@ from streamomd.rules.links import (
     height,
     image,
     legal,
-    norm,
-    norm_of,
+    length,
     rise,
-    share,
+    shares,
     unfit,
 )
 from streamomd.rules.params import Positive
+from streamomd.rules.ranges import NORMS
 from streamomd.rules.sets import ComparatorSet
 
 
@@ -93,8 +93,8 @@ def begin(d: float, h: Hyper) -> Totals:
 
 def observe(
     shared: tuple[()], x: float, clock: float, h: Hyper
-) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, share(x, norm_of(h.link, h.p))
+) -> tuple[tuple[()], tuple[float, float, float, float]]:
+    return shared, shares(h.link, x, h.p)
 
 
 def prepare(q: object, totals: Totals, clock: float, h: Hyper) -> Totals:
@@ -113,8 +113,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     loss, cap = h.gamma - row.y * row.margin, row.importance * h.C
     if not (loss > 0.0 and cap > 0.0):
         return Move(0.0, 0.0, 0.0, 0.0, 0.0), totals
-    length = norm(row.q[0], row.q[1], row.q[2], norm_of(h.link, h.p))
-    kappa = curvature(h.link, length, h.U, h.p)
+    kappa = curvature(h.link, length(h.link, row.q, h.p), h.U, h.p)
     a = loss / kappa if kappa * cap > loss else cap
     S, ref, n, scale, at, steps, rises, mistakes, hardest = totals
     ref = first(h.link, ref, a)
@@ -186,9 +185,13 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="cap",
+    range=NORMS,
     totals=Totals,
     losses=("hinge",),
-    sums=3,
+    sums=4,
+    maxima=1,
+    state_version=2,  # until 1 the 64-norm stood for the largest entry; the slots are the same
     begin=begin,
     observe=observe,
     prepare=prepare,

@@ -1,8 +1,8 @@
 r"""FTRL-Centered AdaGrad (P3, end of section 5): dual averaging with a step for each coordinate.
 
-M_i = max abs(x_i) so far, this row counted before its prediction, so that L M_i bounds the gradient
-to come (L: the loss's Lipschitz constant); G_i = sum (g x_i)^2, theta = - sum g x of the T finished
-rows; phi(w) = l1 sum abs(w) + l2 sum w^2 / 2:
+M_i = max h abs(x_i) so far, h a row's importance, this row counted before its prediction, so that L
+M_i bounds the gradient to come (L: the loss's Lipschitz constant); G_i = sum (g x_i)^2, theta = -
+sum g x of the T finished rows; phi(w) = l1 sum abs(w) + l2 sum w^2 / 2:
 
     h_i = sqrt((L M_i)^2 + G_i) / radius,    f_T(w) = sum h_i w_i^2 / 2 + T phi(w),
     w_i = grad f_T*(theta)_i = soft(theta_i, T l1) / (h_i + T l2),    theta <- theta - g x.
@@ -11,7 +11,7 @@ Certificate (P3, theorem 5), h_t the curvature that row t is predicted with,
 
     regret <= sum_i h_{T,i} u_i^2 / 2 + (T - 1) phi(u) + sum_t sum_i (g x_i)^2 / (2 h_{t,i});
 
-while abs(u_i) <= radius and no slope passes L, at most R sum_i (sqrt((L M_i)^2 + G_i) / 2
+while abs(u_i) <= radius and no slope is above L, at most R sum_i (sqrt((L M_i)^2 + G_i) / 2
 + sqrt(G_i)) + (T - 1) phi(u), R the radius. (For h_T the state has the one after row T, which is
 hardly larger.)
 
@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from streamomd.rules.certificate import Claim, Run
-from streamomd.rules.contract import Max, Row, Rule, Sum
+from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
 from streamomd.rules.params import Lipschitz, NotNegative, Positive
 from streamomd.rules.prox import lead, phi
 from streamomd.rules.sets import ComparatorSet, box
@@ -62,7 +62,7 @@ class Accounts(NamedTuple):
 
 
 class Steepest(NamedTuple):
-    steepest: Max = 0.0  # abs(g)
+    steepest: Max = 0.0  # the loss's slope
 
 
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[()]]:
@@ -94,8 +94,7 @@ def accounted_weight(
 
 
 def accounted_step(row: Row, totals: Steepest, clock: float, h: Hyper) -> tuple[Move, Steepest]:
-    g = row.importance * row.slope
-    return Move(g), Steepest(max(totals.steepest, abs(g)))
+    return Move(row.importance * row.slope), Steepest(max(totals.steepest, abs(row.slope)))
 
 
 def accounted_update(
@@ -121,6 +120,11 @@ def certificate(run: Run) -> list[Claim]:
     return claims
 
 
+def older(saved: Saved) -> str:
+    """Version 1 left the importance out of M."""
+    return "M does not count importances" if saved.weighted else ""
+
+
 def feasible(slots: Any, h: Hyper) -> ComparatorSet:
     return box(h.radius)
 
@@ -134,6 +138,9 @@ PLAIN = Rule(
     own=Own,
     shared=Shared,
     observe=observe,
+    weighted_scale=True,
+    state_version=2,
+    older=older,
     weight=weight,
     step=step,
     update=update,

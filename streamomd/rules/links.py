@@ -31,7 +31,6 @@ EDGE = 1e4  # EDGE^64 and its inverse are finite
 LARGE = 692.0  # e^692 is finite, and more than the engine takes for a sum: it is made anew
 LOW = 1e-3  # of S: below it ref has never been set right, for S >= 1 whenever it is
 HIGH = 1e30  # of S: so ``a`` stays finite in float32 too
-HIGHEST = 64.0  # this norm stands for the largest entry
 
 
 def power(v: float, p: float) -> float:
@@ -57,21 +56,12 @@ def root(v: float, p: float) -> float:
     return math.exp(math.log(v) / p) if v > 0.0 else 0.0
 
 
-def sixty_fourth(v: float) -> float:
-    """v^64, the bits of ``power``; without its loop a third of the time."""
-    for _ in range(6):
-        v *= v
-    return v
-
-
 def share(x: float, p: float) -> tuple[float, float, float]:
     """What an entry adds to the sums that ``norm`` takes: small, middling and large entries apart,
     so that abs(x)^p is finite and not 0 from 1e-12 to 1e12."""
     size = abs(x)
     if p == 2.0:
         return 0.0, x * x, 0.0
-    if p == HIGHEST and 1.0 / EDGE <= size <= EDGE:
-        return 0.0, sixty_fourth(size), 0.0
     if size > EDGE:
         return 0.0, 0.0, power(size / (EDGE * EDGE), p)
     if size < 1.0 / EDGE:
@@ -91,15 +81,24 @@ def norm(small: float, middle: float, large: float, p: float) -> float:
     return root(small, p) / (EDGE * EDGE)
 
 
-def norm_of(link: float, p: float) -> float:
-    """Which norm of a row its curvature is made of; the 64-norm is at least the largest entry."""
-    if link == L2:
-        return 2.0
-    return p if link == PNORM else HIGHEST
+def shares(link: float, x: float, p: float) -> tuple[float, float, float, float]:
+    """What an entry adds to the three sums of ``length``, and its size, whose maximum is taken."""
+    size = abs(x)
+    if link in (WINNOW, EG):
+        return 0.0, 0.0, 0.0, size
+    small, middle, large = share(x, 2.0 if link == L2 else p)
+    return small, middle, large, 0.0
+
+
+def length(link: float, q: tuple[float, float, float, float], p: float) -> float:
+    """The norm of a row that its curvature is made of: the largest entry for winnow and eg."""
+    if link in (WINNOW, EG):
+        return q[3]
+    return norm(q[0], q[1], q[2], 2.0 if link == L2 else p)
 
 
 def curvature(link: float, length: float, U: float, p: float) -> float:
-    """At least x' H x, H the Hessian of f*; length: the row's norm, the one ``norm_of`` names."""
+    """At least x' H x, H the Hessian of f*; length: the row's norm, see ``length``."""
     square = length * length
     if link == EG:
         return U * square

@@ -5,9 +5,9 @@ squashed, w_i <- w_i s_i / abs(x_i), and N += sum x_i^2 / s_i^2. After it, with 
 
     G_i += (g x_i)^2,    w_i <- w_i - eta sqrt(t / N) g x_i / (s_i sqrt(G_i)).
 
-Predictions do not change when any feature is multiplied by any constant. Use it when features come
-in raw units: one eta near 1 fits most data. No regret bound is proven for this form (P1 proves the
-projected one).
+Predictions do not change when any feature is multiplied by any constant that leaves its values in
+range: G holds squares. Use it when features come in raw units: one eta near 1 fits most data. No
+regret bound is proven for this form (P1 proves the projected one).
 
 Cost: O(nnz).
 
@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.ranges import SQUARES
 
 
 class Hyper(NamedTuple):
@@ -90,6 +91,7 @@ RULE = Rule(
     own=Own,
     shared=Shared,
     totals=Totals,
+    range=SQUARES,
     sums=1,
     observe=observe,
     align=align,

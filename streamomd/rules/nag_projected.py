@@ -21,8 +21,9 @@ Certificate, u in the set, w_t the weights that predicted row t:
 D_i = s_i / the first abs(x_i).
 
 Cost: O(nnz), and O(d) times some 80 halvings on rows that leave the set. Predictions do not change
-when any feature is multiplied by any constant. Choose it over NAG when a bound is wanted and a C is
-known that sum abs(w_i) max abs(x_i) of a good w does not exceed; else NAG.
+when any feature is multiplied by any constant that leaves its values in range: G holds squares.
+Choose it over NAG when a bound is wanted and a C is known that sum abs(w_i) max abs(x_i) of a good
+w does not exceed; else NAG.
 
 >>> from streamomd.demo import score
 >>> score("nag_projected"), score("nag_projected", C=3.0), score("nag_projected", norm="l2")
@@ -42,6 +43,7 @@ from streamomd.rules import sets
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Row, Rule, Set, Sum
 from streamomd.rules.params import Between, Choice, Positive, YesNo
+from streamomd.rules.ranges import SQUARES
 from streamomd.rules.sets import ComparatorSet
 from streamomd.rules.weighted import L1, beyond, drawn, limit, size
 
@@ -226,6 +228,7 @@ PLAIN = Rule(
     own=Own,
     shared=Shared,
     totals=Totals,
+    range=SQUARES,
     observe=observe,
     align=align,
     clamp=clamp,

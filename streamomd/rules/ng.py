@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.ranges import RATIOS
 from streamomd.rules.schedule import SQRT, Schedule, rate
 
 
@@ -84,6 +85,7 @@ RULE = Rule(
     own=Own,
     shared=Shared,
     totals=Totals,
+    range=RATIOS,
     sums=1,
     observe=observe,
     align=align,

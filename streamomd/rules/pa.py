@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.contract import Mean, Row, Rule
+from streamomd.rules.ranges import NORMS
 
 
 class Own(NamedTuple):
@@ -54,6 +55,8 @@ RULE = Rule(
     source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA)",
     move=Move,
     own=Own,
+    importance="presence",
+    range=NORMS,
     losses=("hinge",),
     sums=1,
     observe=observe,

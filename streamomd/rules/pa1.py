@@ -34,6 +34,7 @@ from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.links import few_mistakes, rise
 from streamomd.rules.params import Positive
+from streamomd.rules.ranges import NORMS
 
 
 class Hyper(NamedTuple):
@@ -119,6 +120,8 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="cap",
+    range=NORMS,
     totals=Totals,
     losses=("hinge",),
     sums=1,

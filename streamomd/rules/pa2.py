@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from streamomd.rules.contract import Mean, Row, Rule
 from streamomd.rules.params import Positive
+from streamomd.rules.ranges import NORMS
 
 
 class Hyper(NamedTuple):
@@ -58,6 +59,8 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="cap",
+    range=NORMS,
     losses=("hinge",),
     sums=1,
     observe=observe,

@@ -90,6 +90,7 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="updates",
     totals=Totals,
     losses=("hinge",),
     sums=1,

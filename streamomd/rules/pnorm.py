@@ -171,6 +171,7 @@ PLAIN = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="updates",
     totals=Totals,
     losses=("hinge",),
     prepare=prepare,

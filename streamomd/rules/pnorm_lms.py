@@ -144,6 +144,7 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="step",
     totals=Totals,
     losses=("square",),
     sums=3,

@@ -34,6 +34,7 @@ import numpy as np
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Max, Row, Rule, Sum
 from streamomd.rules.params import Lipschitz, Positive
+from streamomd.rules.ranges import RATIOS
 
 
 class Hyper(NamedTuple):
@@ -108,6 +109,7 @@ RULE = Rule(
     own=Own,
     shared=Shared,
     totals=Totals,
+    range=RATIOS,
     begin=begin,
     observe=observe,
     weight=weight,

@@ -41,6 +41,7 @@ import numpy as np
 from streamomd.rules.certificate import Claim, Run
 from streamomd.rules.contract import Coords, Max, Row, Rule, Sum
 from streamomd.rules.params import Lipschitz, Positive
+from streamomd.rules.ranges import RATIOS
 
 LEAST, MOST = 1e-24, 1e24  # of the sum of powers, between its renewals; float32 holds the parts
 
@@ -193,6 +194,7 @@ RULE = Rule(
     own=Own,
     shared=Shared,
     totals=Totals,
+    range=RATIOS,
     sums=1,
     gathers=1,
     begin=begin,

@@ -6,8 +6,9 @@ without a squash: N += sum x_i^2 t / s_i, and with g the loss's slope,
     G_i += (g x_i)^2,    w_i <- w_i - eta sqrt(t / N) g x_i / (sqrt(s_i / t) sqrt(G_i)).
 
 P1 leaves open which scale N uses; here it is the same one. Predictions do not change when any
-feature is multiplied by any constant. Use it instead of NAG when a feature has rare huge values,
-which a maximum would never forget. No regret bound is proven for it.
+feature is multiplied by any constant that leaves its values in range: s and G hold squares. Use it
+instead of NAG when a feature has rare huge values, which a maximum would never forget. No regret
+bound is proven for it.
 
 Cost: O(nnz).
 
@@ -23,6 +24,7 @@ from typing import NamedTuple
 
 from streamomd.rules.contract import Mean, Row, Rule, Sum
 from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.ranges import SQUARES
 
 
 class Hyper(NamedTuple):
@@ -86,6 +88,7 @@ RULE = Rule(
     own=Own,
     shared=Shared,
     totals=Totals,
+    range=SQUARES,
     sums=1,
     observe=observe,
     weight=weight,

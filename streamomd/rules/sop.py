@@ -76,6 +76,7 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="step",
     totals=Totals,
     losses=("hinge",),
     keeps="matrix",

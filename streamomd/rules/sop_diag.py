@@ -66,6 +66,7 @@ PLAIN = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="step",
     totals=Totals,
     losses=("hinge",),
     weight=weight,

@@ -12,8 +12,9 @@ The certificates, with c = 1 where theta += y x, c = r where theta += y x / r, h
     sharper: Q = sum over upd of h^2 x'D_t^-1 x + 2 c h y yhat + c^2 theta'(D_t^-1 - D_t-1^-1) theta
     (22):    Q = max h^2 r sum ln D + 2 c U,  U = sum of h over right predictions that taught.
 
-Where U = 0, (23) bounds it by u, the longest row and L(u) alone. The sharper line and (23) need
-sums over each row that predicting does not: they are the accounts.
+This is of rows that D counts once (``sop_diag``); ``aggressive_second_order_diag`` counts them h
+times and has accounts of its own. Where U = 0, (23) bounds it by u, the longest row and L(u) alone.
+The sharper line and (23) need sums over each row that predicting does not: they are the accounts.
 """
 
 from __future__ import annotations
@@ -100,29 +101,42 @@ def account(row: Row, totals: Accounts, c: float) -> Accounts:
 
 def claims(run: Run, c: float) -> list[Claim]:
     """(22), and from accounts the sharper line and, without margin errors, (23)."""
-    totals, S, r = run.totals, run.own["S"], run.h.r
-    loss, u = run.hinge_u(1.0), run.u
-    norm, updates = float(u @ u), totals["updates"]
-    first = math.sqrt(float((u * u) @ (1.0 + S)))
-    logs = totals["largest"] ** 2 * r * float(np.log1p(S).sum())
-    found = [
-        Claim(
-            "mistakes and margin errors",
-            updates,
-            loss + first * math.sqrt(logs + 2.0 * c * totals["margins"]),
-            f"{SOURCE}, equation 22",
-        )
-    ]
-    if "sharp" in totals:
-        bound = loss + first * math.sqrt(max(totals["sharp"], 0.0))
-        source = f"{SOURCE}, before the logarithm is taken"
-        found.append(Claim("mistakes and margin errors, sharper", updates, bound, source))
-        if totals["margins"] == 0.0:
-            d = max(int(np.count_nonzero(S)), 1)
-            spread = norm * r + r * float((u * u) @ S)  # ||u||^2 (r + s)
-            b = totals["longest"] * totals["rarest"] / (d * r)
-            a = totals["largest"] ** 2 * spread * d
-            log = math.log(math.sqrt(8.0) * a * b * b / math.e + 2.0 * loss * b + 2.0)
-            bound = loss + math.sqrt(a * log)
-            found.append(Claim("mistakes, rare features", updates, bound, f"{SOURCE}, after (23)"))
+    found = [plain_claim(run, c)]
+    if "sharp" in run.totals:
+        found.append(sharper_claim(run, run.totals["sharp"]))
+        found += rare_claims(run)
     return found
+
+
+def plain_claim(run: Run, c: float) -> Claim:
+    """(22)."""
+    totals, r = run.totals, run.h.r
+    logs = totals["largest"] ** 2 * r * float(np.log1p(run.own["S"]).sum())
+    bound = run.hinge_u(1.0) + _first(run) * math.sqrt(logs + 2.0 * c * totals["margins"])
+    name, source = "mistakes and margin errors", f"{SOURCE}, equation 22"
+    return Claim(name, totals["updates"], bound, source)
+
+
+def sharper_claim(run: Run, sharp: float) -> Claim:
+    """The line before the logarithm, sharp its Q."""
+    bound = run.hinge_u(1.0) + _first(run) * math.sqrt(max(sharp, 0.0))
+    name, source = "mistakes and margin errors, sharper", f"{SOURCE}, before the logarithm is taken"
+    return Claim(name, run.totals["updates"], bound, source)
+
+
+def rare_claims(run: Run) -> list[Claim]:
+    """The bound by u, the longest row and L(u), where no right prediction updated."""
+    totals, S, r, u = run.totals, run.own["S"], run.h.r, run.u
+    if totals["margins"] > 0.0:
+        return []
+    loss, d = run.hinge_u(1.0), max(int(np.count_nonzero(S)), 1)
+    spread = float(u @ u) * r + r * float((u * u) @ S)  # ||u||^2 (r + s)
+    b = totals["longest"] * totals["rarest"] / (d * r)
+    a = totals["largest"] ** 2 * spread * d
+    log = math.log(math.sqrt(8.0) * a * b * b / math.e + 2.0 * loss * b + 2.0)
+    bound, source = loss + math.sqrt(a * log), f"{SOURCE}, after (23)"
+    return [Claim("mistakes, rare features", totals["updates"], bound, source)]
+
+
+def _first(run: Run) -> float:
+    return math.sqrt(float((run.u * run.u) @ (1.0 + run.own["S"])))

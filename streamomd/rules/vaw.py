@@ -94,6 +94,7 @@ RULE = Rule(
     hyper=Hyper,
     move=Move,
     own=Own,
+    importance="copies",
     totals=Totals,
     losses=("square",),
     keeps="matrix",

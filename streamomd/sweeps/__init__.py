@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from streamomd.allowed_urls import find_recorded
-from streamomd.begin import begun, change_job, new_model
+from streamomd.begin import begun, change_job, plan_of
 from streamomd.collection import refuse_collection
 from streamomd.errors import UnsupportedError, UsageError
 from streamomd.exposed import exposed
-from streamomd.features import Plan, describe
+from streamomd.features import Plan, describe, limits_of
 from streamomd.job import build
 from streamomd.model import Model
 from streamomd.report import hushed, note
@@ -132,15 +133,20 @@ def resume_sweep(
 
 
 def _new_models(found: Sequence[Entry], shards: ShardSet) -> list[Model]:
-    """A model for each job; all of one loss read labels alike, so that is found out once."""
+    """A model for each job; all of one loss read labels alike, so that is found out once.
+
+    Rows are encoded once for all: their values are in the range of every rule.
+    """
+    limits = limits_of(entry.spec.model for entry in found)
     models: list[Model] = []
     plans: dict[str, Plan] = {}
     place = found[0].spec.checkpoint.url
     for at, entry in enumerate(found):
         spec = kept_in(entry.spec, f"{place}/learners/{at:03d}")
         loss = spec.model.loss
-        model = begun(spec, plans[loss]) if loss in plans else new_model(spec, shards)
-        plans[loss] = model.plan
+        if loss not in plans:
+            plans[loss] = replace(plan_of(spec, shards), limits=limits)
+        model = begun(spec, plans[loss])
         models.append(model)
         if model.plan != models[0].plan:
             raise UsageError(
