@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from streamomd.checkpoint import (
@@ -14,10 +15,11 @@ from streamomd.checkpoint import (
     open_store,
     read_document,
 )
-from streamomd.errors import DataError, ResumeRefusedError
+from streamomd.errors import DataError, DivergedError, ResumeRefusedError
 from streamomd.features import Plan, check_schema, make_plan
+from streamomd.finite import NOT_FINITE
 from streamomd.job import change
-from streamomd.keep import Keeper
+from streamomd.keep import DIVERGED_REMEDY, Keeper
 from streamomd.loading import load_model
 from streamomd.model import Model
 from streamomd.report import note
@@ -73,11 +75,14 @@ def begun(spec: Spec, plan: Plan, weights: Any = None) -> Model:
     if is_weights(spec.model.start):
         begin_at(model, options, weights)
     elif spec.model.start:
-        start, _ = load_model(
+        start, loaded = load_model(
             spec.model.start,
             storage_options=options,
             far=lambda _: spec.train.mode == "sharded",  # its owners may be elsewhere
+            finite=True,
         )
+        for sequence, reason in loaded.rejected:
+            note(f"commit {sequence} rejected: {reason}; starting from {start.sequence}")
         model.start_from(start)
     return model
 
@@ -132,13 +137,41 @@ def take_over(model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool
     return Keeper(model, store, writer, dataset)
 
 
+def divergence(loaded: Loaded) -> str:
+    """What was not finite after the commit that was loaded, if the run diverged; else ""."""
+    rejected = [reason for _, reason in loaded.rejected if reason.startswith(NOT_FINITE)]
+    found = f"the model diverged: {rejected[0].removeprefix(NOT_FINITE)}" if rejected else ""
+    return str(loaded.commit.document.get("diverged") or found)
+
+
+def refuse_diverged_again(model: Model, loaded: Loaded) -> None:
+    """Raises DivergedError if the run diverged after the commit loaded, and would do so again.
+
+    model: with the job as it is now. Of what may change on resume, only how bad rows are treated
+    changes what is learned.
+    """
+    problem = divergence(loaded)
+    before = loaded.commit.document["job"]["data"].get("on_bad_row", "error")
+    if problem and before == model.spec.data.on_bad_row:
+        raise DivergedError(
+            f"{problem}. The last finite commit is {loaded.commit.sequence}, after "
+            f"{model.metrics.total_rows:,} rows; the same rows lead from it to the same numbers "
+            f"again.\n{DIVERGED_REMEDY.format(url=shown(model.url))}"
+        )
+
+
 def change_job(
     model: Model,
     sets: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     checkpoint_storage_options: Mapping[str, Any] | None,
+    *,
+    diverged: bool = False,
 ) -> bool:
-    """Apply what may change on resume; whether there are more epochs than before."""
+    """Apply what may change on resume; whether there are more epochs than before.
+
+    diverged: then bad rows may be left out from here on.
+    """
     secrets = {
         "data.storage_options": dict(storage_options or {}),
         "checkpoint.storage_options": dict(checkpoint_storage_options or {}),
@@ -149,8 +182,14 @@ def change_job(
             f"checkpoint.url is {shown(model.url)} and stays so: to go on elsewhere, copy the "
             "whole checkpoint there and resume the copy"
         )
-    epochs = model.spec.train.epochs
-    model.spec = change(model.spec.to_json(), {**sets, **secrets})
+    epochs, on_bad_row = model.spec.train.epochs, model.spec.data.on_bad_row
+    more_keys = ("data.on_bad_row",) if diverged else ()
+    model.spec = change(model.spec.to_json(), {**sets, **secrets}, more_keys)
+    if on_bad_row == "skip" != model.spec.data.on_bad_row:
+        raise ResumeRefusedError(
+            "data.on_bad_row was skip and stays so: bad rows may have been left out by now"
+        )
+    model.plan = replace(model.plan, on_bad_row=model.spec.data.on_bad_row)
     if model.spec.train.epochs < epochs:
         raise ResumeRefusedError(
             f"train.epochs was {epochs} and may only grow; got {model.spec.train.epochs}"

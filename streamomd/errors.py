@@ -118,6 +118,12 @@ class ConcurrentWriterError(StreamomdError, RuntimeError):
     exit_code = 5
 
 
+class DivergedError(StreamomdError, ArithmeticError):
+    """A model with numbers that are not finite: learning stops, and no such state is committed."""
+
+    exit_code = 6
+
+
 class StoppedError(StreamomdError, InterruptedError):
     """A signal asked the run to stop; its last commit stands."""
 

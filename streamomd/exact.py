@@ -116,11 +116,13 @@ class Run:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)
             rows, out = batch.rows(low, high), None if held is None else held[low:high]
+            begin, end = piece.row + low + passed, piece.row + high + bad
             if model.cursor.epoch < 0:
                 model.look(rows, out)
             else:
-                model.consume(rows, batch.skipped.counts(passed, bad), out)
-            model.cursor = Cursor(model.cursor.epoch, piece.position, piece.row + high + bad)
+                at = (self._name(shard), begin), (self._name(shard), end)
+                model.consume(rows, batch.skipped.counts(passed, bad), out, at)
+            model.cursor = Cursor(model.cursor.epoch, piece.position, end)
             low, passed = high, bad
             for watcher in self.watchers:
                 watcher.update(model.metrics)
@@ -128,6 +130,11 @@ class Run:
                 leave(self.stop, self.model, self.keeper)
             if low == len(batch):
                 return
+
+    def _name(self, shard: int) -> str:
+        if isinstance(self.shards, ShardSet):
+            return self.shards.shards[shard].url
+        return f"partition {shard} of the Dask collection"
 
     def _rows_to_tell(self) -> int:
         metrics = self.model.metrics

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.checkpoint import Put, Store, read_part
+from streamomd.finite import part_problem
 from streamomd.state import Arrays, Layout, State
 
 
@@ -66,6 +67,13 @@ class Far(State):
                 arrays["clock"] = np.array([self.clock], dtype=np.int64)
             yield low, high, arrays
             held = [one for one in held if one[1] > high]
+
+    def problem(self) -> str:
+        """As ``State.problem``; part by part, where its cells are not here."""
+        if self._near is not None:
+            return super().problem()
+        found = (part_problem(low, arrays) for low, _, arrays in self._read())
+        return next((problem for problem in found if problem), "")
 
     def _read(self) -> Iterator[tuple[int, int, Arrays]]:
         assert self.put is not None

@@ -7,7 +7,7 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -86,13 +86,16 @@ def build(
     return spec
 
 
-def change(saved: Mapping[str, Any], sets: Mapping[str, Any]) -> Spec:
-    """A saved job with what a resumed run may change. Raises ResumeRefusedError for other keys."""
-    tables = copy.deepcopy(dict(saved))
+def change(saved: Mapping[str, Any], sets: Mapping[str, Any], more: Sequence[str] = ()) -> Spec:
+    """A saved job with what a resumed run may change; more: of this run also these keys.
+
+    Raises ResumeRefusedError for other keys.
+    """
+    tables, changeable = copy.deepcopy(dict(saved)), (*CHANGEABLE, *more)
     for key, value in sets.items():
-        if not any(key == free or key.startswith(free + ".") for free in CHANGEABLE):
+        if not any(key == free or key.startswith(free + ".") for free in changeable):
             raise ResumeRefusedError(
-                f"{key} may not change on resume; what may: {', '.join(CHANGEABLE)}. "
+                f"{key} may not change on resume; what may: {', '.join(changeable)}. "
                 "For another job, start a new run from this state (--start URL)"
             )
         assign(tables, key, value)

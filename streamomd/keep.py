@@ -10,15 +10,20 @@ from typing import Any
 
 from streamomd.aside import Aside, GivenUpError, aside_of
 from streamomd.checkpoint import Commit, Part, Put, Store, Writer, keep_document
-from streamomd.errors import StorageError, TooLargeError
+from streamomd.errors import DivergedError, StorageError, TooLargeError
 from streamomd.far import Far
 from streamomd.metrics import Metrics
 from streamomd.model import Model, parts_of
 from streamomd.profiling import Stage
 from streamomd.report import note
+from streamomd.urls import shown
 
 SHARE = 0.05  # of wall time, at most, where time is the trigger
 FAILURES = 3  # of commits in a row, before it is an error
+DIVERGED_REMEDY = (
+    "Fix extreme values in the shard, or pass a smaller learning rate; to continue from that "
+    "commit: streamomd train SHARDS --start {url} --eta ETA"
+)
 Named = tuple[int, dict[str, tuple[str, ...]] | None]
 """The version of a table of names, and the table if it was not kept yet."""
 
@@ -92,6 +97,25 @@ class Keeper:
         model.sequence = commit.sequence
         self._paid(began)
         return commit
+
+    def diverged(self, error: DivergedError) -> DivergedError:
+        """Name the parts of the last commit, which is finite, in one more that records the error.
+
+        So a resumed run knows that the same rows lead to the same error. Gives the error with the
+        last finite commit and what to do. Nothing may be under way.
+        """
+        last, place = self._writer.last, shown(self._model.url)
+        job = self._model.document()["job"]
+        document = {**last.document, "job": job, "diverged": str(error)}
+        try:
+            self._writer.commit(document, Put(last.directory, last.parts))
+        except StorageError as problem:
+            note(f"{problem}; the checkpoint does not record that the model diverged")
+        rows = last.document["rows"]
+        return DivergedError(
+            f"{error}. The last finite commit is {last.sequence}, after {rows:,} rows.\n"
+            f"{DIVERGED_REMEDY.format(url=place)}"
+        )
 
     def finish(self, metrics: Metrics) -> None:
         """The last commit is made by who knows that the run is finished."""

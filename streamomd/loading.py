@@ -27,9 +27,16 @@ from streamomd.checkpoint import (
 )
 from streamomd.checkpoint.parts import DTYPES
 from streamomd.engines import layout_of
-from streamomd.errors import CorruptionError, StreamomdError, SweepError
+from streamomd.errors import (
+    CorruptionError,
+    DivergedError,
+    NoCommitError,
+    StreamomdError,
+    SweepError,
+)
 from streamomd.far import Far
 from streamomd.features import Names, Plan
+from streamomd.finite import NOT_FINITE, part_problem
 from streamomd.metrics import Metrics
 from streamomd.model import Model
 from streamomd.recorded import apart
@@ -50,15 +57,25 @@ def load_model(
     at: int | None = None,
     far: Callable[[Spec], bool] | None = None,
     needs: Collection[str] = ("names",),
+    finite: bool = False,
 ) -> tuple[Model, Loaded]:
     """The model of the newest commit that is whole, or of commit ``at``, and that commit.
 
     far: whether its state is to be proven, and left where it is until it is asked for. needs: kinds
     of shared documents without which a commit is not whole; only ``resume`` needs the shards'.
-    Raises NoCommitError if there is none, StorageError if the store does not answer.
+    finite: commits with a number that is not finite, of versions that made such, count as not
+    whole. Raises NoCommitError if there is none, DivergedError if there is none that is finite,
+    StorageError if the store does not answer.
     """
     store = open_store(absolute(url), storage_options)
     models: list[Model] = []
+    problems: list[str] = []
+
+    def refused(part: Part) -> None:
+        low, _, arrays = part
+        if problem := part_problem(low, arrays):
+            problems.append(problem)
+            raise CorruptionError(f"{NOT_FINITE}{problem}")
 
     def receive(commit: Commit) -> Callable[[Part], None]:
         if "sweep" in commit.document:
@@ -70,9 +87,24 @@ def load_model(
         with _legible():
             models.append(_described(commit, store, far))
         left = isinstance(models[-1].state, Far)
-        return partial(fill_figures if left else fill, models[-1])
+        take = partial(fill_figures if left else fill, models[-1])
 
-    loaded = load(store, receive, at=at, needs=needs)
+        def taken(part: Part) -> None:
+            if finite:
+                refused(part)
+            take(part)
+
+        return taken
+
+    try:
+        loaded = load(store, receive, at=at, needs=needs)
+    except NoCommitError as error:
+        if not problems:
+            raise
+        raise DivergedError(
+            f"{error}. The run diverged, and no finite commit is left: begin again, with a smaller "
+            "learning rate or without extreme values (train --restart)"
+        ) from None
     model, document = models[-1], loaded.commit.document
     with _legible():
         model.names = Names.from_json(read_document(store, "names", document["names"]))

@@ -14,10 +14,11 @@ from streamomd.batch import Batch, check
 from streamomd.checkpoint import Part, Put
 from streamomd.engine import Engine
 from streamomd.engines import engine_of
-from streamomd.errors import UsageError
+from streamomd.errors import DivergedError, UsageError
 from streamomd.far import Far
 from streamomd.features import Names, Plan
-from streamomd.heaviest import heaviest
+from streamomd.finite import Guard, Place, finite_parts, is_finite
+from streamomd.heaviest import heaviest, weighed
 from streamomd.holdout import result, stretches_of
 from streamomd.metrics import Counts, Metrics
 from streamomd.predict import evaluate, predict
@@ -55,6 +56,7 @@ class Model:
     seconds: float = 0.0
     rows_per_second: float = 0.0
     recorded: Recorded = field(default_factory=Recorded)
+    guard: Guard = field(default_factory=Guard, repr=False)
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""
@@ -79,7 +81,7 @@ class Model:
         return cls(spec, plan, engine, state, metrics, cursor=cursor)
 
     def start_from(self, other: Model) -> None:
-        """Take another model's state and names; metrics begin anew.
+        """Take another model's state and names; metrics restart. The learning rate may differ.
 
         Raises UsageError listing what of the two descriptions does not agree.
         """
@@ -92,13 +94,15 @@ class Model:
 
     def _description(self) -> dict[str, Any]:
         model = self.spec.model
-        known = ("rule", "loss", "params", "loss_params", "certificate", "dtype", "bias")
+        known = ("rule", "loss", "loss_params", "certificate", "dtype", "bias")
+        # A run that diverged goes on with a smaller one.
+        params = {key: value for key, value in model.params.items() if key != "eta"}
         plan = self.plan.to_json()
         # Types may differ as they may between shards.
         plan["types"] = [(column.name, column.family) for column in self.plan.types]
         del plan["label_type"], plan["on_bad_row"]
         plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save
-        return {**{key: getattr(model, key) for key in known}, **plan}
+        return {**{key: getattr(model, key) for key in known}, "params": params, **plan}
 
     @property
     def state_sha256(self) -> str:
@@ -117,6 +121,7 @@ class Model:
             "cursor": self.cursor.to_json(),
             "rows": self.metrics.total_rows,
             "finished": self.finished,
+            "finite": True,  # else its parts are not packed
             **more,
         }
 
@@ -184,19 +189,34 @@ class Model:
         """Learn a batch made by hand; margins of before learning, (rows, learners).
 
         y: ±1 with two classes, the class's number with more, the value in regression.
-        Raises DataError if the rows are not canonical or not of this model's coordinates.
+        Raises DataError if the rows are not canonical or not of this model's coordinates,
+        DivergedError if a number of the model is no longer finite.
         """
         check(batch, self.plan.size, bias=self.plan.bias)
         self.metrics.begin(self.cursor.epoch)
         return self.consume(batch)
 
     def consume(
-        self, batch: Batch, bad: Counts | None = None, held: NDArray[np.bool_] | None = None
+        self,
+        batch: Batch,
+        bad: Counts | None = None,
+        held: NDArray[np.bool_] | None = None,
+        rows: tuple[Place, Place] | None = None,
     ) -> NDArray[np.float64]:
         """Learn a batch that the features made, counting the bad rows left out of it.
 
-        held: (rows,), which of them are predicted when they come, and not learned.
+        held: (rows,), which of them are predicted when they come, and not learned. rows: where it
+        begins and ends, for the error. Raises DivergedError if a number is no longer finite.
         """
+        margins = self._consume(batch, bad, held)
+        learned = margins if held is None else margins[~held]
+        rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
+        self.guard.after(self.state, self.metrics.current, learned, batch.values.size, rows)
+        return margins
+
+    def _consume(
+        self, batch: Batch, bad: Counts | None, held: NDArray[np.bool_] | None
+    ) -> NDArray[np.float64]:
         if bad is not None:
             self.metrics.leave_out(bad, self.spec.data.max_bad_rows)
         if held is None:
@@ -222,6 +242,24 @@ class Model:
             if held is None or not held[low]:
                 self.engine.look(self.state, batch.rows(low, high))
 
+    def refuse_non_finite(self, *, weights: bool = False) -> None:
+        """Raises DivergedError unless all numbers of the state are finite; weights: and all that
+        are made of them, which is slower."""
+        problem = self.state.problem()
+        if not problem and weights:
+            sound = all(is_finite(some) for _, some in weighed(self.engine, self.state))
+            problem = "" if sound else "a weight is not"
+        if problem:
+            where = f"commit {self.sequence} of {shown(self.url)}" if self.url else "this model"
+            raise DivergedError(
+                f"{where} is not finite: {problem}. Use an earlier commit (streamomd checkpoint "
+                "verify URL lists those that are finite; streamomd.load(URL, at=N)), or pass "
+                "--allow-non-finite, in Python allow_non_finite=True"
+            )
+
+    def _refuse_weights(self) -> None:
+        self.refuse_non_finite(weights=True)
+
     def _count(
         self,
         metrics: Metrics,
@@ -244,6 +282,7 @@ class Model:
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         quiet: bool = True,
+        allow_non_finite: bool = False,
     ) -> list[str]:
         """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
 
@@ -254,7 +293,8 @@ class Model:
         under ``classes``. Without ``quiet`` rows and seconds are told on stderr.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
-        ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's.
+        ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's,
+        DivergedError for a model that is not finite, unless ``allow_non_finite``.
 
         Of a Dask collection: ``streamomd.predict_collection(model, ddf)``.
         """
@@ -263,6 +303,8 @@ class Model:
                 "Model.predict writes files: to= says in which directory. Predictions of a Dask "
                 "collection are another one: streamomd.predict_collection(model, ddf)"
             )
+        if not allow_non_finite:
+            self.refuse_non_finite()
         return predict(
             self.plan,
             self.engine,
@@ -273,6 +315,7 @@ class Model:
             overwrite=overwrite,
             storage_options=storage_options,
             quiet=quiet,
+            suspect=None if allow_non_finite else self._refuse_weights,
         )
 
     def evaluate(
@@ -282,15 +325,19 @@ class Model:
         by: Sequence[str] = (),
         storage_options: Mapping[str, Any] | None = None,
         quiet: bool = False,
+        allow_non_finite: bool = False,
     ) -> dict[str, Any]:
         """Loss and error on labelled shards; the keys of ``result``. Nothing is learned.
 
         by: columns for whose values it is told too, under ``slices``; they need not be features.
+        Raises DivergedError for a model that is not finite, unless ``allow_non_finite``.
         """
         if hasattr(shards, "__dask_graph__"):
             raise UsageError(
                 "Model.evaluate reads shards, no Dask collection: ddf.to_parquet(URL) writes them"
             )
+        if not allow_non_finite:
+            self.refuse_non_finite()
         found = evaluate(
             self.plan,
             self.engine,
@@ -300,6 +347,7 @@ class Model:
             storage_options=storage_options,
             quiet=quiet,
             cache=cache_of(self.spec.data, there=True),
+            suspect=None if allow_non_finite else self._refuse_weights,
         )
         return {**self.result(), **found}
 
@@ -328,6 +376,9 @@ class Model:
 
 
 def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
-    """What a commit keeps of a state and its counters, which go with the first part."""
-    for low, high, arrays in state.parts():
+    """What a commit keeps of a state and its counters, which go with the first part.
+
+    Raises DivergedError at a part with a number that is not finite.
+    """
+    for low, high, arrays in finite_parts(state.parts()):
         yield low, high, arrays | (metrics.arrays() if low == 0 else {})

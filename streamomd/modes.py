@@ -9,14 +9,22 @@ from typing import Any
 
 from streamomd.aside import left
 from streamomd.callbacks import Callback, Told
-from streamomd.errors import DataError, TooLargeError, UsageError
+from streamomd.errors import (
+    DataError,
+    DivergedError,
+    StreamomdError,
+    TooLargeError,
+    UsageError,
+)
 from streamomd.exact import Run
 from streamomd.far import Far
+from streamomd.finite import Guard, refuse_diverged
 from streamomd.keep import Keeper
+from streamomd.loading import load_model
 from streamomd.metrics import worded
 from streamomd.model import Model
 from streamomd.profiling import Stage, current
-from streamomd.report import Log, Watcher, note, progress, watching
+from streamomd.report import Log, Watcher, hushed, note, progress, watching
 from streamomd.sharded import Sharded
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
@@ -63,7 +71,10 @@ def run(
     told: Sequence[Watcher] = (),
     callbacks: Sequence[Callback] = (),
 ) -> Model:
-    """Learn what is left, keep it, and tell how it goes; the model, finished."""
+    """Learn what is left, keep it, and tell how it goes; the model, finished.
+
+    Raises DivergedError if numbers are no longer finite; the last commit stands.
+    """
     # Sharded mode has loops of its own; of a collection's rows nobody knows before they come.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet):
         with Stage("compile"):
@@ -74,14 +85,22 @@ def run(
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [*told, *told_to(callbacks, model, expected), *([keeper] if keeper else [])]
-    with watching(watchers, model.metrics):
-        _walk(model, shards, keeper, watchers, stop, connection)
-    if not model.metrics.total_rows:
-        bad = model.metrics.skipped
-        raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
-    model.finished = True
-    if keeper:
-        keeper.commit()
+    try:
+        with watching(watchers, model.metrics):
+            _walk(model, shards, keeper, watchers, stop, connection)
+        if not model.metrics.total_rows:
+            bad = model.metrics.skipped
+            raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
+        model.finished = True
+        if keeper:
+            keeper.commit()
+        else:
+            refuse_diverged(model.state.problem())
+    except DivergedError as error:
+        if keeper:
+            error = _first_batch(error, model, shards, keeper, stop, connection)
+            raise keeper.diverged(error) from None
+        raise
     compiled -= model.engine.compile_seconds
     model.seconds = max(time.perf_counter() - began + compiled, 1e-9)
     learned = model.metrics.total_rows - rows_before
@@ -89,6 +108,35 @@ def run(
     if profile := current():
         profile.rows += learned
     return model
+
+
+def _first_batch(
+    error: DivergedError,
+    model: Model,
+    shards: Dataset,
+    keeper: Keeper,
+    stop: StopRequest,
+    connection: Any,
+) -> DivergedError:
+    """The error that names the first batch after which a number was not finite.
+
+    Slots of a large state are looked at rarely. Then the rows since the last commit are learned
+    again, with a look at every slot after every batch. Where that fails, the error as it is.
+    """
+    mode, options = model.spec.train.mode, model.spec.checkpoint.storage_options
+    if model.guard.exact or mode == "averaged" or (mode == "sharded" and connection is not None):
+        return error
+    note(f"{error}; looking for the first batch since commit {keeper.sequence}")
+    try:
+        with hushed(True):
+            again, _ = load_model(model.url, storage_options=options, at=keeper.sequence)
+            again.spec, again.plan, again.guard = model.spec, model.plan, Guard(always=True)
+            _walk(again, shards, None, [], stop, connection)
+    except DivergedError as first:
+        return first
+    except StreamomdError as problem:
+        note(f"the first batch is not known: {problem}")
+    return error
 
 
 def told_to(callbacks: Sequence[Callback], model: Model, expected: int) -> list[Watcher]:

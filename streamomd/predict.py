@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from streamomd.engine import Engine
 from streamomd.errors import DataError, UsageError
 from streamomd.features import Plan, check_schema, decode_labels
+from streamomd.finite import is_finite
 from streamomd.metrics import Metrics
 from streamomd.report import hushed, note, progress, watching
 from streamomd.shards.cached import Cache
@@ -23,6 +24,7 @@ from streamomd.stream import no_rows, rows_of
 from streamomd.urls import is_inside, shown
 
 Floats = NDArray[np.float64]
+Suspect = Callable[[], None] | None
 
 
 def predict(
@@ -36,6 +38,7 @@ def predict(
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     quiet: bool = True,
+    suspect: Suspect = None,
 ) -> list[str]:
     """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
 
@@ -44,7 +47,8 @@ def predict(
     or a list that sums to 1), and the kept columns. Lists have the order of the plan's classes,
     which each file's schema keeps as JSON under ``classes``.
 
-    Every row is answered: a bad one is told, also where training left such rows out.
+    Every row is answered: a bad one is told, also where training left such rows out. suspect:
+    called where a margin is not finite, for it to raise an error if that is the model's fault.
     Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
     """
     began = time.perf_counter()
@@ -67,12 +71,18 @@ def predict(
             writer.write(nothing, empty_rows(shard, keep))
             for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
+                _suspect(margins, suspect)
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
                 writer.write({"row": rows, **columns(plan, engine, margins)}, piece.value.kept)
     seconds = time.perf_counter() - began
     with hushed(quiet):
         note(f"{found.rows:,} rows predicted in {len(writers)} files, {seconds:.2f} s")
     return [writer.path for writer in writers]
+
+
+def _suspect(margins: Floats, suspect: Suspect) -> None:
+    if suspect is not None and not is_finite(margins):
+        suspect()
 
 
 def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
@@ -137,6 +147,7 @@ def evaluate(
     storage_options: Mapping[str, Any] | None = None,
     quiet: bool = False,
     cache: Cache | None = None,
+    suspect: Suspect = None,
 ) -> dict[str, Any]:
     """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed.
 
@@ -163,6 +174,7 @@ def evaluate(
         for piece in rows_of(plan, found, range(len(found)), keep=columns, cache=cache):
             batch = piece.value.batch
             margins = engine.predict(state, metrics.current, batch)
+            _suspect(margins, suspect)
             metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
             metrics.leave_out(batch.skipped.counts(0, len(batch.skipped)), None)
             metrics.count(len(batch))

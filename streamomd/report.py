@@ -61,7 +61,8 @@ class Since:
     def figures(self, metrics: Metrics) -> dict[str, float | None]:
         """loss, error and rmse since the last call."""
         total = metrics.total
-        figures = metrics.figures(total - self.sums)
+        with np.errstate(invalid="ignore"):  # squared errors may have overflowed: no figure then
+            figures = metrics.figures(total - self.sums)
         self.sums = total
         return figures
 

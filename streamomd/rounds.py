@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streamomd.batch import Batch
 from streamomd.features import Names, Plan
+from streamomd.finite import Guard, Place
 from streamomd.metrics import Metrics
 from streamomd.partitions import Share, micro_batches
 from streamomd.shards.cached import Cache
@@ -48,6 +49,7 @@ class Rounds:
     cursor: Cursor
     names: Names | None = None
     swap: Swap = alone
+    guard: Guard = field(default_factory=Guard)
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""
@@ -58,28 +60,41 @@ class Rounds:
         return time.perf_counter() - started
 
     def __iter__(self) -> Iterator[None]:
-        """Learn a micro-batch, and give it; then cursor and metrics stand between two."""
+        """Learn a micro-batch, and give it; then cursor and metrics stand between two.
+
+        Raises DivergedError, naming its rows, if a number is no longer finite.
+        """
         while self.cursor.epoch < self.spec.train.epochs:
             epoch = self.cursor.epoch
             self.metrics.begin(epoch)
+            data = self.spec.data
+            order = places(data.order, data.seed, len(self.shards), epoch)
             with closing(self._pieces()) as pieces:
                 most = self.spec.data.max_bad_rows
                 for batch, place, row, bad in micro_batches(pieces, self.spec.train.batch_rows):
                     self.metrics.leave_out(bad, most)
-                    self._learn(batch)
+                    self._learn(batch, self._rows_to(order, place, row))
                     passed = self.metrics.rows[epoch] + self.metrics.bad[epoch].sum()
                     ended = passed == self.shards.rows
                     self.cursor = Cursor(epoch + 1) if ended else Cursor(epoch, place, row)
                     yield
             self.cursor = Cursor(epoch + 1)
 
-    def _learn(self, batch: Batch) -> None:
+    def _rows_to(self, order: Sequence[int], place: int, row: int) -> tuple[Place, Place]:
+        """Where the micro-batch from the cursor to this row begins and ends."""
+        at, shards = self.cursor, self.shards.shards
+        if at.row == shards[order[at.place]].rows and at.place < place:
+            at = Cursor(at.epoch, at.place + 1)
+        return (shards[order[at.place]].url, at.row), (shards[order[place]].url, row)
+
+    def _learn(self, batch: Batch, rows: tuple[Place, Place]) -> None:
         found = self.swap(self.share.sense(batch))
         margins = self.share.follow(batch, self.metrics.current, found)
         self.metrics.count(len(batch))
         if self.spec.train.detail:
             engine = self.share.engine
             self.metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
+        self.guard.after(self.share.state, self.metrics.current, margins, batch.values.size, rows)
 
     @cached_property
     def _cache(self) -> Cache | None:

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamomd.away import watch
-from streamomd.begin import begin, change_job, new_model, take_over
+from streamomd.begin import (
+    begin,
+    change_job,
+    divergence,
+    new_model,
+    refuse_diverged_again,
+    take_over,
+)
 from streamomd.callbacks import Callback, refuse_illegal
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.collection import again, set_apart, train_on
@@ -51,6 +58,7 @@ def train(
 
     Raises the errors of ``streamomd.errors``: UsageError (job), DataError (shards),
     OutputExistsError (the checkpoint holds a run), ConcurrentWriterError, StoppedError (signal),
+    DivergedError (a number of the model is no longer finite; the last commit stands),
     ClusterError (nobody answers, or the scheduler is lost: resume goes on without it).
     """
     job, flags, collection = set_apart(job, flags)
@@ -94,15 +102,17 @@ def resume(
 
     shards: the Dask collection that the run was begun on, made again; of others nothing.
     sets: what may change, by dotted key: train.epochs (upward), train.prefetch, data.cache,
-    checkpoint.*, cluster.*. client: as in ``train``; another cluster than before, or none, gives
-    the same bits. callbacks: as in ``train``.
+    checkpoint.*, cluster.*; of a run that diverged also data.on_bad_row (to "skip"). client: as
+    in ``train``; another cluster than before, or none, gives the same bits. callbacks: as in
+    ``train``.
 
     The cluster and the cache of decoded rows are those given here, never those that the checkpoint
     records. The URLs of its shards are printed before they are opened, and must be on the
     allow-list if one is set (docs/checkpoints.md).
 
-    Raises NoCommitError, ResumeRefusedError (data or job changed), UsageError (a URL outside the
-    allow-list), TooLargeError (sharded mode without a cluster), and what ``train`` raises.
+    Raises NoCommitError, ResumeRefusedError (data or job changed), DivergedError (the run diverged,
+    and nothing changed since), UsageError (a URL outside the allow-list), TooLargeError (sharded
+    mode without a cluster), and what ``train`` raises.
     """
     check_log(log)
     refuse_illegal(callbacks)
@@ -111,11 +121,12 @@ def resume(
     with stop_on_signals() as stop, hushed(quiet):
         sets = sets or {}
         model, loaded = load_model(
-            url, storage_options=checkpoint_storage_options, far=is_far, needs=KINDS
+            url, storage_options=checkpoint_storage_options, far=is_far, needs=KINDS, finite=True
         )
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; going on from {model.sequence}")
-        more = change_job(model, sets, *options)
+        more = change_job(model, sets, *options, diverged=bool(divergence(loaded)))
+        refuse_diverged_again(model, loaded)
         if model.finished and not more:
             if accept_new_shards:
                 note(f"this run is finished; new shards go on with train --start {shown(url)}")

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from streamomd.batch import KeptRows, check_kept
 from streamomd.errors import TooLargeError
+from streamomd.finite import is_finite, part_problem
 from streamomd.rules.contract import Rule, Slot
 
 CACHE_LINE = 64
@@ -209,6 +210,13 @@ class State:
         if low == 0:
             self.totals[...] = arrays["totals"]
             self.clock = int(arrays["clock"][0])
+
+    def problem(self) -> str:
+        """Which number is not finite; "" if all are."""
+        if all(map(is_finite, (self.cells, self.totals, *self.extra.values()))):
+            return ""
+        found = (part_problem(low, arrays) for low, _, arrays in self.parts())
+        return next((problem for problem in found if problem), "")
 
     def digest(self, digest: hashlib._Hash) -> None:
         """Feed every slot, total and the clock to a hash, whatever the padding."""

@@ -253,12 +253,13 @@ def test_start_is_refused_where_descriptions_differ(here: Path) -> None:
     """A start from another rule, parameter or feature is exit 2 and lists each that differs."""
     train("data/a.parquet", *everything(), "--checkpoint", "first")
     flags = [*everything(columns="n"), "--start", "first", "--checkpoint", "second"]
-    done = run("train", "data/b.parquet", *flags, "--eta", "0.75", "--rule", "ng")
+    implicit = ["--set", "model.params.implicit=true"]
+    done = run("train", "data/b.parquet", *flags, *implicit, "--eta", "0.75", "--rule", "ng")
     assert done.code == 2
     for word in (
         "first",
         "rule: 'nag' there, 'ng' here",
-        "'eta': 0.75",
+        "params: {'implicit': False} there, {'",
         "numeric: ('n', 'k') there",
     ):
         assert word in done.err

@@ -17,6 +17,7 @@ from streamomd import OMDClassifier, OMDRegressor
 from streamomd.errors import (
     BadRowError,
     DataError,
+    DivergedError,
     SchemaError,
     StreamomdError,
     UnsupportedError,
@@ -179,13 +180,14 @@ def test_going_on_is_with_what_was_begun() -> None:
 
 
 def test_overflow_is_told() -> None:
-    """Where weights are no numbers no class is guessed; the margins may be seen."""
-    fitted = OMDRegressor("ogd", eta0=1e300).fit([[1e100]] * 9, [1.0] * 9)
-    assert not np.isfinite(fitted.predict([[1.0]])).any()
-    wild = OMDClassifier("ogd", "square", eta0=1e300).fit([[1e100], [-1e100]] * 9, [0, 1] * 9)
-    assert np.isnan(wild.decision_function([[1.0]])).all()
+    """Where weights overflow fit raises; where a margin alone does, no class is guessed."""
+    with pytest.raises(DivergedError, match="the model diverged"):
+        OMDRegressor("ogd", eta0=1e300).fit([[1e100]] * 9, [1.0] * 9)
+    with pytest.raises(DivergedError, match="the model diverged"):
+        OMDClassifier("ogd", "square", eta0=1e300).fit([[1e100], [-1e100]] * 9, [0, 1] * 9)
+    sound = OMDClassifier("ogd", eta0=100.0).fit([[1.0, -1.0], [-1.0, 1.0]] * 9, [0, 1] * 9)
     with pytest.raises(DataError, match="margin of row 0 is no number"):
-        wild.predict([[1.0]])
+        sound.predict([[1.7e308, 1.7e308]])
 
 
 def test_probabilities_are_there_where_the_loss_has_them() -> None:

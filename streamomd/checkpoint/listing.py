@@ -12,15 +12,18 @@ from streamomd.checkpoint.documents import damaged
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.reader import refuse_none
 from streamomd.checkpoint.store import Store, confirmed
-from streamomd.errors import CorruptionError
+from streamomd.errors import CorruptionError, DivergedError
+from streamomd.finite import NOT_FINITE, part_problem
 
 
 def commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
     """Every commit, oldest first, as dicts for JSON.
 
     Keys: sequence, run, kind, ok, problem, rows, epoch, parts, bytes, written.
-    ``deep`` reads every byte and compares it with its hash; else manifests and sizes are enough. A
-    commit that is ok may have a problem: a damaged document whose other copy is whole.
+    ``deep`` reads every byte and compares it with its hash; else manifests and sizes are enough. It
+    also looks at every number: a commit that is not finite is not ok, its problem begins with
+    NOT_FINITE. A commit that is ok may have a problem: a damaged document whose other copy is
+    whole.
 
     Raises NoCommitError if there is none (or one of a newer streamomd), StorageError.
     """
@@ -43,7 +46,7 @@ def _told(store: Store, sequence: int, *, deep: bool) -> dict[str, Any]:
     try:
         commit = read_commit(store, sequence)
         problems = _check(store, commit, deep=deep)
-    except CorruptionError as error:
+    except (CorruptionError, DivergedError) as error:
         return _row(sequence, commit, str(error))
     return _row(sequence, commit, "; ".join(problems), ok=True)
 
@@ -68,7 +71,9 @@ def _check(store: Store, commit: Commit, *, deep: bool) -> list[str]:
     check_parent(store, commit)
     for entry in commit.parts:
         if deep:
-            read_part(store, commit, entry)
+            low, _, arrays = read_part(store, commit, entry)
+            if found := part_problem(low, arrays):
+                raise DivergedError(f"{NOT_FINITE}{found}")
         else:
             check_size(store, commit, entry)
     problems: list[str] = []

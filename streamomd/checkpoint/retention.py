@@ -18,7 +18,9 @@ from streamomd.errors import CorruptionError, UsageError
 
 @dataclass(eq=False)
 class Retention:
-    """Keeps the last ``keep`` commits that have parts of their own, and what comes after them."""
+    """Keeps the last ``keep`` commits that have parts of their own, and what comes after them; and
+    the last one whose document says that its numbers are finite, however many follow it.
+    """
 
     store: Store
     keep: int
@@ -48,12 +50,14 @@ class Retention:
         """Oldest first."""
         directories: set[str] = set()
         old = []
-        for commit in sorted(commits, key=lambda commit: -commit.sequence):
-            if commit.run == run:
-                # Once too many, always too many: what is kept of a run has no gap.
-                directories.add(commit.directory)
-                if len(directories) > self.keep:
-                    old.append(commit)
+        own = sorted((c for c in commits if c.run == run), key=lambda commit: -commit.sequence)
+        finite = next((c.directory for c in own if c.document.get("finite") is True), "")
+        for commit in own:
+            # Once too many, always too many: what is kept of a run has no gap, but for one before
+            # commits that are not finite.
+            directories.add(commit.directory)
+            if len(directories) > self.keep and commit.directory != finite:
+                old.append(commit)
         return old[::-1]
 
     def _commit(self, sequence: int) -> Commit | None:

@@ -20,6 +20,7 @@ from streamomd.urls import harmless
 CODES = """\b
 Exit codes: 0 done, 1 unexpected or storage out of reach, 2 bad usage or bad input,
 3 data or job changed, 4 no usable commit, 5 another writer took over,
+6 the model diverged (or is not finite and was asked for predictions),
 130/143 stopped by a signal, after a commit."""
 
 JOB_FLAGS = (
@@ -126,6 +127,9 @@ cache_option = click.option(
     "--cache", metavar="DIR", help="Local folder of decoded rows, as train --cache filled it."
 )
 log_option = click.option("--log", metavar="FILE", help="Append JSON lines of progress.")
+allow_non_finite = click.option(
+    "--allow-non-finite", is_flag=True, help="Also of a model that diverged."
+)
 what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
 restart = click.option("--restart", is_flag=True, help="Begin anew where a run is kept already.")
 url = click.argument("url")

@@ -6,7 +6,15 @@ from typing import Any
 
 import click
 
-from streamomd.cli.base import CODES, checkpoint_options, guarded, main, options_in, url
+from streamomd.cli.base import (
+    CODES,
+    allow_non_finite,
+    checkpoint_options,
+    guarded,
+    main,
+    options_in,
+    url,
+)
 from streamomd.urls import printable
 
 FORMATS = ("onnx", "sklearn", "vw", "parquet")
@@ -17,6 +25,7 @@ FORMATS = ("onnx", "sklearn", "vw", "parquet")
 @click.option("--as", "kind", required=True, type=click.Choice(FORMATS), help="The format.")
 @click.option("--to", required=True, metavar="FILE", help="File or URL to write.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@allow_non_finite
 @click.option("--storage-options", metavar="FILE", help="Storage options for the file written.")
 @checkpoint_options
 @guarded
@@ -25,6 +34,7 @@ def export(
     kind: str,
     to: str,
     overwrite: bool,
+    allow_non_finite: bool,
     storage_options: str | None,
     checkpoint_storage_options: str | None,
 ) -> tuple[Any, str]:
@@ -49,7 +59,12 @@ def export(
     for sequence, reason in loaded.rejected:
         note(f"commit {sequence} rejected: {reason}; this is {model.sequence}")
     result = write(
-        model, kind, to, overwrite=overwrite, storage_options=options_in(storage_options)
+        model,
+        kind,
+        to,
+        overwrite=overwrite,
+        storage_options=options_in(storage_options),
+        allow_non_finite=allow_non_finite,
     )
     told = [f"{key}: {_listed(result[key])}" for key in result if key not in ("as", "to_read")]
     return result, "\n".join([*told, "to read it:", f"  {printable(result['to_read'])}"])

@@ -9,6 +9,7 @@ import click
 from streamomd import show
 from streamomd.cli.base import (
     CODES,
+    allow_non_finite,
     cache_option,
     checkpoint_options,
     data_options,
@@ -27,6 +28,7 @@ from streamomd.cli.base import (
 @shards
 @click.option("--by", multiple=True, metavar="COLUMN", help="Also for each of its values.")
 @cache_option
+@allow_non_finite
 @data_options
 @checkpoint_options
 @guarded
@@ -35,6 +37,7 @@ def evaluate(
     shards: tuple[str, ...],
     by: tuple[str, ...],
     cache: str | None,
+    allow_non_finite: bool,
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
@@ -45,7 +48,12 @@ def evaluate(
       streamomd evaluate runs/bank new/ --by job --by marital
     """
     model = loaded(url, checkpoint_storage_options, cache)
-    result = model.evaluate(list(shards), by=by, storage_options=options_in(storage_options))
+    result = model.evaluate(
+        list(shards),
+        by=by,
+        storage_options=options_in(storage_options),
+        allow_non_finite=allow_non_finite,
+    )
     return result, show.evaluated(result)
 
 
@@ -55,6 +63,7 @@ def evaluate(
 @click.option("--to", required=True, metavar="DIR", help="Directory or URL for the predictions.")
 @click.option("--keep", metavar="A,B", help="Columns to copy beside the predictions.")
 @click.option("--overwrite", is_flag=True, help="Replace predictions that are there.")
+@allow_non_finite
 @data_options
 @checkpoint_options
 @guarded
@@ -64,6 +73,7 @@ def predict(
     to: str,
     keep: str | None,
     overwrite: bool,
+    allow_non_finite: bool,
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
@@ -79,6 +89,7 @@ def predict(
         overwrite=overwrite,
         storage_options=options_in(storage_options),
         quiet=False,
+        allow_non_finite=allow_non_finite,
     )
     return {"files": written}, "\n".join(written)
 
@@ -165,15 +176,18 @@ def list_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
 @checkpoint_options
 @guarded
 def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """Read every byte of every commit and compare it with its hash."""
+    """Read every byte of every commit; compare it with its hash, look for NaN and infinities."""
     return _commits(url, checkpoint_storage_options, deep=True)
 
 
 def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[Any, str]:
     from streamomd.checkpoint import commits, open_store
-    from streamomd.errors import CorruptionError
+    from streamomd.errors import CorruptionError, DivergedError
+    from streamomd.finite import NOT_FINITE
 
     found = commits(open_store(url, options_in(checkpoint_storage_options)), deep=deep)
-    if deep and not all(one["ok"] for one in found):
-        raise CorruptionError(show.table(found))
+    problems = [one["problem"] for one in found if not one["ok"]]
+    if deep and problems:
+        diverged = all(problem.startswith(NOT_FINITE) for problem in problems)
+        raise (DivergedError if diverged else CorruptionError)(show.table(found))
     return {"commits": found}, show.table(found)

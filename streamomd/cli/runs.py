@@ -70,6 +70,7 @@ def train(
 @main.command(epilog=CODES)
 @url
 @click.option("--epochs", type=int, help="Read the rows more often than was planned.")
+@click.option("--on-bad-row", metavar="skip", help="Of a run that diverged: leave bad rows out.")
 @click.option("--accept-new-shards", is_flag=True, help="Shards were added after the last one.")
 @click.option(
     "--scheduler",
@@ -89,6 +90,7 @@ def train(
 def resume(
     url: str,
     epochs: int | None,
+    on_bad_row: str | None,
     scheduler: str | None,
     cache: str | None,
     track: tuple[str, ...],
@@ -113,6 +115,7 @@ def resume(
 
     given = parsed(given)
     given["sets"] |= {"train.epochs": epochs} if epochs else {}
+    given["sets"] |= {"data.on_bad_row": on_bad_row} if on_bad_row else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
     given["sets"] |= {"data.cache": cache} if cache is not None else {}
     try:

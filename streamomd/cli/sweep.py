@@ -70,7 +70,7 @@ def swept(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     wrong = "rmse" if best["error"] is None else "error"
     rows = [
         {
-            "": "best" if one["name"] == best["name"] else "dropped" if one["dropped"] else "",
+            "": "best" if one["name"] == best["name"] else _outcome(one),
             "learner": worded(one["params"]),
             "rows": f"{one['rows']:,}",
             **{key: _number(one[key]) for key in ("loss", wrong)},
@@ -111,6 +111,10 @@ def edges(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> list[s
                 end = f"is the {word}est of those tried: try {word}er ones"
                 lines.append(f"the best {key}, {value}, {end}")
     return lines
+
+
+def _outcome(one: Mapping[str, Any]) -> str:
+    return "diverged" if one["diverged"] else "dropped" if one["dropped"] else ""
 
 
 def _number(figure: float | None) -> str:

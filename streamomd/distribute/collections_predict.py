@@ -88,9 +88,10 @@ def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = (
     Nothing is computed here. The model as it is now goes into the graph, once; one of more than
     some 100 MB is better used on shards, by ``Model.predict``.
 
-    Raises UsageError, SchemaError for a missing column; when it is computed, what ``Model.predict``
-    raises of rows.
+    Raises UsageError, SchemaError for a missing column, DivergedError for a model that is not
+    finite; when it is computed, what ``Model.predict`` raises of rows.
     """
+    model.refuse_non_finite()
     predictor = Predictor(model)
     learners = model.engine.layout.learners
     none = frame_of(predictor.told(np.empty((0, learners))), None)

@@ -38,6 +38,7 @@ from streamomd.distribute.wire import Wire
 from streamomd.engines import engine_of
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan
+from streamomd.finite import finite_parts
 from streamomd.metrics import Metrics
 from streamomd.partitions import Share, edges, owned
 from streamomd.report import hushed
@@ -233,7 +234,7 @@ class Owner:
         self._due.done(self._metrics.total_rows, time.monotonic() - began)
 
     def _all_parts(self) -> Any:
-        for low, high, arrays in self._share.parts():
+        for low, high, arrays in finite_parts(self._share.parts()):
             yield low, high, arrays | (self._metrics.arrays() if low == 0 else {})
 
     def _speak(self) -> None:

@@ -17,8 +17,9 @@ from distributed import get_worker
 from numpy.typing import NDArray
 
 from streamomd.batch import REASONS, Batch
-from streamomd.errors import ClusterError, NoCommitError
+from streamomd.errors import ClusterError, DivergedError, NoCommitError
 from streamomd.features import Names, encode
+from streamomd.finite import Guard
 from streamomd.loading import load_model
 from streamomd.merge import merge
 from streamomd.model import Model
@@ -113,7 +114,19 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
     """Learn a stretch of rows from the commit's state on, telling how it goes.
 
     Decoded and learned in one thread: a worker has as many tasks at once as it has threads.
+    Raises DivergedError, naming rows, if a number is no longer finite.
     """
+    guard = Guard()
+    try:
+        return _learned(start, stretch, topic, number, guard)
+    except DivergedError:
+        if guard.exact:
+            raise
+        # The task is pure: again, with a look at every slot after every batch, to name the first.
+        return _learned(start, stretch, topic, number, Guard(always=True))
+
+
+def _learned(start: Start, stretch: Stretch, topic: str, number: int, guard: Guard) -> Part:
     model = model_at(start)
     plan, state, names = model.plan, model.state.copy(), Names(model.names.seen())
     sums, rows, told = np.zeros(3), 0, time.monotonic()
@@ -135,13 +148,17 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
             convert=lambda table, shard, row: encoded(table, shard, row, names),
             between=between(cache, shards, plan, names, encoded, lambda batch: batch),
         )
-        for _, batch in pieces:
-            model.engine.learn(state, sums, batch)
+        url = span.group.shard.url
+        for row, batch in pieces:
+            margins = model.engine.learn(state, sums, batch)
+            at = (url, row), (url, row + batch.passed)
+            guard.after(state, sums, margins, batch.values.size, at)
             rows += len(batch)
             bad += batch.skipped.counts(0, len(batch.skipped))
             if time.monotonic() - told > TELL_SECONDS:
                 told = time.monotonic()
                 tell(topic, number, rows, sums)
+    guard.look(state, (url, span.end))
     tell(topic, number, rows, sums)
     return part_of(state, rows, sums, bad, names.new(model.names))
 

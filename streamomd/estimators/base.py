@@ -19,6 +19,7 @@ from streamomd.estimators.job import parameters_of, refuse_changed
 from streamomd.estimators.learn import begun, distinct, go_on, is_dask, trained_on, walk
 from streamomd.estimators.rows import batch_of, is_framed, labelled, read_in
 from streamomd.estimators.targets import Targets, weights_of
+from streamomd.finite import is_finite
 
 if TYPE_CHECKING:
     from streamomd.model import Model
@@ -198,7 +199,10 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         """(rows, learners)."""
         model = self._model
         rows = batch_of(model.plan, read_in(self, X, reset=False))
-        return model.engine.predict(model.state, np.zeros(3), rows)
+        margins = model.engine.predict(model.state, np.zeros(3), rows)
+        if not is_finite(margins):  # of a sound model too, where X has extreme values
+            model.refuse_non_finite(weights=True)
+        return margins
 
     def _lazy(self, X: Any, column: str) -> Any:
         """A column of a Dask collection's predictions."""

@@ -11,6 +11,7 @@ from streamomd.batch import Batch, taken
 from streamomd.errors import UnsupportedError, UsageError
 from streamomd.estimators.job import spec_of
 from streamomd.features import make_plan
+from streamomd.finite import refuse_diverged
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.frames import FEATURES, LABEL, WEIGHT
 from streamomd.shards.tables import INDICES, VALUES, schema_of
@@ -47,6 +48,7 @@ def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
     """Learn all rows so many times more, as ``streamomd train`` walks its shards.
 
     orders: draws a permutation for each time, or None for the order they are in.
+    Raises DivergedError if a number is no longer finite.
     """
     if model.cursor.row:  # what ``go_on`` learned is an epoch of its own
         model.cursor = Cursor(model.cursor.epoch + 1)
@@ -60,10 +62,14 @@ def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
             model.metrics.begin(epoch)
             model.consume(some)
         model.cursor = Cursor(epoch + 1)
+    refuse_diverged(model.state.problem())
 
 
 def go_on(model: Model, rows: Batch) -> None:
-    """Learn rows after those before, in an epoch that has no end yet."""
+    """Learn rows after those before, in an epoch that has no end yet.
+
+    Raises DivergedError if a number is no longer finite.
+    """
     at = model.cursor
     if at.epoch < 0:
         raise UnsupportedError(

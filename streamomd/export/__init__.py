@@ -27,14 +27,19 @@ def export(
     *,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    allow_non_finite: bool = False,
 ) -> dict[str, Any]:
     """Write a model to the file ``to``, a path or URL, in a format of ``FORMATS``.
 
     The result: ``as``, ``file``, ``to_read`` (how to read it), and figures of the format's own.
     Raises UsageError (no such format), UnsupportedError (what the format cannot say, and what to
-    do), MissingExtraError, OutputExistsError, StorageError.
+    do), MissingExtraError, OutputExistsError, StorageError, DivergedError (a model that is not
+    finite, unless ``allow_non_finite``).
     """
     form = _plugins.find("export format", kind, FORMATS)
+    if not allow_non_finite:
+        # Parquet takes a state part by part, which may be too large for this process.
+        model.refuse_non_finite(weights=kind != "parquet")
     with put(to, overwrite=overwrite, storage_options=storage_options) as file:
         figures = form.write(model, file)
     return {"as": kind, "file": to, **figures, "to_read": form.to_read.format(file=to)}

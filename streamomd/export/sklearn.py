@@ -27,7 +27,8 @@ def to_sklearn(model: Model) -> Any:
     ``feature_names_in_``: where every column is numeric.
 
     Raises UnsupportedError (a loss that scikit-learn has not, a rule that predicts more than
-    weights times values), MissingExtraError, TooLargeError (the dense weights).
+    weights times values), MissingExtraError, TooLargeError (the dense weights), DivergedError (a
+    weight that is not finite).
     """
     refuse_more_than_weights(model)
     fitted = _unfitted(model)

@@ -23,6 +23,7 @@ from streamomd.checkpoint import Commit, Loaded, Part, Writer, load, open_store
 from streamomd.checkpoint.chain import sequences
 from streamomd.errors import (
     CorruptionError,
+    DivergedError,
     NoCommitError,
     OutputExistsError,
     StreamomdError,
@@ -57,11 +58,16 @@ class SweepKeeper:
         return rows >= self.next_row or time.monotonic() >= self._due_at
 
     def commit(self, sides: Sequence[Side]) -> None:
-        """Commit all that learn, in these sides, and then the sweep."""
+        """Commit all that learn, in these sides, and then the sweep. What diverged is dropped."""
         began = time.monotonic()
+        found: dict[Model, str] = {}
         for side in sides:
             for model in side.each():
-                self._keepers[model].commit()
+                try:
+                    self._keepers[model].commit()
+                except DivergedError as error:
+                    found[model] = str(error)
+        self._sweep.drop_diverged(found)
         self._name_them()
         self._plan_next(time.monotonic() - began)
 
@@ -180,7 +186,8 @@ def _read(
                 f"{url}/learners/{name}", storage_options=storage_options, at=at
             )
             mark = np.array([float.fromhex(number) for number in told["mark"]])
-            learners.append(Learner(name, told["chosen"], model, int(told["dropped"]), mark))
+            dropped, diverged = int(told["dropped"]), str(told.get("diverged", ""))
+            learners.append(Learner(name, told["chosen"], model, dropped, mark, diverged))
             commits[model] = loaded
         halve, cursor = int(document["sweep"]["halve"]), Cursor.from_json(document["cursor"])
         sweep = Sweep(learners, halve, cursor, finished=bool(document["finished"]))

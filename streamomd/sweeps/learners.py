@@ -9,9 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from streamomd.errors import DivergedError
 from streamomd.metrics import Floats
 from streamomd.model import Model
+from streamomd.report import note
 from streamomd.shards.cursor import Cursor
+from streamomd.sweeps.grid import worded
 from streamomd.urls import shown
 
 
@@ -21,6 +24,7 @@ class Learner:
 
     name: of its folder. chosen: what the grid chose for it. dropped: the row after which it was
     dropped, 0 while it learns. mark: the sums of its figures when learners were last dropped.
+    diverged: what was not finite, if that is why it was dropped.
     """
 
     name: str
@@ -28,6 +32,7 @@ class Learner:
     model: Model
     dropped: int = 0
     mark: Floats = field(default_factory=lambda: np.zeros(3))
+    diverged: str = ""
 
     def figures(self) -> dict[str, float | None]:
         """Progressive loss, error and rmse of all rows."""
@@ -37,7 +42,8 @@ class Learner:
     def since(self) -> dict[str, float | None]:
         """The same of the rows since learners were last dropped."""
         metrics = self.model.metrics
-        return metrics.figures(metrics.total - self.mark)
+        with np.errstate(invalid="ignore"):  # squared errors may have overflowed: no figure then
+            return metrics.figures(metrics.total - self.mark)
 
 
 @dataclass(eq=False)
@@ -125,6 +131,23 @@ class Sweep:
             learner.dropped = rows
         return worse
 
+    def drop_diverged(self, found: Mapping[Model, str]) -> None:
+        """Drop the learners of these models, for what is not finite of them.
+
+        Raises DivergedError if no other is left.
+        """
+        rows = self.rows
+        for learner in self.active:
+            if problem := found.get(learner.model):
+                learner.dropped, learner.diverged = rows, problem
+                note(f"learner {learner.name} ({worded(learner.chosen)}) is dropped: {problem}")
+        if not self.active:
+            last = next(learner.diverged for learner in self.learners if learner.diverged)
+            raise DivergedError(
+                f"every learner of the sweep diverged, the last after {rows:,} rows: {last}. Fix "
+                "extreme values in the shards, or pass smaller learning rates"
+            )
+
     def document(self) -> dict[str, Any]:
         """What a commit of the sweep keeps: its figures stand in the learners' own."""
         return {
@@ -136,6 +159,7 @@ class Sweep:
                     "sequence": learner.model.sequence,
                     "dropped": learner.dropped,
                     "mark": [float(number).hex() for number in learner.mark],
+                    "diverged": learner.diverged,
                 }
                 for learner in self.learners
             ],
@@ -170,13 +194,15 @@ def _least(number: float | None) -> float:
 
 
 def _told(learner: Learner) -> dict[str, Any]:
-    model = learner.model
+    model, diverged = learner.model, learner.diverged
+    figures = learner.figures()
     return {
         "name": learner.name,
         "params": dict(learner.chosen),
-        **learner.figures(),
-        "rows": model.metrics.total_rows,
-        "state_sha256": model.state_sha256,
+        **(dict.fromkeys(figures) if diverged else figures),
+        "rows": learner.dropped if diverged else model.metrics.total_rows,
+        "state_sha256": None if diverged else model.state_sha256,
         "checkpoint": {"url": model.url, "sequence": model.sequence},
         "dropped": learner.dropped or None,
+        "diverged": diverged or None,
     }

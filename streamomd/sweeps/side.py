@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamomd.batch import Batch
 from streamomd.engine import Engine
+from streamomd.finite import LEAST, RATIO, batch_problem
 from streamomd.model import Model
 from streamomd.rules.contract import Rule
 from streamomd.state import Layout, State
@@ -30,6 +32,7 @@ class Side:
     models: list[Model]
     engine: Engine
     state: State
+    _values: int = 0
 
     @classmethod
     def of(cls, models: Sequence[Model]) -> Side:
@@ -46,13 +49,37 @@ class Side:
         """Observe rows, and learn nothing."""
         self.engine.look(self.state, batch)
 
-    def learn(self, batch: Batch) -> None:
-        """Learn rows; each model's figures grow as they would alone."""
+    def learn(self, batch: Batch) -> dict[Model, str]:
+        """Learn rows; each model's figures grow as they would alone. What is not finite of which
+        models: of their figures; and of their slots, when enough rows were learned to look."""
         sums = np.concatenate([model.metrics.current for model in self.models])
-        self.engine.learn(self.state, sums, batch)
+        margins = self.engine.learn(self.state, sums, batch)
         for model, own in zip(self.models, sums.reshape(-1, 3), strict=True):
             model.metrics.current[:] = own
             model.metrics.count(len(batch))
+        self._values += batch.values.size * len(self.models)
+        return self._diverged(margins) or self._slots_diverged()
+
+    def _diverged(self, margins: NDArray[np.float64]) -> dict[Model, str]:
+        sums = np.array([model.metrics.current for model in self.models])
+        if not batch_problem(sums.sum(axis=0), self.state.totals, margins):
+            return {}
+        width = margins.shape[1] // len(self.models)
+        found = {}
+        for k, model in enumerate(self.models):
+            own = slice(k * width, (k + 1) * width)
+            problem = batch_problem(model.metrics.current, self.state.totals[own], margins[:, own])
+            if problem:
+                found[model] = problem
+        return found
+
+    def _slots_diverged(self) -> dict[Model, str]:
+        if self._values < max(LEAST, RATIO * self.state.nbytes // 8):
+            return {}
+        self._values = 0
+        if not self.state.problem():
+            return {}
+        return {m: problem for m in self.each() if (problem := m.state.problem())}
 
     def each(self) -> Iterator[Model]:
         """Every model, one after the other, with its state as that of a model alone."""

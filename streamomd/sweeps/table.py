@@ -105,7 +105,7 @@ def board(sweep: Sweep, title: str) -> Table:
     for place, learner in enumerate(ranked[:MOST]):
         figures = learner.figures()
         table.add_row(
-            "best" if place == 0 else "dropped" if learner.dropped else "",
+            "best" if place == 0 else outcome_of(learner),
             escape(printable(worded(learner.chosen))),
             f"{learner.model.metrics.total_rows:,}",
             show(figures["loss"]),
@@ -115,6 +115,11 @@ def board(sweep: Sweep, title: str) -> Table:
     if len(ranked) > MOST:
         table.add_row("", f"… and {len(ranked) - MOST} more", "", "", "")
     return table
+
+
+def outcome_of(learner: Learner) -> str:
+    """Why it no longer learns, in a word."""
+    return "diverged" if learner.diverged else "dropped" if learner.dropped else ""
 
 
 def standings(sweep: Sweep) -> list[Learner]:

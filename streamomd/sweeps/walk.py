@@ -11,7 +11,9 @@ from itertools import repeat
 from typing import NoReturn
 
 from streamomd.errors import DataError, StoppedError
+from streamomd.finite import Place, between
 from streamomd.metrics import worded
+from streamomd.model import Model
 from streamomd.report import note
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.order import places
@@ -51,6 +53,8 @@ class Walk:
                 one.close()
         for side in self.sides:
             side.part()
+        last = {learner.model: learner.model.state.problem() for learner in sweep.active}
+        sweep.drop_diverged({model: problem for model, problem in last.items() if problem})
         if not sweep.rows:
             bad = sweep.lead.metrics.skipped
             raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
@@ -90,11 +94,11 @@ class Walk:
                 ahead_bytes=spec.train.prefetch << 20,
                 cache=cache,
             ):
-                self._learn(piece, pool, telling)
+                self._learn(piece, order[piece.position], pool, telling)
             self._move(Cursor(at.epoch + 1))
 
     def _learn(
-        self, piece: Piece[Rows], pool: ThreadPoolExecutor, telling: Sequence[Teller]
+        self, piece: Piece[Rows], shard: int, pool: ThreadPoolExecutor, telling: Sequence[Teller]
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
         sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
@@ -110,12 +114,25 @@ class Walk:
             else:
                 for learner in sweep.active:
                     learner.model.metrics.leave_out(left_out, data.max_bad_rows)
-                list(pool.map(Side.learn, self.sides, repeat(rows)))
+                url = self.shards.shards[shard].url
+                at = (url, piece.row + low + passed), (url, piece.row + high + bad)
+                self._drop_diverged(list(pool.map(Side.learn, self.sides, repeat(rows))), at)
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
             self._after_rows(telling, halve=sweep.rows >= halving)
             if low == len(batch):
                 return
+
+    def _drop_diverged(self, found: Sequence[dict[Model, str]], rows: tuple[Place, Place]) -> None:
+        """Drop what diverged in these rows; the others go on without it, in loops of their own."""
+        problems = {
+            model: f"{problem} after {between(*rows)}"
+            for one in found
+            for model, problem in one.items()
+        }
+        if problems:
+            self.sweep.drop_diverged(problems)
+            self._side_by_side()
 
     def _rows_to_tell(self, telling: Sequence[Teller]) -> int:
         sweep = self.sweep
@@ -140,7 +157,7 @@ class Walk:
             note(f"after row {sweep.rows:,} {len(worse)} learners are dropped")
         if keeper and (halve or self.stop.signal or keeper.due(sweep.rows)):
             keeper.commit(self.sides)
-        if halve:
+        if halve or sum(len(side.models) for side in self.sides) != len(sweep.active):
             self._side_by_side()
         for one in telling:
             one.update()
