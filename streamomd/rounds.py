@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from streamomd.metrics import Metrics
 from streamomd.partitions import Share, micro_batches
 from streamomd.shards.cached import Cache
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.digests import Digests
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
@@ -37,7 +38,7 @@ def alone(found: Floats) -> Floats:
 class Rounds:
     """A share's rounds, from its cursor on. Every owner has the same cursor, metrics and steps.
 
-    names: told of hashed values, of one owner.
+    names: told of hashed values, of one owner. digests: of the row groups that are read.
     """
 
     spec: Spec
@@ -47,6 +48,7 @@ class Rounds:
     metrics: Metrics
     cursor: Cursor
     names: Names | None = None
+    digests: Digests = field(default_factory=Digests)
     swap: Swap = alone
 
     def warm(self) -> float:
@@ -96,5 +98,6 @@ class Rounds:
             ahead_bytes=self.spec.train.prefetch << 20,
             cut=self.share.cut,
             cache=self._cache,
+            digests=self.digests,
         ):
             yield piece.value.batch, piece.position, piece.row
