@@ -25,8 +25,8 @@ from streamomd.errors import CorruptionError
 
 MAGIC = b"OMDSEG1\n"
 HASH_BYTES = 16
-GROUPS = 5
-"""Of so many row groups the rows are saved, as many as a message shows; of the others the count."""
+GROUPS = 3
+"""Of so many row groups the rows are saved, and of all the number: enough for a message."""
 PLAIN = ("format", "size", "rows", "row_groups", "groups", "etag", "key")
 SHARD_JSON, DIGEST_JSON, LEAST_JSON = 1 << 12, 64, 1 << 20
 """Bytes of JSON that are unpacked at most, for each shard, for each digest, and in any case."""
@@ -87,7 +87,7 @@ def brief(facts: Facts) -> Facts:
     """What the ledger saves of a shard's fingerprint; of such facts again the same.
 
     Of the footer's hash the first half, of the row groups their number and the rows of the first
-    five.
+    three.
     """
     found = {key: value for key, value in facts.items() if value is not None}
     if "footer_sha256" in found:
