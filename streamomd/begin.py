@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from streamomd.checkpoint import (
+    Ledger,
     Loaded,
     Writer,
     compare,
     explain,
     keep_document,
     open_store,
-    read_document,
+    read_ledger,
 )
+from streamomd.checkpoint.documents import repair
 from streamomd.errors import DataError, DivergedError, ResumeRefusedError
 from streamomd.features import Plan, check_schema, make_plan
 from streamomd.finite import NOT_FINITE
@@ -24,6 +26,7 @@ from streamomd.loading import load_model
 from streamomd.model import Model
 from streamomd.report import note
 from streamomd.shards.dataset import Dataset
+from streamomd.shards.digests import Digests
 from streamomd.shards.labels import distinct_labels
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
@@ -95,17 +98,18 @@ def _labels(shards: ShardSet, column: str) -> list[Any]:
 
 
 def begin(model: Model, shards: Dataset, *, restart: bool) -> Keeper | None:
-    """Commit 0: the job, the shards' fingerprint and the state before the first row."""
+    """Commit 0: the job, the facts of the shards and the state before the first row."""
     kept = model.spec.checkpoint
     if kept.url == "none":
         return None
     store = open_store(kept.url, kept.storage_options)
-    dataset = keep_document(store, "dataset", shards.fingerprint())
+    ledger = Ledger.begin(shards.fingerprint())
+    ledger.add(model.digests)
     names = keep_document(store, "names", model.names.to_json())
-    document = model.document(dataset=dataset, names=names)
+    document = model.document(segments=ledger.write(store), names=names)
     writer = Writer.begin(store, document, model.parts(), keep=kept.keep, restart=restart)
     model.url = store.url
-    return Keeper(model, store, writer, dataset)
+    return Keeper(model, store, writer, ledger)
 
 
 def take_over(model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool) -> Keeper:
@@ -115,8 +119,8 @@ def take_over(model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool
     """
     kept, found = model.spec.checkpoint, shards.fingerprint()
     store = open_store(model.url, kept.storage_options)
-    dataset = str(loaded.commit.document["dataset"])
-    saved = read_document(store, "dataset", dataset)
+    ledger = read_ledger(store, loaded.commit)
+    saved = ledger.shards
     differences = compare(saved, found, accept_new=accept_new)
     refused = [difference for difference in differences if difference.refused]
     if refused:
@@ -132,9 +136,12 @@ def take_over(model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool
         )
     if differences:
         note(explain(differences))
-    dataset = keep_document(store, "dataset", found)  # repairs a copy that is damaged, too
+    for kind, sha256 in loaded.commit.documents:
+        repair(store, kind, sha256)
+    model.digests = Digests(ledger.digests())
+    ledger.take(found)
     writer = Writer.take_over(store, loaded, keep=kept.keep)
-    return Keeper(model, store, writer, dataset)
+    return Keeper(model, store, writer, ledger)
 
 
 def divergence(loaded: Loaded) -> str:

@@ -79,6 +79,7 @@ class Run:
             names=self.model.names,
             ahead_bytes=self.model.spec.train.prefetch << 20,
             cache=self._cache,
+            digests=self.model.digests,
         )
 
     def _while_waiting(self) -> None:

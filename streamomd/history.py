@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from streamomd import checkpoint
-from streamomd.checkpoint import Store, commits, open_store, read_commit, read_document
+from streamomd.checkpoint import Store, commits, open_store, read_commit, read_ledger
 from streamomd.errors import CorruptionError
 from streamomd.metrics import Metrics
 from streamomd.model import Model
@@ -29,7 +29,7 @@ class Commit:
 @dataclass(frozen=True)
 class History:
     """commits: oldest first, those that can be used. host, started: of the process that wrote the
-    model's own. shards: fingerprints, in the order of the run; empty where they cannot be read, and
+    model's own. shards: their facts, in the order of the run; empty where they cannot be read, and
     of a model in memory."""
 
     commits: tuple[Commit, ...] = ()
@@ -65,9 +65,8 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
 
 def _shards(store: Store, commit: checkpoint.Commit) -> tuple[Mapping[str, Any], ...]:
     """Fingerprints of the shards. A report shows the model without them."""
-    dataset = commit.documents.get("dataset")
     try:
-        return tuple(read_document(store, "dataset", dataset)) if dataset else ()
+        return tuple(read_ledger(store, commit).shards)
     except CorruptionError as error:
         note(f"the list of shards is corrupt, so the report is without it: {error}")
         return ()

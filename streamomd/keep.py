@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 from streamomd.aside import Aside, GivenUpError, aside_of
-from streamomd.checkpoint import Commit, Part, Put, Store, Writer, keep_document
+from streamomd.checkpoint import Commit, Ledger, Part, Put, Store, Writer, keep_document
 from streamomd.errors import DivergedError, StorageError, TooLargeError
 from streamomd.far import Far
 from streamomd.metrics import Metrics
 from streamomd.model import Model, parts_of
 from streamomd.profiling import Stage
 from streamomd.report import note
+from streamomd.shards.digests import Digests, Found
 from streamomd.urls import shown
 
 SHARE = 0.05  # of wall time, at most, where time is the trigger
@@ -38,8 +39,9 @@ class Keeper:
     spare: bytes of memory that may be had, where more is known than the system tells.
     """
 
-    def __init__(self, model: Model, store: Store, writer: Writer, dataset: str) -> None:
-        self._model, self._store, self._writer, self._dataset = model, store, writer, dataset
+    def __init__(self, model: Model, store: Store, writer: Writer, ledger: Ledger) -> None:
+        self._model, self._store, self._writer, self._ledger = model, store, writer, ledger
+        self._digests = len(model.digests.found())  # how many of those the ledger has
         self._every_rows = model.spec.checkpoint.every_rows
         self._every_seconds = model.spec.checkpoint.every_seconds
         self.spare = math.inf
@@ -58,6 +60,12 @@ class Keeper:
         """The state of the last commit, left where it is."""
         commit = self._writer.last
         return Far(self._model.state.layout, self._store, Put(commit.directory, commit.parts))
+
+    def share(self, digests: Digests) -> None:
+        """Have the model use a table that others use too; the ledger takes what it lacks."""
+        own = self._model.digests
+        self._ledger.add([one for one in digests if own.get(*one[:2]) is None])
+        self._model.digests, self._digests = digests, len(digests.found())
 
     def reserve(self) -> str:
         """A directory of the checkpoint for parts that others put."""
@@ -93,7 +101,8 @@ class Keeper:
         if self._aside:
             self._settle(self._aside, hurry=hurry, last=True)
         model = self._model
-        commit = self._put(self._document(), self._names_now(), model.kept())
+        shared = self._names_now(), self._digests_now()
+        commit = self._put(self._document(), *shared, model.kept())
         model.sequence = commit.sequence
         self._paid(began)
         return commit
@@ -130,33 +139,62 @@ class Keeper:
         """Copy what a commit keeps, all of one row's edge, and have it put."""
         parts = parts_of(aside.take(), self._model.metrics.copy())
         aside.begin(
-            partial(self._put_aside, self._document(), self._names_now(), aside.each(parts))
+            partial(
+                self._put_aside,
+                self._document(),
+                self._names_now(),
+                self._digests_now(),
+                aside.each(parts),
+            )
         )
 
-    def _put_aside(self, document: dict[str, Any], names: Named, parts: Iterable[Part]) -> None:
+    def _put_aside(
+        self,
+        document: dict[str, Any],
+        names: Named,
+        digests: list[Found],
+        parts: Iterable[Part],
+    ) -> None:
         try:
-            self._put(document, names, parts)
+            self._put(document, names, digests, parts)
         except StorageError as error:
             self._failed += 1
             note(f"{error}; learning goes on, commit {self._writer.sequence} stands")
             raise
         self._failed = 0
 
-    def _put(self, document: dict[str, Any], names: Named, parts: Iterable[Part] | Put) -> Commit:
+    def _put(
+        self,
+        document: dict[str, Any],
+        names: Named,
+        digests: list[Found],
+        parts: Iterable[Part] | Put,
+    ) -> Commit:
         version, table = names
+        self._ledger.add(digests)
+        self._digests += len(digests)
         with Stage("commit"):
             if table is not None:
                 self._names = version, keep_document(self._store, "names", table)
-            return self._writer.commit({**document, "names": self._names[1]}, parts)
+            shared = {"names": self._names[1], "segments": self._ledger.write(self._store)}
+            return self._writer.commit({**document, **shared}, parts)
 
     def _document(self) -> dict[str, Any]:
-        return self._model.document(dataset=self._dataset)
+        return self._model.document()
 
     def _names_now(self) -> Named:
         names, (version, sha256) = self._model.names, self._names
         if sha256 and names.version == version:
             return version, None
         return names.version, names.to_json()
+
+    def _digests_now(self) -> list[Found]:
+        """Digests that the ledger has not. Nothing may be under way.
+
+        A row group's is found before its first row is given, so those of all rows that were
+        learned are among them.
+        """
+        return self._model.digests.found(self._digests)
 
     def _settle(self, aside: Aside, *, hurry: bool = False, last: bool = False) -> None:
         """Hear what came of the commit aside. last: another follows, whose own error will tell."""

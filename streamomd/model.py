@@ -27,6 +27,7 @@ from streamomd.recorded import Recorded
 from streamomd.report import Figure
 from streamomd.rules.contract import fields
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.digests import Digests
 from streamomd.spec import Spec
 from streamomd.state import State
 from streamomd.stream import cache_of
@@ -38,9 +39,9 @@ class Model:
     """What ``streamomd.train`` and ``streamomd.load`` return.
 
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
-    ``cursor``: the next row of the training stream. ``url``, ``sequence``: the commit it was read
-    from or written to; empty and −1 if none. ``recorded``: the cluster and the cache that its
-    manifest names, which are not used.
+    ``digests``: of the row groups that were read. ``cursor``: the next row of the training stream.
+    ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
+    ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
 
     spec: Spec
@@ -49,6 +50,7 @@ class Model:
     state: State
     metrics: Metrics
     names: Names = field(default_factory=Names)
+    digests: Digests = field(default_factory=Digests, repr=False)
     cursor: Cursor = field(default_factory=Cursor)
     url: str = ""
     sequence: int = -1

@@ -19,6 +19,7 @@ from streamomd.metrics import Metrics
 from streamomd.partitions import Share, micro_batches
 from streamomd.shards.cached import Cache
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.digests import Digests
 from streamomd.shards.order import places
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
@@ -38,7 +39,7 @@ def alone(found: Floats) -> Floats:
 class Rounds:
     """A share's rounds, from its cursor on. Every owner has the same cursor, metrics and steps.
 
-    names: told of hashed values, of one owner.
+    names: told of hashed values, of one owner. digests: of the row groups that are read.
     """
 
     spec: Spec
@@ -48,6 +49,7 @@ class Rounds:
     metrics: Metrics
     cursor: Cursor
     names: Names | None = None
+    digests: Digests = field(default_factory=Digests)
     swap: Swap = alone
     guard: Guard = field(default_factory=Guard)
 
@@ -111,5 +113,6 @@ class Rounds:
             ahead_bytes=self.spec.train.prefetch << 20,
             cut=self.share.cut,
             cache=self._cache,
+            digests=self.digests,
         ):
             yield piece.value.batch, piece.position, piece.row

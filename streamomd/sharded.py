@@ -47,7 +47,7 @@ class Sharded:
         model, train = self.model, self.model.spec.train
         share = Share.whole(model.engine, model.state, train.parts)
         told = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)
-        rounds = Rounds(*told, model.names, guard=model.guard)
+        rounds = Rounds(*told, model.names, model.digests, guard=model.guard)
         model.engine.compile_seconds += rounds.warm()
         for _ in rounds:
             model.cursor = rounds.cursor

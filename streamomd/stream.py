@@ -12,6 +12,7 @@ from streamomd.features import Names, Plan, encode
 from streamomd.report import note
 from streamomd.shards.cache_folder import GIB, Folder
 from streamomd.shards.cached import Cache, between
+from streamomd.shards.digests import Digests
 from streamomd.shards.predictions import empty_rows, kept_rows
 from streamomd.shards.read import Piece, read_units
 from streamomd.shards.shard import Shard, ShardSet
@@ -52,11 +53,13 @@ def rows_of(
     ahead_bytes: int = AHEAD_BYTES,
     cut: Callable[[Batch], Batch] | None = None,
     cache: Cache | None = None,
+    digests: Digests | None = None,
 ) -> Iterator[Piece[Rows]]:
     """Pieces of the shards at ``places``, from place and row ``start`` on.
 
     labelled: with labels and weights. keep: columns to hand on as they are. names: told of hashed
     values. ahead_bytes: bound on what is decoded and waits. cut: what is wanted of a batch.
+    digests: of row groups, recorded and verified; for the labelled columns alone.
     cache: where labelled rows are looked for, and kept, if nothing else is kept of them.
     """
     columns = plan.columns if labelled else plan.features
@@ -82,6 +85,7 @@ def rows_of(
         threads=os.cpu_count() or 1,
         budget_bytes=ahead_bytes,
         unit_bytes=UNIT_BYTES,
+        digests=digests,
         between=between(kept_in, shards, plan, names, encoded, handed),
     )
 

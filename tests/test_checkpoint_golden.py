@@ -11,13 +11,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow.parquet as pq
 import pytest
+from flipping import last_byte
 
 import streamomd
-from streamomd.checkpoint import commits, open_store
+from streamomd.checkpoint import commits, open_store, read_commit, read_ledger
 from streamomd.checkpoint.sealed import seal, unseal
-from streamomd.errors import NoCommitError, StreamomdError
+from streamomd.errors import ChangedDataError, NoCommitError, StreamomdError
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name[0] != "_")
@@ -147,3 +149,46 @@ def test_what_a_later_version_tells_of_the_model_is_not_ignored(place: str, copi
     newest(url).write_bytes(seal(fields))
     with pytest.raises(StreamomdError, match="later"):
         streamomd.load(str(url))
+
+
+def ledger(url: Path) -> Any:
+    """Of the newest commit."""
+    store = open_store(str(url))
+    return read_ledger(store, read_commit(store, int(newest(url).stem)))
+
+
+@pytest.mark.parametrize("mode", RESUMING)
+def test_a_checkpoint_without_digests_gets_them(mode: str, copied: Copy) -> None:
+    """Format 1.0 has none: row groups that are read after resume are recorded, and verified."""
+    url = copied("1.0", mode)
+    assert not [*ledger(url).digests()]
+    with a_client(mode) as client:
+        streamomd.resume(str(url), client=client, quiet=True)
+        assert {group for _, group, _ in ledger(url).digests()} == {0, 1, 2}
+        change_labels()
+        with pytest.raises(ChangedDataError, match="row group 1"):
+            streamomd.resume(str(url), client=client, sets={"train.epochs": 3}, quiet=True)
+
+
+@pytest.mark.parametrize("mode", RESUMING)
+@pytest.mark.parametrize("format_", FORMATS[1:])
+def test_its_digests_are_those_of_the_shards(format_: str, mode: str, copied: Copy) -> None:
+    """What it has learned was hashed as it is hashed today; an older version refuses to read it."""
+    url = copied(format_, mode)
+    fields, _ = unseal(newest(url).read_bytes())
+    assert fields["required_features"] == ["segments"]
+    assert [*ledger(url).digests()]
+    change_labels()
+    with a_client(mode) as client, pytest.raises(ChangedDataError, match="row group 1"):
+        streamomd.resume(str(url), client=client, quiet=True)
+
+
+def change_labels() -> None:
+    """Change a byte of the second row group of the second shard, in memory."""
+    memory, name = fsspec.filesystem("memory"), "/golden-shards/b.parquet"
+    at = last_byte(GOLDEN / "b.parquet", 1, "y")
+    data = bytearray(memory.cat_file(name))
+    data[at] ^= 1
+    modified = memory.store[name].modified
+    memory.pipe_file(name, bytes(data))
+    memory.store[name].modified = modified

@@ -106,7 +106,7 @@ def test_foreign_files_stay(seed: int, tmp_path: Path) -> None:
 def objects(store: Store, sequence: int) -> list[str]:
     """What a commit is made of."""
     commit = read_commit(store, sequence)
-    shared = [name for one in commit.documents.items() for name in document_names(*one)]
+    shared = [name for one in commit.documents for name in document_names(*one)]
     return [manifest_name(sequence), *map(commit.part_name, commit.parts), *shared]
 
 

@@ -17,7 +17,7 @@ from running import everything, rows, train, write
 from streamomd import aside as beside
 from streamomd import keep, state
 from streamomd.batch import DenseBatch
-from streamomd.checkpoint import Writer, commits, keep_document
+from streamomd.checkpoint import Ledger, Writer, commits, keep_document
 from streamomd.errors import ConcurrentWriterError, StorageError, TooLargeError
 from streamomd.features import make_plan
 from streamomd.keep import Keeper
@@ -80,11 +80,10 @@ class Run:
         plan = make_plan(spec.data, spec.model, schema, lambda: [0, 1])
         self.model, self.gate, self._draw = Model.new(spec, plan), Gate(), np.random.default_rng(7)
         store = self.gate.store
-        dataset = keep_document(store, "dataset", [])
-        document = self.model.document(dataset=dataset, names=keep_document(store, "names", {}))
+        document = self.model.document(segments=[], names=keep_document(store, "names", {}))
         writer = Writer.begin(store, document, self.model.parts(), keep=99)
         self.gate.puts.clear()
-        self.keeper = Keeper(self.model, store, writer, dataset)
+        self.keeper = Keeper(self.model, store, writer, Ledger())
 
     def learn(self, count: int) -> None:
         """Learn some rows, and tell the keeper."""

@@ -34,29 +34,29 @@ def damage(url: Path, pattern: str) -> None:
         path.write_bytes(data)
 
 
-def test_without_the_dataset_document_a_model_is_still_of_use(url: Path, tmp_path: Path) -> None:
+def test_without_the_ledger_a_model_is_still_of_use(url: Path, tmp_path: Path) -> None:
     """With both copies damaged inspect, predict, evaluate, export and report work; resume, which
     has to compare the shards, exits with 4 and names the document."""
     before = run("evaluate", url, tmp_path / "data", "--json").result["loss"]
-    damage(url, "**/dataset/*.json")
+    damage(url, "**/segments/*")
     assert run("inspect", url).code == 0
     assert run("predict", url, tmp_path / "data", "--to", tmp_path / "out").code == 0
     assert run("evaluate", url, tmp_path / "data", "--json").result["loss"] == before
     assert run("export", url, "--as", "parquet", "--to", tmp_path / "w.parquet").code == 0
     report = run("report", url, "-o", tmp_path / "a.html")
     assert report.code == 0
-    assert "dataset/" in report.err
+    assert "segments/" in report.err
     refused = run("resume", url, "--epochs", "2")
     assert refused.code == 4
-    assert "dataset/" in refused.err
+    assert "segments/" in refused.err
 
 
-@pytest.mark.parametrize("kind", ["dataset", "names"])
+@pytest.mark.parametrize("kind", ["segments", "names"])
 @pytest.mark.parametrize("copy", ["", "copies/"])
 def test_one_damaged_copy_costs_nothing(url: Path, kind: str, copy: str) -> None:
     """Every command works from the other copy, verify names the damaged one, and resume repairs
     it."""
-    damage(url, f"{copy}{kind}/*.json")
+    damage(url, f"{copy}{kind}/*")
     verified = run("checkpoint", "verify", url)
     assert verified.code == 0
     assert f"{copy}{kind}/" in verified.out
@@ -69,7 +69,7 @@ def test_one_damaged_copy_costs_nothing(url: Path, kind: str, copy: str) -> None
 
 def test_older_commits_have_one_copy(url: Path) -> None:
     """A checkpoint of an older version, without second copies, loads and is no damage."""
-    for path in url.glob("copies/*/*.json"):
+    for path in url.glob("copies/*/*"):
         path.unlink()
     verified = run("checkpoint", "verify", url)
     assert (verified.code, "copies/" in verified.out) == (0, False)

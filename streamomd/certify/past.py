@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.batch import Batch
-from streamomd.checkpoint import compare, explain, open_store, read_document
+from streamomd.checkpoint import Ledger, compare, explain, open_store, read_ledger
 from streamomd.checkpoint.chain import read_commit
 from streamomd.errors import CorruptionError
 from streamomd.features import check_schema
 from streamomd.model import Model
+from streamomd.shards.digests import Digests
 from streamomd.shards.find import ShardSet
 from streamomd.shards.order import places
 from streamomd.stream import cache_of, rows_of
@@ -46,6 +47,8 @@ class Past:
 
     model: Model
     shards: ShardSet
+    digests: Digests = field(default_factory=Digests)
+    """Of the run, and of what is read again: every walk reads the same bytes."""
 
     def __post_init__(self) -> None:
         for shard in self.shards:
@@ -65,7 +68,8 @@ class Past:
         data = self.model.spec.data
         order = places(data.order, data.seed, len(self.shards), 0)
         cache = cache_of(data, there=True)
-        pieces = rows_of(self.model.plan, self.shards, order, cache=cache)
+        told: Any = {"cache": cache, "digests": self.digests}
+        pieces = rows_of(self.model.plan, self.shards, order, **told)
         try:
             for piece in pieces:
                 yield piece.value.batch
@@ -80,29 +84,34 @@ class Past:
         rows = self.model.metrics.total_rows
         if self.shards.rows < rows:
             return f"{rows:,} rows were learned, and the shards have {self.shards.rows:,}"
-        saved = self._saved(options)
-        if saved is None:
+        ledger = self._saved(options)
+        if ledger is None:
             return "" if self.replay() else "learning these rows anew leads to another state"
+        saved = ledger.shards
         found = self.shards.fingerprint()
         # A copy elsewhere is as good: what is in it is compared, not where it is.
         moved = [{**one, "url": was["url"]} for one, was in zip(found, saved, strict=False)]
         refused = [one for one in compare(saved, moved + found[len(saved) :]) if one.refused]
-        return f"the shards are not those of the run:\n{explain(refused)}" if refused else ""
+        if refused:
+            return f"the shards are not those of the run:\n{explain(refused)}"
+        here = {was["url"]: one["url"] for one, was in zip(found, saved, strict=False)}
+        for url, group, digest in ledger.digests():
+            self.digests.check_found(here[url], group, digest)
+        return ""
 
-    def _saved(self, options: Mapping[str, Any] | None) -> Sequence[dict[str, Any]] | None:
-        """The fingerprints that the run's commit names; None if no commit is of this state."""
+    def _saved(self, options: Mapping[str, Any] | None) -> Ledger | None:
+        """The ledger that the run's commit names; None if no commit is of this state."""
         model = self.model
         if not model.url or model.sequence < 0:
             return None
         store = open_store(model.url, options)
         try:
-            document = read_commit(store, model.sequence).document
+            commit = read_commit(store, model.sequence)
         except CorruptionError:  # retired since, or damaged
             return None
-        if document["rows"] != model.metrics.total_rows:
+        if commit.document["rows"] != model.metrics.total_rows:
             return None
-        saved: Sequence[dict[str, Any]] = read_document(store, "dataset", document["dataset"])
-        return saved
+        return read_ledger(store, commit)
 
     def replay(self, tell: Told = lambda batch, margins: None) -> bool:
         """Learn the rows anew; whether this leads to the same state, to the bit.

@@ -5,7 +5,8 @@ Nothing here knows a model. The layout of a checkpoint (all names are made here,
     FORMAT.json                                        which format this is
     data/<sequence>-<writer>-<attempt>/p<lo>-<hi>.safetensors    a commit's parts, written first
     dataset/<sha256>.json, names/<sha256>.json         documents that several commits share
-    copies/dataset/…, copies/names/…                   their second copies
+    segments/<sha256>.bin                              the ledger of shards, shared as well
+    copies/…/<sha256>.…                                second copies of these three
     restarts/<sequence>                                a run was begun anew with this commit
     commits/<sequence>.json                            a commit: written last, once, or not at all
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 from streamomd.checkpoint.chain import read_commit, read_part
 from streamomd.checkpoint.documents import keep_document, read_document
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
+from streamomd.checkpoint.ledger import Ledger, read_ledger
 from streamomd.checkpoint.listing import commits
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.parts import Part, PartEntry, Put, parse_entry
@@ -25,6 +27,7 @@ from streamomd.checkpoint.writer import Writer, put_part
 __all__ = [
     "Commit",
     "Difference",
+    "Ledger",
     "Loaded",
     "Part",
     "PartEntry",
@@ -41,5 +44,6 @@ __all__ = [
     "put_part",
     "read_commit",
     "read_document",
+    "read_ledger",
     "read_part",
 ]

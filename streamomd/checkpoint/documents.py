@@ -1,4 +1,4 @@
-"""Shared documents: JSON named by its SHA-256, written once and named by many commits.
+"""Shared documents: JSON, or a segment, named by its SHA-256 and by many commits; written once.
 
 Many commits depend on one, so each has a second copy, and reading takes whichever has the hash.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from streamomd.checkpoint.manifest import KINDS
+from streamomd.checkpoint.manifest import KINDS, SEGMENTS
 from streamomd.checkpoint.sealed import canonical, parse
 from streamomd.checkpoint.store import Store, confirmed, put_whole, read_within
 from streamomd.errors import CorruptionError, UsageError
@@ -17,13 +17,17 @@ LIMIT = 1 << 30
 
 
 def keep_document(store: Store, kind: str, document: Any) -> str:
-    """Keep JSON under ``kind`` ("dataset" or "names"); its SHA-256, for a commit's document.
+    """Save JSON under ``kind`` ("dataset" or "names"); its SHA-256, for a commit's document.
 
     A commit whose document has this hash under the key ``kind`` keeps the shared document alive.
 
     Raises UsageError for what JSON cannot hold or is too large, StorageError.
     """
-    data = canonical(document)
+    return keep_bytes(store, kind, canonical(document))
+
+
+def keep_bytes(store: Store, kind: str, data: bytes) -> str:
+    """Save a shared document of any form; its SHA-256. Raises as ``keep_document``."""
     if len(data) > LIMIT:
         raise UsageError(f"a {kind} document may have {LIMIT:,} bytes; this has {len(data):,}")
     sha256 = hashlib.sha256(data).hexdigest()
@@ -35,7 +39,19 @@ def keep_document(store: Store, kind: str, document: Any) -> str:
 
 def read_document(store: Store, kind: str, sha256: str) -> Any:
     """The document of that hash. Raises CorruptionError if it is missing or not what it was."""
-    return parse(confirmed(lambda: verified(store, kind, sha256)))
+    return parse(read_bytes(store, kind, sha256))
+
+
+def read_bytes(store: Store, kind: str, sha256: str) -> bytes:
+    """The bytes of a shared document. Raises CorruptionError as ``read_document``."""
+    return confirmed(lambda: verified(store, kind, sha256))
+
+
+def repair(store: Store, kind: str, sha256: str) -> None:
+    """Write both copies again unless both are whole. Raises CorruptionError if none is."""
+    data = read_bytes(store, kind, sha256)
+    if damaged(store, kind, sha256) or store.size(document_names(kind, sha256)[1]) is None:
+        keep_bytes(store, kind, data)
 
 
 def verified(store: Store, kind: str, sha256: str) -> bytes:
@@ -69,7 +85,8 @@ def document_names(kind: str, sha256: str) -> tuple[str, str]:
     """The objects that hold a shared document: the first and the second copy."""
     if kind not in KINDS:
         raise UsageError(f"a shared document is one of {', '.join(KINDS)}, not {kind!r}")
-    return f"{kind}/{sha256}.json", f"copies/{kind}/{sha256}.json"
+    name = f"{kind}/{sha256}.{'bin' if kind == SEGMENTS else 'json'}"
+    return name, f"copies/{name}"
 
 
 def _read(store: Store, name: str, sha256: str) -> bytes:

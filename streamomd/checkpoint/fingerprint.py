@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamomd.checkpoint.segments import brief
 from streamomd.urls import shown
 
-CONTENT = ("format", "size", "rows", "groups", "schema", "footer_sha256", "key")
+CONTENT = ("format", "size", "rows", "row_groups", "groups", "schema", "footer_sha256", "key")
 ADVISORY = ("etag", "mtime_ns")
 """Change when a file is copied; alone they say nothing of its rows."""
 TOLD = 10
@@ -28,11 +29,12 @@ class Difference:
 def compare(
     saved: Sequence[Fingerprint], found: Sequence[Fingerprint], *, accept_new: bool = False
 ) -> list[Difference]:
-    """Every difference between two lists of fingerprints, in read order.
+    """Every difference between two lists of fingerprints, or of facts of a ledger, in read order.
 
     A copied file (another time or ETag, the same footer and size) is told but not refused; so are
     new shards after the last, with ``accept_new``. All else is refused.
     """
+    saved, found = [brief(one) for one in saved], [brief(one) for one in found]
     differences = [
         difference
         for place, (before, after) in enumerate(zip(saved, found, strict=False))
@@ -56,7 +58,8 @@ def _changes(place: int, before: Fingerprint, after: Fingerprint) -> Iterator[Di
     changed = [key for key in CONTENT if before.get(key) != after.get(key)]
     noted = [key for key in ADVISORY if before.get(key) != after.get(key)]
     if changed:
-        text = "; ".join(_change(key, before.get(key), after.get(key)) for key in changed)
+        shown_keys = [key for key in changed if key != "row_groups" or "groups" not in changed]
+        text = "; ".join(_change(key, before, after) for key in shown_keys)
         yield Difference(place, after["url"], text, refused=True)
     elif noted:
         text = f"copied or touched ({', '.join(noted)} changed), with the same footer and size"
@@ -88,19 +91,21 @@ def _moves(saved: Sequence[Fingerprint], found: Sequence[Fingerprint]) -> Iterat
             yield Difference(before.index(url), url, "not in its place in the order", refused=True)
 
 
-def _change(key: str, before: Any, after: Any) -> str:
+def _change(key: str, before: Fingerprint, after: Fingerprint) -> str:
+    old, new = before.get(key), after.get(key)
     if key == "schema":
-        return _schema_change(before, after)
-    if key == "groups":
+        return _schema_change(old or (), new or ())
+    if key in ("groups", "row_groups"):
         return f"row groups {_groups(before)} -> {_groups(after)}"
     if key in ("footer_sha256", "key"):
-        return f"{key.removesuffix('_sha256')} {str(before)[:12]} -> {str(after)[:12]}"
-    return f"{key} {before} -> {after}"
+        return f"{key.removesuffix('_sha256')} {str(old)[:12]} -> {str(new)[:12]}"
+    return f"{key} {old} -> {new}"
 
 
-def _groups(rows: Sequence[int]) -> str:
-    some = ", ".join(str(one) for one in rows[:5])
-    return f"[{some}{', …' if len(rows) > 5 else ''}] ({len(rows)})"
+def _groups(facts: Fingerprint) -> str:
+    rows, count = facts.get("groups", ()), facts.get("row_groups", 0)
+    some = ", ".join(str(one) for one in rows)
+    return f"[{some}{', …' if count > len(rows) else ''}] ({count})"
 
 
 def _schema_change(before: Sequence[Any], after: Sequence[Any]) -> str:

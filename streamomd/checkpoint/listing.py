@@ -77,7 +77,7 @@ def _check(store: Store, commit: Commit, *, deep: bool) -> list[str]:
         else:
             check_size(store, commit, entry)
     problems: list[str] = []
-    for kind, sha256 in commit.documents.items() if deep else ():
+    for kind, sha256 in commit.documents if deep else ():
         problems += confirmed(partial(damaged, store, kind, sha256))
     return problems
 

@@ -14,11 +14,15 @@ from streamomd.checkpoint.sealed import seal, unseal
 from streamomd.errors import CorruptionError, NoCommitError
 from streamomd.urls import printable
 
-FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 0
-FEATURES: frozenset[str] = frozenset()
+FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 1
+SEGMENTS = "segments"
+FEATURES = frozenset({SEGMENTS})
 """What a manifest may require that this version can do."""
-KINDS = ("dataset", "names")
-"""Keys of a commit's document whose value is the SHA-256 of a shared document."""
+KINDS = ("dataset", "names", SEGMENTS)
+"""Keys of a commit's document whose value is the SHA-256 of a shared document; of segments, of the
+ledger's in order, a list of them. A commit has segments, or a dataset if an older version wrote
+it."""
+MOST_SEGMENTS = 1000
 
 COMMITS = "commits/"
 SHA256 = r"[0-9a-f]{64}"
@@ -63,9 +67,12 @@ class Commit:
     sha256: str
 
     @property
-    def documents(self) -> dict[str, str]:
-        """SHA-256 of the shared documents this commit needs, by kind."""
-        return {kind: self.document[kind] for kind in KINDS if kind in self.document}
+    def documents(self) -> list[tuple[str, str]]:
+        """(kind, SHA-256) of each shared document this commit needs."""
+        named = ((kind, self.document[kind]) for kind in KINDS if kind in self.document)
+        return [
+            (kind, sha256) for kind, one in named for sha256 in (one if kind == SEGMENTS else [one])
+        ]
 
     def part_name(self, entry: PartEntry) -> str:
         """The object that holds a part."""
@@ -100,7 +107,7 @@ def encode(
     """A manifest's bytes. Raises UsageError for a document that JSON cannot hold or is too big."""
     fields = {
         "format": {"name": FORMAT, "major": MAJOR, "minor": MINOR},
-        "required_features": [],
+        "required_features": [SEGMENTS] if SEGMENTS in document else [],
         "sequence": sequence,
         "kind": kind,
         "run": run,
@@ -187,9 +194,15 @@ def _document(fields: Fields) -> dict[str, Any]:
     document = Fields(fields.mapping("document"), "the document")
     for kind in KINDS:
         if kind in document.values:
-            # It becomes part of a name.
-            document.text(kind, SHA256)
+            # They become part of a name.
+            named = document.items(kind) if kind == SEGMENTS else [document.values[kind]]
+            if len(named) > MOST_SEGMENTS or not all(_is_sha256(one) for one in named):
+                raise document.wrong(kind)
     return document.values
+
+
+def _is_sha256(value: Any) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(SHA256, value, re.ASCII))
 
 
 def _parts(fields: Fields) -> tuple[PartEntry, ...]:

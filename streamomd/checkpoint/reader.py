@@ -109,7 +109,7 @@ def refuse_none(store: Store, found: list[int]) -> None:
 def _check_there(store: Store, commit: Commit, needs: Collection[str]) -> None:
     """Raises CorruptionError unless all that a commit names is there."""
     check_parent(store, commit)
-    for kind, sha256 in commit.documents.items():
+    for kind, sha256 in commit.documents:
         if kind in needs:
             confirmed(partial(verified, store, kind, sha256))
     for entry in commit.parts:

@@ -73,5 +73,5 @@ class Retention:
 def _objects(commit: Commit) -> Iterator[str]:
     for entry in commit.parts:
         yield commit.part_name(entry)
-    for kind, sha256 in commit.documents.items():
+    for kind, sha256 in commit.documents:
         yield from document_names(kind, sha256)

@@ -132,6 +132,7 @@ class Averaged:
     def _take(self, found: Part, end: Cursor) -> None:
         """A round's state becomes the model's, and is committed."""
         model, state = self.model, self.model.state
+        model.digests.check_all(found.digests)  # before anything of a changed shard is taken
         model.metrics.leave_out(found.bad, model.spec.data.max_bad_rows)
         state.cells[...] = found.cells
         state.totals[...] = found.totals

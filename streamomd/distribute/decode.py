@@ -21,6 +21,7 @@ from streamomd.batch import Batch, DenseBatch, Skipped, SparseBatch
 from streamomd.distribute.cluster import LostError, SilentError, outcome, sent
 from streamomd.errors import ClusterError
 from streamomd.features import Names, Plan, encode
+from streamomd.shards.digests import Digests, Found
 from streamomd.shards.read import Group, Piece, jobs_of, read_rows
 from streamomd.shards.shard import ShardSet
 from streamomd.stream import Rows
@@ -32,7 +33,7 @@ PROBE_ROWS = 1024  # the first task alone, to learn how many bytes a row has
 TRIES = 3  # of a task whose workers die: Dask itself gives up after four deaths each time
 
 Arrays = tuple[Any, ...]
-Decoded = tuple[list[tuple[int, Arrays]], dict[int, tuple[str, ...]]]
+Decoded = tuple[list[tuple[int, Arrays]], dict[int, tuple[str, ...]], list[Found]]
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,12 @@ class Reading:
 
 
 def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
-    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; and names seen in them.
+    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; names seen in them; and the
+    group's digest.
 
     Runs on a worker. Pieces are (first row, arrays).
     """
-    names, plan = Names(), reading.plan
+    names, plan, digests = Names(), reading.plan, Digests()
 
     def convert(table: Any, shard: Any, row: int) -> Batch:
         return encode(plan, table, shard=shard.url, row=row, names=names)
@@ -62,8 +64,10 @@ def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
         dictionary=plan.dictionary,
         unit_bytes=UNIT_BYTES,
         convert=convert,
+        digests=digests,
     )
-    return [(row, arrays_of(batch)) for row, batch in pieces], names.seen()
+    rows = [(row, arrays_of(batch)) for row, batch in pieces]
+    return rows, names.seen(), digests.found()
 
 
 def arrays_of(batch: Batch) -> Arrays:
@@ -107,13 +111,14 @@ class Decoders:
         *,
         window_bytes: int,
         names: Names | None = None,
+        digests: Digests | None = None,
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._reading = reading
         self._shards = shards
         self._window = window_bytes
-        self._names = names
+        self._names, self._digests = names, digests
         self._waiting = waiting
         self._width = 0.0  # bytes a row, of those seen last; 0: none seen
         self._run = uuid.uuid4().hex[:8]
@@ -190,7 +195,9 @@ class Decoders:
         )
 
     def _pieces(self, task: _Task, found: Decoded) -> Iterator[Piece[Rows]]:
-        pieces, names = found
+        pieces, names, digests = found
+        if self._digests is not None:
+            self._digests.check_all(digests)
         if self._names is not None:
             self._names.update(names)
         nbytes = 0

@@ -28,6 +28,7 @@ from streamomd.checkpoint import (
     put_part,
     read_commit,
     read_document,
+    read_ledger,
     read_part,
 )
 from streamomd.distribute.cluster import VERSION
@@ -44,6 +45,7 @@ from streamomd.partitions import Share, edges, owned
 from streamomd.report import hushed
 from streamomd.rounds import Rounds
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.digests import Digests, Found
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.store import connect
 from streamomd.spec import Spec
@@ -129,6 +131,7 @@ class Owner:
             saved = read_document(self._store, "names", str(commit.document["names"]))
             self._names = Names.from_json(saved)
         self._named = self._names.version
+        self._digests, self._reported = Digests(read_ledger(self._store, commit).digests()), 0
         fs = connect(order.shards[0].url, spec.data.storage_options)
         self._rounds = Rounds(
             spec,
@@ -138,6 +141,7 @@ class Owner:
             self._metrics,
             Cursor.from_json(commit.document["cursor"]),
             self._names if self._leads else None,
+            self._digests,
             self._swapped,
         )
         self._due = Due(spec.checkpoint, self._metrics.total_rows)
@@ -208,12 +212,18 @@ class Owner:
         entries = [
             put_part(self._store, self._directory, part).to_json() for part in self._all_parts()
         ]
+        found = self._digests.found(self._reported)
+        self._reported += len(found)
+        digests = {(url, group, digest.hex()) for url, group, digest in found}
         if not self._leads:
-            mesh.send(0, json.dumps(entries).encode())
+            mesh.send(0, json.dumps([entries, [*digests]]).encode())
             self._directory = mesh.receive(0).decode()
             return
         for peer in others(mesh):
-            entries += json.loads(mesh.receive(peer))
+            more = json.loads(mesh.receive(peer))
+            entries += more[0]
+            # Each owner reads all rows: two digests of a row group are refused by the driver.
+            digests |= {(url, group, digest) for url, group, digest in more[1]}
         self._number += 1
         names = {} if self._names.version == self._named else {"names": self._names.to_json()}
         self._named = self._names.version
@@ -222,6 +232,7 @@ class Owner:
             "commit",
             number=self._number,
             entries=json.dumps(entries),
+            digests=json.dumps(sorted(digests)),
             cursor=cursor,
             **names,
             **self._figures(),
@@ -262,6 +273,11 @@ class Owner:
 def entries_of(told: str) -> tuple[PartEntry, ...]:
     """Entries as ``commit`` tells them, proven to be legal."""
     return tuple(parse_entry(one) for one in json.loads(told))
+
+
+def digests_of(told: str) -> list[Found]:
+    """Digests as ``commit`` tells them."""
+    return [(url, group, bytes.fromhex(digest)) for url, group, digest in json.loads(told)]
 
 
 def gang_size(size: int, parts: int, workers: int) -> int:

@@ -24,6 +24,7 @@ from streamomd.loading import load_model
 from streamomd.merge import merge
 from streamomd.model import Model
 from streamomd.shards.cached import between
+from streamomd.shards.digests import Digests, Found
 from streamomd.shards.read import read_rows
 from streamomd.shards.shard import Shard
 from streamomd.shards.stretches import Stretch
@@ -64,6 +65,7 @@ class Part:
     sums: NDArray[np.float64]
     bad: NDArray[np.int64]
     names: Seen
+    digests: list[Found]
 
     def __sizeof__(self) -> int:
         # For Dask, which would take it for some bytes and never spill it.
@@ -81,9 +83,11 @@ def part_of(
     sums: NDArray[np.float64],
     bad: NDArray[np.int64],
     names: Seen,
+    digests: list[Found],
 ) -> Part:
     """What travels of a state."""
-    return Part(state.cells, state.totals, state.clock, state.extra, rows, sums, bad, names)
+    extra = (rows, sums, bad, names, digests)
+    return Part(state.cells, state.totals, state.clock, state.extra, *extra)
 
 
 _reading = threading.Lock()
@@ -129,7 +133,7 @@ def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
 def _learned(start: Start, stretch: Stretch, topic: str, number: int, guard: Guard) -> Part:
     model = model_at(start)
     plan, state, names = model.plan, model.state.copy(), Names(model.names.seen())
-    sums, rows, told = np.zeros(3), 0, time.monotonic()
+    sums, rows, told, digests = np.zeros(3), 0, time.monotonic(), Digests()
     bad = np.zeros(len(REASONS), np.int64)
 
     def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
@@ -147,6 +151,7 @@ def _learned(start: Start, stretch: Stretch, topic: str, number: int, guard: Gua
             unit_bytes=UNIT_BYTES,
             convert=lambda table, shard, row: encoded(table, shard, row, names),
             between=between(cache, shards, plan, names, encoded, lambda batch: batch),
+            digests=digests,
         )
         url = span.group.shard.url
         for row, batch in pieces:
@@ -160,7 +165,7 @@ def _learned(start: Start, stretch: Stretch, topic: str, number: int, guard: Gua
                 tell(topic, number, rows, sums)
     guard.look(state, (url, span.end))
     tell(topic, number, rows, sums)
-    return part_of(state, rows, sums, bad, names.new(model.names))
+    return part_of(state, rows, sums, bad, names.new(model.names), digests.found())
 
 
 def tell(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
@@ -174,7 +179,8 @@ def merge_parts(start: Start, a: Part, b: Part, by: str) -> Part:
     states = [part.state_like(model.state) for part in (a, b)]
     whole = merge(model.engine, states, model.state, (a.rows, b.rows), by=by)
     learned = (a.rows + b.rows, a.sums + b.sums, a.bad + b.bad)
-    return part_of(whole, *learned, joined((a.names, b.names)))
+    # Those of a row group that both have read are compared by the driver.
+    return part_of(whole, *learned, joined((a.names, b.names)), a.digests + b.digests)
 
 
 def joined(tables: Sequence[Seen]) -> Seen:

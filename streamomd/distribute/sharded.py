@@ -17,7 +17,7 @@ from streamomd.checkpoint import Put, read_part
 from streamomd.distribute.cluster import VERSION, workers_of
 from streamomd.distribute.gang import Gang, LostOwnersError
 from streamomd.distribute.learner import copy_into, figures
-from streamomd.distribute.owner import Order, entries_of, gang_size
+from streamomd.distribute.owner import Order, digests_of, entries_of, gang_size
 from streamomd.distribute.room import refuse_small_owners
 from streamomd.distribute.settings import seconds, setting
 from streamomd.errors import ClusterError, StoppedError, UsageError
@@ -176,6 +176,8 @@ class Owners:
             model.state.totals[...] = message["totals"]
             model.state.clock = message["clock"]
             return {}
+        # Before anything of a changed shard is committed. Owners that ask again find the same.
+        model.digests.check_all(digests_of(message["digests"]))
         model.names.update(Names.from_json(message.get("names", {})).seen())
         model.cursor = Cursor.from_json(message["cursor"])
         entries = entries_of(message["entries"])

@@ -28,6 +28,7 @@ def source(
         shards,
         window_bytes=cluster.window << 20,
         names=model.names,
+        digests=model.digests,
         waiting=waiting,
     )
     if cluster.decode == "remote":

@@ -10,7 +10,9 @@ import pyarrow as pa
 from streamomd.shards import arrow_rows
 from streamomd.shards.arrow_footer import batch_rows
 from streamomd.shards.arrow_stored import Batches, Begun
-from streamomd.shards.format import Format, Groups, ReadAt, Wanted, cut
+from streamomd.shards.chunks import ChunkFile
+from streamomd.shards.digests import WINDOW
+from streamomd.shards.format import Check, Format, Groups, ReadAt, Wanted, cut
 
 MAGIC = b"ARROW1"
 MOST_COPIED = 64 << 20
@@ -31,18 +33,35 @@ def _alone(footer: bytes) -> bytes:
     return MAGIC + b"\0\0" + footer + len(footer).to_bytes(4, "little") + MAGIC
 
 
-def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Groups:
+def open_groups(
+    file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted, check: Check | None = None
+) -> Groups:
     """Reads one record batch after another from an open file."""
     with pa.ipc.open_file(pa.BufferReader(_alone(footer))) as reader:
         batches = Batches(file, reader.schema, footer, wanted.columns)
-    return lambda group: _slices(batches, group, wanted)
+    return lambda group: _slices(batches, group, wanted, check)
 
 
-def _slices(batches: Batches, group: int, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+def _slices(
+    batches: Batches, group: int, wanted: Wanted, check: Check | None
+) -> Iterator[pa.RecordBatch]:
     begun = batches.begin(group)
-    found = _large(batches, begun, wanted)
-    if found is None:
-        found = iter([batches.decode(batches.stored(begun))])
+    parts = _parts(batches, begun, wanted)
+    if parts is None:
+        stored = batches.stored(begun)
+        if check is not None:
+            check(group, batches.digest(begun, stored))
+        found = iter([batches.decode(stored)])
+    else:
+        read = batches.read_buffer
+        if check is not None:
+            file = ChunkFile(batches.size, batches.fill, WINDOW, 0)
+            check(group, file.load(batches.ranges(begun), batches.read_before(begun)))
+            read = file.buffer
+        found = arrow_rows.slices(
+            parts, wanted.columns, begun.head.rows, wanted.unit_bytes,
+            lambda place, length: read(begun.block.body_at + place, length),
+        )  # fmt: skip
     for batch in found:
         chosen = batch.select(wanted.columns)
         for column in chosen.columns:
@@ -51,17 +70,12 @@ def _slices(batches: Batches, group: int, wanted: Wanted) -> Iterator[pa.RecordB
         del batch, chosen
 
 
-def _large(batches: Batches, begun: Begun, wanted: Wanted) -> Iterator[pa.RecordBatch] | None:
-    """A record batch that is too large to be copied whole, in slices, where its types allow it."""
+def _parts(batches: Batches, begun: Begun, wanted: Wanted) -> list[arrow_rows.Part] | None:
+    """The columns of a record batch that is too large to be copied whole, where their types allow
+    slices."""
     if begun.nbytes <= MOST_COPIED or begun.head.compressed or not wanted.columns:
         return None
-    parts = arrow_rows.parts_of(batches.schema, batches.fields, begun.head)
-    if parts is None:
-        return None
-    return arrow_rows.slices(
-        parts, wanted.columns, begun.head.rows, wanted.unit_bytes,
-        lambda place, length: batches.read_buffer(begun.block.body_at + place, length),
-    )  # fmt: skip
+    return arrow_rows.parts_of(batches.schema, batches.fields, begun.head)
 
 
 def _validate(column: pa.Array) -> None:

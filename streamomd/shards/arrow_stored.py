@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from streamomd.shards.arrow_footer import Block, Head, batch_head, blocks
 from streamomd.shards.arrow_shapes import shape_of
+from streamomd.shards.chunks import digest_of
 
 GAP = 64 << 10
 """Bytes between two buffers that are read with them rather than skipped."""
@@ -58,15 +59,18 @@ class Batches:
     ) -> None:
         self._file = file
         self._blocks = blocks(footer)
-        self._size = file.seek(0, 2)
+        self.size = int(file.seek(0, 2))
         self.fields = [schema.get_field_index(name) for name in columns]
         self.schema = _without_dictionaries(schema, self.fields)
         self._head = self.schema.serialize().to_pybytes()
+        self._dictionaries: list[tuple[int, bytes]] = []
         if _coded(self.schema):
             # Dictionaries have numbers, which only the file's own schema gives.
             self.schema, self._head = schema, self._own_schema(schema)
             for block in blocks(footer, dictionaries=True):
-                self._head += self.read_at(block.offset, self._within(block).metadata + block.body)
+                data = self.read_at(block.offset, self._within(block).metadata + block.body)
+                self._dictionaries.append((block.offset, data))
+                self._head += data
         self._options = pa.ipc.IpcReadOptions(included_fields=self.fields, use_threads=False)
 
     def begin(self, group: int) -> Begun:
@@ -86,9 +90,28 @@ class Batches:
         spans = [(0, start), (start, start + block.metadata)]
         start += block.metadata
         for low, high in begun.spans:
-            self._fill(block.body_at + low, view[start + low : start + high])
+            self.fill(block.body_at + low, view[start + low : start + high])
             spans.append((start + low, start + high))
         return Stored(data, tuple(spans), begun.head)
+
+    def ranges(self, begun: Begun) -> list[tuple[int, int]]:
+        """Offset and length, in the file, of the buffers that are wanted of a body."""
+        wanted = self._wanted_buffers(begun.head)
+        places = [(0, begun.block.body)] if wanted is None else sorted(set(wanted))
+        return [(begun.block.body_at + place, length) for place, length in places if length]
+
+    def read_before(self, begun: Begun) -> list[tuple[int, bytes]]:
+        """Offset and bytes of what is decoded too and was read before: dictionaries, metadata."""
+        return [*self._dictionaries, (begun.block.offset, begun.metadata)]
+
+    def digest(self, begun: Begun, stored: Stored) -> bytes:
+        """The digest of a record batch that was copied."""
+        view = memoryview(stored.data).cast("B")[stored.spans[1][1] :]
+        buffers = [
+            (offset, view[offset - begun.block.body_at :][:length])
+            for offset, length in self.ranges(begun)
+        ]
+        return digest_of([*self.read_before(begun), *buffers])
 
     def decode(self, stored: Stored) -> pa.RecordBatch:
         """The columns asked for, of a copy whose memory they share. Raises ArrowInvalid."""
@@ -147,7 +170,7 @@ class Batches:
         start = self.read_at(_FIRST, 8)
         marked = start[:4] == b"\xff\xff\xff\xff"
         length = int.from_bytes(start[4:] if marked else start[:4], "little")
-        if length > self._size:
+        if length > self.size:
             raise ValueError(f"a schema of {length} bytes")
         message = self.read_at(_FIRST, length + (8 if marked else 4))
         if not pa.ipc.read_schema(pa.BufferReader(message)).equals(schema):
@@ -155,8 +178,8 @@ class Batches:
         return message
 
     def _within(self, block: Block) -> Block:
-        if block.offset + block.metadata + block.body > self._size:
-            raise ValueError(f"a record batch ends beyond the file's {self._size} bytes")
+        if block.offset + block.metadata + block.body > self.size:
+            raise ValueError(f"a record batch ends beyond the file's {self.size} bytes")
         return block
 
     def read_at(self, offset: int, length: int) -> bytes:
@@ -166,10 +189,11 @@ class Batches:
     def read_buffer(self, offset: int, length: int) -> pa.Buffer:
         """As ``read_at``, in a buffer of Arrow's pool."""
         data = pa.allocate_buffer(length)
-        self._fill(offset, memoryview(data).cast("B"))
+        self.fill(offset, memoryview(data).cast("B"))
         return data
 
-    def _fill(self, offset: int, view: memoryview) -> None:
+    def fill(self, offset: int, view: memoryview) -> None:
+        """Fill memory with the file's bytes at an offset; `ValueError` where it ends before."""
         self._file.seek(offset)
         done = 0
         while done < len(view):

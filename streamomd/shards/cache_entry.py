@@ -27,7 +27,7 @@ import xxhash
 
 from streamomd.batch import NONE_SKIPPED, Batch, DenseBatch, Skipped, SparseBatch
 
-FORMAT = 2
+FORMAT = 3
 _MAGIC, _END_OF_STREAM = b"ARROW1", 8
 _TRAILER = struct.Struct("<QQ")
 
@@ -65,8 +65,10 @@ class Draft:
         found = self._file.checksum(length)
         self._index["batches"].append([offset, length, found, row, len(batch), told])
 
-    def finish(self, names: Any) -> None:
-        """All batches are there; the file is closed. names: bytes kept beside. Raises OSError."""
+    def finish(self, names: Any, digest: bytes) -> None:
+        """All batches are there; the file is closed. names: bytes saved with them. digest: of the
+        row group they are made of. Raises OSError."""
+        self._index["digest"] = digest.hex()
         end = self._file.tell()
         self._file.write(bytes(-end % 8))
         place = [self._file.tell(), len(names), xxhash.xxh3_64_intdigest(names)]
@@ -146,6 +148,8 @@ class Entry:
             if (self._index["format"], self._index["key"]) != (FORMAT, key):
                 raise DamagedError("it is another entry's")
             self._schema = schema_of(self._index["kind"])
+            self.digest = bytes.fromhex(self._index["digest"])
+            """Of the row group that the batches are made of."""
         except BaseException:
             self.close()
             raise

@@ -86,10 +86,10 @@ class Folder:
             self.cannot_write(error)
             return None
 
-    def publish(self, key: str, draft: Draft, names: Any) -> None:
+    def publish(self, key: str, draft: Draft, names: Any, digest: bytes) -> None:
         """Finish a draft, and give it the entry's name if there is room."""
         try:
-            draft.finish(names)
+            draft.finish(names, digest)
             size = os.stat(draft.path).st_size
             with self._lock:
                 if self._has_room(size):

@@ -26,6 +26,7 @@ from streamomd.profiling import Stage, staged
 from streamomd.shards.cache_entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache_folder import KEY_LETTERS, SHARD_LETTERS, Folder
 from streamomd.shards.cache_names import Noted, tell
+from streamomd.shards.digests import Digests
 from streamomd.shards.read import Group, Job, Piece, Reader
 from streamomd.shards.shard import Shard
 
@@ -64,12 +65,14 @@ class Cached(Generic[T]):
 
     def __call__(self, reader: Reader, job: Job) -> Iterator[tuple[Piece[T], int]]:
         """The job's pieces, in order."""
+        if reader.digests is None:  # an entry is bound to the digest of its row group
+            reader.digests = Digests()
         # The shard must be the one that was found, whoever gives its rows.
         version = reader.look(job).version
         group, begin, last = job.group, job.begin, job.group.row + job.group.rows
         end = last if job.end is None else job.end
         key = self._key(group, version)
-        for row, batch in self._kept(key, begin, end):
+        for row, batch in self._kept(key, group, reader.digests, begin, end):
             yield self._handed(job, row, batch)
             begin = row + batch.passed
             del batch
@@ -82,12 +85,19 @@ class Cached(Generic[T]):
     def _handed(self, job: Job, row: int, batch: Batch) -> tuple[Piece[T], int]:
         return Piece(job.position, row, batch.passed, self.hand(batch)), batch.nbytes
 
-    def _kept(self, key: str, begin: int, end: int) -> Iterator[tuple[int, Batch]]:
+    def _kept(
+        self, key: str, group: Group, digests: Digests, begin: int, end: int
+    ) -> Iterator[tuple[int, Batch]]:
         """What the entry gives of these rows, up to where it is found to be damaged."""
         entry = self.cache.folder.open(key, self.plan.size - int(self.plan.bias))
         if entry is None:
             return
         try:
+            known = digests.get(group.shard.url, group.number)
+            if known not in (None, entry.digest):
+                # The shard itself must have the bytes that were read first, then.
+                return self.cache.folder.drop(key, "made of other bytes of its shard")
+            digests.check(group.shard, group.number, entry.digest)
             try:
                 self._learn_names(key, entry)
                 batches = staged("cache", entry.batches(begin, end))
@@ -126,9 +136,11 @@ class Cached(Generic[T]):
                     draft = None
                 yield self._handed(job, piece.row, piece.value)[0], size
                 del piece
-            if draft is not None and own is not None:
+            assert reader.digests is not None
+            digest = reader.digests.get(job.group.shard.url, job.group.number)
+            if draft is not None and own is not None and digest is not None:
                 with Stage("cache"):
-                    self.cache.folder.publish(key, draft, own.pack())
+                    self.cache.folder.publish(key, draft, own.pack(), digest)
                 self.cache.named.add(key)
                 draft = None
         finally:

@@ -10,6 +10,8 @@ import pyarrow as pa
 
 ReadAt = Callable[[int, int], bytes]
 """``read_at(offset, length)``: exactly that many bytes."""
+Check = Callable[[int, bytes], None]
+"""``check(group, digest)``: given the digest of a group before a row of it is given; may raise."""
 Groups = Callable[[int], Iterator[pa.RecordBatch]]
 """``groups(index)``: the rows of one row group or record batch, in slices."""
 
@@ -24,7 +26,9 @@ class Wanted:
     unit_bytes: int
     """Decoded bytes aimed at; no slice has over four times as many unless one row has."""
     buffer_bytes: int
-    """Read at once from the file."""
+    """Read in one step from the file."""
+    held_bytes: int = 24 << 20
+    """Of a row group whose digest is computed, how much stays in memory; the rest is read twice."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,9 @@ class Format:
     not say."""
     describe: Callable[[bytes, ReadAt], tuple[pa.Schema, tuple[int, ...]]]
     """``describe(footer, read_at)``: the schema, and the rows of each group."""
-    open_groups: Callable[[Any, bytes, ReadAt, Wanted], Groups]
-    """``open_groups(file, footer, read_at, wanted)``; the caller closes the file."""
+    open_groups: Callable[[Any, bytes, ReadAt, Wanted, Check | None], Groups]
+    """``open_groups(file, footer, read_at, wanted, check)``; the caller closes the file. Without
+    ``check`` no digest is computed."""
 
 
 def decoded_bytes(batch: pa.RecordBatch) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +16,9 @@ from streamomd.errors import (
     StorageError,
     StreamomdError,
 )
+from streamomd.shards.chunks import ChangedWhileReadError
 from streamomd.shards.columns import require_columns
+from streamomd.shards.digests import Digests
 from streamomd.shards.footer import look_at_file, read_at, read_footer
 from streamomd.shards.format import Groups, Wanted
 from streamomd.shards.shard import Shard
@@ -30,7 +33,7 @@ class Opened:
     """An open shard; ``read(group)`` gives the group's rows in slices. Close it.
 
     ``versions``: of local shards by path, as this process first saw them. ``version``: see
-    `store.version`.
+    `store.version`. ``digests``: to record and to verify those of the row groups that are read.
     """
 
     def __init__(
@@ -39,9 +42,11 @@ class Opened:
         shard: Shard,
         wanted: Wanted,
         versions: dict[str, object] | None = None,
+        digests: Digests | None = None,
     ) -> None:
         require_columns(shard, wanted.columns)
         self.shard = shard
+        self._check = None if digests is None else partial(digests.check, shard)
         self._local = is_local(fs)
         if not self._local:
             # A store's cached listing would tell the old size of a file that was replaced.
@@ -85,7 +90,7 @@ class Opened:
             raise self._replaced("it has another footer")
         at = read_at(self._file, self.shard.url)
         try:
-            return form.open_groups(self._file, footer, at, wanted)
+            return form.open_groups(self._file, footer, at, wanted, self._check)
         except StreamomdError:
             raise
         except Exception as error:
@@ -122,6 +127,8 @@ class Opened:
                 del batch
         except ChangedDataError:
             raise
+        except ChangedWhileReadError as error:
+            raise self._replaced(f"row group {group} was being read: {error}") from None
         except Exception as error:
             # Of a file that was truncated or written to, what cannot be decoded is a consequence.
             self._refuse_written(group, done, last)

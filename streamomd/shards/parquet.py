@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamomd.shards.format import Format, Groups, ReadAt, Wanted, cut, decoded_bytes
+from streamomd.shards.chunks import Asked, ChunkFile, read_into_of
+from streamomd.shards.format import Check, Format, Groups, ReadAt, Wanted, cut, decoded_bytes
 from streamomd.shards.parquet_pages import checker
 from streamomd.shards.thrift import read_struct
 
@@ -16,6 +20,7 @@ MAGIC = b"PAR1"
 FIRST_ROWS = 128
 GROWTH = 8
 MOST_ROWS = 1 << 17
+HEADER_BYTES = 16 << 10
 TEXT_WIDTH = 16  # a guess, for the first rows alone
 _PAGE_CRC = 4  # its field in a page's header
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
@@ -45,7 +50,9 @@ def _without_data(footer: bytes) -> pq.ParquetFile:
     return pq.ParquetFile(pa.BufferReader(MAGIC + footer + end), arrow_extensions_enabled=False)
 
 
-def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Groups:
+def open_groups(
+    file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted, check: Check | None = None
+) -> Groups:
     """Decodes one row group after another from an open file."""
     with _without_data(footer) as parquet:
         metadata = parquet.metadata
@@ -53,31 +60,67 @@ def open_groups(file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted) -> Gr
     texts = [name for name in wanted.dictionary if _is_string(schema, name)]
     leaves = _leaves(metadata, wanted.columns)
     first = _first_rows(metadata.schema, leaves, wanted.unit_bytes)
+    size = int(file.seek(0, os.SEEK_END))
+    steps = (wanted.buffer_bytes, wanted.held_bytes)
+    source = file if check is None else ChunkFile(size, read_into_of(file), *steps)
 
-    check = checker(footer, metadata.schema, leaves, file.seek(0, 2), read_at)
+    check_pages = checker(footer, metadata.schema, leaves, size, read_at)
 
-    def opened(dictionaries: list[str]) -> Groups:
-        parquet = pq.ParquetFile(
-            file,
-            metadata=metadata,
-            read_dictionary=dictionaries,
-            pre_buffer=False,
-            buffer_size=wanted.buffer_bytes,
-            page_checksum_verification=True,
-            arrow_extensions_enabled=False,
-        )
-        return lambda group: _slices(parquet, group, leaves, first, wanted)
+    @cache
+    def opened(dictionaries: bool, buffer_bytes: int) -> pq.ParquetFile:
+        return _opened(source, metadata, texts if dictionaries else [], buffer_bytes)
 
-    found = opened(texts)
+    def decoded(group: int) -> Iterator[pa.RecordBatch]:
+        check_pages(group)
+        buffer_bytes = wanted.buffer_bytes
+        if isinstance(source, ChunkFile):
+            # What is in memory is not copied; of what is read in blocks no more than page headers.
+            buffer_bytes = 0 if source.is_held else HEADER_BYTES
 
-    def read(group: int) -> Iterator[pa.RecordBatch]:
-        check(group)
-        return _either(found, lambda: opened([]), group) if texts else found(group)
+        def slices(dictionaries: bool) -> Iterator[pa.RecordBatch]:
+            parquet = opened(dictionaries, buffer_bytes)
+            return _slices(parquet, group, leaves, first, wanted)
 
-    return read
+        return _either(slices) if texts else slices(False)
+
+    if check is None:
+        return decoded
+    asked = Asked(size)
+    asking = _opened(asked, metadata, texts, 0)
+
+    def checked(group: int) -> Iterator[pa.RecordBatch]:
+        check(group, source.load(_ranges(asked, asking, group, wanted.columns)))
+        yield from decoded(group)
+
+    return checked
 
 
-def _either(coded: Groups, plain: Callable[[], Groups], group: int) -> Iterator[pa.RecordBatch]:
+def _opened(source: Any, metadata: Any, dictionaries: list[str], buffer_bytes: int) -> Any:
+    return pq.ParquetFile(
+        source,
+        metadata=metadata,
+        read_dictionary=dictionaries,
+        pre_buffer=False,
+        buffer_size=buffer_bytes,
+        page_checksum_verification=True,
+        arrow_extensions_enabled=False,
+    )
+
+
+def _ranges(
+    asked: Asked, parquet: pq.ParquetFile, group: int, columns: tuple[str, ...]
+) -> set[tuple[int, int]]:
+    """The column chunks that are read of a row group: pyarrow reads all of them, then decodes."""
+    asked.ranges.clear()
+    rows = parquet.iter_batches(
+        batch_size=1, row_groups=[group], columns=list(columns), use_threads=False
+    )
+    with suppress(pa.ArrowException, OSError):  # zeros are no pages
+        next(rows, None)
+    return asked.ranges
+
+
+def _either(slices: Callable[[bool], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
     """A group's rows with texts as dictionaries; as they are from where Arrow cannot do that.
 
     It cannot for texts stored by their lengths or common beginnings, as DuckDB and Java's second
@@ -85,7 +128,7 @@ def _either(coded: Groups, plain: Callable[[], Groups], group: int) -> Iterator[
     """
     done = 0
     try:
-        for batch in coded(group):
+        for batch in slices(True):
             done += batch.num_rows
             yield batch
             del batch
@@ -93,7 +136,7 @@ def _either(coded: Groups, plain: Callable[[], Groups], group: int) -> Iterator[
     except OSError as error:
         if "Not yet implemented" not in str(error):
             raise
-    for batch in plain()(group):
+    for batch in slices(False):
         before = min(done, batch.num_rows)
         done -= before
         if before < batch.num_rows:

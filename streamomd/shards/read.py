@@ -15,6 +15,7 @@ from streamomd.errors import UsageError
 from streamomd.profiling import current, staged
 from streamomd.shards.ahead import Ahead, Run
 from streamomd.shards.costs import shares
+from streamomd.shards.digests import Digests
 from streamomd.shards.format import Wanted
 from streamomd.shards.memory import Release, steady
 from streamomd.shards.opened import Opened, explain
@@ -30,6 +31,8 @@ Between = Callable[["Reader", "Job"], Iterator[tuple["Piece[T]", int]]]
 """Gives a job's pieces, each with its bytes, in place of the thread's reader or by it."""
 
 LOCAL_BLOCK = 1 << 20
+LOCAL_HELD, REMOTE_HELD = 24 << 20, 128 << 20
+"""What is read twice costs little from a disk's cache, and from a store as much again as once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ def read_units(
     budget_bytes: int = 160 << 20,
     unit_bytes: int = 16 << 20,
     between: Between[T] | None = None,
+    digests: Digests | None = None,
 ) -> Generator[Piece[T], None, None]:
     """Every row of the shards ``places`` (indexes into the set), in order, from ``start`` on.
 
@@ -85,22 +89,22 @@ def read_units(
     ``convert`` runs in ``threads`` threads; at most ``budget_bytes`` of decoded rows wait, and
     one piece a thread more. A piece has about ``unit_bytes``, at most four times as many unless
     a single row has. Close the iterator to stop early: then no thread and no file is left.
-    ``between`` may have the rows from elsewhere: a cache (`cached.Cached`).
+    ``between`` may have the rows from elsewhere: a cache (`cached.Cached`). ``digests``: of row
+    groups, recorded when a group is first read and verified before a row of it is given later.
 
     Raises, in the place in the order where it happened: `DataError` for rows that cannot be
-    decoded or a shard replaced since it was found, `SchemaError` for a column it has not,
-    `StorageError`, and whatever ``convert`` raises.
+    decoded, `ChangedDataError` for a shard that changed since it was found, `SchemaError` for a
+    column it has not, `StorageError`, and whatever ``convert`` raises.
     """
     steady()
     jobs = jobs_of(shard_set, places, start)
-    block = LOCAL_BLOCK if is_local(shard_set.fs) else REMOTE_BLOCK
-    wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
+    wanted = _wanted(shard_set.fs, columns, dictionary, unit_bytes)
     if profile := current():
         profile.split(len(columns), lambda: shares(shard_set, wanted))
 
     @contextmanager
     def session() -> Iterator[Run[Job, Piece[T]]]:
-        reader = Reader(shard_set, wanted)
+        reader = Reader(shard_set, wanted, digests)
         try:
             if between is not None:
                 yield partial(between, reader)
@@ -155,18 +159,18 @@ def read_rows(
     dictionary: Sequence[str] = (),
     unit_bytes: int = 16 << 20,
     between: Between[T] | None = None,
+    digests: Digests | None = None,
 ) -> Generator[tuple[int, T], None, None]:
     """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group: (first row, converted).
 
-    For another process than the one that found the shard. ``between``, and what is raised: as of
-    ``read_units``.
+    For another process than the one that found the shard. ``between``, ``digests``, and what is
+    raised: as of ``read_units``.
     """
     steady()
     fs = connect(group.shard.url, options)
-    block = LOCAL_BLOCK if is_local(fs) else REMOTE_BLOCK
-    wanted = Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), block)
+    wanted = _wanted(fs, columns, dictionary, unit_bytes)
     if between is not None:
-        reader = Reader(ShardSet((group.shard,), fs), wanted)
+        reader = Reader(ShardSet((group.shard,), fs), wanted, digests)
         try:
             for piece, _ in between(reader, Job(0, group, begin, end)):
                 yield piece.row, piece.value
@@ -174,12 +178,17 @@ def read_rows(
         finally:
             reader.close()
         return
-    opened = Opened(fs, group.shard, wanted)
+    opened = Opened(fs, group.shard, wanted, digests=digests)
     try:
         for batch, row in _within(opened.read(group.number), group.row, begin, end):
             yield row, _converted(convert, batch, group.shard, row)
     finally:
         opened.close()
+
+
+def _wanted(fs: Any, columns: Sequence[str], dictionary: Sequence[str], unit_bytes: int) -> Wanted:
+    steps = (LOCAL_BLOCK, LOCAL_HELD) if is_local(fs) else (REMOTE_BLOCK, REMOTE_HELD)
+    return Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), *steps)
 
 
 def look(shard: Shard, options: Mapping[str, Any]) -> None:
@@ -215,7 +224,8 @@ def _converted(convert: Convert[T], batch: pa.RecordBatch, shard: Shard, row: in
 class Reader:
     """What one thread reads with: it keeps its shard open from one job to the next."""
 
-    def __init__(self, shard_set: ShardSet, wanted: Wanted) -> None:
+    def __init__(self, shard_set: ShardSet, wanted: Wanted, digests: Digests | None = None) -> None:
+        self.digests = digests
         self._fs, self._versions = shard_set.fs, shard_set.versions
         self._wanted = wanted
         self._position = -1
@@ -236,7 +246,8 @@ class Reader:
         """Open the job's shard, unless it is: it must be the one that was found."""
         if self._opened is None or self._position != job.position:
             self.close()
-            self._opened = Opened(self._fs, job.group.shard, self._wanted, self._versions)
+            told = (self._wanted, self._versions, self.digests)
+            self._opened = Opened(self._fs, job.group.shard, *told)
             self._position = job.position
         return self._opened
 

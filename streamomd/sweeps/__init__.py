@@ -153,7 +153,7 @@ def _new_models(found: Sequence[Entry], shards: ShardSet) -> list[Model]:
                 f"losses {found[0].spec.model.loss!r} and {loss!r} read the labels in two ways: "
                 "take a sweep for each, or say with model.task what they are"
             )
-        model.names = models[0].names
+        model.names, model.digests = models[0].names, models[0].digests
     return models
 
 

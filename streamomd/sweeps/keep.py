@@ -33,6 +33,7 @@ from streamomd.keep import SHARE, Keeper
 from streamomd.loading import load_model
 from streamomd.model import Model
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.digests import Digests
 from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
 from streamomd.sweeps.learners import Learner, Sweep
@@ -144,6 +145,9 @@ def take_over_sweep(
         model = learner.model
         keepers[model] = take_over(model, commits[model], shards, accept_new=accept_new)
         model.sequence = keepers[model].sequence
+    known = Digests(one for learner in sweep.active for one in learner.model.digests)
+    for each in keepers.values():
+        each.share(known)
     kept = sweep.lead.spec.checkpoint
     store = open_store(sweep.url, kept.storage_options)
     keeper = SweepKeeper(sweep, Writer.take_over(store, loaded, keep=kept.keep), keepers)

@@ -93,6 +93,7 @@ class Walk:
                 names=sweep.lead.names,
                 ahead_bytes=spec.train.prefetch << 20,
                 cache=cache,
+                digests=sweep.lead.digests,
             ):
                 self._learn(piece, order[piece.position], pool, telling)
             self._move(Cursor(at.epoch + 1))

@@ -78,19 +78,19 @@ def main(name: str) -> None:
 
 def cut(url: Path) -> None:
     """Keep the last two commits inside the first epoch."""
-    kept, names = [], []
+    kept, shared = [], []
     for path in sorted((url / "commits").glob("*.json"), reverse=True):
         fields = json.loads(path.read_text().splitlines()[0])
         if fields["document"]["rows"] >= ROWS * 2 or len(kept) == 2:
             path.unlink()
         else:
             kept.append(fields["directory"])
-            names.append(fields["document"]["names"])
+            shared += [fields["document"]["names"], *fields["document"]["segments"]]
     for folder in (url / "data").iterdir():
         if folder.name not in kept:
             shutil.rmtree(folder)
-    for path in (url / "names").iterdir():
-        if path.stem not in names:
+    for path in [*url.glob("names/*"), *url.glob("segments/*"), *url.glob("copies/*/*")]:
+        if path.stem not in shared:
             path.unlink()
 
 

@@ -20,7 +20,7 @@ from sim_tiny import Job, described, expected, new
 from sim_tiny import receive as receiving
 
 from streamomd import keep
-from streamomd.checkpoint import Writer, keep_document, load
+from streamomd.checkpoint import Ledger, Writer, keep_document, load
 from streamomd.distribute.averaged import Averaged
 from streamomd.distribute.exchange import SILENT_SECONDS
 from streamomd.distribute.sharded import Owners
@@ -148,14 +148,13 @@ class World:
     def learn(self, process: Process, stop: StopRequest) -> None:
         spec, _, shards = described(self.job)
         store, models = SimStore(self.disk), list[Any]()
-        dataset = keep_document(store, "dataset", [])
         names = keep_document(store, "names", {})
         before = self.disk.made
         try:
             loaded = load(store, receiving(models, self.job, self.work))
         except NoCommitError:
             model = new(self.job, self.work)
-            document = model.document(dataset=dataset, names=names)
+            document = model.document(segments=[], names=names)
             made: Writer = SimWriter.begin(store, document, model.parts())
             last = -1
         else:
@@ -166,7 +165,7 @@ class World:
             made = SimWriter.take_over(store, loaded)
         self.disk.took_over(made, last)
         self.disk.tell(f"{process.name} is {made._self.uuid[:4]}, after commit {last}")
-        keeper = keep.Keeper(model, store, made, dataset)
+        keeper = keep.Keeper(model, store, made, Ledger())
         told: Any = (model, shards, keeper, [], stop, SimClient(self.cluster, process))
         (Averaged if spec.train.mode == "averaged" else Owners)(*told).go()
         model.finished = True
