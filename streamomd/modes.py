@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,13 @@ from typing import Any
 
 from streamomd.aside import left
 from streamomd.callbacks import Callback, Told
-from streamomd.errors import DataError, TooLargeError, UsageError
+from streamomd.errors import (
+    DataError,
+    SchedulerLostError,
+    StoppedError,
+    TooLargeError,
+    UsageError,
+)
 from streamomd.exact import Run
 from streamomd.far import Far
 from streamomd.keep import Keeper
@@ -23,12 +30,16 @@ from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
 from streamomd.stop import StopRequest
 from streamomd.stream import no_rows
-from streamomd.urls import protocol, redact
+from streamomd.urls import protocol, redact, shown
 
 
 @contextmanager
-def connected(spec: Spec, client: Any) -> Iterator[Any]:
-    """The cluster that is to help, or None. Asked for before anything is kept."""
+def connected(spec: Spec, client: Any, stop: StopRequest | None = None) -> Iterator[Any]:
+    """The cluster that is to help, or None. Asked for before anything is saved.
+
+    Raises ClusterError where no scheduler answers or no worker is usable, StoppedError after a
+    signal.
+    """
     cluster = spec.cluster
     away, known = cluster.learner == "worker", client is not None or bool(cluster.scheduler)
     if away and not (known and spec.checkpoint.url != "none"):
@@ -45,8 +56,14 @@ def connected(spec: Spec, client: Any) -> Iterator[Any]:
     # Dask is slow to import, and needed only here.
     from streamomd.distribute.cluster import connected as reached
     from streamomd.distribute.cluster import told
+    from streamomd.distribute.lookout import introduce
 
-    with reached(client, cluster.scheduler) as connection:
+    def waiting() -> None:
+        if stop is not None and stop.signal:
+            raise StoppedError("stopped while connecting to a cluster", signal=stop.signal)
+
+    with reached(client, cluster.scheduler, stop) as connection:
+        introduce(connection, waiting)
         note(told(connection))
         yield connection
 
@@ -74,7 +91,7 @@ def run(
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [*told, *told_to(callbacks, model, expected), *([keeper] if keeper else [])]
-    with watching(watchers, model.metrics):
+    with resumable(model), watching(watchers, model.metrics):
         _walk(model, shards, keeper, watchers, stop, connection)
     if not model.metrics.total_rows:
         bad = model.metrics.skipped
@@ -89,6 +106,23 @@ def run(
     if profile := current():
         profile.rows += learned
     return model
+
+
+@contextmanager
+def resumable(model: Model) -> Iterator[None]:
+    """A scheduler that is lost while inside is reported with the command that resumes the run."""
+    try:
+        yield
+    except SchedulerLostError as error:
+        raise SchedulerLostError(f"{error}; {how_to_resume(model)}") from None
+
+
+def how_to_resume(model: Model) -> str:
+    """What is saved of a run that ended early, and the command that continues it."""
+    if not model.url:
+        return "nothing was saved (checkpoint none)"
+    command = f"streamomd resume {shlex.quote(shown(model.url))}"
+    return f"the last commit is intact. Resume, with --scheduler ADDRESS on a cluster: {command}"
 
 
 def told_to(callbacks: Sequence[Callback], model: Model, expected: int) -> list[Watcher]:

@@ -1,0 +1,69 @@
+"""What a client asks its scheduler: always with a deadline, and an error when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from concurrent.futures import Future as Coming
+from typing import Any
+
+from distributed import Client
+
+from streamomd.distribute.settings import seconds
+from streamomd.errors import SchedulerLostError
+from streamomd.urls import shown
+
+
+def ask_workers(client: Client) -> dict[str, Any] | None:
+    """What the scheduler knows of each worker, by address; None if it does not answer."""
+    scheduler: Any = client.scheduler
+
+    async def ask() -> Any:
+        return await scheduler.identity(n_workers=-1)
+
+    try:
+        asked = on_the_loop(client, ask())
+    except RuntimeError:  # the event loop is closed
+        return None
+    try:
+        found: dict[str, Any] = asked.result(seconds("answer"))["workers"]
+    except (OSError, TimeoutError, KeyError, AttributeError):  # no scheduler: the client is closed
+        asked.cancel()
+        return None
+    return found
+
+
+def workers_of(client: Client) -> dict[str, Any]:
+    """As ``ask_workers``; no worker where the scheduler does not answer."""
+    return ask_workers(client) or {}
+
+
+def refuse_lost(client: Client, error: BaseException | None = None) -> None:
+    """Raise SchedulerLostError if the scheduler is lost.
+
+    error: what was raised by a call. A connection that breaks is noticed by the call first and by
+    the client later, so the scheduler is asked once more.
+    """
+    broken = isinstance(error, OSError) and ask_workers(client) is None
+    if broken or client.status != "running":
+        raise SchedulerLostError(f"the scheduler at {address_of(client)} was lost")
+
+
+def address_of(client: Client) -> str:
+    """The scheduler's address."""
+    return shown(str(getattr(client.scheduler, "address", "its address")))
+
+
+def on_the_loop(client: Client, what: Awaitable[Any]) -> Coming[Any]:
+    """Run a coroutine in the client's event loop, so that this thread can watch the run meanwhile.
+
+    Raises RuntimeError if the loop is closed.
+    """
+    loop: Any = client.loop
+    try:
+        return asyncio.run_coroutine_threadsafe(what, loop.asyncio_loop)  # type: ignore[arg-type]
+    except RuntimeError:
+        close = getattr(what, "close", None)  # or Python warns that it was never awaited
+        if close is not None:
+            close()
+        raise
