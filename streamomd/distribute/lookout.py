@@ -77,7 +77,7 @@ class Lookout:
     def some_usable(self, client: Client, waiting: Waiting) -> list[str]:
         """Addresses of the usable workers, waiting until there is one.
 
-        Raises ClusterError when all have answered and none is usable, or none is there for minutes.
+        Raises ClusterError when none is usable for minutes.
         """
         self.meet(client, waiting)
         while True:
@@ -87,7 +87,6 @@ class Lookout:
             if found := sorted(self.usable):
                 return found
             refuse_lost(client)
-            self.refuse_unusable(client)
             waiting()
             self.look(client)
             time.sleep(LOOK_SECONDS)
@@ -120,13 +119,13 @@ class Lookout:
         ]
         for address in silent:
             _give_up(client, address)
-        where = address_of(client)
-        if found:
+        what = f"no {'usable ' if found else ''}worker at {address_of(client)}"
+        if found and (self.usable or self._probes):
             self._company = now
         elif now - self._company > seconds("lonely"):
-            raise ClusterError(f"no worker at {where} for {now - self._company:.0f} s")
-        if not self.usable:
-            note(f"no {'usable ' if found else ''}worker at {where}: waiting")
+            raise ClusterError(f"{what} for {now - self._company:.0f} s")
+        if not (found and self.usable):
+            note(f"{what}: waiting")
         return silent
 
     def _heard(self, address: str, worker: dict[str, Any], now: float) -> tuple[float, float]:
@@ -186,7 +185,7 @@ def lookout_of(client: Client) -> Lookout:
 def look_out(client: Client) -> list[str]:
     """While something is waited for: workers that have just been given up.
 
-    Raises ClusterError when no worker has been there for minutes.
+    Raises ClusterError when no usable worker has been there for minutes.
     """
     return lookout_of(client).look(client)
 

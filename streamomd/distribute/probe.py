@@ -18,17 +18,9 @@ from distributed.protocol.pickle import dumps
 
 VERSION = version("streamomd")
 PRIORITY = 100
-NEEDED = (
-    "streamomd.away",
-    "streamomd.distribute.collections_part",
-    "streamomd.distribute.doctor",
-    "streamomd.distribute.owner",
-    "streamomd.distribute.part",
-)
-"""Modules whose functions are sent to workers; those they import come with them."""
-
 SOURCE = """
-def probe(wanted, needed):
+def probe(wanted):
+    import re
     from importlib import import_module, metadata
 
     try:
@@ -38,23 +30,27 @@ def probe(wanted, needed):
     if found != wanted:
         return f"it has streamomd {found}, this process {wanted}"
     try:
-        for name in needed:
-            import_module(name)
+        for line in metadata.requires("streamomd") or ():
+            if ";" not in line:
+                metadata.version(re.match("[A-Za-z0-9._-]+", line)[0])
+        import_module("streamomd")
+    except metadata.PackageNotFoundError as error:
+        return f"it does not have {error.name}, which streamomd needs"
     except BaseException as error:  # of a package that others wrote: it may even exit
         return f"it cannot import streamomd: {type(error).__name__}: {error}"
     return ""
 """
-ASK = "(lambda names: exec(source, names) or names['probe'](wanted, needed))({})"
+"""Quick even where nothing is imported yet: streamomd itself imports its parts when first used."""
+ASK = "(lambda names: exec(source, names) or names['probe'](wanted))({})"
 CALL = "__import__('pickle').loads(task.getvalue())(*held)"
 
 
 def send_probe(client: Client, address: str) -> Future[Any]:
     """A task on that worker alone. Its result: why the worker is unusable, or an empty string."""
-    names = {"source": SOURCE, "wanted": VERSION, "needed": list(NEEDED)}
     return client.submit(
         eval,
         ASK,
-        names,
+        {"source": SOURCE, "wanted": VERSION},
         key=f"omd-probe-{uuid.uuid4().hex}",
         workers=[address],
         allow_other_workers=False,
