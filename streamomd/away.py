@@ -68,7 +68,7 @@ def watch(
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected)]
     watchers += told_to(callbacks, model, expected)
-    with resumable(model), watching(watchers, model.metrics):
+    with resumable(model, connection), watching(watchers, model.metrics):
         sent = Sent.of(model.spec)
         task = Submitted(connection, go_on, model.url, sent, model.metrics, watchers, stop)
         found = task.result()
@@ -139,7 +139,7 @@ def submit(
         record_cluster(model, client)
         begin(model, shards, restart=restart)
         rows = shards.rows * spec.train.epochs
-        with resumable(model):
+        with resumable(model, connection):
             return jobs.send(connection, go_on, model.url, Sent.of(spec), rows)
 
 

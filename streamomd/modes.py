@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,13 +9,7 @@ from typing import Any
 
 from streamomd.aside import left
 from streamomd.callbacks import Callback, Told
-from streamomd.errors import (
-    DataError,
-    SchedulerLostError,
-    StoppedError,
-    TooLargeError,
-    UsageError,
-)
+from streamomd.errors import DataError, StoppedError, TooLargeError, UsageError
 from streamomd.exact import Run
 from streamomd.far import Far
 from streamomd.keep import Keeper
@@ -30,7 +23,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.spec import Spec
 from streamomd.stop import StopRequest
 from streamomd.stream import no_rows
-from streamomd.urls import protocol, redact, shown
+from streamomd.urls import protocol, redact
 
 
 @contextmanager
@@ -91,7 +84,7 @@ def run(
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [*told, *told_to(callbacks, model, expected), *([keeper] if keeper else [])]
-    with resumable(model), watching(watchers, model.metrics):
+    with resumable(model, connection), watching(watchers, model.metrics):
         _walk(model, shards, keeper, watchers, stop, connection)
     if not model.metrics.total_rows:
         bad = model.metrics.skipped
@@ -109,20 +102,15 @@ def run(
 
 
 @contextmanager
-def resumable(model: Model) -> Iterator[None]:
+def resumable(model: Model, connection: Any) -> Iterator[None]:
     """A scheduler that is lost while inside is reported with the command that resumes the run."""
-    try:
+    if connection is None:
         yield
-    except SchedulerLostError as error:
-        raise SchedulerLostError(f"{error}; {how_to_resume(model)}") from None
+        return
+    from streamomd.distribute.scheduler import lost_reported
 
-
-def how_to_resume(model: Model) -> str:
-    """What is saved of a run that ended early, and the command that continues it."""
-    if not model.url:
-        return "nothing was saved (checkpoint none)"
-    command = f"streamomd resume {shlex.quote(shown(model.url))}"
-    return f"the last commit is intact. Resume, with --scheduler ADDRESS on a cluster: {command}"
+    with lost_reported(connection, model.url):
+        yield
 
 
 def told_to(callbacks: Sequence[Callback], model: Model, expected: int) -> list[Watcher]:

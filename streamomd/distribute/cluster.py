@@ -22,7 +22,7 @@ from streamomd.distribute.lookout import (
     usable_workers,
 )
 from streamomd.distribute.probe import VERSION, packed
-from streamomd.distribute.scheduler import address_of, on_the_loop, refuse_lost
+from streamomd.distribute.scheduler import address_of, lost_reported, on_the_loop, refuse_lost
 from streamomd.distribute.settings import seconds
 from streamomd.distribute.silence import silenced, thread_of
 from streamomd.errors import ClusterError, UsageError
@@ -50,7 +50,8 @@ def connected(client: object, address: str, stop: StopRequest | None = None) -> 
     """
     with _client(client, address, stop) as found:
         try:
-            yield found
+            with lost_reported(found):
+                yield found
         finally:
             forget(found)
 

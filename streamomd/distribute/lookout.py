@@ -58,8 +58,8 @@ class Lookout:
         ``probe-seconds`` have passed; the others are then listed."""
         if self._met:
             return
-        self.ask(client)
         deadline = time.monotonic() + seconds("probe")
+        self.ask(client)
         while self._probes and time.monotonic() < deadline:
             refuse_lost(client)
             waiting()

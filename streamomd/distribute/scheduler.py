@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import shlex
+from collections.abc import Awaitable, Iterator
 from concurrent.futures import Future as Coming
+from contextlib import contextmanager
 from typing import Any
 
 from distributed import Client
 
 from streamomd.distribute.settings import seconds
-from streamomd.errors import SchedulerLostError
+from streamomd.errors import SchedulerLostError, StreamomdError
 from streamomd.urls import shown
 
 
@@ -44,9 +46,37 @@ def refuse_lost(client: Client, error: BaseException | None = None) -> None:
     error: what was raised by a call. A connection that breaks is noticed by the call first and by
     the client later, so the scheduler is asked once more.
     """
+    where = address_of(client)
     broken = isinstance(error, OSError) and ask_workers(client) is None
     if broken or client.status != "running":
-        raise SchedulerLostError(f"the scheduler at {address_of(client)} was lost")
+        raise SchedulerLostError(f"the scheduler at {where} was lost")
+
+
+@contextmanager
+def lost_reported(client: Client, url: str | None = None) -> Iterator[None]:
+    """While inside, whatever a lost scheduler leads to is raised as SchedulerLostError, with the
+    command that resumes the run at ``url`` ("": nothing is saved; None: there is no run)."""
+    try:
+        yield
+    except SchedulerLostError as error:
+        raise SchedulerLostError(f"{error}{_how_to_resume(url)}") from None
+    except OSError as error:
+        if isinstance(error, StreamomdError):
+            raise
+        try:
+            refuse_lost(client, error)
+        except SchedulerLostError as lost:
+            raise SchedulerLostError(f"{lost}{_how_to_resume(url)}") from None
+        raise
+
+
+def _how_to_resume(url: str | None) -> str:
+    if url is None:
+        return ""
+    if not url:
+        return "; nothing was saved (checkpoint none)"
+    command = f"streamomd resume {shlex.quote(shown(url))}"
+    return f"; the last commit is intact. Resume, with --scheduler ADDRESS on a cluster: {command}"
 
 
 def address_of(client: Client) -> str:

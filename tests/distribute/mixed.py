@@ -34,13 +34,13 @@ def older(folder: Path) -> dict[str, str]:
 
 
 class Mixed:
-    """A cluster whose scheduler lacks streamomd, too. Workers are named; no nanny restarts one."""
+    """A cluster, its scheduler of a kind too. Workers are named; no nanny restarts one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scheduler: str) -> None:
         self.folder, self.file = folder, folder / "scheduler.json"
         self.kinds = {"fit": dict(os.environ), "lacking": lacking(folder), "older": older(folder)}
         self.started: dict[str, subprocess.Popen[bytes]] = {}
-        self.begin("scheduler", scheduler_words(self.file), self.kinds["lacking"])
+        self.begin("scheduler", scheduler_words(self.file), self.kinds[scheduler])
         self.address = address_in(self.file)
 
     def begin(self, name: str, words: list[str], environment: dict[str, str]) -> None:
@@ -60,10 +60,10 @@ class Mixed:
 
 
 @contextlib.contextmanager
-def mixed(folder: Path, *names: str) -> Iterator[tuple[Mixed, Client]]:
+def mixed(folder: Path, *names: str, scheduler: str = "fit") -> Iterator[tuple[Mixed, Client]]:
     """A cluster of these workers, and another person's client of it."""
     folder.mkdir(parents=True, exist_ok=True)
-    cluster = Mixed(folder)
+    cluster = Mixed(folder, scheduler)
     try:
         for name in names:
             cluster.add(name)

@@ -29,8 +29,10 @@ Held = list[Any]
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Mixed, Client, Held]]:
-    """Two fit workers and two others; each holds a result of another client."""
-    with mixed(tmp_path_factory.mktemp("mixed"), *NAMES) as (cluster, other):
+    """Two fit workers and two others; each holds a result of another client. The scheduler lacks
+    streamomd, too."""
+    folder = tmp_path_factory.mktemp("mixed")
+    with mixed(folder, *NAMES, scheduler="lacking") as (cluster, other):
         at = addresses(other)
         held = [other.submit(pow, 2, n, workers=[at[name]]) for n, name in enumerate(NAMES)]
         other.gather(held)

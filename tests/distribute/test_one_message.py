@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -88,3 +89,26 @@ def test_from_python_the_same_error_comes_with_a_client_of_the_user_s(
         assert capfd.readouterr().err == ""
         client.close()
     assert not streamomd.load(str(url)).finished
+
+
+@pytest.mark.slow
+def test_logs_follow_reports_a_lost_scheduler_in_one_line(data: Path, tmp_path: Path) -> None:
+    """``logs --follow`` of a job whose scheduler dies: exit 1, one line, the job's URL in it."""
+    url = tmp_path / "run"
+    job = toml(longer("averaged", data, url), tmp_path / "job.toml")
+    command = [sys.executable, "-m", "streamomd"]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with elsewhere(tmp_path, 2) as (address, scheduler):
+        words = [*command, "submit", str(job), "--scheduler", address, "--json"]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        name = json.loads(done.stdout.splitlines()[-1])["id"]
+        words = [*command, "logs", name, "--follow", "--scheduler", address]
+        ran = subprocess.Popen(words, **pipes)
+        assert ran.stdout is not None
+        ran.stdout.readline()
+        scheduler.kill()
+        _, err = ran.communicate(timeout=200)
+    assert ran.returncode == 1
+    [line] = err.splitlines()
+    assert re.match(LOST, line)
+    assert line.endswith(f"streamomd resume {url}")
