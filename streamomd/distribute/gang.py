@@ -134,6 +134,8 @@ class Gang:
         there = workers_of(self.client)
         gone = self._members.gone(there) if there else []
         if gone or self._members.failed():
+            # Tasks are taken back, too, when the scheduler is lost.
+            refuse_lost(self.client, ask=True)
             self._members.raise_own()
             note("an owner was lost; the others end")
             self._members.settle(gone)

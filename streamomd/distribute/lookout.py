@@ -68,11 +68,12 @@ class Lookout:
         self._met = True
         self._note_late()
 
-    def ask(self, client: Client) -> None:
-        """Ask the scheduler for its workers, and probe those not seen before."""
+    def ask(self, client: Client) -> bool:
+        """Ask the scheduler for its workers, and probe those not seen before; whether it answers."""
         found = ask_workers(client)
         self._asked = time.monotonic()
         self._update(client, found)
+        return found is not None
 
     def some_usable(self, client: Client, waiting: Waiting) -> list[str]:
         """Addresses of the usable workers, waiting until there is one.
@@ -194,8 +195,7 @@ def usable_workers(client: Client, waiting: Waiting = lambda: None) -> dict[str,
     """What the scheduler knows of each usable worker, by address, now."""
     lookout = lookout_of(client)
     lookout.meet(client, waiting)
-    lookout.ask(client)
-    return lookout.usable
+    return lookout.usable if lookout.ask(client) else {}
 
 
 def introduce(client: Client, waiting: Waiting) -> None:

@@ -15,6 +15,9 @@ from streamomd.distribute.settings import seconds
 from streamomd.errors import SchedulerLostError, StreamomdError
 from streamomd.urls import shown
 
+BROKEN = (OSError, RuntimeError)
+"""What a broken connection raises; RuntimeError: the client's own pool of connections is closed."""
+
 
 def ask_workers(client: Client) -> dict[str, Any] | None:
     """What the scheduler knows of each worker, by address; None if it does not answer."""
@@ -29,7 +32,7 @@ def ask_workers(client: Client) -> dict[str, Any] | None:
         return None
     try:
         found: dict[str, Any] = asked.result(seconds("answer"))["workers"]
-    except (OSError, TimeoutError, KeyError, AttributeError):  # no scheduler: the client is closed
+    except (*BROKEN, KeyError, AttributeError):  # the last: the client is closed
         asked.cancel()
         return None
     return found
@@ -40,14 +43,14 @@ def workers_of(client: Client) -> dict[str, Any]:
     return ask_workers(client) or {}
 
 
-def refuse_lost(client: Client, error: BaseException | None = None) -> None:
+def refuse_lost(client: Client, error: BaseException | None = None, *, ask: bool = False) -> None:
     """Raise SchedulerLostError if the scheduler is lost.
 
     error: what was raised by a call. A connection that breaks is noticed by the call first and by
-    the client later, so the scheduler is asked once more.
+    the client later, so the scheduler is asked once more; also with ``ask``.
     """
     where = address_of(client)
-    broken = isinstance(error, OSError) and ask_workers(client) is None
+    broken = (ask or isinstance(error, BROKEN)) and ask_workers(client) is None
     if broken or client.status != "running":
         raise SchedulerLostError(f"the scheduler at {where} was lost")
 
@@ -60,9 +63,9 @@ def lost_reported(client: Client, url: str | None = None) -> Iterator[None]:
         yield
     except SchedulerLostError as error:
         raise SchedulerLostError(f"{error}{_how_to_resume(url)}") from None
-    except OSError as error:
-        if isinstance(error, StreamomdError):
-            raise
+    except StreamomdError:
+        raise
+    except Exception as error:  # calls of a client that gives up end in many ways
         try:
             refuse_lost(client, error)
         except SchedulerLostError as lost:

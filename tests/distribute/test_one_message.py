@@ -109,6 +109,7 @@ def test_logs_follow_reports_a_lost_scheduler_in_one_line(data: Path, tmp_path: 
         scheduler.kill()
         _, err = ran.communicate(timeout=200)
     assert ran.returncode == 1
+    assert len(err.splitlines()) == 1, err
     [line] = err.splitlines()
     assert re.match(LOST, line)
     assert line.endswith(f"streamomd resume {url}")
