@@ -69,7 +69,7 @@ class Lookout:
         self._note_late()
 
     def ask(self, client: Client) -> bool:
-        """Ask the scheduler for its workers, and probe those not seen before; whether it answers."""
+        """Ask the scheduler for its workers, probe those not seen before; whether it answers."""
         found = ask_workers(client)
         self._asked = time.monotonic()
         self._update(client, found)

@@ -20,7 +20,7 @@ from streamomd.distribute.lookout import usable_workers
 from streamomd.distribute.owner import Order, entries_of, gang_size
 from streamomd.distribute.probe import VERSION
 from streamomd.distribute.room import refuse_small_owners
-from streamomd.distribute.scheduler import workers_of
+from streamomd.distribute.scheduler import refuse_lost, workers_of
 from streamomd.distribute.settings import seconds, setting
 from streamomd.errors import ClusterError, StoppedError, UsageError
 from streamomd.far import Far
@@ -164,6 +164,7 @@ class Owners:
             if now - spoke > 5.0:
                 spoke = now
                 note("no worker to own partitions: waiting")
+            refuse_lost(self.connection)
             self._look()
             time.sleep(0.2)
 
