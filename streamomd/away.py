@@ -14,7 +14,7 @@ from streamomd.errors import ConcurrentWriterError
 from streamomd.job import build
 from streamomd.loading import load_model
 from streamomd.model import Model
-from streamomd.modes import connected, is_far, record_cluster, run, told_to
+from streamomd.modes import connected, is_far, record_cluster, resumable, run, told_to
 from streamomd.recorded import settings
 from streamomd.report import Log, Watcher, heard, hushed, progress, watching
 from streamomd.shards.find import ShardSet, find
@@ -68,7 +68,7 @@ def watch(
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
     watchers += [] if quiet else [progress(model.metrics, expected)]
     watchers += told_to(callbacks, model, expected)
-    with watching(watchers, model.metrics):
+    with resumable(model, connection), watching(watchers, model.metrics):
         sent = Sent.of(model.spec)
         task = Submitted(connection, go_on, model.url, sent, model.metrics, watchers, stop)
         found = task.result()
@@ -139,7 +139,8 @@ def submit(
         record_cluster(model, client)
         begin(model, shards, restart=restart)
         rows = shards.rows * spec.train.epochs
-        return jobs.send(connection, go_on, model.url, Sent.of(spec), rows)
+        with resumable(model, connection):
+            return jobs.send(connection, go_on, model.url, Sent.of(spec), rows)
 
 
 def diagnose(

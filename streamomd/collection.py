@@ -86,7 +86,7 @@ def train_on(
     from streamomd.distribute.collections_source import plan_of
 
     refuse_other_modes(spec)
-    with connected(spec, client or collection.client) as connection:
+    with connected(spec, client or collection.client, stop) as connection:
         model = begun(spec, plan_of(collection, spec, connection), weights)
         for line in describe(model.plan):
             note(line)

@@ -94,6 +94,10 @@ class ClusterError(StreamomdError, ConnectionError):
     """A cluster that cannot be reached, has no workers, or loses them again and again."""
 
 
+class SchedulerLostError(ClusterError):
+    """A scheduler that does not answer any more; the last commit stands."""
+
+
 class CorruptionError(StreamomdError, ValueError):
     """Bytes that are proven not to be the bytes that were committed."""
 

@@ -12,6 +12,7 @@ from streamomd.callbacks import Callback, Told
 from streamomd.errors import (
     DataError,
     DivergedError,
+    StoppedError,
     StreamomdError,
     TooLargeError,
     UsageError,
@@ -35,8 +36,12 @@ from streamomd.urls import protocol, redact
 
 
 @contextmanager
-def connected(spec: Spec, client: Any) -> Iterator[Any]:
-    """The cluster that is to help, or None. Asked for before anything is kept."""
+def connected(spec: Spec, client: Any, stop: StopRequest | None = None) -> Iterator[Any]:
+    """The cluster that is to help, or None. Asked for before anything is saved.
+
+    Raises ClusterError where no scheduler answers or no worker is usable, StoppedError after a
+    signal.
+    """
     cluster = spec.cluster
     away, known = cluster.learner == "worker", client is not None or bool(cluster.scheduler)
     if away and not (known and spec.checkpoint.url != "none"):
@@ -53,8 +58,14 @@ def connected(spec: Spec, client: Any) -> Iterator[Any]:
     # Dask is slow to import, and needed only here.
     from streamomd.distribute.cluster import connected as reached
     from streamomd.distribute.cluster import told
+    from streamomd.distribute.lookout import introduce
 
-    with reached(client, cluster.scheduler) as connection:
+    def waiting() -> None:
+        if stop is not None and stop.signal:
+            raise StoppedError("stopped while connecting to a cluster", signal=stop.signal)
+
+    with reached(client, cluster.scheduler, stop) as connection:
+        introduce(connection, waiting)
         note(told(connection))
         yield connection
 
@@ -86,7 +97,7 @@ def run(
     watchers += [] if quiet else [progress(model.metrics, expected, model.live)]
     watchers += [*told, *told_to(callbacks, model, expected), *([keeper] if keeper else [])]
     try:
-        with watching(watchers, model.metrics):
+        with resumable(model, connection), watching(watchers, model.metrics):
             _walk(model, shards, keeper, watchers, stop, connection)
         if not model.metrics.total_rows:
             bad = model.metrics.skipped
@@ -137,6 +148,18 @@ def _first_batch(
     except StreamomdError as problem:
         note(f"the first batch is not known: {problem}")
     return error
+
+
+@contextmanager
+def resumable(model: Model, connection: Any) -> Iterator[None]:
+    """A scheduler that is lost while inside is reported with the command that resumes the run."""
+    if connection is None:
+        yield
+        return
+    from streamomd.distribute.scheduler import lost_reported
+
+    with lost_reported(connection, model.url):
+        yield
 
 
 def told_to(callbacks: Sequence[Callback], model: Model, expected: int) -> list[Watcher]:

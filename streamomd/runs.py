@@ -77,7 +77,7 @@ def train(
         model = new_model(spec, shards, weights)
         for line in (*describe(model.plan), *without_checksums(shards)):
             note(line)
-        with connected(spec, client) as connection:
+        with connected(spec, client, stop) as connection:
             record_cluster(model, client)
             keeper = begin(model, shards, restart=restart)
             if connection is not None and spec.cluster.learner == "worker":
@@ -138,7 +138,7 @@ def resume(
         ):
             note(line)
         dataset, holder = again(model.spec, shards)
-        with connected(model.spec, client or holder) as connection:
+        with connected(model.spec, client or holder, stop) as connection:
             if connection is None:
                 read_state(model)
             record_cluster(model, client)

@@ -31,9 +31,7 @@ class StopRequest:
             os._exit(128 + number)
         self.signal = number
         with suppress(OSError, AttributeError):  # stderr may be closed
-            os.write(
-                sys.stderr.fileno(), b"\nstopping after this batch; once more to leave at once\n"
-            )
+            os.write(sys.stderr.fileno(), b"\nstopping; once more to leave immediately\n")
 
 
 @contextmanager

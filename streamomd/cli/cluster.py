@@ -80,12 +80,15 @@ def status(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
 def logs(name: str, scheduler: str, follow: bool) -> tuple[Any, str]:
     """What a submitted job said, and how its loss went."""
     from streamomd.distribute import cluster, jobs
+    from streamomd.distribute.scheduler import lost_reported
 
     told = 0
     with cluster.connected(None, scheduler) as client:
-        for line in jobs.lines(jobs.find(client, name), follow=follow):
-            click.echo(line)
-            told += 1
+        job = jobs.find(client, name)
+        with lost_reported(client, job.url):
+            for line in jobs.lines(job, follow=follow):
+                click.echo(line)
+                told += 1
     return {"id": name, "lines": told}, ""
 
 

@@ -50,7 +50,7 @@ class Averaged:
     def go(self) -> None:
         """Learn every row that is left. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
-        refuse_small(self.connection, train.mode, model.state.layout)
+        refuse_small(self.connection, train.mode, model.state.layout, self._waiting)
         with hearing(self.connection, self._topic, self._hear):
             while model.cursor.epoch < train.epochs:
                 epoch = model.cursor.epoch
@@ -108,6 +108,7 @@ class Averaged:
                 f"omd-part-{run}-{number}",
                 learn_part,
                 *(start, stretch, self._topic, number),
+                waiting=self._waiting,
                 priority=-number,
             )
             for number, stretch in enumerate(parts)
@@ -122,7 +123,9 @@ class Averaged:
                         self.connection,
                         key,
                         merge_parts,
-                        *(start, a, b, by),
+                        *(start, by),
+                        waiting=self._waiting,
+                        held=(a, b),
                         priority=MERGE_FIRST,
                     )
                 )

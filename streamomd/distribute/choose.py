@@ -25,8 +25,8 @@ clock = time.monotonic
 class Faster:
     """A source of rows that is the faster one of two, from some seconds on. They give the same.
 
-    ready: whether there are workers. left: rows to come, those of the next epochs with them. A
-    cluster that fails is left; this process goes on alone.
+    ready: whether there is a usable worker. left: rows to come, those of the next epochs with them.
+    A cluster that fails is left; this process goes on alone.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Faster:
         """Pieces in order, from place and row ``start`` on."""
         self._at = start
         if not self._chosen and not self._ready():
-            note(f"the cluster has no workers: {HERE} decodes alone")
+            note(f"the cluster has no usable worker: {HERE} decodes alone")
             self._chosen = HERE
         try:
             yield from self._followed(places)

@@ -1,28 +1,35 @@
-"""A Dask cluster: connect, wait without ever hanging, say what was lost."""
+"""A Dask cluster: connect, send tasks to usable workers, wait without ever hanging."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from concurrent.futures import Future as Coming
-from contextlib import contextmanager, suppress
-from importlib.metadata import version
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, KilledWorker, LocalCluster
 
+from streamomd.distribute.handshake import client_at
+from streamomd.distribute.lookout import (
+    LOOK_SECONDS,
+    Waiting,
+    forget,
+    look_out,
+    lookout_of,
+    usable_workers,
+)
+from streamomd.distribute.probe import VERSION, packed
+from streamomd.distribute.scheduler import address_of, lost_reported, on_the_loop, refuse_lost
 from streamomd.distribute.settings import seconds
+from streamomd.distribute.silence import silenced, thread_of
 from streamomd.errors import ClusterError, UsageError
-from streamomd.report import note
-from streamomd.urls import scrub, shown
+from streamomd.stop import StopRequest
 
-LOOK_SECONDS = 0.5
-Waiting = Callable[[], None]
-VERSION = version("streamomd")
+_placed: WeakKeyDictionary[Future[Any], frozenset[str]] = WeakKeyDictionary()
+"""The only workers that may run a task."""
 
 
 class LostError(Exception):
@@ -34,61 +41,88 @@ class SilentError(LostError):
 
 
 @contextmanager
-def connected(client: object, address: str) -> Iterator[Client]:
+def connected(client: object, address: str, stop: StopRequest | None = None) -> Iterator[Client]:
     """The client that was given, or one for an address, or with neither one for a cluster of this
     machine's cores; what was made here is closed at the end.
 
-    Raises UsageError for what is no client, ClusterError where nobody answers.
+    stop: the run's signals. Raises UsageError for what is no client, ClusterError where no
+    scheduler answers, StoppedError after a signal.
     """
+    with _client(client, address, stop) as found:
+        try:
+            with lost_reported(found):
+                yield found
+        finally:
+            forget(found)
+
+
+@contextmanager
+def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[Client]:
     if isinstance(client, Client):
         if client.asynchronous:
             raise UsageError("this client is asynchronous: pass one made with asynchronous=False")
         refuse_lost(client)
-        yield client
-        return
-    if client is not None:
+        with silenced(thread_of(client), lambda: client.status == "running"):
+            yield client
+    elif client is not None:
         raise UsageError(f"client is a distributed.Client, not {type(client).__name__}")
-    if not address:
+    elif address:
+        with client_at(address, stop) as made:
+            yield made
+    else:
         with (
             LocalCluster(threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
             Client(local, set_as_default=False) as made,
         ):
             yield made
-        return
-    try:
-        made = Client(address, timeout=seconds("connect"), set_as_default=False)
-    except (OSError, TimeoutError, ValueError, TypeError) as error:
-        raise ClusterError(
-            f"no Dask scheduler answers at {shown(address)}: {scrub(str(error))}. Give another "
-            'address with --scheduler, or --scheduler "" to go without'
-        ) from None
-    try:
-        yield made
-    finally:
-        with suppress(OSError, TimeoutError):  # of a lost one nothing can be closed properly
-            made.close()
 
 
 def told(client: Client) -> str:
     """What a person wants to know of a cluster, once."""
-    found = _workers(client) or {}
+    lookout = lookout_of(client)
+    found, usable = lookout.there, lookout.usable
     threads = sum(worker["nthreads"] for worker in found.values())
     link = client.dashboard_link
     dashboard = f"; dashboard {link}" if link else ""
-    return f"cluster {_address(client)}: {len(found)} workers, {threads} threads{dashboard}"
+    fewer = f" ({len(usable)} usable)" if len(usable) < len(found) else ""
+    return (
+        f"cluster {address_of(client)}: {len(found)} workers{fewer}, {threads} threads{dashboard}"
+    )
 
 
 def sent(
-    client: Client, key: str, function: Callable[..., Any], *given: Any, priority: int = 0
+    client: Client,
+    key: str,
+    function: Callable[..., Any],
+    *given: Any,
+    waiting: Waiting,
+    held: Sequence[Future[Any]] = (),
+    on: Sequence[str] = (),
+    elsewhere: bool = False,
+    priority: int = 0,
 ) -> Future[Any]:
-    """A task under way, for ``outcome``. Raises ClusterError when the scheduler is lost."""
+    """A task under way on usable workers, for ``outcome``; waits until there is one.
+
+    held: futures whose results follow ``given``. on: these workers only. elsewhere: any worker once
+    all of those are gone: for a task that outlives this client. Raises ClusterError when no worker
+    is usable, or the scheduler is lost.
+    """
+    places = list(on) or lookout_of(client).some_usable(client, waiting)
     try:
-        return client.submit(
-            _checked, VERSION, function, *given, key=key, pure=False, priority=priority
+        future = client.submit(
+            *packed(_checked, (VERSION, function, *given), held),
+            key=key,
+            pure=False,
+            priority=priority,
+            workers=places,
+            allow_other_workers=elsewhere,
         )
     except Exception as error:
         refuse_lost(client, error)
         raise
+    if not elsewhere:
+        _placed[future] = frozenset(places)
+    return future
 
 
 def outcome(
@@ -124,7 +158,8 @@ def _checked(version: str, function: Callable[..., Any], *given: Any) -> Any:
 def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
     """Wait until a future is done, well or ill. ``waiting`` is called twice a second.
 
-    Raises ClusterError when the scheduler is lost, or no worker has been there for minutes.
+    Raises LostError when all workers it was sent to are gone, ClusterError when the scheduler is
+    lost, or no worker has been there for minutes.
     """
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
@@ -134,67 +169,11 @@ def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
         refuse_lost(client)
         waiting()
         look_out(client)
-
-
-def look_out(client: Client) -> list[str]:
-    """While something is waited for: workers that have just been given up.
-
-    Raises ClusterError when no worker has been there for minutes.
-    """
-    return _lookouts.setdefault(client, Lookout()).look(client)
-
-
-class Lookout:
-    """Looks at the workers every few seconds, over all that is waited for with one client.
-
-    One that is not heard of is taken off the scheduler's list, so that its tasks run elsewhere:
-    Dask itself waits five minutes for a machine that was stopped or cut off.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[float, float]] = {}  # what the scheduler said last, and when
-        self._looked = self._company = time.monotonic()
-
-    def look(self, client: Client) -> list[str]:
-        """Those given up just now; see ``look_out``."""
-        now = time.monotonic()
-        if now - self._looked < seconds("look"):
-            return []
-        if now - self._looked > 2 * seconds("silent"):  # nothing was waited for meanwhile
-            self._seen.clear()
-            self._company = now
-        self._looked = now
-        found = _workers(client) or {}
-        self._seen = {address: self._heard(address, found[address], now) for address in found}
-        silent = [
-            address for address, (_, since) in self._seen.items() if now - since > seconds("silent")
-        ]
-        for address in silent:
-            _give_up(client, address)
-        where = _address(client)
-        if found:
-            self._company = now
-        elif now - self._company > seconds("lonely"):
-            raise ClusterError(f"no worker at {where} for {now - self._company:.0f} s")
-        else:
-            note(f"no worker at {where}: waiting")
-        return silent
-
-    def _heard(self, address: str, worker: dict[str, Any], now: float) -> tuple[float, float]:
-        before = self._seen.get(address)
-        heard = worker["last_seen"]
-        return before if before is not None and before[0] == heard else (heard, now)
-
-
-_lookouts: WeakKeyDictionary[Client, Lookout] = WeakKeyDictionary()
-
-
-def _give_up(client: Client, address: str) -> None:
-    note(f"worker {address} is silent: what it was to do is done elsewhere")
-    scheduler: Any = client.scheduler
-    leave = scheduler.unregister(address=address, stimulus_id="streamomd-silent")
-    with suppress(OSError, TimeoutError):
-        _on_the_loop(client, leave).result(seconds("answer"))
+        places = _placed.get(future)
+        # Dask would wait for ever: a worker that is restarted has another address.
+        there = lookout_of(client).there
+        if places and there and places.isdisjoint(there) and not future.done():
+            raise LostError("its workers are gone")
 
 
 def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool | None) -> Any:
@@ -203,7 +182,7 @@ def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool
     async def gather() -> Any:
         return await client.gather([future], direct=direct, asynchronous=True)
 
-    coming = _on_the_loop(client, gather())
+    coming = on_the_loop(client, gather())
     limit = seconds("fetch")
     deadline = time.monotonic() + limit
     while True:
@@ -222,48 +201,6 @@ def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool
             raise SilentError(f"no answer in {limit:.0f} s")
 
 
-def workers_of(client: Client) -> dict[str, Any]:
-    """What the scheduler says of each worker, by address; none if it does not answer."""
-    return _workers(client) or {}
-
-
-def has_workers(client: Client) -> bool:
-    """Whether the scheduler answers, and knows of any."""
-    return bool(_workers(client))
-
-
-def refuse_lost(client: Client, error: BaseException | None = None) -> None:
-    """Raise ClusterError if the scheduler is gone."""
-    if client.status != "running":
-        why = f" ({type(error).__name__})" if error else ""
-        raise ClusterError(
-            f"the scheduler at {_address(client)} was lost{why}: "
-            "streamomd resume goes on from the last commit, on any cluster or none"
-        )
-
-
-def _workers(client: Client) -> dict[str, Any] | None:
-    """What the scheduler says of its workers; None if it does not answer."""
-
-    scheduler: Any = client.scheduler
-
-    async def ask() -> Any:
-        return await scheduler.identity(n_workers=-1)
-
-    asked = _on_the_loop(client, ask())
-    try:
-        found: dict[str, Any] = asked.result(seconds("answer"))["workers"]
-    except (OSError, TimeoutError, KeyError):
-        asked.cancel()
-        return None
-    return found
-
-
-def _on_the_loop(client: Client, what: Awaitable[Any]) -> Coming[Any]:
-    """Where Dask's own thread works, so that this one can look around meanwhile."""
-    loop: Any = client.loop
-    return asyncio.run_coroutine_threadsafe(what, loop.asyncio_loop)  # type: ignore[arg-type]
-
-
-def _address(client: Client) -> Any:
-    return getattr(client.scheduler, "address", "its address")
+def has_workers(client: Client, waiting: Waiting) -> bool:
+    """Whether the scheduler answers, and has a usable worker."""
+    return bool(usable_workers(client, waiting))

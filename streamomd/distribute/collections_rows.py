@@ -15,10 +15,12 @@ from typing import Any
 import dask.threaded
 from distributed import Client, Future
 
-from streamomd.distribute.cluster import LostError, SilentError, outcome, refuse_lost, sent
+from streamomd.distribute.cluster import LostError, SilentError, outcome, sent
 from streamomd.distribute.collections import Graph, url_of
 from streamomd.distribute.collections_part import Decoded, decode, encoded
 from streamomd.distribute.decode import TASK_BYTES, TRIES, batch_of
+from streamomd.distribute.lookout import lookout_of
+from streamomd.distribute.scheduler import refuse_lost
 from streamomd.errors import ClusterError, StreamomdError
 from streamomd.features import Names, Plan
 from streamomd.shards.ahead import Ahead
@@ -138,8 +140,10 @@ class There:
         The parts' futures are dropped, never cancelled: their keys may be the user's too.
         """
         tasks, keys = self._graph.of(number)
+        places = lookout_of(self._client).some_usable(self._client, self._waiting)
         try:
-            held = self._client.get(tasks, keys, sync=False, priority=-next(self._count))
+            priority = -next(self._count)
+            held = self._client.get(tasks, keys, sync=False, priority=priority, workers=places)
         except Exception as error:
             refuse_lost(self._client, error)
             raise
@@ -150,8 +154,8 @@ class There:
     ) -> _Task:
         count = next(self._count)
         key, (function, *given) = f"omd-partition-{self._run}-{count}", asked
-        given = [url_of(number), *given, *held]
-        future = sent(self._client, key, function, *given, priority=-count)
+        more: Any = {"waiting": self._waiting, "held": held, "priority": -count}
+        future = sent(self._client, key, function, url_of(number), *given, **more)
         return _Task(position, number, asked, held, future)
 
     def _taken(self, task: _Task) -> Any:

@@ -173,7 +173,8 @@ class Decoders:
     def _send(self, group: Group, begin: int, end: int, place: int) -> Future[Any]:
         """``place``: among all tasks; the earlier, the sooner."""
         key = f"omd-decode-{self._run}-{next(self._count)}"
-        return sent(self._client, key, decode, self._reading, group, begin, end, priority=-place)
+        given = (self._reading, group, begin, end)
+        return sent(self._client, key, decode, *given, waiting=self._waiting, priority=-place)
 
     def _taken(self, task: _Task) -> Decoded:
         """A task's result, asked for again when it is lost. What the task raised is raised."""

@@ -13,7 +13,8 @@ from typing import Any
 from distributed import Client
 
 from streamomd.checkpoint import open_store
-from streamomd.distribute.cluster import workers_of
+from streamomd.distribute.cluster import sent
+from streamomd.distribute.lookout import lookout_of
 from streamomd.distribute.room import too_small
 from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, StreamomdError
@@ -26,7 +27,7 @@ SAME = ("streamomd",)
 """What must be the same on all."""
 ALIKE = ("python", "numpy", "numba", "pyarrow", "distributed", "libc")
 """What should be: another one may round otherwise in the last bit."""
-PROBE = "probe/"
+PROBE, PRIORITY = "probe/", 100
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,16 @@ def _read_probe(patient: Patient) -> None:
 def diagnose(
     client: Client, model: Model | None = None, shards: ShardSet | None = None
 ) -> list[dict[str, Any]]:
-    """A dict for each worker: worker, threads, memory (bytes, 0: no limit), ok, unfit, differs.
+    """A dict for each worker: worker, threads, memory (bytes, 0: no limit), ok, unfit, differs,
+    usable.
 
-    With a model and its shards, also its memory in the job's mode, the first and last shard, and
-    an object written at its checkpoint's URL are looked at.
+    Only usable workers, those that have this streamomd, are examined further. With a model and its
+    shards, also their memory in the job's mode, the first and last shard, and an object written at
+    its checkpoint's URL are looked at.
     """
-    found = workers_of(client)
+    lookout = lookout_of(client)
+    lookout.meet(client, lambda: None)
+    found, unusable = lookout.there, lookout.unusable
     if not found:
         raise ClusterError("the scheduler has no workers, or does not tell of them")
     patient, store = Patient(versions()), None
@@ -109,14 +114,15 @@ def diagnose(
             data.storage_options,
         )
     try:
-        answers = _asked(client, [*found], patient)
+        answers = _asked(client, [*lookout.usable], patient)
     finally:
         if store is not None:
             store.delete(patient.probe[0])
     rows = []
     for address, worker in found.items():
-        unfit, differs = answers[address]
-        if model is not None:
+        usable = address not in unusable
+        unfit, differs = answers[address] if usable else ([unusable[address]], [])
+        if model is not None and usable:
             unfit = unfit + too_small(worker, model.spec.train.mode, model.state.layout)
         rows.append(
             {
@@ -126,6 +132,7 @@ def diagnose(
                 "ok": not unfit,
                 "unfit": unfit,
                 "differs": differs,
+                "usable": usable,
             }
         )
     return rows
@@ -136,13 +143,14 @@ def _asked(
 ) -> dict[str, tuple[list[str], list[str]]]:
     """Each worker's own answer; one that is busy or silent has none in time."""
     futures = {
-        address: client.submit(
+        address: sent(
+            client,
+            f"omd-doctor-{uuid.uuid4().hex[:8]}",
             examine,
             patient,
-            key=f"omd-doctor-{uuid.uuid4().hex[:8]}",
-            pure=False,
-            workers=[address],
-            priority=100,
+            waiting=lambda: None,
+            on=[address],
+            priority=PRIORITY,
         )
         for address in addresses
     }
@@ -172,8 +180,13 @@ def _asked(
 
 
 def refuse_unfit(client: Client, model: Model, shards: ShardSet) -> None:
-    """Raise ClusterError naming each worker that is not fit for the job, and why."""
-    unfit = [one for one in diagnose(client, model, shards) if not one["ok"]]
+    """Raise ClusterError naming each usable worker that is not fit for the job, and why; or if no
+    worker is usable. The others get no tasks."""
+    found = diagnose(client, model, shards)
+    lookout_of(client).refuse_unusable(client)
+    unfit = [one for one in found if one["usable"] and not one["ok"]]
+    if not any(one["usable"] for one in found):
+        unfit = found
     if unfit:
         lines = [f"{one['worker']}: {'; '.join(one['unfit'])}" for one in unfit]
         raise ClusterError("workers that are not fit for this job:\n" + "\n".join(lines))

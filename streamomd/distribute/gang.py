@@ -10,10 +10,12 @@ from typing import Any
 
 from distributed import Client, Queue, Variable
 
-from streamomd.distribute.cluster import look_out, refuse_lost, workers_of
+from streamomd.distribute.cluster import sent
+from streamomd.distribute.lookout import look_out
 from streamomd.distribute.members import Members
 from streamomd.distribute.owner import Order, own
-from streamomd.errors import ClusterError
+from streamomd.distribute.scheduler import refuse_lost, workers_of
+from streamomd.errors import SchedulerLostError
 from streamomd.report import note
 
 PAUSE_SECONDS, WAIT_SECONDS, LOOK_SECONDS, BEAT_SECONDS = 0.05, 0.2, 0.5, 5.0
@@ -62,9 +64,8 @@ class Gang:
         except OSError as error:
             refuse_lost(self.client, error)
             if isinstance(error, TimeoutError):
-                raise ClusterError(
-                    f"the scheduler has not answered for {ANSWER_SECONDS:g} s; the last commit "
-                    "stands: streamomd resume goes on from it, on any cluster or none"
+                raise SchedulerLostError(
+                    f"the scheduler has not answered for {ANSWER_SECONDS:g} s"
                 ) from error
             raise
         finally:
@@ -72,15 +73,9 @@ class Gang:
 
     def _place(self) -> None:
         for order, address in zip(self.orders, self.addresses, strict=True):
-            future = self.client.submit(
-                own,
-                order,
-                key=f"{order.topic}-{order.owner}",
-                workers=[address],
-                allow_other_workers=False,
-                pure=False,
-            )
-            self._members.tasks.append(future)
+            key = f"{order.topic}-{order.owner}"
+            given: Any = {"waiting": self.look, "on": [address]}
+            self._members.tasks.append(sent(self.client, key, own, order, **given))
 
     def _watched(self, queue: Any, variable: Any) -> str:
         places: dict[int, Any] = {}
@@ -139,6 +134,8 @@ class Gang:
         there = workers_of(self.client)
         gone = self._members.gone(there) if there else []
         if gone or self._members.failed():
+            # Tasks are taken back, too, when the scheduler is lost.
+            refuse_lost(self.client, ask=True)
             self._members.raise_own()
             note("an owner was lost; the others end")
             self._members.settle(gone)

@@ -63,7 +63,12 @@ def send(client: Client, task: Callable[..., Any], url: str, options: Any, expec
     noted = {"url": shown(url), "expected": expected, "submitted": now}
     client.set_metadata([ROOT, name], noted)
     Variable(name, client=client).set(0)
-    client.publish_dataset(sent(client, name, task, url, name, options), name=name)
+    # The job outlives this client: should all workers that are usable now be replaced, any may run
+    # it, and one without streamomd only fails it.
+    future = sent(
+        client, name, task, url, name, options, waiting=lambda: None, elsewhere=True
+    )  # fmt: skip
+    client.publish_dataset(future, name=name)
     return name
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from distributed import Client, Future, Variable, get_worker, worker_client
 
 from streamomd.batch import REASONS
-from streamomd.distribute.cluster import LostError, outcome, refuse_lost, sent
+from streamomd.distribute.cluster import LostError, outcome, sent
 from streamomd.distribute.hearing import hearing
+from streamomd.distribute.scheduler import refuse_lost
 from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, StoppedError
 from streamomd.metrics import Metrics
@@ -141,7 +142,8 @@ class Submitted:
         tries = 0
         while tries < TRIES:
             rows, key = self.metrics.total_rows, f"{topic}-{uuid.uuid4().hex[:4]}"
-            future = sent(self.client, key, self.task, self.url, topic, self.arguments)
+            given = (self.url, topic, self.arguments)
+            future = sent(self.client, key, self.task, *given, waiting=self._refuse_stopped)
             self._asked = 0.0
             try:
                 found: dict[str, Any] = outcome(
@@ -155,6 +157,15 @@ class Submitted:
             f"every worker that learns {shown(self.url)} dies; is the state larger than its "
             f"memory? Look at the workers' logs, then: streamomd resume {shown(self.url)}"
         )
+
+    def _refuse_stopped(self) -> None:
+        """Raise StoppedError after a signal, while no learner runs."""
+        if self.stop.signal:
+            raise StoppedError(
+                "stopped while no worker learns: the last commit stands; resume with: "
+                f"streamomd resume {shown(self.url)}",
+                signal=self.stop.signal,
+            )
 
     def _waiting(self, signal: Variable, future: Future[Any]) -> None:
         """Show what was heard; hand a signal on, and leave if nobody minds it."""

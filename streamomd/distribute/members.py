@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from distributed import Future
-from distributed.comm.addressing import get_address_host_port
 from distributed.scheduler import heartbeat_interval
 
 from streamomd.distribute.exchange import SILENT_SECONDS, PeerLostError
+from streamomd.distribute.handshake import KNOCK_SECONDS, answers
 
-KNOCK_SECONDS = 1.0  # for a machine to answer
 STOPPED_SECONDS = 20.0  # without a heartbeat from a machine that answers
 GRACE_SECONDS = SILENT_SECONDS + 2.0  # for the others to notice that one is lost, and to end
 
@@ -88,12 +86,3 @@ class Members:
                 error = task.exception(timeout=GRACE_SECONDS)
                 if isinstance(error, Exception):
                     yield error
-
-
-def answers(address: str) -> bool:
-    """Whether a worker's machine takes connections: its system does, however busy the worker is."""
-    try:
-        socket.create_connection(get_address_host_port(address), timeout=KNOCK_SECONDS).close()
-    except OSError:
-        return False
-    return True

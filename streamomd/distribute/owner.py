@@ -31,9 +31,9 @@ from streamomd.checkpoint import (
     read_ledger,
     read_part,
 )
-from streamomd.distribute.cluster import VERSION
 from streamomd.distribute.due import Due
 from streamomd.distribute.exchange import DRIVER, Mesh, PeerLostError, ZmqMesh, others
+from streamomd.distribute.probe import VERSION
 from streamomd.distribute.streams import StreamMesh
 from streamomd.distribute.wire import Wire
 from streamomd.engines import engine_of

@@ -173,7 +173,7 @@ def tell(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
     get_worker().log_event(topic, {"part": number, "rows": rows, "sums": sums.tolist()})
 
 
-def merge_parts(start: Start, a: Part, b: Part, by: str) -> Part:
+def merge_parts(start: Start, by: str, a: Part, b: Part) -> Part:
     """One of two that began from the commit's state."""
     model = model_at(start)
     states = [part.state_like(model.state) for part in (a, b)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from distributed import Client, get_worker
 
-from streamomd.distribute.cluster import workers_of
+from streamomd.distribute.lookout import Waiting, usable_workers
 from streamomd.errors import ClusterError
 from streamomd.state import Layout
 
@@ -38,10 +38,12 @@ def too_small(worker: Mapping[str, Any], mode: str, layout: Layout) -> list[str]
     ]
 
 
-def refuse_small_owners(client: Client, layout: Layout, owners: int) -> None:
+def refuse_small_owners(
+    client: Client, layout: Layout, owners: int, waiting: Waiting = lambda: None
+) -> None:
     """Raise ClusterError for a worker that has no room for its share of a state."""
     share = layout.nbytes // owners
-    for address, worker in workers_of(client).items():
+    for address, worker in usable_workers(client, waiting).items():
         limit = worker.get("memory_limit") or 0
         if limit and BASE_BYTES + share > USABLE * limit:
             raise ClusterError(
@@ -52,9 +54,11 @@ def refuse_small_owners(client: Client, layout: Layout, owners: int) -> None:
             )
 
 
-def refuse_small(client: Client, mode: str, layout: Layout) -> None:
+def refuse_small(
+    client: Client, mode: str, layout: Layout, waiting: Waiting = lambda: None
+) -> None:
     """Raise ClusterError for a worker that has no room for a mode's states."""
-    for address, worker in workers_of(client).items():
+    for address, worker in usable_workers(client, waiting).items():
         for problem in too_small(worker, mode, layout):
             raise ClusterError(f"worker {address}: {problem}")
 

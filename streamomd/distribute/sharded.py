@@ -14,11 +14,13 @@ from typing import Any
 from distributed import Client
 
 from streamomd.checkpoint import Put, read_part
-from streamomd.distribute.cluster import VERSION, workers_of
 from streamomd.distribute.gang import Gang, LostOwnersError
 from streamomd.distribute.learner import copy_into, figures
+from streamomd.distribute.lookout import usable_workers
 from streamomd.distribute.owner import Order, digests_of, entries_of, gang_size
+from streamomd.distribute.probe import VERSION
 from streamomd.distribute.room import refuse_small_owners
+from streamomd.distribute.scheduler import refuse_lost, workers_of
 from streamomd.distribute.settings import seconds, setting
 from streamomd.errors import ClusterError, StoppedError, UsageError
 from streamomd.far import Far
@@ -117,7 +119,7 @@ class Owners:
         addresses = self._live()
         model, run = self.model, uuid.uuid4().hex
         size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
-        refuse_small_owners(self.connection, model.state.layout, size)
+        refuse_small_owners(self.connection, model.state.layout, size, self._look)
         transport = _transport(addresses[:size])
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
         self._directory = keeper.reserve()
@@ -147,7 +149,7 @@ class Owners:
         there is no other for long."""
         began = spoke = time.monotonic()
         while True:
-            there = workers_of(self.connection)
+            there = usable_workers(self.connection, self._look)
             live = [at for at in sorted(there) if self._suspects.get(at) != there[at]["last_seen"]]
             now = time.monotonic()
             if live and (len(live) == len(there) or now - began > HEARD_SECONDS):
@@ -162,6 +164,7 @@ class Owners:
             if now - spoke > 5.0:
                 spoke = now
                 note("no worker to own partitions: waiting")
+            refuse_lost(self.connection)
             self._look()
             time.sleep(0.2)
 

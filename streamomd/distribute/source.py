@@ -38,4 +38,4 @@ def source(
     def left() -> int:
         return total - model.metrics.total_rows
 
-    return Faster(here, decoders.rows, lambda: has_workers(client), left).rows
+    return Faster(here, decoders.rows, lambda: has_workers(client, waiting), left).rows

@@ -263,7 +263,7 @@ def test_what_is_learned_from_is_not_changed(data: Path, client: Client, tmp_pat
         before = part.model_at(begin).state_sha256
         a, b = (part.learn_part(begin, stretch, "", 0) for stretch in cut)
         hashes = [hashed(one) for one in (a, b)]
-        both = part.merge_parts(begin, a, b, "examples")
+        both = part.merge_parts(begin, "examples", a, b)
         assert part.model_at(begin).state_sha256 == before
     assert [hashed(one) for one in (a, b)] == hashes
     assert hashed(both) not in hashes

@@ -19,6 +19,7 @@ from running import run
 
 import streamomd
 from streamomd.distribute import doctor, jobs
+from streamomd.distribute.lookout import lookout_of
 from streamomd.errors import ClusterError, OutputExistsError, UsageError
 
 # Dask's own warnings of workers that die are what is provoked here.
@@ -99,6 +100,7 @@ def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> 
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as small,
         Client(small, set_as_default=False) as client,
     ):
+        lookout_of(client).meet(client, lambda: None)
         busy = client.submit(time.sleep, 20, pure=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(doctor, "refuse_unfit", lambda *_: None)
@@ -139,7 +141,7 @@ def test_a_job_that_fails_tells_why(data: Path, client: Client, tmp_path: Path) 
     """In its status, not in somebody's log."""
     table = kept(data, tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "sent", lambda client, key, *_: client.submit(failing, key=key))
+        patch.setattr(jobs, "sent", lambda client, key, *_, **__: client.submit(failing, key=key))
         name = streamomd.submit(table, client=client)
     found = until(jobs.find(client, name), lambda one: one["state"] != "waiting")
     assert (found["state"], found["error"]) == ("failed", "ValueError: the disk is full")
@@ -209,7 +211,7 @@ def test_doctor_does_not_wait_for_a_worker_that_is_busy(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is said that it does not answer."""
-    waits(monkeypatch, mind=1.0)
+    waits(monkeypatch, probe=1.0)
     busy = [client.submit(time.sleep, 10, pure=False) for _ in range(2)]
     told = doctor.diagnose(client)
     assert all("no answer in 1 s" in one["unfit"][0] for one in told)

@@ -69,7 +69,8 @@ def places() -> Iterator[tuple[Any, str, Any]]:
         "worker_client": lambda **_: worker_client(World.now.loop),
         "ZmqMesh": lambda host, *which: SimMesh(World.now.net, *which),
         "open_store": lambda *_: SimStore(World.now.disk),
-        "_on_the_loop": lambda client, work: Coming(World.now.loop, work),
+        "on_the_loop": lambda client, work: Coming(World.now.loop, work),
+        "packed": lambda function, given, held: (function, *given, *held),  # in one process
     }
     for name, home in list(sys.modules.items()):
         inside = name.startswith("streamomd.distribute")

@@ -1,0 +1,124 @@
+"""The handshake with a scheduler: it ends, whatever is at the address, and a signal ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clustered import QUIET, job, long, waits
+from distributed import LocalCluster
+from elsewhere import elsewhere
+from servers import KINDS, serving
+from test_clusters import job_file
+
+import streamomd
+from streamomd.distribute.cluster import connected
+from streamomd.errors import ClusterError
+
+SENTENCE = (
+    "this address accepts connections but is not a Dask scheduler (is it the dashboard's port?)"
+)
+STREAMOMD = [sys.executable, "-m", "streamomd"]
+BRIEF = {**os.environ, "DASK_STREAMOMD__CONNECT_SECONDS": "2"}
+
+
+def started(*words: Any, environment: dict[str, str] = BRIEF) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*STREAMOMD, *map(str, words)], env=environment, **pipes)
+
+
+def test_what_takes_connections_and_is_no_scheduler_is_named(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silent, a web server, one that hangs up, one that trickles bytes: ClusterError with the
+    sentence, and no thread or event loop stays behind."""
+    waits(monkeypatch, connect=1.0)
+    for kind in KINDS:
+        with serving(kind) as (address, came):
+            with pytest.raises(ClusterError) as caught:
+                streamomd.train(job(data, cluster={"scheduler": address}), **QUIET)
+            assert came.is_set()
+        assert str(caught.value) == f"{address}: {SENTENCE}"
+        assert caught.value.exit_code == 1
+    assert "streamomd-client" not in [thread.name for thread in threading.enumerate()]
+
+
+@pytest.mark.parametrize("command", ["doctor", *long("train", "submit", "status")])
+def test_a_command_exits_1_with_the_sentence_and_nothing_else(
+    data: Path, tmp_path: Path, command: str
+) -> None:
+    """One line on stderr; no traceback, and no log of Dask's."""
+    with serving("silent") as (address, _):
+        what = [] if command == "doctor" else [job_file(tmp_path, data)]
+        what = ["omd-job-0"] if command == "status" else what
+        more = ["--checkpoint", tmp_path / "run"] if command in ("train", "submit") else []
+        ran = started(command, *what, *more, "--scheduler", address)
+        _, said = ran.communicate(timeout=120)
+    assert ran.returncode == 1
+    assert said.splitlines()[-1] == f"streamomd: {address}: {SENTENCE}"
+    assert "Traceback" not in said
+    assert "distributed" not in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_dashboard_s_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real one."""
+    waits(monkeypatch, connect=2.0)
+    with LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster:
+        port = cluster.scheduler.http_server.port
+        with (
+            pytest.raises(ClusterError, match="is it the dashboard's port"),
+            connected(None, f"tcp://127.0.0.1:{port}"),
+        ):
+            pass
+
+
+def test_a_worker_s_port_is_no_scheduler_s(
+    workers: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It speaks Dask's protocol, and knows no clients."""
+    waits(monkeypatch, connect=2.0)
+    [address, *_] = workers.scheduler.workers
+    with pytest.raises(ClusterError, match="not a Dask scheduler"), connected(None, address):
+        pass
+
+
+@pytest.mark.parametrize(
+    "command, number",
+    [("train", signal.SIGTERM), *long(("train", signal.SIGINT), ("doctor", signal.SIGTERM))],
+)
+def test_the_first_signal_while_connecting_ends_the_command(
+    data: Path, tmp_path: Path, command: str, number: int
+) -> None:
+    """143 for SIGTERM, 130 for SIGINT, with one line that says so; nothing is saved."""
+    patient = {**os.environ, "DASK_STREAMOMD__CONNECT_SECONDS": "600"}
+    with serving("silent") as (address, came):
+        more = ["--checkpoint", tmp_path / "run"] if command == "train" else []
+        words = [command, job_file(tmp_path, data), *more, "--scheduler", address]
+        ran = started(*words, environment=patient)
+        assert came.wait(120)
+        ran.send_signal(number)
+        _, said = ran.communicate(timeout=60)
+    assert ran.returncode == 128 + number, said
+    assert said.splitlines()[-1] == f"streamomd: stopped while connecting to {address}"
+    assert "Traceback" not in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_client_that_is_made_here_is_as_any_other(
+    data: Path, alone: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A run by address: the bits, and nothing left behind or said when it is closed."""
+    with elsewhere(tmp_path, 1) as (address, _):
+        cluster = {"scheduler": address, "decode": "remote"}
+        found = streamomd.train(job(data, cluster=cluster), **QUIET)
+    assert found.state_sha256 == alone.state_sha256
+    assert "streamomd-client" not in [thread.name for thread in threading.enumerate()]
+    assert capfd.readouterr().err == ""
