@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed.security import Security
 
 from streamomd.distribute.settings import seconds
 from streamomd.errors import ClusterError, UsageError
@@ -50,7 +51,11 @@ def connected(client: object, address: str) -> Iterator[Client]:
         raise UsageError(f"client is a distributed.Client, not {type(client).__name__}")
     if not address:
         with (
-            LocalCluster(threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
+            LocalCluster(
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                security=Security.temporary(),  # other users of the machine reach the address, too
+            ) as local,
             Client(local, set_as_default=False) as made,
         ):
             yield made

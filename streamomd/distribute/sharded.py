@@ -15,6 +15,7 @@ from distributed import Client
 
 from streamomd.checkpoint import Put, read_part
 from streamomd.distribute.cluster import VERSION, workers_of
+from streamomd.distribute.curve import has_curve, new_keys
 from streamomd.distribute.gang import Gang, LostOwnersError
 from streamomd.distribute.learner import copy_into, figures
 from streamomd.distribute.owner import Order, digests_of, entries_of, gang_size
@@ -119,6 +120,7 @@ class Owners:
         size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
         refuse_small_owners(self.connection, model.state.layout, size)
         transport = _transport(addresses[:size])
+        keys = new_keys() if transport == "zmq" else None
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
         self._directory = keeper.reserve()
         orders = [
@@ -128,7 +130,7 @@ class Owners:
                 f"omd-owner-{run[:8]}",
                 owner,
                 size,
-                transport,
+                keys,
                 model.spec,
                 model.plan,
                 self.shards.shards,
@@ -203,16 +205,11 @@ class Owners:
 
 
 def _transport(addresses: list[str]) -> str:
-    """ZeroMQ where nothing is encrypted and ports may be opened, else Dask's own connections."""
+    """ZeroMQ where ports may be opened and libzmq can encrypt, else Dask's own connections."""
     wanted = setting("transport")
     if wanted not in TRANSPORTS:
         raise UsageError(f"streamomd.transport is one of {', '.join(TRANSPORTS)}, not {wanted!r}")
-    plain = all(address.startswith(("tcp://", "inproc://")) for address in addresses)
-    if wanted == "zmq" and not plain:
-        raise UsageError(
-            "streamomd.transport = 'zmq' would carry in clear what this cluster encrypts: take "
-            "'auto' or 'dask'"
-        )
     if wanted == "auto":
-        return "zmq" if plain else "dask"
+        plain = all(address.startswith(("tcp://", "inproc://")) for address in addresses)
+        return "zmq" if plain and has_curve() else "dask"
     return str(wanted)
