@@ -86,8 +86,8 @@ def diagnose(
 ) -> list[dict[str, Any]]:
     """A dict for each worker: worker, threads, memory (bytes, 0: no limit), ok, unfit, differs.
 
-    With a model and its shards, also its memory in the job's mode, the first and last shard, and
-    an object written at its checkpoint's URL are looked at.
+    With a model and its shards, also its memory for the job's mode and learner, the first and last
+    shard, and an object written at its checkpoint's URL are looked at.
     """
     found = workers_of(client)
     if not found:
@@ -117,7 +117,7 @@ def diagnose(
     for address, worker in found.items():
         unfit, differs = answers[address]
         if model is not None:
-            unfit = unfit + too_small(worker, model.spec.train.mode, model.state.layout)
+            unfit = unfit + too_small(worker, model.spec, model.state.layout, len(found))
         rows.append(
             {
                 "worker": address,

@@ -19,7 +19,7 @@ from streamomd.distribute.curve import has_curve, new_keys
 from streamomd.distribute.gang import Gang, LostOwnersError
 from streamomd.distribute.learner import copy_into, figures
 from streamomd.distribute.owner import Order, digests_of, entries_of, gang_size
-from streamomd.distribute.room import refuse_small_owners
+from streamomd.distribute.room import refuse_small
 from streamomd.distribute.settings import seconds, setting
 from streamomd.errors import ClusterError, StoppedError, UsageError
 from streamomd.far import Far
@@ -118,7 +118,7 @@ class Owners:
         addresses = self._live()
         model, run = self.model, uuid.uuid4().hex
         size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
-        refuse_small_owners(self.connection, model.state.layout, size)
+        refuse_small(self.connection, model.spec, model.state.layout, len(addresses))
         transport = _transport(addresses[:size])
         keys = new_keys() if transport == "zmq" else None
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
