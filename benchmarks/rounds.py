@@ -19,18 +19,19 @@ from typing import Any
 import common
 import numpy as np
 
+from streamomd.distribute.curve import Keys, new_keys
 from streamomd.distribute.exchange import ZmqMesh
 
-PARTS, TOKEN, HOST = 16, bytes(16), "127.0.0.1"
+PARTS, GANG, HOST = 16, bytes(16), "127.0.0.1"
 
 
-def owner(number: int, pipe: Any, rows: int, rounds: int) -> None:
+def owner(number: int, keys: Keys, pipe: Any, rows: int, rounds: int) -> None:
     """Joins the other and makes rounds; sends the seconds of each."""
     found = np.random.default_rng(number).normal(size=(PARTS // 2, rows, 1))
     whole = np.empty((PARTS, rows, 1))
     mine = slice(number * PARTS // 2, (number + 1) * PARTS // 2)
     theirs = slice((1 - number) * PARTS // 2, (2 - number) * PARTS // 2)
-    with closing(ZmqMesh(HOST, TOKEN, number, 2)) as mesh:
+    with closing(ZmqMesh(HOST, GANG, number, 2, keys)) as mesh:
         pipe.send(mesh.place)
         mesh.join(pipe.recv())
         seconds = np.empty(rounds)
@@ -46,11 +47,11 @@ def owner(number: int, pipe: Any, rows: int, rounds: int) -> None:
 def microseconds(rows: int, rounds: int) -> list[float]:
     """Median and 99th hundredth of the rounds of two owners."""
     spawn = multiprocessing.get_context("spawn")
-    pipes, processes = [], []
+    pipes, processes, keys = [], [], new_keys()
     for number in range(2):
         here, there = spawn.Pipe()
         pipes.append(here)
-        processes.append(spawn.Process(target=owner, args=(number, there, rows, rounds)))
+        processes.append(spawn.Process(target=owner, args=(number, keys, there, rows, rounds)))
         processes[-1].start()
     places = [pipe.recv() for pipe in pipes]
     for pipe in pipes:

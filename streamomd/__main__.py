@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 
@@ -15,7 +19,8 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     # Nobody's plug-ins look at a job: to find them a file of every installed package is read.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    from streamomd.cli import main as command
+    with _starting():
+        from streamomd.cli import main as command
 
     try:
         command(prog_name="streamomd")
@@ -24,6 +29,37 @@ def main() -> None:
         if isinstance(end.code, int) and not watched:
             leave(end.code)
         raise
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """While modules are imported: Ctrl-C and a machine without room end the process in one line.
+
+    Other packages would take a KeyboardInterrupt in the middle of an import for an error of theirs.
+    """
+    try:
+        time.time()
+    except OverflowError:  # nanoseconds in 64 bits, everywhere in Python
+        print(
+            "streamomd: the clock is after the year 2262: set this machine's date", file=sys.stderr
+        )
+        leave(1)
+    before = signal.getsignal(signal.SIGINT)
+    ours = before is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    try:
+        yield
+    except Exception as error:
+        from streamomd.machine_errors import is_of_the_machine, one_line
+
+        if not is_of_the_machine(error):
+            raise
+        print(f"streamomd: {one_line(error)}", file=sys.stderr)
+        leave(1)
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
 
 
 def leave(code: int) -> NoReturn:

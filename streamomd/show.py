@@ -147,6 +147,13 @@ def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def left_temporary(paths: Sequence[str]) -> str:
+    """Temporary files that belong to no commit."""
+    lines = [f"temporary: {printable(path)}" for path in paths]
+    advice = "remove these once no process of their host writes to this checkpoint"
+    return "\n".join([*lines, advice])
+
+
 def inspected(result: Mapping[str, Any]) -> str:
     """A model's summary and its heaviest coordinates."""
     kept = result["checkpoint"]

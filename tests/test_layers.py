@@ -13,7 +13,7 @@ import streamomd
 
 PACKAGE = Path(streamomd.__file__).parent
 LAYERS = (
-    "errors", "urls", "_plugins", "profiling", "garbage", "left_out", "finite",
+    "errors", "machine_errors", "urls", "_plugins", "profiling", "garbage", "left_out", "finite",
     "rules", "losses", "spec", "recorded", "batch", "state", "engine", "merge",
     "partitions", "metrics", "holdout", "demo", "report",
     "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far",

@@ -17,7 +17,7 @@ from streamomd.checkpoint.chain import read_commit, read_part
 from streamomd.checkpoint.documents import keep_document, read_document
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.ledger import Ledger, read_ledger
-from streamomd.checkpoint.listing import commits
+from streamomd.checkpoint.listing import commits, left_temporary
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.parts import Part, PartEntry, Put, parse_entry
 from streamomd.checkpoint.reader import Loaded, load
@@ -38,6 +38,7 @@ __all__ = [
     "compare",
     "explain",
     "keep_document",
+    "left_temporary",
     "load",
     "open_store",
     "parse_entry",

@@ -9,9 +9,11 @@ from typing import Any
 
 from streamomd.checkpoint.chain import check_parent, check_size, read_commit, read_part, sequences
 from streamomd.checkpoint.documents import damaged
+from streamomd.checkpoint.local import LocalStore
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.reader import refuse_none
 from streamomd.checkpoint.store import Store, confirmed
+from streamomd.checkpoint.temporary import temporary_files
 from streamomd.errors import CorruptionError, DivergedError
 from streamomd.finite import NOT_FINITE, part_problem
 
@@ -31,6 +33,14 @@ def commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
     refuse_none(store, found)
     told = [_told(store, sequence, deep=deep) for sequence in found]
     return sorted([*told, *_missing(told)], key=lambda one: one["sequence"])
+
+
+def left_temporary(store: Store) -> list[str]:
+    """Paths of temporary files, which belong to no commit; [] for what is no local directory.
+
+    A writer removes those of dead processes of its own host; of others only a person can know.
+    """
+    return temporary_files(store.url) if isinstance(store, LocalStore) else []
 
 
 def _missing(told: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

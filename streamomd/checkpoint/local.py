@@ -5,16 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from streamomd.checkpoint.temporary import remove_abandoned, temporary_name
 from streamomd.errors import StorageError, StreamomdError
 from streamomd.urls import shown
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+MODE = 0o755  # of directories: nobody else writes, whatever the umask
 BLOCK = 1 << 20
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
@@ -89,7 +90,7 @@ class LocalStore:
     @contextmanager
     def _temporary(self, name: str, data: bytes) -> Iterator[tuple[int, str, str]]:
         """A synced file beside the one to be; the body publishes it."""
-        temporary = f".tmp-{uuid.uuid4().hex}"
+        temporary = temporary_name()
         with self._inside(name, make=True) as (folder, leaf):
             try:
                 _write(temporary, folder, data)
@@ -106,6 +107,7 @@ class LocalStore:
         with self._telling(name, writing=make):
             if make and not self._durable:
                 _make_root(self.url)
+                remove_abandoned(self.url)
             handle = os.open(self.url, FOLDER)
             try:
                 for depth, folder in enumerate(folders, 1):
@@ -120,7 +122,7 @@ class LocalStore:
     def _make(self, path: str, folder: str, parent: int) -> None:
         if path not in self._durable:
             with suppress(FileExistsError):
-                os.mkdir(folder, dir_fd=parent)
+                os.mkdir(folder, MODE, dir_fd=parent)
             # Also if it was there: whoever made it may have died before syncing.
             os.fsync(parent)
             self._durable.add(path)
@@ -169,7 +171,7 @@ def _make_root(root: str) -> None:
     if not os.path.isdir(parent):
         _make_root(parent)
     with suppress(FileExistsError):
-        os.mkdir(root)
+        os.mkdir(root, MODE)
     # A parent that may be passed through but not read cannot be synced.
     with suppress(PermissionError):
         handle = os.open(parent, FOLDER)

@@ -15,6 +15,7 @@ import click
 from streamomd import show
 from streamomd.errors import StreamomdError
 from streamomd.garbage import unsearched
+from streamomd.machine_errors import is_of_the_machine, one_line
 from streamomd.urls import harmless
 
 CODES = """\b
@@ -89,6 +90,14 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
         except StreamomdError as error:
             click.echo(f"streamomd: {harmless(str(error))}", err=True)
             sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            click.echo("streamomd: interrupted", err=True)
+            sys.exit(130)
+        except Exception as error:
+            if not is_of_the_machine(error):
+                raise
+            click.echo(f"streamomd: {harmless(one_line(error))}", err=True)
+            sys.exit(1)
 
     return run
 

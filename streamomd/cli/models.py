@@ -181,13 +181,17 @@ def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]
 
 
 def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[Any, str]:
-    from streamomd.checkpoint import commits, open_store
+    from streamomd.checkpoint import commits, left_temporary, open_store
     from streamomd.errors import CorruptionError, DivergedError
     from streamomd.finite import NOT_FINITE
 
-    found = commits(open_store(url, options_in(checkpoint_storage_options)), deep=deep)
+    store = open_store(url, options_in(checkpoint_storage_options))
+    found = commits(store, deep=deep)
+    text, left = show.table(found), left_temporary(store) if deep else []
+    if left:
+        text += "\n" + show.left_temporary(left)
     problems = [one["problem"] for one in found if not one["ok"]]
     if deep and problems:
         diverged = all(problem.startswith(NOT_FINITE) for problem in problems)
-        raise (DivergedError if diverged else CorruptionError)(show.table(found))
-    return {"commits": found}, show.table(found)
+        raise (DivergedError if diverged else CorruptionError)(text)
+    return {"commits": found, **({"temporary": left} if deep else {})}, text

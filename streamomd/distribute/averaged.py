@@ -50,7 +50,7 @@ class Averaged:
     def go(self) -> None:
         """Learn every row that is left. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
-        refuse_small(self.connection, train.mode, model.state.layout, self._waiting)
+        refuse_small(self.connection, model.spec, model.state.layout, waiting=self._waiting)
         with hearing(self.connection, self._topic, self._hear):
             while model.cursor.epoch < train.epochs:
                 epoch = model.cursor.epoch

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed.security import Security
 
 from streamomd.distribute.handshake import client_at
 from streamomd.distribute.lookout import (
@@ -71,7 +72,11 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
             yield made
     else:
         with (
-            LocalCluster(threads_per_worker=1, dashboard_address="127.0.0.1:0") as local,
+            LocalCluster(
+                threads_per_worker=1,
+                dashboard_address="127.0.0.1:0",
+                security=Security.temporary(),  # other users of the machine reach the address, too
+            ) as local,
             Client(local, set_as_default=False) as made,
         ):
             yield made

@@ -89,8 +89,8 @@ def diagnose(
     usable.
 
     Only usable workers, those that have this streamomd, are examined further. With a model and its
-    shards, also their memory in the job's mode, the first and last shard, and an object written at
-    its checkpoint's URL are looked at.
+    shards, also their memory for the job's mode and learner, the first and last shard, and an
+    object written at its checkpoint's URL are looked at.
     """
     lookout = lookout_of(client)
     lookout.meet(client, lambda: None)
@@ -123,7 +123,8 @@ def diagnose(
         usable = address not in unusable
         unfit, differs = answers[address] if usable else ([unusable[address]], [])
         if model is not None and usable:
-            unfit = unfit + too_small(worker, model.spec.train.mode, model.state.layout)
+            workers = len(found) - len(unusable)
+            unfit = unfit + too_small(worker, model.spec, model.state.layout, workers)
         rows.append(
             {
                 "worker": address,

@@ -11,11 +11,13 @@ import os
 import struct
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Protocol
 
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from streamomd.distribute.curve import Keys, authenticating, connect_with, listen_with
 from streamomd.errors import ClusterError
 
 SILENT_SECONDS = 3.0  # without a sign of life
@@ -27,7 +29,8 @@ LINGER_SECONDS = 1.0  # for what was said last to leave
 SPIN_SECONDS = 300e-6  # who does not sleep meanwhile hears a third sooner, on cores that doze off
 DRIVER = -1
 HELLO = struct.Struct("<4s16sI")
-GONE = zmq.EVENT_DISCONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+OPENED = zmq.EVENT_CONNECTED | zmq.EVENT_ACCEPTED
+LOOK_MESSAGES = 1024  # between two looks at who connected and left: strangers may, without end
 
 
 class PeerLostError(ClusterError):
@@ -69,32 +72,47 @@ def others(mesh: Mesh) -> list[int]:
     return [peer for peer in range(mesh.owners) if peer != mesh.owner]
 
 
-def greet(mesh: Mesh, token: bytes) -> None:
-    """Tell each other that it is this gang's members who are connected, and which."""
+def greet(mesh: Mesh, gang: bytes) -> None:
+    """Send every peer the gang's name and this owner's number, and check what the peer sends.
+
+    The name is no secret: it finds wrong connections of members, not strangers.
+    """
     for peer in others(mesh):
-        mesh.send(peer, HELLO.pack(b"omd1", token, mesh.owner))
+        mesh.send(peer, HELLO.pack(b"omd1", gang, mesh.owner))
     for peer in others(mesh):
-        if mesh.receive(peer) != HELLO.pack(b"omd1", token, peer):
+        if mesh.receive(peer) != HELLO.pack(b"omd1", gang, peer):
             raise PeerLostError(peer, "somebody else answers in its place")
 
 
 class ZmqMesh:
-    """ZeroMQ pairs, on ports of this machine's address alone. Nothing is encrypted."""
+    """ZeroMQ pairs on ports of this machine's address alone, encrypted and authenticated by CURVE.
 
-    def __init__(self, host: str, token: bytes, owner: int, owners: int) -> None:
-        self.owner, self.owners, self._token = owner, owners, token
+    A stranger may connect to a port at any time; its handshake fails, and it takes nobody's place.
+    """
+
+    def __init__(self, host: str, gang: bytes, owner: int, owners: int, keys: Keys) -> None:
+        self.owner, self.owners, self._gang = owner, owners, gang
         self._context = zmq.Context()
-        self._patience = STUCK_SECONDS
+        self._patience, self._received = STUCK_SECONDS, 0
         self._sockets: dict[int, Any] = {}
         self._monitors: dict[int, Any] = {}
         self._lost: set[int] = set()
+        # Connections by descriptor, as libzmq's monitor names them: strangers' are among them.
+        self._sources: dict[int, int] = {}
+        self._closed: dict[int, set[int]] = {}
+        self._gone: set[int] = set()
         self.place: dict[int, str] = {}
+        self._keys = keys
+        self._opening = ExitStack()
+        self._opening.enter_context(authenticating(self._context, keys))
         for peer in range(owner + 1, owners):
-            port = self._socket(peer).bind_to_random_port(f"tcp://{host}")
+            socket = self._socket(peer)
+            listen_with(socket, keys)
+            port = socket.bind_to_random_port(f"tcp://{host}")
             self.place[peer] = f"tcp://{host}:{port}"
 
     def _socket(self, peer: int) -> Any:
-        socket = self._context.socket(zmq.PAIR)
+        socket, monitor = self._context.socket(zmq.PAIR), self._context.socket(zmq.PAIR)
         for option, value in {
             zmq.IPV6: 1,
             zmq.SNDHWM: 0,
@@ -106,16 +124,25 @@ class ZmqMesh:
             zmq.HEARTBEAT_TIMEOUT: int(SILENT_SECONDS * 1000),
         }.items():
             socket.setsockopt(option, value)
-        self._sockets[peer], self._monitors[peer] = socket, socket.get_monitor_socket(GONE)
+        # Without a limit: libzmq would drop the peer's event behind a thousand of strangers.
+        monitor.setsockopt(zmq.RCVHWM, 0)
+        monitor.setsockopt(zmq.LINGER, 0)
+        at = f"inproc://monitor-{peer}"
+        socket.monitor(at, OPENED | zmq.EVENT_DISCONNECTED)
+        monitor.connect(at)
+        self._sockets[peer], self._monitors[peer], self._closed[peer] = socket, monitor, set()
         return socket
 
     def join(self, places: list[Any]) -> None:
         """Connect to those before, and be connected to by those after."""
         for peer in range(self.owner):
-            self._socket(peer).connect(places[peer][self.owner])
+            socket = self._socket(peer)
+            connect_with(socket, self._keys)
+            socket.connect(places[peer][self.owner])
         self._patience = JOIN_SECONDS
-        greet(self, self._token)
+        greet(self, self._gang)
         self._patience = STUCK_SECONDS
+        self._opening.close()  # all are connected: from now on every handshake fails
 
     def send(self, peer: int, data: bytes) -> None:
         """Send to one; what it does not take yet waits in memory."""
@@ -123,7 +150,15 @@ class ZmqMesh:
 
     def receive(self, peer: int) -> bytes:
         """What one has sent, in its order."""
-        receive, until = self._sockets[peer].recv, time.monotonic() + SPIN_SECONDS
+        receive = self._sockets[peer].recv
+        if peer not in self._sources:
+            first = self._tried(peer, lambda: receive(copy=False))
+            self._know(peer, first.get(zmq.SRCFD))
+            return bytes(first)
+        self._received += 1
+        if self._received % LOOK_MESSAGES == 0:
+            self._look(peer)
+        until = time.monotonic() + SPIN_SECONDS
         while time.monotonic() < until:
             try:
                 return bytes(receive(zmq.NOBLOCK))
@@ -140,20 +175,35 @@ class ZmqMesh:
                 if gone:  # once more, for what came before it went
                     self._lost.add(peer)
                     raise PeerLostError(peer, gone) from None
-            if self._is_gone(peer):
+            self._look(peer)
+            if peer in self._gone:
                 gone = f"its connection closed, or no sign of life in {SILENT_SECONDS:g} s"
             if time.monotonic() > deadline:
                 raise PeerLostError(peer, f"alive, but silent for {self._patience:g} s")
 
-    def _is_gone(self, peer: int) -> bool:
-        monitor = self._monitors[peer]
-        found = False
+    def _know(self, peer: int, source: int) -> None:
+        """The first message has come through a connection: it is the peer's."""
+        self._look(peer)  # before: strangers may have had the same descriptor
+        self._sources[peer] = source
+        if source in self._closed[peer]:
+            self._gone.add(peer)
+
+    def _look(self, peer: int) -> None:
+        """Note whether the peer's own connection was closed."""
+        monitor, closed = self._monitors[peer], self._closed[peer]
         while monitor.poll(0):
-            found = found or bool(recv_monitor_message(monitor)["event"] & GONE)
-        return found
+            event = recv_monitor_message(monitor)
+            if event["event"] & OPENED:
+                closed.discard(event["value"])
+            else:
+                closed.add(event["value"])
+                # Where this owner connected, there is no stranger's connection.
+                if peer < self.owner or event["value"] == self._sources.get(peer):
+                    self._gone.add(peer)
 
     def close(self) -> None:
         """Leave; the others lose this one, once they have heard what it said."""
+        self._opening.close()
         for peer, socket in self._sockets.items():
             socket.disable_monitor()
             # What a lost one has not taken it never will: nobody is to wait for that.

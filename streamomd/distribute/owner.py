@@ -31,6 +31,7 @@ from streamomd.checkpoint import (
     read_ledger,
     read_part,
 )
+from streamomd.distribute.curve import Keys, require_curve
 from streamomd.distribute.due import Due
 from streamomd.distribute.exchange import DRIVER, Mesh, PeerLostError, ZmqMesh, others
 from streamomd.distribute.probe import VERSION
@@ -60,14 +61,15 @@ SPEAK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Order:
-    """What one owner is told. directory: where the parts of the next commit go."""
+    """What one owner is told. gang: its name, in hex. keys: of the gang, None without ZeroMQ.
+    directory: where the parts of the next commit go."""
 
     version: str
-    token: str
+    gang: str
     topic: str
     owner: int
     owners: int
-    transport: str
+    keys: Keys | None = field(repr=False)
     spec: Spec = field(repr=False)
     plan: Plan = field(repr=False)
     shards: tuple[Shard, ...] = field(repr=False)
@@ -84,11 +86,11 @@ def own(order: Order) -> str:
         )
     worker = get_worker()
     with hushed(True), worker_client(separate_thread=True) as client:
-        token = bytes.fromhex(order.token)
-        which = (token, order.owner, order.owners)
+        which = (bytes.fromhex(order.gang), order.owner, order.owners)
         mesh: Mesh
-        if order.transport == "zmq":
-            mesh = ZmqMesh(_host(worker.address), *which)
+        if order.keys:
+            require_curve()
+            mesh = ZmqMesh(_host(worker.address), *which, keys=order.keys)
         else:
             mesh = StreamMesh(worker, *which)
         with closing(mesh):

@@ -14,12 +14,13 @@ from typing import Any
 from distributed import Client
 
 from streamomd.checkpoint import Put, read_part
+from streamomd.distribute.curve import has_curve, new_keys
 from streamomd.distribute.gang import Gang, LostOwnersError
 from streamomd.distribute.learner import copy_into, figures
 from streamomd.distribute.lookout import usable_workers
 from streamomd.distribute.owner import Order, digests_of, entries_of, gang_size
 from streamomd.distribute.probe import VERSION
-from streamomd.distribute.room import refuse_small_owners
+from streamomd.distribute.room import refuse_small
 from streamomd.distribute.scheduler import refuse_lost, workers_of
 from streamomd.distribute.settings import seconds, setting
 from streamomd.errors import ClusterError, StoppedError, UsageError
@@ -119,8 +120,10 @@ class Owners:
         addresses = self._live()
         model, run = self.model, uuid.uuid4().hex
         size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
-        refuse_small_owners(self.connection, model.state.layout, size, self._look)
+        count = len(addresses)
+        refuse_small(self.connection, model.spec, model.state.layout, count, self._look)
         transport = _transport(addresses[:size])
+        keys = new_keys() if transport == "zmq" else None
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
         self._directory = keeper.reserve()
         orders = [
@@ -130,7 +133,7 @@ class Owners:
                 f"omd-owner-{run[:8]}",
                 owner,
                 size,
-                transport,
+                keys,
                 model.spec,
                 model.plan,
                 self.shards.shards,
@@ -206,16 +209,11 @@ class Owners:
 
 
 def _transport(addresses: list[str]) -> str:
-    """ZeroMQ where nothing is encrypted and ports may be opened, else Dask's own connections."""
+    """ZeroMQ where ports may be opened and libzmq can encrypt, else Dask's own connections."""
     wanted = setting("transport")
     if wanted not in TRANSPORTS:
         raise UsageError(f"streamomd.transport is one of {', '.join(TRANSPORTS)}, not {wanted!r}")
-    plain = all(address.startswith(("tcp://", "inproc://")) for address in addresses)
-    if wanted == "zmq" and not plain:
-        raise UsageError(
-            "streamomd.transport = 'zmq' would carry in clear what this cluster encrypts: take "
-            "'auto' or 'dask'"
-        )
     if wanted == "auto":
-        return "zmq" if plain else "dask"
+        plain = all(address.startswith(("tcp://", "inproc://")) for address in addresses)
+        return "zmq" if plain and has_curve() else "dask"
     return str(wanted)

@@ -1,4 +1,7 @@
-"""The same exchange through the workers' own ports: encrypted where they are, and slower."""
+"""The same exchange through the workers' own ports: slower, and as safe as Dask's connections.
+
+With tls:// only members of the cluster connect. With tcp:// everybody may, as to every worker.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,9 @@ _MESHES: dict[tuple[str, int], StreamMesh] = {}
 class StreamMesh:
     """A connection to each other owner's worker, as Dask itself would make one."""
 
-    def __init__(self, worker: Worker, token: bytes, owner: int, owners: int) -> None:
+    def __init__(self, worker: Worker, gang: bytes, owner: int, owners: int) -> None:
         self.owner, self.owners, self.place = owner, owners, worker.address
-        self._token, self._worker = token, worker
+        self._gang, self._worker = gang, worker
         self._loop: Any = worker.loop.asyncio_loop  # type: ignore[attr-defined]
         self._patience = STUCK_SECONDS
         self._heard = dict.fromkeys(others(self), time.monotonic())
@@ -43,7 +46,7 @@ class StreamMesh:
         self._outbox: dict[int, asyncio.Queue[bytes | None]] = {}
         self._senders: dict[int, Any] = {}
         self._lost: set[int] = set()
-        _MESHES[token.hex(), owner] = self
+        _MESHES[gang.hex(), owner] = self
         worker.handlers[OPERATION] = _take_in
 
     def join(self, places: list[Any]) -> None:
@@ -59,12 +62,12 @@ class StreamMesh:
                 coming.cancel()
                 raise PeerLostError(peer, f"no connection: {error}") from None
         self._patience = JOIN_SECONDS
-        greet(self, self._token)
+        greet(self, self._gang)
         self._patience = STUCK_SECONDS
 
     async def _connected(self, peer: int, address: str) -> None:
         comm = await connect(address, timeout=JOIN_SECONDS, **self._worker.connection_args)
-        told = {"token": self._token.hex(), "sender": self.owner, "receiver": peer}
+        told = {"gang": self._gang.hex(), "sender": self.owner, "receiver": peer}
         await comm.write({"op": OPERATION, "reply": False, **told})
         self._outbox[peer] = asyncio.Queue()
         self._senders[peer] = asyncio.ensure_future(self._pass_on(comm, self._outbox[peer]))
@@ -115,7 +118,7 @@ class StreamMesh:
 
     def close(self) -> None:
         """Leave; the others lose this one, once they have heard what it said."""
-        _MESHES.pop((self._token.hex(), self.owner), None)
+        _MESHES.pop((self._gang.hex(), self.owner), None)
         for outbox in self._outbox.values():
             self._loop.call_soon_threadsafe(outbox.put_nowait, None)
         deadline = time.monotonic() + LINGER_SECONDS
@@ -124,9 +127,9 @@ class StreamMesh:
             time.sleep(0.01)
 
 
-async def _take_in(comm: Any, token: str, sender: int, receiver: int) -> Any:
+async def _take_in(comm: Any, gang: str, sender: int, receiver: int) -> Any:
     """On the worker's loop, for each connection that another owner has made."""
-    mesh = _MESHES.get((token, receiver))
+    mesh = _MESHES.get((gang, receiver))
     if mesh is None or sender not in others(mesh):
         comm.abort()
         return Status.dont_reply

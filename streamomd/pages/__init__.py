@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from streamomd.errors import OutputExistsError, StorageError, UsageError
+from streamomd.errors import OutputExistsError, UsageError
+from streamomd.export.put import put
 from streamomd.history import history
 from streamomd.model import Model
 from streamomd.pages.features_told import features_told
@@ -77,7 +77,8 @@ def write_report(
         job_told(model, told),
         element("footer", "Made by streamomd report. This page loads nothing and runs nothing."),
     )
-    _write(to, text.encode(), overwrite=overwrite)
+    with put(os.path.abspath(to), overwrite=overwrite) as file:
+        file.write(text.encode())
     look = [one._asdict() for one in found]
     return {"report": to, "bytes": len(text.encode()), "look": look}
 
@@ -90,11 +91,3 @@ def _refuse(to: str, *, overwrite: bool) -> None:
         raise UsageError(f"{shown(to)} is a directory: name a file, e.g. report.html")
     if not overwrite and os.path.lexists(to):
         raise OutputExistsError(f"{shown(to)} is there already: give --overwrite, or another name")
-
-
-def _write(to: str, data: bytes, *, overwrite: bool) -> None:
-    try:
-        with Path(to).open("wb" if overwrite else "xb") as file:
-            file.write(data)
-    except OSError as error:
-        raise StorageError(f"{shown(to)} cannot be written: {error.strerror or error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +92,16 @@ def read_at(file: Any, url: str) -> ReadAt:
     """Exact reads from a seekable file; `DataError` where it ends early."""
 
     def read(offset: int, length: int) -> bytes:
-        file.seek(offset)
-        data = bytes(file.read(length))
+        try:
+            file.seek(offset)
+            data = bytes(file.read(length))
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise StorageError(
+                f"shard {shown(url)}: bytes {offset:,} to {offset + length - 1:,} cannot be read: "
+                "the device failed (EIO); copy what is readable, or fetch the shard again"
+            ) from None
         if len(data) != length:
             raise DataError(
                 f"shard {shown(url)}: {length} bytes were expected at {offset}, but {len(data)} "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -89,7 +90,8 @@ class PredictionWriter:
         self._parquet: pq.ParquetWriter | None = None
 
     def __enter__(self) -> Self:
-        self._file = self._fs.open(self._aside, "wb")
+        with self._naming():
+            self._file = self._fs.open(self._aside, "wb")
         return self
 
     def write(self, columns: Mapping[str, Any], kept: pa.RecordBatch | None) -> None:
@@ -98,19 +100,28 @@ class PredictionWriter:
         if kept is not None:
             arrays |= {field.name: kept.column(field.name) for field in kept.schema}
         table = pa.table(arrays).replace_schema_metadata(self._told)
-        if self._parquet is None:
-            self._parquet = pq.ParquetWriter(self._file, table.schema, compression="zstd")
-        self._parquet.write_table(table)
+        with self._naming():
+            if self._parquet is None:
+                self._parquet = pq.ParquetWriter(self._file, table.schema, compression="zstd")
+            self._parquet.write_table(table)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"{shown(self.path)} cannot be written: {scrub(str(error))}"
+            ) from None
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if self._parquet is not None:
-                self._parquet.close()
-            self._file.close()
-            if kind is None:
-                self._fs.mv(self._aside, self.path)
-        except OSError as error:
-            raise StorageError(f"{shown(self.path)}: {scrub(str(error))}") from None
+            with self._naming():
+                if self._parquet is not None:
+                    self._parquet.close()
+                self._file.close()
+                if kind is None:
+                    self._fs.mv(self._aside, self.path)
         finally:
             if self._fs.exists(self._aside):
                 self._fs.rm(self._aside)

@@ -59,6 +59,12 @@ def asking(url: str) -> Iterator[None]:
             text = f"{type(cause).__name__}: {scrub(str(cause))}"
             raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
         raise InputNotFoundError(f"{shown(url)}: no such file or directory") from None
+    except UnicodeEncodeError as error:
+        if not any("\udc80" <= letter <= "\udcff" for letter in url):
+            raise StorageError(f"{shown(url)} cannot be read: {error}") from None
+        raise DataError(
+            f"{shown(url)}: its name is not UTF-8, which Arrow's files need: rename it"
+        ) from None
     except Exception as error:
         if type(error).__name__ == "FileExpired":
             # s3fs reads with the ETag it opened with, and says so when it is gone. By its name: of

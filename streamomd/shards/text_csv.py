@@ -93,6 +93,14 @@ class CsvReader:
         types = {field.name: field.type for field in self.schema} or self._types
         try:
             opened = self._open(pa.BufferReader(start), delimiter, block, types)
+            opened.schema.names  # noqa: B018 (decoded when asked for)
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise DataError(
+                f"{name}, line 1: the header is not UTF-8 (byte 0x{byte:02x} in "
+                f"{_shown(error.object.decode('latin-1'))}): convert the file first, for example "
+                "iconv -f LATIN1 -t UTF-8"
+            ) from None
         except pa.ArrowInvalid as error:
             raise _told(error, name, self._names) from None
         if not self.schema.names:

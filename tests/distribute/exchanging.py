@@ -1,6 +1,7 @@
 """Two owners that only exchange, each on its machine; for a test that cuts a cable between them.
 
-Arguments: owner, its address, a folder that both see. Leaves there when it lost the other.
+Arguments: owner, its address, a folder that both see, the gang's keys as JSON. Leaves in the folder
+when it lost the other.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from pathlib import Path
 
 from elsewhere import wait_for
 
+from streamomd.distribute.curve import Keys
 from streamomd.distribute.exchange import PeerLostError, ZmqMesh
 
 
-def main(owner: int, host: str, folder: Path) -> None:
+def main(owner: int, host: str, folder: Path, keys: Keys) -> None:
     """Exchange until the other is lost."""
-    mesh = ZmqMesh(host, bytes(16), owner, 2)
+    mesh = ZmqMesh(host, bytes(16), owner, 2, keys)
     put(folder / f"place-{owner}", mesh.place)
     for one in (0, 1):
         wait_for(folder / f"place-{one}")
@@ -45,4 +47,5 @@ def put(path: Path, what: object) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    keys = Keys(*(key.encode() for key in json.loads(sys.argv[4])))
+    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), keys)

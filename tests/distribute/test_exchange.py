@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from streamomd.distribute import exchange
+from streamomd.distribute.curve import Keys, new_keys
 from streamomd.distribute.exchange import PeerLostError, ZmqMesh, others
 
-TOKEN = b"0123456789abcdef"
+GANG = b"0123456789abcdef"
 HOST = "127.0.0.1"
 
 
-def meshes(owners: int, tokens: Any = None) -> list[ZmqMesh]:
+def meshes(owners: int, keys: Keys | None = None, gangs: Any = None) -> list[ZmqMesh]:
     """So many, not joined yet."""
-    tokens = tokens or [TOKEN] * owners
-    return [ZmqMesh(HOST, tokens[owner], owner, owners) for owner in range(owners)]
+    keys, gangs = keys or new_keys(), gangs or [GANG] * owners
+    return [ZmqMesh(HOST, gangs[owner], owner, owners, keys) for owner in range(owners)]
 
 
 def together(made: list[ZmqMesh], act: Any) -> list[Any]:
@@ -66,9 +67,9 @@ def test_only_this_address_is_listened_at() -> None:
 
 
 def test_another_gangs_owner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has another token: no number is exchanged with it."""
+    """One of another gang's name: no number is exchanged with it."""
     monkeypatch.setattr(exchange, "JOIN_SECONDS", 3.0)
-    made = meshes(2, [TOKEN, b"of an older gang"])
+    made = meshes(2, gangs=[GANG, b"of an older gang"])
     places = [mesh.place for mesh in made]
     found = together(made, lambda mesh: mesh.join(places))
     assert all("somebody else" in str(error) for error in found)
@@ -99,9 +100,9 @@ def test_who_has_left_is_heard_to_the_end() -> None:
     assert pickle.loads(pickle.dumps(caught.value)).peer == 1
 
 
-def echo(places: Any, pipe: Any) -> None:
+def echo(keys: Keys, places: Any, pipe: Any) -> None:
     """Another process: joins, sends on what it hears, and is busy for long in between."""
-    mesh = ZmqMesh(HOST, TOKEN, 1, 2)
+    mesh = ZmqMesh(HOST, GANG, 1, 2, keys)
     mesh.join(places)
     pipe.send("joined")
     while True:
@@ -116,10 +117,11 @@ def echo(places: Any, pipe: Any) -> None:
 )
 def test_busy_is_alive_and_gone_is_lost(how: signal.Signals) -> None:
     """A peer that computes for long is waited for; killed or stopped, it is lost."""
-    mesh = ZmqMesh(HOST, TOKEN, 0, 2)
+    keys = new_keys()
+    mesh = ZmqMesh(HOST, GANG, 0, 2, keys)
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=echo, args=([mesh.place, {}], there), daemon=True
+        target=echo, args=(keys, [mesh.place, {}], there), daemon=True
     )
     process.start()
     try:

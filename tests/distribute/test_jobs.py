@@ -195,15 +195,6 @@ def test_doctor_finds_what_is_wrong(
     table["checkpoint"]["url"] = "memory://doctored"
     with pytest.raises(ClusterError, match="on a disk that all share"):
         streamomd.submit(table, client=client)
-    wide = kept(data, tmp_path / "run")
-    wide["data"]["bits"] = 28
-    wide["train"] = {"mode": "averaged", "parts": 2}
-    monkeypatch.setattr(doctor, "new_model", None, raising=False)
-    big = {"memory_limit": 1 << 30, "nthreads": 1}
-    layout = streamomd.train({**table, "checkpoint": {"url": "none"}}, quiet=True).state.layout
-    assert doctor.too_small(big, "averaged", layout) == []
-    small = {"memory_limit": 1 << 20, "nthreads": 1}
-    assert "averaged mode needs" in doctor.too_small(small, "averaged", layout)[0]
 
 
 @pytest.mark.slow

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import psutil
 import zmq
 
 from streamomd.distribute.cluster import connected
+from streamomd.distribute.curve import new_keys
 from streamomd.distribute.exchange import ZmqMesh
 
 
@@ -30,9 +33,46 @@ def test_our_own_cluster_is_of_this_machine_alone() -> None:
     assert {address for address, _ in found} <= {"127.0.0.1", "::1"}
 
 
+STRANGER = """
+import asyncio, sys
+from distributed import Client
+from distributed.core import rpc
+
+async def reached(address):
+    try:
+        return await asyncio.wait_for(rpc(address).identity(), 5)
+    except Exception:
+        return None
+
+for address in sys.argv[1:]:
+    for protocol in ("tcp", "tls"):
+        if asyncio.run(reached(address.replace("tls:", protocol + ":"))) is not None:
+            print("an answer from", address)
+try:
+    Client(sys.argv[1].replace("tls:", "tcp:"), timeout=5).run(print)
+    print("code on a worker")
+except Exception:
+    print("refused")
+"""
+
+
+def test_our_own_cluster_answers_nobody_else() -> None:
+    """Another process of this machine reaches neither the scheduler nor a worker without keys."""
+    with connected(None, "") as client:
+        there = client.scheduler_info(n_workers=-1)
+        addresses = [there["address"], *there["workers"]]
+        addresses += [worker["nanny"] for worker in there["workers"].values()]
+        assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
+        assert client.submit(sum, [1, 2]).result() == 3
+        command = [sys.executable, "-W", "ignore", "-c", STRANGER, *addresses]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.stdout == "refused\n", done.stderr
+        assert client.submit(sum, [3, 4]).result() == 7
+
+
 def test_owners_listen_where_their_worker_does() -> None:
     """A port a peer, at the address that was given."""
-    mesh = ZmqMesh("127.0.0.1", b"0" * 16, 0, 3)
+    mesh = ZmqMesh("127.0.0.1", b"0" * 16, 0, 3, new_keys())
     try:
         assert len(mesh.place) == 2
         assert all(place.startswith("tcp://127.0.0.1:") for place in mesh.place.values())

@@ -15,8 +15,9 @@ from gangs import told
 from running import rows, with_column, write
 
 import streamomd
-from streamomd.distribute.sharded import Owners
-from streamomd.errors import BadRowError, UsageError
+from streamomd.distribute.curve import new_keys
+from streamomd.distribute.sharded import Owners, _transport
+from streamomd.errors import BadRowError, ClusterError, UsageError
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -95,7 +96,7 @@ def test_dasks_own_connections_carry_the_same(
 def test_where_all_is_encrypted_so_are_the_numbers(
     data: Path, one: Any, tmp_path: Path, capfd: Any
 ) -> None:
-    """A tls:// cluster: Dask's connections, and ZeroMQ is refused."""
+    """A tls:// cluster: Dask's connections, or ZeroMQ with CURVE where it is asked for."""
     security = Security.temporary()
     with (
         LocalCluster(
@@ -105,12 +106,19 @@ def test_where_all_is_encrypted_so_are_the_numbers(
     ):
         there = streamomd.train(told(data, tmp_path / "kept"), client=client)
         assert "by dask" in capfd.readouterr().err
-        with (
-            dask.config.set({"streamomd.transport": "zmq"}),
-            pytest.raises(UsageError, match="in clear"),
-        ):
-            streamomd.train(told(data, tmp_path / "clear"), client=client, quiet=True)
-    assert there.state_sha256 == one[256].state_sha256
+        with dask.config.set({"streamomd.transport": "zmq"}):
+            curve = streamomd.train(told(data, tmp_path / "curve"), client=client)
+        assert "by zmq" in capfd.readouterr().err
+    assert there.state_sha256 == curve.state_sha256 == one[256].state_sha256
+
+
+def test_without_curve_zeromq_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A libzmq that cannot encrypt: Dask's connections, and an error where ZeroMQ is demanded."""
+    monkeypatch.setattr("streamomd.distribute.curve.has_curve", lambda: False)
+    monkeypatch.setattr("streamomd.distribute.sharded.has_curve", lambda: False)
+    assert _transport(["tcp://127.0.0.1:1"]) == "dask"
+    with pytest.raises(ClusterError, match=r"built without CURVE.*transport = 'dask'"):
+        new_keys()
 
 
 def test_a_bad_row_is_the_error_that_is_told(data: Path, client: Client, tmp_path: Path) -> None:

@@ -42,11 +42,11 @@ MUTANTS = (
         "anybody's commit is ours", Writer, "_accept", "commit.writer.uuid != self._self.uuid", "0"
     ),
     Mutant(
-        "no token in the greeting",
+        "no name of the gang in the greeting",
         exchange,
         "greet",
-        'mesh.receive(peer) != HELLO.pack(b"omd1", token, peer)',
-        'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", token, peer)[-4:]',
+        'mesh.receive(peer) != HELLO.pack(b"omd1", gang, peer)',
+        'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", gang, peer)[-4:]',
     ),
     Mutant(
         "the commit before its parts",

@@ -67,7 +67,7 @@ def places() -> Iterator[tuple[Any, str, Any]]:
         "Variable": SimVariable,
         "get_worker": lambda: _here(),
         "worker_client": lambda **_: worker_client(World.now.loop),
-        "ZmqMesh": lambda host, *which: SimMesh(World.now.net, *which),
+        "ZmqMesh": lambda host, *which, keys: SimMesh(World.now.net, *which),
         "open_store": lambda *_: SimStore(World.now.disk),
         "on_the_loop": lambda client, work: Coming(World.now.loop, work),
         "packed": lambda function, given, held: (function, *given, *held),  # in one process
