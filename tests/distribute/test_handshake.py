@@ -68,6 +68,7 @@ def test_a_command_exits_1_with_the_sentence_and_nothing_else(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.filterwarnings("ignore")  # Dask's own: a port is taken
 def test_the_dashboard_s_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real one."""
     waits(monkeypatch, connect=2.0)
@@ -80,6 +81,7 @@ def test_the_dashboard_s_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
 
+@pytest.mark.filterwarnings("ignore")  # Dask's own: a port is taken
 def test_a_worker_s_port_is_no_scheduler_s(
     workers: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
