@@ -212,6 +212,7 @@ def test_rows_that_come_later_are_checked_as_the_first(value):
     for wrong in (bad, X[:, :2], X[:0]):
         with pytest.raises(ValueError):
             estimator.partial_fit(wrong, y[: wrong.shape[0]])
+    estimator = OMDClassifier("ogd").partial_fit(X, y, classes=[0, 1])  # takes any finite number
     large = X.copy()
     large.data[:] = 1e308  # finite, and their sum is not
     with warnings.catch_warnings():

@@ -95,7 +95,7 @@ def of_frame(plan: Plan, frame: Any, names: Names | None = None) -> Batch:
 def of_array(plan: Plan, X: Any) -> Batch:
     """A matrix or CSR matrix of finite float32 or float64, equal indices of a row summed.
 
-    Raises DataError for numbers that the plan's slots cannot hold.
+    Raises DataError for numbers that the plan's slots cannot hold, or out of the rule's range.
     """
     blank = np.zeros(X.shape[0]), np.ones(X.shape[0])
     batch: Batch
@@ -111,10 +111,9 @@ def of_array(plan: Plan, X: Any) -> Batch:
         if len(bad):
             wanted = f"a number that {plan.dtype} can hold"
             wanted = expected(plan.legal) if reason == "out_of_range" else wanted
-            raise DataError(
-                f"X holds {values[bad[0]].item()!r}, expected {wanted}: scale that column, or take "
-                'dtype="float64"'
-            )
+            other = 'take dtype="float64"' if plan.dtype == "float32" else "choose another rule"
+            found = values[bad[0]].item()
+            raise DataError(f"X holds {found!r}, expected {wanted}: scale that column, or {other}")
     return batch
 
 
