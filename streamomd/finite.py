@@ -66,7 +66,7 @@ def batch_problem(
     sums: importance, loss, mistakes or squared errors; these may overflow alone, and are not
     looked at. totals: of the state. margins: (rows, learners), predictions before learning.
     """
-    if _sound(sums, totals) and is_finite(margins):
+    if is_finite(sums[:2]) and is_finite(totals) and is_finite(margins):
         return ""
     if not is_finite(margins):
         return f"a prediction is {margins[~np.isfinite(margins)][0]}"
@@ -76,12 +76,10 @@ def batch_problem(
     return f"a total of the rule is {totals[~np.isfinite(totals)][0]}"
 
 
-def _sound(sums: NDArray[np.float64], totals: NDArray[np.float64]) -> bool:
-    """Whether importance, loss and totals are finite, in few steps: these are few numbers, and
-    after a batch nothing that numpy needs is in a cache."""
-    importance, loss, _ = sums.tolist()
-    if not (isfinite(importance) and isfinite(loss)):
-        return False
+def _totals_finite(totals: NDArray[np.float64]) -> bool:
+    """In few steps: these are few numbers, and after a batch what numpy needs is in no cache."""
+    if totals.size <= 1:
+        return not totals.size or isfinite(totals.item())
     few = totals.size <= FEW
     return all(map(isfinite, totals.reshape(-1).tolist())) if few else is_finite(totals)
 
@@ -109,6 +107,7 @@ class Guard:
     def __init__(self, *, always: bool = False) -> None:
         self.exact = False
         self._always, self._values, self._rows = always, 0, 0
+        self._enough = 0 if always else LEAST  # values, before the slots are looked at
         self._since: Place | None = None
 
     def after(
@@ -125,21 +124,24 @@ class Guard:
         Raises DivergedError that names the rows of the batch; for a slot, the rows since all slots
         were last looked at.
         """
-        self._since = self._since or rows[0]
+        if self._since is None:
+            self._since = rows[0]
         self._rows += len(margins)
-        problem = ""
-        if self._always or self._rows >= ROWS or not _sound(sums, state.totals):
-            last = margins if self._always else margins[-LAST:]
-            problem, self._rows = batch_problem(sums, state.totals, last), 0
-        if problem:
-            # A slot may have overflowed before.
-            self.exact = self._since == rows[0]
-            raise DivergedError(f"the model diverged: {problem} after {between(*rows)}")
         self._values += values
-        enough = self._values >= LEAST and self._values >= RATIO * state.nbytes // 8
-        if self._always or enough:
-            self.exact = self._since == rows[0]
-            self.look(state, rows[1])
+        few = self._rows < ROWS and self._values < self._enough
+        if few and isfinite(sums[1]) and _totals_finite(state.totals):
+            return
+        self._rows, last = 0, margins if self._always else margins[-LAST:]
+        problem = batch_problem(sums, state.totals, last)
+        exact = self._since == rows[0]  # else a slot may have overflowed before these rows
+        if problem:
+            self.exact = exact
+            raise DivergedError(f"the model diverged: {problem} after {between(*rows)}")
+        if self._values >= self._enough:
+            self._enough = 0 if self._always else max(LEAST, RATIO * state.nbytes // 8)
+            if self._always or self._values >= self._enough:
+                self.exact = exact
+                self.look(state, rows[1])
 
     def look(self, state: Any, end: Place) -> None:
         """Look at every number of the state, which has learned the rows up to ``end``."""

@@ -32,9 +32,7 @@ def named(text: str) -> tuple[int, int, str]:
     return low, int((found[2] or found[1]).replace(",", "")), Path(found[3]).name
 
 
-@pytest.mark.parametrize(
-    "rule, loss", [("adagrad", "square"), ("ogd", "square"), ("nag", "square")]
-)
+@pytest.mark.parametrize("rule, loss", [("adagrad", "square"), ("ogd", "square")])
 def test_an_extreme_value_stops_the_run(rule: str, loss: str, tmp_path: Path) -> None:
     """Exit 6; the message names the batch of the value and the last finite commit; all commits that
     are there are finite, and the last one is of before that batch."""
@@ -98,7 +96,7 @@ def test_a_slot_that_no_row_meets_again(mode: str, aside: str, tmp_path: Path) -
     pair = 'data.sparse={indices="i",values="v",size=100}'
     more = ["--hashed", "c", "--set", pair, "--mode", mode, "--set", f"checkpoint.aside={aside}"]
     every = ["--set", "checkpoint.every_rows=1000", "--set", "checkpoint.every_seconds=0"]
-    done = train(data, *more, *every, "--checkpoint", url, rule="nag")
+    done = train(data, *more, *every, "--checkpoint", url, rule="adagrad")
     assert done.code == 6, done.err
     assert "slot 'G' of coordinate" in done.err
     low, high, _ = named(done.err)
@@ -107,7 +105,7 @@ def test_a_slot_that_no_row_meets_again(mode: str, aside: str, tmp_path: Path) -
     found = commits(url)
     assert all(one["ok"] for one in found)
     assert 1000 <= found[-1]["rows"] <= 1024
-    again = train(data, *more, "--checkpoint", "none", rule="nag")
+    again = train(data, *more, "--checkpoint", "none", rule="adagrad")
     assert again.code == 6
     assert "slot 'G' of coordinate" in again.err
 
@@ -281,11 +279,15 @@ def test_no_rule_commits_what_is_not_finite(rule: str, case: str, tmp_path: Path
     if about.needs_lipschitz and not classifies:
         eta += ["--set", "model.params.L=1000"]
     done = train(data, *EVERY, *eta, "--checkpoint", url, rule=rule, loss=loss)
-    assert done.code in (0, 6), done.err
+    bad_row = done.code == 2 and "the rule's range" in done.err  # of rules that declare one
+    assert done.code in (0, 6) or bad_row, done.err
+    if not list(url.glob("commits/*")):  # such an eta makes totals overflow before the first row
+        assert "the model diverged" in done.err
+        return
     assert all(one["ok"] for one in commits(url))
     if done.code == 6:
         named(done.err)
-    else:
+    elif not bad_row:
         told = run("evaluate", url, data, "--json", "--allow-non-finite")
         assert json.loads(told.out.splitlines()[-1])["rows"] == 2000
         assert not streamomd.load(str(url)).state.problem()
