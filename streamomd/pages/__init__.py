@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamomd.errors import OutputExistsError, UsageError
+from streamomd.errors import OutputExistsError, StorageError, UsageError
 from streamomd.export.put import put
 from streamomd.history import history
 from streamomd.model import Model
@@ -89,5 +89,7 @@ def _refuse(to: str, *, overwrite: bool) -> None:
         raise UsageError(f"a report goes to a local file, not to {shown(to)}")
     if os.path.isdir(to):
         raise UsageError(f"{shown(to)} is a directory: name a file, e.g. report.html")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(to))):
+        raise StorageError(f"{shown(to)} cannot be written: No such file or directory")
     if not overwrite and os.path.lexists(to):
         raise OutputExistsError(f"{shown(to)} is there already: give --overwrite, or another name")

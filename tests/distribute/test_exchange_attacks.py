@@ -22,6 +22,9 @@ from streamomd.distribute import exchange
 from streamomd.distribute.curve import Keys, new_keys
 from streamomd.distribute.exchange import PeerLostError, ZmqMesh, others
 
+# Dask's own warnings of workers that are stopped.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 SECRETS = ("listen_public", "listen_secret", "connect_public", "connect_secret")
 KINDS = ("pair", "curve", "garbage", "silent")
 

@@ -118,9 +118,9 @@ class Recorder:
         if inode in self._ids:  # else a folder above all of this
             self.ops.append(Op("sync", self._ids[inode]))
 
-    def mkdir(self, path: str, *, dir_fd: int | None = None) -> None:
+    def mkdir(self, path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
         self._may_fail()
-        os.mkdir(path, dir_fd=dir_fd)
+        os.mkdir(path, mode, dir_fd=dir_fd)
         parent = os.stat(os.path.dirname(path)) if dir_fd is None else os.fstat(dir_fd)
         made = os.stat(path, dir_fd=dir_fd).st_ino
         name, inside = os.path.basename(path), self._ids[parent.st_ino]

@@ -31,7 +31,7 @@ def documents_are_theirs(store: Store, commit: Commit) -> bool:
     try:
         return all(
             hashlib.sha256(canonical(read_document(store, kind, sha256))).hexdigest() == sha256
-            for kind, sha256 in commit.documents.items()
+            for kind, sha256 in commit.documents
         )
     except CorruptionError:
         # The load should have seen it.
