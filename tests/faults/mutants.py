@@ -94,8 +94,8 @@ MUTANTS = (
         ("os.fsync(folder)", "pass"),
     ),
     _mutant(
-        *("a document that is there is durable", documents, "keep_document", AFTER),
-        ("    put_whole(", "    store.size(document_name(kind, sha256)) is None and put_whole("),
+        *("a document that is there is durable", documents, "keep_bytes", AFTER),
+        ("    put_whole(", "    store.size(name) is None and put_whole("),
     ),
     _mutant(
         *("no comparison of who wrote it", writer, "Writer._accept", "racing-writers"),

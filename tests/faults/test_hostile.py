@@ -103,6 +103,16 @@ def test_hashes_lead_nowhere_else(run: Path, kind: str, value: Any) -> None:
     refused(run, match=f"field '{kind}' is not what it must be")
 
 
+SEGMENTS = [*([one] for one in ("../../canary", "A" * 64, "", 7, None, ["a" * 64])), "a" * 64, 7]
+
+
+@pytest.mark.parametrize("value", [*SEGMENTS, None, ["a" * 64] * 1001])
+def test_segments_lead_nowhere_else(run: Path, value: Any) -> None:
+    """So does each segment's of the ledger; no commit has a thousand of them."""
+    change(run, lambda fields: fields["document"].update(segments=value))
+    refused(run, match="field 'segments' is not what it must be")
+
+
 EDITS: dict[str, Change] = {
     "size 2^40": lambda f: f["parts"][0].update(size=1 << 40),
     "size negative": lambda f: f["parts"][0].update(size=-1),
