@@ -41,25 +41,27 @@ class TinyEngine:
     bias: bool = False
     compile_seconds: float = 0.0
 
-    def learn(self, state: State, sums: Any, batch: DenseBatch) -> None:
+    def learn(self, state: State, sums: Any, batch: DenseBatch) -> Any:
         self.work(len(batch))
         for y in batch.y:
             learn(state.table[:, 0], y)
             state.clock += 1
             sums += [1.0, y, 0.0]
+        return np.zeros((len(batch), 1))
 
     def sense(self, state: State, edges: Any, batch: DenseBatch) -> Any:
         w = state.table[:, 0]
         shares = [w[a:b].sum() % MODULUS for a, b in pairwise(edges)]
         return np.array(shares)[:, None, None] + batch.y[None, :, None]
 
-    def follow(self, state: State, sums: Any, batch: DenseBatch, found: Any) -> None:
+    def follow(self, state: State, sums: Any, batch: DenseBatch, found: Any) -> Any:
         self.work(len(batch))
         for at, y in enumerate(batch.y):
             total = found[:, at, 0].sum() % MODULUS
             state.table[:, 0] = (state.table[:, 0] * 3 + total + y) % MODULUS
             state.clock += 1
             sums += [1.0, total, 0.0]
+        return np.zeros((len(batch), 1))
 
 
 def learn(w: Any, y: float) -> None:
@@ -118,7 +120,7 @@ def batch(place: int, begin: int, end: int) -> DenseBatch:
 def read_rows(group: Any, begin: int, end: int, **_: Any) -> Iterator[Any]:
     """As shards.read.read_rows, a few rows at a time."""
     for low in range(begin, end, 3):
-        yield None, batch(int(group.shard.path), low, min(end, low + 3))
+        yield low, batch(int(group.shard.path), low, min(end, low + 3))
 
 
 @dataclass(frozen=True)
