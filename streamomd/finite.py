@@ -109,6 +109,7 @@ class Guard:
         self._always, self._values, self._rows = always, 0, 0
         self._enough = 0 if always else LEAST  # values, before the slots are looked at
         self._since: Place | None = None
+        self._end: Place | None = None
 
     def after(
         self,
@@ -126,6 +127,7 @@ class Guard:
         """
         if self._since is None:
             self._since = rows[0]
+        self._end = rows[1]
         self._rows += len(margins)
         self._values += values
         few = self._rows < ROWS and self._values < self._enough
@@ -142,6 +144,13 @@ class Guard:
             if self._always or self._values >= self._enough:
                 self.exact = exact
                 self.look(state, rows[1])
+
+    def finish(self, state: Any) -> None:
+        """Look at every number after the last batch. Raises DivergedError as ``look`` does."""
+        if self._end is None:
+            refuse_diverged(state.problem())
+        else:
+            self.look(state, self._end)
 
     def look(self, state: Any, end: Place) -> None:
         """Look at every number of the state, which has learned the rows up to ``end``."""

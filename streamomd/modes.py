@@ -19,7 +19,7 @@ from streamomd.errors import (
 )
 from streamomd.exact import Run
 from streamomd.far import Far
-from streamomd.finite import Guard, refuse_diverged
+from streamomd.finite import Guard
 from streamomd.keep import Keeper
 from streamomd.loading import load_model
 from streamomd.metrics import worded
@@ -106,7 +106,7 @@ def run(
         if keeper:
             keeper.commit()
         else:
-            refuse_diverged(model.state.problem())
+            model.guard.finish(model.state)
     except DivergedError as error:
         if keeper:
             error = _first_batch(error, model, shards, keeper, stop, connection)

@@ -103,7 +103,7 @@ def assert_whole(kept: Path) -> None:
 TOO_LARGE = {
     "number": ("n", 1e39, "1e+39"),
     "negative number": ("n", -1e39, "-1e+39"),
-    "value of a pair": ("v", [1e300], "1e+300"),
+    "value of a pair": ("v", [1e100], "1e+100"),
     "sum of equal indices": ("v", [3e38, 3e38], "equal indices"),
 }
 
@@ -116,11 +116,12 @@ def test_numbers_beyond_float32(case: str, tmp_path: Path) -> None:
     if column == "v":
         table = with_cell(table, "i", [7] * len(value))
     path = write(tmp_path / "a.parquet", with_cell(table, column, value))
-    done = run("train", path, *everything(), "--checkpoint", "none", "--dtype", "float32")
+    flags = [*everything(), "--checkpoint", "none", "--rule", "adagrad"]  # which has no range
+    done = run("train", path, *flags, "--dtype", "float32")
     assert done.code == 2
     for word in (f"row {BAD_ROW}, column {column!r}: found {found}", "expected a", "; "):
         assert word in done.err
-    assert run("train", path, *everything(), "--checkpoint", "none").code == 0
+    assert run("train", path, *flags).code == 0
 
 
 def test_mended_shard_is_another_shard(tmp_path: Path) -> None:

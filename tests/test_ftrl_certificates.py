@@ -174,5 +174,5 @@ def test_closed_forms_need_their_conditions() -> None:
     assert count("ftrl_proximal", {"radius": 0.5, "box": 0.5}, stream) == 2
     assert count("ftrl_proximal", {"radius": 0.5, "box": 0.6}, stream) == 1
     assert count("ftrl_proximal", {"radius": 0.5}, stream) == 1
-    assert count("ftrl_centered", {}, stream) == 1  # an importance of 100 makes slopes above L
-    assert count("ftrl_centered", {}, stream._replace(h=np.ones(len(stream.y)))) == 2
+    assert count("ftrl_centered", {}, stream) == 2  # M counts importances
+    assert count("ftrl_centered", {"L": 0.01}, stream) == 1

@@ -33,7 +33,7 @@ SPOILS: dict[str, tuple[dict[str, Any], str]] = {
     "ragged": ({"i": [1], "v": [1.0, 2.0]}, "ragged"),
     "negative index": ({"i": [-1], "v": [1.0]}, "negative_index"),
     "index": ({"i": [100], "v": [1.0]}, "index"),
-    "sum": ({"i": [3, 3], "v": [1.7e308, 1.7e308]}, "overflow"),
+    "sum": ({"i": [3, 3], "v": [1.7e308, 1.7e308]}, "out_of_range"),
     "null element": ({"i": [None], "v": [1.0]}, "null"),
 }
 DENSE = ["--label", "y", "--weight", "w", "--numeric", "n,k"]

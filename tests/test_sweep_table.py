@@ -29,7 +29,7 @@ def test_lines_at_doubling_rows(tmp_path: Path, capsys: pytest.CaptureFixture[st
     with plain():
         models = streamomd.sweep(told, grid={"eta": [0.01, 0.5, 9.0, 1.0]}, halve=40)
     lines = [line.split() for line in capsys.readouterr().err.splitlines()]
-    rows = [line for line in lines if len(line) > 6 and line[0].isdigit()]
+    rows = [line for line in lines if len(line) > 6 and line[1].endswith("%")]
     assert [int(line[0]) for line in rows] == [1, 2, 4, 8, 16, 32, 64]
     assert [line[2] for line in rows] == ["4"] * 6 + ["2"]
     for line in rows:
