@@ -110,7 +110,7 @@ class AllowList:
             is_path = not protocol(prefix) and os.path.isabs(local_name(prefix))
             if not (is_path or protocol(prefix)) or len(readings(prefix)) != 1:
                 raise UsageError(
-                    f"{self.source} holds {shown(prefix)!r}: expected the beginning of a URL or an "
+                    f"{self.source} holds {shown(prefix)!r}: expected a prefix of a URL or an "
                     "absolute path, without '..', e.g. s3://bucket/rows,/data"
                 )
 
@@ -162,7 +162,7 @@ def refuse_outside(urls: Sequence[str], lists: Sequence[AllowList]) -> None:
             lines = "\n".join(some)
             raise UsageError(
                 f"the checkpoint names URLs outside {one}:\n{lines}\n"
-                f"no row was read of them; to allow them, add their beginning to {one.source}"
+                f"no row was read from them; to allow them, add a prefix of each to {one.source}"
             )
 
 
@@ -182,7 +182,7 @@ def find_recorded(data: Data) -> ShardSet:
     """
     lists = allow_lists()
     for line in described(data.shards):
-        note(f"the checkpoint names its rows: {line}")
+        note(f"the checkpoint names the shards: {line}")
     refuse_outside(data.shards, lists)
     check = partial(refuse_outside, lists=lists) if lists else None
     return find(data.shards, order=data.order, storage_options=data.storage_options, check=check)

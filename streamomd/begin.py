@@ -162,8 +162,8 @@ def refuse_diverged_again(model: Model, loaded: Loaded) -> None:
     if problem and before == model.spec.data.on_bad_row:
         raise DivergedError(
             f"{problem}. The last finite commit is {loaded.commit.sequence}, after "
-            f"{model.metrics.total_rows:,} rows; the same rows lead from it to the same numbers "
-            f"again.\n{DIVERGED_REMEDY.format(url=shown(model.url))}"
+            f"{model.metrics.total_rows:,} rows; training from it on the same rows "
+            f"diverges again.\n{DIVERGED_REMEDY.format(url=shown(model.url))}"
         )
 
 
@@ -194,7 +194,7 @@ def change_job(
     model.spec = change(model.spec.to_json(), {**sets, **secrets}, more_keys)
     if on_bad_row == "skip" != model.spec.data.on_bad_row:
         raise ResumeRefusedError(
-            "data.on_bad_row was skip and stays so: bad rows may have been left out by now"
+            "data.on_bad_row cannot change from skip: bad rows may have been skipped already"
         )
     model.plan = replace(model.plan, on_bad_row=model.spec.data.on_bad_row)
     if model.spec.train.epochs < epochs:

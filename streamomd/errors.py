@@ -95,7 +95,7 @@ class ClusterError(StreamomdError, ConnectionError):
 
 
 class SchedulerLostError(ClusterError):
-    """A scheduler that does not answer any more; the last commit stands."""
+    """A scheduler that no longer answers; the last commit is intact."""
 
 
 class CorruptionError(StreamomdError, ValueError):

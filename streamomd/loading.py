@@ -102,7 +102,7 @@ def load_model(
         if not problems:
             raise
         raise DivergedError(
-            f"{error}. The run diverged, and no finite commit is left: begin again, with a smaller "
+            f"{error}. The run diverged, and no finite commit is left: start over, with a smaller "
             "learning rate or without extreme values (train --restart)"
         ) from None
     model, document = models[-1], loaded.commit.document

@@ -148,7 +148,7 @@ def test_local_names_are_compared_as_files(tmp_path: Path, monkeypatch: pytest.M
                                     "http://host/a%2fb", "~/rows"])  # fmt: skip
 def test_a_prefix_that_means_nothing_is_an_error(prefix: str) -> None:
     """Exit 2 naming it, never a list that allows less or more than was meant."""
-    with pytest.raises(UsageError, match=r"list holds .*expected the beginning of a URL"):
+    with pytest.raises(UsageError, match=r"list holds .*expected a prefix of a URL"):
         AllowList("list", ("/data", prefix))
 
 
@@ -205,7 +205,7 @@ def test_a_foreign_host_is_printed_and_refused_unasked(
     evil = forged(url, tmp_path / "evil", data={"shards": [f"{root}/data/a.parquet"]})
     done = run("resume", evil, "--epochs", 2)
     assert done.code == 3  # opened, and not the shards of the run
-    assert f"the checkpoint names its rows: {root}/data/a.parquet" in done.err
+    assert f"the checkpoint names the shards: {root}/data/a.parquet" in done.err
     assert asked
     asked.clear()
     server_gone = forged(url, tmp_path / "gone", data={"shards": ["http://127.0.0.1:1/a.parquet"]})
@@ -335,7 +335,7 @@ def test_a_sweep_is_restricted_too(
     monkeypatch.setenv(VARIABLE, str(data))
     done = run("resume", tmp_path / "sweep", "--epochs", 2)
     assert done.code == 0
-    assert f"the checkpoint names its rows: {data}\n" in done.err
+    assert f"the checkpoint names the shards: {data}\n" in done.err
 
 
 def test_what_a_person_names_is_not_restricted(

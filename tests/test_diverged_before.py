@@ -83,7 +83,7 @@ def test_resume_goes_back_to_the_last_finite_commit(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_finite_commit(tmp_path: Path) -> None:
-    """Where retention left none that is finite, resume exits 6 and says to begin again."""
+    """Where retention left none that is finite, resume exits 6 and says to start over."""
     url = golden(tmp_path / "run")
     for sequence in FINITE:
         commit = read_commit(open_store(str(url)), sequence)

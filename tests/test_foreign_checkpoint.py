@@ -121,7 +121,7 @@ def test_no_command_obeys_a_foreign_cluster_or_cache(
     places = {"URL": foreign, "DATA": data, "OUT": tmp_path / "out", "OUT.parquet": tmp_path / "o"}
     done = run(*[places.get(word, word) for word in COMMANDS[name]])
     assert done.code == 0, done.err
-    assert ("the checkpoint names its rows" in done.err) == resumes
+    assert ("the checkpoint names the shards" in done.err) == resumes
     assert untouched(scheduler, tmp_path)
 
 

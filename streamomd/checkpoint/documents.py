@@ -77,7 +77,7 @@ def damaged(store: Store, kind: str, sha256: str) -> list[str]:
         try:
             _read(store, name, sha256)
         except CorruptionError as error:
-            problems.append(f"{error}; its other copy is whole")
+            problems.append(f"{error}; its other copy is intact")
     return problems
 
 

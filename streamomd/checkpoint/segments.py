@@ -155,10 +155,10 @@ def decode(data: bytes) -> Segment:
 def _decoded(data: bytes) -> Segment:
     start = len(MAGIC) + _HEAD.size
     if data[: len(MAGIC)] != MAGIC:
-        raise ValueError("it does not begin as one")
+        raise ValueError("it lacks the header of a segment")
     shards, digests, length = _HEAD.unpack_from(data, len(MAGIC))
     if start + length + HASH_BYTES * (shards + digests) != len(data):
-        raise ValueError(f"{len(data)} bytes are not as many as its first ones say")
+        raise ValueError(f"{len(data)} bytes, but its header claims another length")
     most = LEAST_JSON + SHARD_JSON * shards + DIGEST_JSON * digests
     unpacked = zlib.decompressobj()
     text = unpacked.decompress(data[start : start + length], most)
@@ -208,7 +208,7 @@ def _check(facts: Facts) -> None:
         raise ValueError("rows of a row group are no int")
     for name, kind, nullable in facts["schema"] or ():
         if not (isinstance(name, str) and isinstance(kind, str) and isinstance(nullable, bool)):
-            raise ValueError("a column of a schema that is none")
+            raise ValueError("a column of a schema has fields of other types")
 
 
 def _runs(told: Sequence[Any], hashes: memoryview, shards: int) -> Iterator[Run]:

@@ -133,11 +133,11 @@ data_options = _options_file("--storage-options", "shards")
 checkpoint_options = _options_file("--checkpoint-storage-options", "checkpoint")
 set_option = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any job key.")
 cache_option = click.option(
-    "--cache", metavar="DIR", help="Local folder of decoded rows, as train --cache filled it."
+    "--cache", metavar="DIR", help="Local folder of decoded rows that train --cache filled."
 )
 log_option = click.option("--log", metavar="FILE", help="Append JSON lines of progress.")
 allow_non_finite = click.option(
-    "--allow-non-finite", is_flag=True, help="Also of a model that diverged."
+    "--allow-non-finite", is_flag=True, help="Use the model even if it diverged."
 )
 what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
 restart = click.option("--restart", is_flag=True, help="Begin anew where a run is kept already.")

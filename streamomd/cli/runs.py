@@ -70,15 +70,15 @@ def train(
 @main.command(epilog=CODES)
 @url
 @click.option("--epochs", type=int, help="Read the rows more often than was planned.")
-@click.option("--on-bad-row", metavar="skip", help="Of a run that diverged: leave bad rows out.")
+@click.option("--on-bad-row", metavar="skip", help="Skip bad rows: only for a run that diverged.")
 @click.option("--accept-new-shards", is_flag=True, help="Shards were added after the last one.")
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Of a Dask scheduler; a checkpoint never chooses one.  [none]",
+    help="Dask scheduler to use; never taken from the checkpoint.  [none]",
 )
 @click.option(
-    "--cache", metavar="DIR", help="Local folder of decoded rows; a checkpoint never chooses one."
+    "--cache", metavar="DIR", help="Local folder of decoded rows; never taken from the checkpoint."
 )
 @data_options
 @checkpoint_options

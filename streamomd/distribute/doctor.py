@@ -175,7 +175,7 @@ def _asked(
             text = printable(scrub(f"{type(error).__name__}: {error}"))
             answers[address] = [f"it cannot even be asked: {text}"], []
         else:
-            answers[address] = [f"no answer in {limit:.0f} s: busy, or cut off"], []
+            answers[address] = [f"no answer in {limit:.0f} s: busy or unreachable"], []
     client.cancel([*futures.values()])
     return answers
 

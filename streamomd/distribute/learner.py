@@ -162,7 +162,7 @@ class Submitted:
         """Raise StoppedError after a signal, while no learner runs."""
         if self.stop.signal:
             raise StoppedError(
-                "stopped while no worker learns: the last commit stands; resume with: "
+                "stopped while no worker learns: the last commit is intact; resume with: "
                 f"streamomd resume {shown(self.url)}",
                 signal=self.stop.signal,
             )

@@ -50,7 +50,7 @@ class Lookout:
     def unusable(self) -> dict[str, str]:
         """Why each of the others may not."""
         why = {at: why for at, why in [*self._answers.items()] if why}
-        late = f"no answer in {seconds('probe'):.0f} s: busy, or cut off"
+        late = f"no answer in {seconds('probe'):.0f} s: busy or unreachable"
         return why | dict.fromkeys(self._probes, late)
 
     def meet(self, client: Client, waiting: Waiting) -> None:
@@ -170,8 +170,8 @@ class Lookout:
             if now - since >= limit and address not in self._late:
                 self._late.add(address)
                 note(
-                    f"worker {address} did not answer in {limit:.0f} s (busy, or cut off): it is "
-                    "not used until it does"
+                    f"worker {address} did not answer in {limit:.0f} s (busy or unreachable): "
+                    "it is not used until it does"
                 )
 
 
@@ -225,7 +225,7 @@ def _answer(client: Client, probe: Future[Any]) -> str:
 
 
 def _give_up(client: Client, address: str) -> None:
-    note(f"worker {address} is silent: what it was to do is done elsewhere")
+    note(f"worker {address} does not answer: its tasks run elsewhere")
     scheduler: Any = client.scheduler
     leave = scheduler.unregister(address=address, stimulus_id="streamomd-silent")
     with suppress(OSError, TimeoutError):

@@ -60,7 +60,7 @@ def weights(array: pa.Array, column: str, flaws: Flaws) -> Floats:
             np.flatnonzero(found < 0),
             lambda row: shown(float(found[row])),
             "a weight of 0 or more",
-            "mend or drop the row",
+            "fix or drop the row",
         )
     return found
 
@@ -107,7 +107,7 @@ def _note_small(y: Floats, cells: Cells, least: float | None) -> None:
             np.flatnonzero(y < least),
             lambda row: f"label {shown(float(y[row]))}",
             f"{least:g} or more, as the loss asks",
-            "mend or drop the row, or choose another loss",
+            "fix or drop the row, or choose another loss",
         )
 
 

@@ -162,7 +162,7 @@ def _note_nulls(array: pa.Array, cells: Cells) -> None:
 
 
 def _note_unfit(reason: str, places: Places, values: Numbers, cells: Cells, legal: Legal) -> None:
-    wanted, remedy = "a finite number", "mend or drop the row"
+    wanted, remedy = "a finite number", "fix or drop the row"
     if reason == "out_of_range":
         wanted = expected(legal)
         remedy = "write 0 or rescale the column, or choose another rule"

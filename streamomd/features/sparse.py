@@ -65,7 +65,7 @@ def _note_lengths(indptr: Indptr, ends: Indptr, pair: Pair, flaws: Flaws) -> Non
         np.flatnonzero(counts[0] != counts[1]),
         lambda row: f"{counts[0][row]} indices and {counts[1][row]} values in {pair.values!r}",
         "as many values as indices",
-        "mend or drop the row",
+        "fix or drop the row",
     )
 
 
@@ -106,7 +106,7 @@ def _without_nulls(elements: pa.Array, cells: Cells) -> pa.Array:
         np.flatnonzero(elements.is_null().to_numpy(zero_copy_only=False)),
         lambda place: f"null at place {place - int(indptr[row_of(indptr, place)])} of the list",
         "a number",
-        "mend or drop the row",
+        "fix or drop the row",
     )
     return elements.fill_null(pa.scalar(0).cast(elements.type))
 
@@ -120,5 +120,5 @@ def _note_sums(summed: NDArray[Any], cells: Cells, legal: Legal) -> None:
             places,
             lambda _, to=to: f"equal indices whose values sum to {to}",  # type: ignore[misc]
             expected(legal) if outside else "a finite sum",
-            "correct or drop the row",
+            "fix or drop the row",
         )

@@ -143,7 +143,7 @@ def certificate(run: Run) -> list[Claim]:
 def older(saved: Saved) -> str:
     """Version 1 added x^2 / r to D whatever the importance, and kept other accounts."""
     if saved.certificate:
-        return "it kept other accounts for its certificate"
+        return "the sums for its certificate differ"
     return "D does not count importances" if saved.weighted else ""
 
 

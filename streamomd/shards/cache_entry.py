@@ -209,7 +209,7 @@ def _read(file: io.FileIO, offset: int, length: int) -> Any:
     while done < length:  # one call of the system gives 2 GiB at most
         count = file.readinto(view[done:])
         if not count:
-            raise DamagedError(f"{length} bytes at {offset} did not all come")
+            raise DamagedError(f"{length} bytes at {offset} could not all be read")
         done += count
     return copy
 

@@ -74,7 +74,7 @@ class Digests:
                 f"shard {shown(url)}, row group {group}: its stored bytes are not those that were "
                 f"read first (digest {known.hex()[:12]} -> {digest.hex()[:12]}), and its size and "
                 "footer are the same. Put the old file back and resume, or start over with "
-                "--restart; the last commit has no row of the changed row group"
+                "--restart; no commit has a changed row"
             )
 
     def check_all(self, found: Iterable[Found]) -> None:

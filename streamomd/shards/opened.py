@@ -79,7 +79,7 @@ class Opened:
                 raise self._replaced("it was removed") from None
             raise
         except DataError:  # a file of 0 bytes, a pipe
-            raise self._replaced("it has no bytes any more") from None
+            raise self._replaced("it is empty now") from None
         if size != self.shard.size:
             raise self._replaced(f"it had {self.shard.size} bytes and now has {size}")
         return size

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from streamomd.shards.format import ReadAt
-from streamomd.shards.thrift import read_struct
+from streamomd.shards.thrift import read_struct, read_unsigned
 
 SMALL_BYTES = 4 << 20
 """Files up to this size are looked through: 20 µs a page."""
@@ -34,6 +34,8 @@ _WIDTHS = {1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4}
 """Bytes of a dictionary's value at least, by Parquet's physical type; of texts, their length."""
 _DELTAS = (5, 6, 7)
 _BIT_PACKED = 4
+_LEVEL_BITS = 36
+"""Of a run's length, or of a number that a delta encoding begins with."""
 
 
 _BEFORE, _NO_LENGTH = -1, -2
@@ -150,9 +152,9 @@ def _check_size(chunk: Chunk, page: Page) -> None:
     stored = len(page.body)
     packed = chunk.codec != 0 and page.compressed
     if not packed and page.unfolded != stored:
-        raise ValueError(f"an uncompressed page of {stored} bytes said to be {page.unfolded}")
+        raise ValueError(f"an uncompressed page of {stored} bytes that claims {page.unfolded}")
     if page.unfolded > max(MOST_UNFOLDED, RATIO * stored):
-        raise ValueError(f"a page of {stored} bytes said to unfold to {page.unfolded}")
+        raise ValueError(f"a page of {stored} bytes that claims {page.unfolded} uncompressed")
 
 
 def _unfolded(chunk: Chunk, page: Page) -> bytes:
@@ -207,7 +209,7 @@ def _rows(data: bytes, width: int, values: int) -> Iterator[tuple[int, bool]]:
     """
     at, done, size = 0, 0, (width + 7) // 8
     while done < values and at < len(data):
-        head, at = _unsigned(data, at)
+        head, at = read_unsigned(data, at, _LEVEL_BITS)
         if not head & 1:
             count = min(head >> 1, values - done)
             level = int.from_bytes(data[at : at + size], "little")
@@ -232,21 +234,8 @@ def _check_values(page: Page, data: bytes, at: int) -> None:
     """What the values themselves claim, where an encoding begins with numbers."""
     if page.encoding not in _DELTAS or at == len(data):
         return
-    block, at = _unsigned(data, at)
-    parts, at = _unsigned(data, at)
-    count, at = _unsigned(data, at)
+    block, at = read_unsigned(data, at, _LEVEL_BITS)
+    parts, at = read_unsigned(data, at, _LEVEL_BITS)
+    count, at = read_unsigned(data, at, _LEVEL_BITS)
     if count > page.values or parts > 1 << 12 or block > 1 << 20:
         raise ValueError(f"{count} values in {parts} parts of blocks of {block}, of {page.values}")
-
-
-def _unsigned(data: bytes, at: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at
-        shift += 7
-        if shift > 35:
-            raise ValueError("a run of levels or values of more than 2^35")

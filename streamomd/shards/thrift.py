@@ -43,7 +43,7 @@ def _read(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         case 7:  # a double, which nothing here needs
             found, at = None, at + 8
         case 8:
-            length, at = _unsigned(data, at)
+            length, at = read_unsigned(data, at)
             found, at = data[at : at + length], at + length
         case 9 | 10:
             found, at = _list(data, at, depth)
@@ -58,7 +58,7 @@ def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     count, kind = data[at] >> 4, data[at] & 15
     at += 1
     if count == 15:
-        count, at = _unsigned(data, at)
+        count, at = read_unsigned(data, at)
     if count > len(data) - at:
         raise ValueError(f"a list of {count} in {len(data) - at} bytes")
     found = []
@@ -71,7 +71,14 @@ def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
     return found, at
 
 
-def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+def read_unsigned(data: bytes, at: int, bits: int = 64) -> tuple[int, int]:
+    """The ULEB128 number at a place, and where it ends; Parquet's levels and deltas use it too.
+
+    Raises ValueError if it continues after ``bits`` bits.
+
+    >>> read_unsigned(bytes([0xAC, 0x02]), 0)
+    (300, 2)
+    """
     number = shift = 0
     while True:
         byte = data[at]
@@ -80,10 +87,10 @@ def _unsigned(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, at
         shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
+        if shift >= bits:
+            raise ValueError(f"a number of more than {bits} bits")
 
 
 def _signed(data: bytes, at: int) -> tuple[int, int]:
-    number, at = _unsigned(data, at)
+    number, at = read_unsigned(data, at)
     return number >> 1 ^ -(number & 1), at
