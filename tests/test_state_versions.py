@@ -137,7 +137,7 @@ def test_accounts_of_another_kind_are_refused(shard: Path) -> None:
     rule = "aggressive_second_order_diag"
     url = trained(shard, rule, *IGNORED, "--set", "model.certificate=true")
     edited(url, state_version=None)
-    with pytest.raises(NoCommitError, match=f"{rule}.*other accounts for its certificate"):
+    with pytest.raises(NoCommitError, match=f"{rule}.*sums for its certificate differ"):
         streamomd.load(url)
 
 
