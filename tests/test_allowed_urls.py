@@ -211,7 +211,7 @@ def test_a_foreign_host_is_printed_and_refused_unasked(
     server_gone = forged(url, tmp_path / "gone", data={"shards": ["http://127.0.0.1:1/a.parquet"]})
     done = run("resume", server_gone, "--epochs", 2)
     printed, refused = (
-        done.err.index("names its rows: http://127.0.0.1:1/a"),
+        done.err.index("names the shards: http://127.0.0.1:1/a"),
         done.err.index("cannot"),
     )
     assert printed < refused
@@ -221,7 +221,7 @@ def test_a_foreign_host_is_printed_and_refused_unasked(
         done = run("resume", evil, "--epochs", 2)
         assert done.code == 2
         assert f"outside {VARIABLE} (s3://bucket, {allowed}):\n  {root}/data/a.parquet" in done.err
-        assert "add their beginning" in done.err
+        assert "add a prefix of each" in done.err
     assert not asked
     assert sorted(evil.rglob("*")) == before
     monkeypatch.setenv(VARIABLE, f"s3://bucket,{root}/data")
