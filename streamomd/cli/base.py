@@ -21,7 +21,7 @@ from streamomd.urls import harmless
 CODES = """\b
 Exit codes: 0 done, 1 unexpected or storage out of reach, 2 bad usage or bad input,
 3 data or job changed, 4 no usable commit, 5 another writer took over,
-6 the model diverged (or is not finite and was asked for predictions),
+6 the model diverged or is not finite,
 130/143 stopped by a signal, after a commit."""
 
 JOB_FLAGS = (
