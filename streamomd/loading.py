@@ -179,6 +179,10 @@ def fill_figures(model: Model, part: Part) -> None:
     with _legible():
         if low == 0:
             model.metrics = Metrics.from_arrays(arrays, classifies=model.metrics.classifies)
+            if model.spec.data.holdout and model.metrics.held is None:
+                raise CorruptionError(
+                    "data.holdout is set, but metrics of validation rows are missing"
+                )
 
 
 @contextmanager

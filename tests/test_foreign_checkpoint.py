@@ -291,3 +291,26 @@ def test_evaluate_certify_and_report_read_the_cache_that_is_given(
     assert len(opened) >= 3
     assert set(opened) == {str(kept)}
     assert run("evaluate", url, data, "--cache", "s3://bucket/kept").code == 2
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "value", "code"),
+    [
+        ("plan", "weight", True, 2),
+        ("plan", "numeric", [10**6, "x1"], 2),
+        ("plan", "hash_seed", "0", 2),
+        ("data", "holdout", 29, 4),
+    ],
+)
+def test_values_that_a_plan_cannot_have_are_refused(
+    table: str, key: str, value: Any, code: int, honest: Path, tmp_path: Path
+) -> None:
+    """Columns that are not text, and a hold-out without metrics, are refused before resuming."""
+
+    def change(document: dict[str, Any]) -> None:
+        (document["plan"] if table == "plan" else document["job"][table])[key] = value
+
+    evil = forge(forged(honest, tmp_path / "evil"), change)
+    done = run("resume", evil, "--epochs", 2)
+    assert done.code == code
+    assert done.err.startswith("streamomd: ")

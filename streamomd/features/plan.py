@@ -209,12 +209,28 @@ class Plan:
             plan = cls(**fields)
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
                 raise ValueError(f"{plan.bits} bits")
+            _check_types(plan)
             return plan
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"expected a feature plan as this version saves it: {error}; "
                 "read it with the streamomd that wrote it"
             ) from None
+
+
+def _check_types(plan: Plan) -> None:
+    """Raises TypeError unless columns are named by text, and widths and seeds are integers.
+
+    pyarrow takes an integer for the position of a column, so it would find another one.
+    """
+    crossed = (name for cross in plan.crosses for name in cross)
+    for name in (plan.label, plan.weight, *plan.features, *crossed):
+        if not isinstance(name, str):
+            raise TypeError(f"a column is named {name!r}, expected text")
+    sizes = [vector.width for vector in plan.vectors] + ([plan.sparse.size] if plan.sparse else [])
+    for number in (plan.bits, plan.hash_seed, *sizes):
+        if type(number) is not int:
+            raise TypeError(f"{number!r} is not an integer")
 
 
 def describe(plan: Plan) -> list[str]:
