@@ -68,17 +68,17 @@ class Cached(Generic[T]):
         if reader.digests is None:  # an entry is bound to the digest of its row group
             reader.digests = Digests()
         # The shard must be the one that was found, whoever gives its rows.
-        version = reader.look(job).version
+        opened = reader.look(job)
         group, begin, last = job.group, job.begin, job.group.row + job.group.rows
         end = last if job.end is None else job.end
-        key = self._key(group, version)
+        key = self._key(group, opened.identity)
         for row, batch in self._kept(key, group, reader.digests, begin, end):
             yield self._handed(job, row, batch)
             begin = row + batch.passed
             del batch
         if begin < end:
             rest = Job(job.position, group, begin, None if end == last else end)
-            whole = (begin, end) == (group.row, last) and is_settled(group.shard, version)
+            whole = (begin, end) == (group.row, last) and is_settled(group.shard, opened.version)
             draft = self.cache.folder.begin(key) if whole else None
             yield from self._decoded(reader, rest, key, draft)
 
@@ -163,9 +163,9 @@ class Cached(Generic[T]):
             self.cache.folder.cannot_write(error)
             return False
 
-    def _key(self, group: Group, version: object) -> str:
-        """version: of the shard as it stands here, where its time may be that of a copy."""
-        text = f"{version} {group.number}"
+    def _key(self, group: Group, identity: object) -> str:
+        """identity: of the shard on this machine, which may have a copy of its own."""
+        text = f"{identity} {group.number}"
         return self.begins(group.shard) + _hash(text)[: KEY_LETTERS - SHARD_LETTERS]
 
     def begins(self, shard: Shard) -> str:

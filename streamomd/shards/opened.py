@@ -22,7 +22,7 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.footer import look_at_file, read_at, read_footer
 from streamomd.shards.format import Groups, Wanted
 from streamomd.shards.shard import Shard
-from streamomd.shards.store import is_local, open_file, version
+from streamomd.shards.store import identity, is_local, open_file, version
 from streamomd.urls import scrub, shown
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 class Opened:
     """An open shard; ``read(group)`` gives the group's rows in slices. Close it.
 
-    ``versions``: of local shards by path, as this process first saw them. ``version``: see
-    `store.version`. ``digests``: to record and to verify those of the row groups that are read.
+    ``versions``: of local shards by path, as this process first saw them. ``version``,
+    ``identity``: see `store.version`, `store.identity`. ``digests``: to record and to verify those
+    of the row groups that are read.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Opened:
         size = self._size(seen=bool(versions and shard.path in versions))
         self._file: Any = open_file(fs, shard.path, shard.url)
         try:
-            self.version = version(self._file)
+            self.version, self.identity = version(self._file), identity(self._file)
             first = {} if versions is None else versions
             # A store's is the same for all; a file's time is not that of its copy elsewhere.
             was = first.setdefault(shard.path, self.version) if self._local else shard.etag

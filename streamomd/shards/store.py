@@ -209,6 +209,16 @@ def version(file: Any) -> object:
     return found.st_size, found.st_mtime_ns
 
 
+def identity(file: Any) -> object:
+    """As `version`; of a local file also when it was last changed, which no program can restore.
+
+    Other names and permissions change it too, so it tells no other content from the same.
+    """
+    if isinstance(file, RemoteFile):
+        return version(file)
+    return version(file), os.fstat(file.fileno()).st_ctime_ns
+
+
 class RemoteFile(io.RawIOBase):
     """A file of a store whose errors are told as `asking` tells them."""
 
