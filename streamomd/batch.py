@@ -38,6 +38,8 @@ class Skipped:
 
     def before(self, row: int) -> int:
         """How many were left out before row ``row`` of the batch; of its end: all."""
+        if not len(self.places):
+            return 0  # searchsorted releases the GIL, and waits for it while others read ahead
         kept_before = self.places - np.arange(len(self.places))
         return int(np.searchsorted(kept_before, row, side="right"))
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 import xxhash
 
 from streamomd.batch import NONE_SKIPPED, Batch, DenseBatch, Skipped, SparseBatch
+from streamomd.shards.buffers import BufferPool
 
 FORMAT = 3
 _MAGIC, _END_OF_STREAM = b"ARROW1", 8
@@ -139,9 +140,11 @@ class _Recorded:
 class Entry:
     """An entry, open for reading; DamagedError where it is not as it was written. Close it."""
 
-    def __init__(self, path: str, key: str, columns: int) -> None:
-        """columns: of the batches. Raises OSError too."""
-        self._columns = columns
+    def __init__(
+        self, path: str, key: str, columns: int, buffers: BufferPool | None = None
+    ) -> None:
+        """columns: of the batches. buffers: memory for them. Raises OSError too."""
+        self._columns, self._buffers = columns, buffers or BufferPool()
         self._file = io.FileIO(path)
         try:
             self._index = _index(self._file)
@@ -174,7 +177,7 @@ class Entry:
             del data, batch
 
     def _checked(self, offset: int, length: int, checksum: int) -> Any:
-        data = _read(self._file, offset, length)
+        data = _read(self._file, offset, length, self._buffers)
         if xxhash.xxh3_64_intdigest(data) != checksum:
             raise DamagedError(f"{length} bytes at {offset} are not those that were written")
         return data
@@ -186,25 +189,25 @@ class Entry:
 
 def _index(file: io.FileIO) -> Any:
     """The index of a file of any bytes."""
-    size = os.fstat(file.fileno()).st_size
-    tail = bytes(_read(file, size - 4 - len(_MAGIC), 4 + len(_MAGIC)))
+    size, buffers = os.fstat(file.fileno()).st_size, BufferPool()
+    tail = bytes(_read(file, size - 4 - len(_MAGIC), 4 + len(_MAGIC), buffers))
     if tail[4:] != _MAGIC:
         raise DamagedError("it has no end")
     end = size - len(tail) - int.from_bytes(tail[:4], "little") - _END_OF_STREAM - _TRAILER.size
-    length, checksum = _TRAILER.unpack(_read(file, end, _TRAILER.size))
-    index = _read(file, end - length, length)
+    length, checksum = _TRAILER.unpack(_read(file, end, _TRAILER.size, buffers))
+    index = _read(file, end - length, length, buffers)
     if xxhash.xxh3_64_intdigest(index) != checksum:
         raise DamagedError("its index is not the one that was written")
     return json.loads(bytes(index))
 
 
-def _read(file: io.FileIO, offset: int, length: int) -> Any:
-    """A copy of so many bytes, in a buffer of Arrow's pool: its pages are used again."""
+def _read(file: io.FileIO, offset: int, length: int, buffers: BufferPool) -> Any:
+    """A copy of this many bytes."""
     size = os.fstat(file.fileno()).st_size
     if not 0 <= offset <= offset + length <= size:
         raise DamagedError(f"{length} bytes at {offset} are not in a file of {size}")
     file.seek(offset)
-    copy = pa.allocate_buffer(length)
+    copy = buffers.take(length)
     view, done = memoryview(copy).cast("B"), 0
     while done < length:  # one call of the system gives 2 GiB at most
         count = file.readinto(view[done:])

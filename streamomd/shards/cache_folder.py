@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
+from streamomd.shards.buffers import BufferPool
 from streamomd.shards.cache_entry import DamagedError, Draft, Entry
 from streamomd.urls import shown
 
@@ -39,6 +40,7 @@ class Folder:
         self.path = path
         self._bound, self._tell = bound or MOST_BYTES, tell
         self._lock = threading.Lock()
+        self._buffers = BufferPool()
         self._ours: Callable[[], Collection[str]] = tuple
         self._said: set[str] = set()
         self._writes = True
@@ -50,7 +52,7 @@ class Folder:
         """The entry, if there is one that is whole at its ends; the caller closes it."""
         path = self._path(key)
         try:
-            entry = Entry(path, key, columns)
+            entry = Entry(path, key, columns, self._buffers)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

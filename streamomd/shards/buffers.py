@@ -1,0 +1,73 @@
+"""Large buffers that are filled again after nothing refers to them any more.
+
+Fresh memory costs a page fault and zeroed bytes for each page: about as much as hashing it.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+
+SMALLEST_BYTES = 64 << 10
+"""The allocator has warm pages for shorter buffers itself."""
+STEP_BYTES = 1 << 20
+"""Blocks have multiples of this, so that the next batch of a similar length fits."""
+MOST_BYTES = 64 << 20
+"""What is read ahead, and what is learned meanwhile; a buffer beyond is freed after its use."""
+
+
+class BufferPool:
+    """Lends buffers of Arrow's pool; threads may share one.
+
+    A buffer is free when the last array made of it is gone. CPython says so itself: a memoryview
+    with exports cannot be released. So no owner has to return a buffer, and none is filled while
+    it is referred to.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._blocks: list[_Block] = []
+
+    def take(self, length: int) -> pa.Buffer:
+        """A writable buffer of this many bytes, aligned to 64; its content is undefined."""
+        if length < SMALLEST_BYTES:
+            return pa.allocate_buffer(length)
+        with self._lock:
+            # The first free block, not the one used longest ago: its lines may still be in a cache.
+            for block in self._blocks:
+                if block.size >= length and block.is_free():
+                    return block.lend(length)
+            self._blocks = [block for block in self._blocks if not block.is_free()]
+            block = _Block(-(-length // STEP_BYTES) * STEP_BYTES)
+            if self.retained + block.size <= self._most_bytes:
+                self._blocks.append(block)
+            return block.lend(length)
+
+    @property
+    def retained(self) -> int:
+        """Bytes of all blocks, free and lent."""
+        return sum(block.size for block in self._blocks)
+
+
+class _Block:
+    """Memory that is lent to one borrower at a time."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._whole = memoryview(pa.allocate_buffer(size)).cast("B")
+        self._lent = self._whole[:0]
+
+    def is_free(self) -> bool:
+        """Whether nothing refers to what was lent."""
+        try:
+            self._lent.release()
+        except BufferError:
+            return False
+        return True
+
+    def lend(self, length: int) -> pa.Buffer:
+        """The first bytes, of a block that is free."""
+        self._lent = self._whole[:length]
+        return pa.py_buffer(self._lent)
