@@ -1,6 +1,6 @@
 """Large buffers that are filled again after nothing refers to them any more.
 
-Fresh memory costs a page fault and zeroed bytes for each page: about as much as hashing it.
+Fresh memory costs a page fault and zeroed bytes for each page.
 """
 
 from __future__ import annotations
