@@ -116,7 +116,7 @@ def test_too_little_memory_at_start_is_one_line(here: Path, mib: int) -> None:
     assert f"ulimit -v allows {mib} MiB" in done.stderr
 
 
-@pytest.mark.parametrize("files", [4, 6])
+@pytest.mark.parametrize("files", [6, 12])  # with 4 Python itself does not start everywhere
 def test_few_descriptors_are_enough_or_named(here: Path, files: int) -> None:
     """ulimit -n: the run ends well, or exit 1 with "Too many open files"."""
     limit = (files, files)
