@@ -160,7 +160,7 @@ def test_the_other_modes_learn_here(
     found = run("resume", evil, "--epochs", 2, "--json")
     assert found.result["state_sha256"] == expected
     assert untouched(scheduler, tmp_path)
-    assert ("cluster tcp://127.0.0.1" in found.err.split(scheduler.address)[-1]) == (
+    assert ("cluster tls://127.0.0.1" in found.err.split(scheduler.address)[-1]) == (
         mode == "averaged"
     )
 
