@@ -66,7 +66,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def spawned(here: Path, words: tuple[str, ...], *before: str) -> subprocess.CompletedProcess[str]:
     """A command, ended."""
-    line = [*before, sys.executable, "-m", "streamomd", *words]
+    # -P: Python itself does not look for modules in the place, before there is a command.
+    line = [*before, sys.executable, "-P", "-m", "streamomd", *words]
     return subprocess.run(
         line, cwd=here, capture_output=True, text=True, errors="replace", timeout=200, check=False
     )
