@@ -68,7 +68,7 @@ def verified(store: Store, kind: str, sha256: str) -> bytes:
 def damaged(store: Store, kind: str, sha256: str) -> list[str]:
     """What is wrong with each copy of a document that can be read. CorruptionError as `verified`.
 
-    A second copy that is missing is no damage: older versions wrote none.
+    A missing second copy is not reported: older versions wrote none.
     """
     verified(store, kind, sha256)
     first, second = document_names(kind, sha256)

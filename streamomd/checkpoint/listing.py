@@ -36,7 +36,7 @@ def commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
 
 
 def left_temporary(store: Store) -> list[str]:
-    """Paths of temporary files, which belong to no commit; [] for what is no local directory.
+    """Paths of temporary files, which belong to no commit; [] where the store is remote.
 
     A writer removes those of dead processes of its own host; of others only a person can know.
     """

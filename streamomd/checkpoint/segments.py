@@ -26,7 +26,7 @@ from streamomd.errors import CorruptionError
 MAGIC = b"OMDSEG1\n"
 HASH_BYTES = 16
 GROUPS = 3
-"""Of so many row groups the rows are saved, and of all the number: enough for a message."""
+"""Row counts saved of a shard, for messages; the number of row groups is always saved."""
 PLAIN = ("format", "size", "rows", "row_groups", "groups", "etag", "key")
 SHARD_JSON, DIGEST_JSON, LEAST_JSON = 1 << 12, 64, 1 << 20
 """Bytes of JSON that are unpacked at most, for each shard, for each digest, and in any case."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -21,7 +22,7 @@ ReadInto = Callable[[int, memoryview], None]
 """``read_into(offset, view)``: fill the view with the bytes at that offset of the file."""
 
 
-class SeekableFile:
+class SeekableFile(ABC):
     """What pyarrow asks of a file: a position, and bytes from there on."""
 
     # ruff: noqa: D102 (methods of every file)
@@ -43,7 +44,7 @@ class SeekableFile:
     def seekable(self) -> bool:
         return True
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 (nothing is open here)
         """Nothing is open here."""
 
     def read_buffer(self, length: int) -> Any:
@@ -58,8 +59,9 @@ class SeekableFile:
         self._at += length
         return found
 
+    @abstractmethod
     def take(self, offset: int, length: int) -> Any:
-        raise NotImplementedError
+        """Bytes at an offset, all inside the file."""
 
 
 class Asked(SeekableFile):
@@ -208,16 +210,16 @@ class Memory:
         return view
 
 
-class _Part:
+class _Part(ABC):
     """Consecutive bytes of a column chunk; hashes: of their windows."""
 
     def __init__(self, offset: int, length: int) -> None:
         self.offset, self.length = offset, length
         self.hashes: list[bytes] = []
 
+    @abstractmethod
     def take(self, begin: int, length: int) -> memoryview:
         """At least one byte and at most ``length``, from ``begin`` on, counted from the first."""
-        raise NotImplementedError
 
 
 class _Held(_Part):
