@@ -45,10 +45,10 @@ def child(folder: str, cache: str) -> None:
 
 def batches(folder: Path) -> list[Any]:
     """The rows as ``train`` has them, in its pieces."""
-    from streamomd.begin import plan_of
+    from streamomd.config.spec import Spec
     from streamomd.shards.find import find
-    from streamomd.spec import Spec
-    from streamomd.stream import rows_of
+    from streamomd.training.row_stream import rows_of
+    from streamomd.training.session import plan_of
 
     spec, shards = Spec.parse(job(folder, "")), find(str(folder))
     plan = plan_of(spec, shards)

@@ -23,7 +23,7 @@ from modes import DATA, a9a, covertype, ijcnn1
 
 import streamomd
 from streamomd.rules import find_rule
-from streamomd.sweeps.grid import values_of
+from streamomd.runs.sweep.grid import values_of
 
 BANK = Path(__file__).parents[1] / "pipelines/data/bank"
 COVERTYPE_SHARDS = 4  # of 16: 116,000 rows

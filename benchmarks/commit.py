@@ -24,10 +24,10 @@ def keeper(size: int, url: str) -> Any:
     import pyarrow as pa
 
     from streamomd.checkpoint import Writer, keep_document, open_store
+    from streamomd.config.spec import Spec
     from streamomd.features import make_plan
-    from streamomd.keep import Keeper
-    from streamomd.model import Model
-    from streamomd.spec import Spec
+    from streamomd.training.checkpoint_manager import Keeper
+    from streamomd.training.model import Model
 
     bits = size.bit_length() - 1
     spec = Spec.parse(

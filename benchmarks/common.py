@@ -111,11 +111,11 @@ class Walk:
         self, rule: str, size: int, dtype: str, batch: Any, *, classes: int = 2, **params: Any
     ) -> None:
         # Loaded here: benchmarks/memory.py must stay small, and needs none of it.
+        from streamomd.config.spec import Spec
         from streamomd.engine import Engine
+        from streamomd.engine.state import Layout, State
         from streamomd.losses import find_loss
         from streamomd.losses.lipschitz import with_lipschitz
-        from streamomd.spec import Spec
-        from streamomd.state import Layout, State
 
         loss = "hinge" if params.get("C") and rule in ("eg", "winnow") else ""
         spec = Spec.parse({"model": {"rule": rule, "loss": loss, "params": params}})
@@ -135,7 +135,7 @@ class Walk:
 
 def batch(rng: np.random.Generator, count: int, size: int, classes: int = 2) -> Any:
     """``rows`` with weights of 1 and labels at random, as the engine takes them."""
-    from streamomd.batch import SparseBatch
+    from streamomd.core.batch import SparseBatch
 
     y = labels(rng, count) if classes == 2 else rng.integers(0, classes, count)
     return SparseBatch(*rows(rng, count, size), y.astype(np.float64), np.ones(count))

@@ -28,13 +28,13 @@ from distributed import Client, LocalCluster
 from merge import filled
 
 import streamomd
+from streamomd.engine.merge import merge
+from streamomd.engine.state import State
 from streamomd.features import Names, encode
-from streamomd.loading import load_model
-from streamomd.merge import merge
 from streamomd.shards.find import find
-from streamomd.shards.read import read_rows
-from streamomd.shards.stretches import stretches
-from streamomd.state import State
+from streamomd.shards.reader import read_rows
+from streamomd.shards.row_ranges import stretches
+from streamomd.training.load_model import load_model
 
 WORKERS = (1, 10, 100, 1000)
 ROUND_SECONDS = 60.0  # an averaged round is to last so long, unless the epoch is shorter

@@ -19,8 +19,8 @@ import common
 import numba
 import numpy as np
 
-from streamomd.batch import DenseBatch
-from streamomd.engine.dense import filled
+from streamomd.core.batch import DenseBatch
+from streamomd.engine.loops.dense import filled
 
 ETA = 0.5
 BLOCK = 64

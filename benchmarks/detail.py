@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import streamomd
-from streamomd.batch import DenseBatch
-from streamomd.holdout import held_out
+from streamomd.core.batch import DenseBatch
+from streamomd.training.holdout import held_out
 
 COLUMNS, BATCH = 50, 10_000
 TASKS: dict[str, dict[str, Any]] = {

@@ -27,17 +27,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import streamomd
-from streamomd import exact
-from streamomd.begin import new_model
-from streamomd.job import build
+from streamomd.runs import exact
 from streamomd.shards import read
-from streamomd.shards.arrow_stored import Batches
 from streamomd.shards.chunks import Asked, ChunkFile, read_into_of
+from streamomd.shards.filesystem import open_file
 from streamomd.shards.find import find
-from streamomd.shards.footer import read_footer
-from streamomd.shards.parquet import _opened, _ranges
-from streamomd.shards.store import open_file
-from streamomd.stream import rows_of
+from streamomd.shards.formats.arrow_stored import Batches
+from streamomd.shards.formats.footer import read_footer
+from streamomd.shards.formats.parquet import _opened, _ranges
+from streamomd.training.job import build
+from streamomd.training.row_stream import rows_of
+from streamomd.training.session import new_model
 
 SIZE = 1 << 18
 SPARSE = {"sparse": {"indices": "i", "values": "v", "size": SIZE}}

@@ -20,11 +20,11 @@ import common
 import numba
 import numpy as np
 
-from streamomd.engine import loops
-from streamomd.engine.prefetch import prefetch
-from streamomd.engine.row import FAR
+from streamomd.engine.loops import sparse
+from streamomd.engine.loops.cache_prefetch import prefetch
+from streamomd.engine.loops.row import FAR
 
-AHEAD = loops.AHEAD
+AHEAD = sparse.AHEAD
 ETA = 0.5
 
 

@@ -81,8 +81,8 @@ def coded(given: pa.RecordBatch) -> pa.RecordBatch:
 
 def parts(batches: list[pa.RecordBatch]) -> dict[str, Callable[[], Any]]:
     """What is timed, by name."""
+    from streamomd.config.spec import Data, Model
     from streamomd.features import Names, encode, make_plan
-    from streamomd.spec import Data, Model
 
     model = Model.model_validate({"loss": "logistic"})
     dictionaries = [coded(one) for one in batches]

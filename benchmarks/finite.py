@@ -27,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamomd import finite, model
+from streamomd.core import finite
+from streamomd.training import model
 
 COLUMNS, POWER = 10, 18
 

@@ -181,7 +181,7 @@ def measure(once: Path, often: Path, rows: int, costs: list[float]) -> None:
 
 def of_coordinates(_: Path, args: argparse.Namespace) -> dict[str, Any]:
     """ns a non-zero of the engine alone."""
-    from streamomd.batch import SparseBatch
+    from streamomd.core.batch import SparseBatch
 
     powers = [10, 14, 18, 22] if args.quick else list(range(10, 28))
     rows, n = (2_000 if args.quick else 40_000), common.NONZEROS

@@ -24,14 +24,14 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 from kinds import KINDS
 
+from streamomd.config.spec import Data, Model
 from streamomd.features import encode, make_plan
 from streamomd.shards import find
-from streamomd.shards.forms import FORMS
-from streamomd.shards.layout import stored
-from streamomd.shards.read import read_units
-from streamomd.spec import Data, Model
+from streamomd.shards.convert.encoding import stored
+from streamomd.shards.convert.output_formats import FORMS
+from streamomd.shards.reader import read_units
 
-UNIT_BYTES, AHEAD_BYTES = 4 << 20, 32 << 20  # those of streamomd/stream.py
+UNIT_BYTES, AHEAD_BYTES = 4 << 20, 32 << 20  # those of streamomd/training/row_stream.py
 DICTIONARY, PLAIN, SPLIT = "RLE_DICTIONARY", "PLAIN", "BYTE_STREAM_SPLIT"
 DELTA = "DELTA_BINARY_PACKED"
 

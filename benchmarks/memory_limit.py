@@ -24,8 +24,8 @@ import common
 import numba
 import numpy as np
 
-from streamomd.engine.loops import AHEAD
-from streamomd.engine.prefetch import prefetch
+from streamomd.engine.loops.cache_prefetch import prefetch
+from streamomd.engine.loops.sparse import AHEAD
 
 CELLS = 4  # of 8 bytes
 SIZES = (12, 18, 24)
@@ -67,7 +67,7 @@ def ring(rng: np.random.Generator, size: int) -> Any:
 
 def evenly(rng: np.random.Generator, count: int, size: int) -> Any:
     """Rows of 75 coordinates, one drawn from each 75th of them: distinct and ascending."""
-    from streamomd.batch import SparseBatch
+    from streamomd.core.batch import SparseBatch
 
     low = np.arange(common.NONZEROS) * ((size - 1) / common.NONZEROS)
     width = (size - 1) / common.NONZEROS

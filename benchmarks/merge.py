@@ -50,7 +50,7 @@ def peak(job: Callable[[], Any]) -> int:
 
 
 def main() -> None:
-    from streamomd.merge import merge
+    from streamomd.engine.merge import merge
 
     parser = common.arguments(__doc__)
     parser.add_argument("--powers", type=int, nargs="+", default=[18, 22], help="2^: coordinates")

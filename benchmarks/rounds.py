@@ -19,8 +19,8 @@ from typing import Any
 import common
 import numpy as np
 
-from streamomd.distribute.curve import Keys, new_keys
-from streamomd.distribute.exchange import ZmqMesh
+from streamomd.distributed.allreduce_zmq import ZmqMesh
+from streamomd.distributed.curve_keys import Keys, new_keys
 
 PARTS, GANG, HOST = 16, bytes(16), "127.0.0.1"
 

@@ -34,10 +34,10 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 
 import streamomd
-from streamomd.begin import new_model
-from streamomd.job import build
 from streamomd.shards.find import find
-from streamomd.stream import rows_of
+from streamomd.training.job import build
+from streamomd.training.row_stream import rows_of
+from streamomd.training.session import new_model
 
 SIZE = 1 << 18
 SPARSE = {"indices": "i", "values": "v", "size": SIZE}

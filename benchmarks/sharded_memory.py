@@ -77,7 +77,7 @@ def child(phase: str, address: str, data: str, url: str, dtype: str, power: int,
     from distributed import Client
 
     import streamomd
-    from streamomd.distribute.sharded import Owners
+    from streamomd.distributed.sharded import Owners
 
     hear, before = Owners._hear, {}
 

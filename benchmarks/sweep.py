@@ -25,7 +25,7 @@ import common
 import scan
 
 import streamomd
-from streamomd.sweeps.grid import values_of
+from streamomd.runs.sweep.grid import values_of
 
 ETAS = values_of("eta", "0.01..10:16")
 

@@ -10,36 +10,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streamomd.away import submit as submit
-    from streamomd.distribute.collections_predict import predict_collection as predict_collection
-    from streamomd.estimators import OMDClassifier as OMDClassifier
-    from streamomd.estimators import OMDRegressor as OMDRegressor
-    from streamomd.export import to_sklearn as to_sklearn
-    from streamomd.model import Model as Model
-    from streamomd.pages import write_report as write_report
-    from streamomd.profiling import profiled as profiled
-    from streamomd.runs import load as load
-    from streamomd.runs import resume as resume
-    from streamomd.runs import train as train
-    from streamomd.spec import Spec as Spec
-    from streamomd.sweeps import resume_sweep as resume_sweep
-    from streamomd.sweeps import sweep as sweep
+    from streamomd.analysis.report import write_report as write_report
+    from streamomd.config.spec import Spec as Spec
+    from streamomd.core.profiling import profiled as profiled
+    from streamomd.distributed.collections.predict_collection import (
+        predict_collection as predict_collection,
+    )
+    from streamomd.integrations.export import to_sklearn as to_sklearn
+    from streamomd.integrations.sklearn import OMDClassifier as OMDClassifier
+    from streamomd.integrations.sklearn import OMDRegressor as OMDRegressor
+    from streamomd.runs.submit import submit as submit
+    from streamomd.runs.sweep import resume_sweep as resume_sweep
+    from streamomd.runs.sweep import sweep as sweep
+    from streamomd.runs.train import load as load
+    from streamomd.runs.train import resume as resume
+    from streamomd.runs.train import train as train
+    from streamomd.training.model import Model as Model
 
 _HOME = {
-    "Model": "streamomd.model",
-    "OMDClassifier": "streamomd.estimators",
-    "OMDRegressor": "streamomd.estimators",
-    "Spec": "streamomd.spec",
-    "load": "streamomd.runs",
-    "predict_collection": "streamomd.distribute.collections_predict",
-    "profiled": "streamomd.profiling",
-    "resume": "streamomd.runs",
-    "resume_sweep": "streamomd.sweeps",
-    "submit": "streamomd.away",
-    "sweep": "streamomd.sweeps",
-    "to_sklearn": "streamomd.export",
-    "train": "streamomd.runs",
-    "write_report": "streamomd.pages",
+    "Model": "streamomd.training.model",
+    "OMDClassifier": "streamomd.integrations.sklearn",
+    "OMDRegressor": "streamomd.integrations.sklearn",
+    "Spec": "streamomd.config.spec",
+    "load": "streamomd.runs.train",
+    "predict_collection": "streamomd.distributed.collections.predict_collection",
+    "profiled": "streamomd.core.profiling",
+    "resume": "streamomd.runs.train",
+    "resume_sweep": "streamomd.runs.sweep",
+    "submit": "streamomd.runs.submit",
+    "sweep": "streamomd.runs.sweep",
+    "to_sklearn": "streamomd.integrations.export",
+    "train": "streamomd.runs.train",
+    "write_report": "streamomd.analysis.report",
 }
 
 __all__ = [

@@ -51,7 +51,7 @@ def _starting() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from streamomd.machine_errors import is_of_the_machine, one_line
+        from streamomd.core.machine_errors import is_of_the_machine, one_line
 
         if not is_of_the_machine(error):
             raise

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from streamomd.batch import Batch
+from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch
 from streamomd.features import Plan, make_plan
-from streamomd.shards.cache_folder import Folder
-from streamomd.shards.cached import Cache
+from streamomd.shards.cache.cached_reader import Cache
+from streamomd.shards.cache.folder import Folder
 from streamomd.shards.find import find
-from streamomd.spec import Spec
-from streamomd.stream import rows_of
+from streamomd.training.row_stream import rows_of
 
 DATA = {
     "sparse": {"label": "y", "weight": "w", "numeric": ["n", "k"], "hashed": ["h"], "bits": 10,

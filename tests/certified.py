@@ -13,12 +13,12 @@ import oracles
 from helpers import Learner, legal, sparse
 from scipy.optimize import minimize
 
-from streamomd.comparator import Problem, best
-from streamomd.errors import UsageError
+from streamomd.analysis.comparator import Problem, best
+from streamomd.core.errors import UsageError
 from streamomd.losses import Loss, all_losses
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.sets import ComparatorSet, Free
 from streamomd.rules.contract import Rule
-from streamomd.rules.sets import ComparatorSet, Free
 
 oracles.families()
 KINDS = (

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.checkpoint import Commit, Loaded, Part, Store, Writer, load, open_store
-from streamomd.checkpoint.local import LocalStore
+from streamomd.checkpoint.stores.local import LocalStore
 
 KINDS = ("local", "memory")
 

@@ -8,9 +8,9 @@ import numpy as np
 import scipy.optimize
 from helpers import sparse
 
-from streamomd.comparator import Problem
+from streamomd.analysis.comparator import Problem
 from streamomd.losses import Loss, find_loss
-from streamomd.rules.sets import L1, L2, Box, ComparatorSet, Simplex
+from streamomd.rules.common.sets import L1, L2, Box, ComparatorSet, Simplex
 
 Floats = np.ndarray
 # A loss that is the largest of lines in the margin: (slope, level), of a target y.

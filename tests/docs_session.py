@@ -17,7 +17,7 @@ from typing import Any
 from documented import ROOT, SHELL, Block, commands, lines_of, parse
 from running import run
 
-from streamomd.spec import Spec
+from streamomd.config.spec import Spec
 
 OURS = re.compile(
     r"""(?P<command>streamomd ([^'"$|&;<>]|'[^']*'|"[^"$]*")+?)"""

@@ -24,12 +24,12 @@ import click
 from markdown_it import MarkdownIt
 
 from streamomd.cli import main
-from streamomd.cli.base import described
-from streamomd.job import FLAGS, build, parse_sets
-from streamomd.sweeps.grid import parse_grid
+from streamomd.cli.options import described
+from streamomd.runs.sweep.grid import parse_grid
+from streamomd.training.job import FLAGS, build, parse_sets
 
 ROOT = Path(__file__).parents[1]
-MADE = "<!-- Made by python -m streamomd.rule_pages"  # their blocks are doctests of the rules
+MADE = "<!-- Made by python -m streamomd.cli.rule_docs"  # their blocks are doctests of the rules
 PAGES = {
     str(path.relative_to(ROOT)): path
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

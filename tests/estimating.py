@@ -13,7 +13,7 @@ from running import write
 
 import streamomd
 from streamomd.engine import Engine
-from streamomd.state import Layout
+from streamomd.engine.state import Layout
 
 N, COLUMNS, EPOCHS = 90, 4, 2
 
@@ -28,7 +28,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch, *, dear: bool = True) -> None:
         compiled = layout.rule.keeps != "coordinates" and not dear
         return Engine(layout, *more, compiled=compiled)
 
-    monkeypatch.setattr("streamomd.engines.Engine", engine)
+    monkeypatch.setattr("streamomd.training.build_engine.Engine", engine)
 
 
 def made(classes: int, *, seed: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

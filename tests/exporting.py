@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streamomd.config.spec import Spec
 from streamomd.features import encode, make_plan
-from streamomd.model import Model
-from streamomd.predict import columns
-from streamomd.spec import Spec
-from streamomd.start.weights import weight_slot
+from streamomd.training.model import Model
+from streamomd.training.predict import columns
+from streamomd.training.warm_start.weights import weight_slot
 
 CITIES = ["Zürich", "a=b", "", "x y", "Łódź", "7"]
 LABELS = {"two": ["no", "yes"], "three": ["a", "b", "c"], "numbers": []}

@@ -93,10 +93,10 @@ def shards(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 def shard_cases(folder: Path) -> Callable[[random.Random], str]:
     """A shard is found and read, or refused: "same", "other" or "refused"."""
+    from streamomd.config.spec import Data, Model
     from streamomd.features import check_schema, encode, make_plan
     from streamomd.shards.find import find
-    from streamomd.shards.read import read_units
-    from streamomd.spec import Data, Model
+    from streamomd.shards.reader import read_units
 
     originals = shards(folder)
     pair = {"indices": "i", "values": "v", "size": 10}
@@ -134,7 +134,7 @@ def shard_cases(folder: Path) -> Callable[[random.Random], str]:
 def page_cases(folder: Path) -> Callable[[random.Random], str]:
     """As shards, but only what a page's checksum covers is spoilt: never "other"."""
     from streamomd.shards.find import find
-    from streamomd.shards.read import read_units
+    from streamomd.shards.reader import read_units
 
     rows = 40
     schema = pa.schema([pa.field("n", pa.float64(), nullable=False)])
@@ -187,7 +187,7 @@ def nonsense(rng: random.Random, depth: int = 0) -> Any:
 def checkpoint_cases(folder: Path) -> Callable[[random.Random], str]:
     """A checkpoint is loaded, or refused, whose manifest or part was spoilt and sealed again."""
     import streamomd
-    from streamomd.checkpoint.sealed import seal, unseal
+    from streamomd.checkpoint.sealed_json import seal, unseal
 
     pq.write_table(table(), str(folder / "a.parquet"))
     url = folder / "kept"
@@ -230,7 +230,7 @@ KINDS = {"shards": shard_cases, "pages": page_cases, "checkpoints": checkpoint_c
 
 def main(kind: str, seed: str, cases: str, first: str = "0") -> None:
     """Run cases, and print how many ended how."""
-    from streamomd.errors import StreamomdError
+    from streamomd.core.errors import StreamomdError
 
     found: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from streamomd.batch import Batch, DenseBatch, SparseBatch
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine import Engine
+from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule
-from streamomd.state import Layout, State
 
 
 def pairs() -> Iterator[tuple[str, str]]:

@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import numpy as np
 
 from streamomd.engine import Engine
+from streamomd.engine.state import State
 from streamomd.rules.contract import Rule
-from streamomd.state import State
 
 WORDS = {"added": "sum", "averaged": "mean", "largest": "max", "smallest": "min"}
 """Each word, and the annotation that means it."""

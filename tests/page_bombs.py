@@ -215,9 +215,9 @@ def assembled(given: Whole, numbers: dict[int, int]) -> bytes:
 
 def read(path: Path) -> str:
     """As training reads it: found, decoded, encoded; "read" or "refused"."""
-    from streamomd.errors import StreamomdError
+    from streamomd.core.errors import StreamomdError
     from streamomd.shards.find import find
-    from streamomd.shards.read import read_units
+    from streamomd.shards.reader import read_units
 
     try:
         shards = find(str(path))
@@ -267,8 +267,6 @@ def judged(path: Path) -> tuple[str, int, float]:
 
 def main(encoding: str, seed: str, cases: str, first: str = "0") -> None:
     """Run cases, each of a codec, a version of pages, and of lists or none."""
-    import streamomd.shards.find
-    import streamomd.shards.read  # noqa: F401 (before the fork)
 
     found: Counter[str] = Counter()
     highest, longest, worst = 0, 0.0, ""

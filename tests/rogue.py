@@ -15,7 +15,7 @@ from typing import Any
 from distributed.comm import listen
 from distributed.protocol.serialize import ToPickle
 
-from streamomd.checkpoint.sealed import seal, unseal
+from streamomd.checkpoint.sealed_json import seal, unseal
 
 
 class Payload:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from click.testing import CliRunner
 
 from streamomd.cli import main
-from streamomd.errors import StoppedError
+from streamomd.core.errors import StoppedError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamomd.shards.find import ShardSet, find
-from streamomd.shards.read import read_units
+from streamomd.shards.reader import read_units
 from streamomd.shards.shard import Shard
 
 Write = Callable[[str, pa.Table, int], None]

@@ -15,9 +15,9 @@ import pytest
 from running import write
 
 import streamomd
-from streamomd import engines
 from streamomd.engine import Engine
-from streamomd.sweeps.learners import Sweep
+from streamomd.runs.sweep.learners import Sweep
+from streamomd.training import build_engine
 
 GROUP = 16
 
@@ -26,7 +26,7 @@ GROUP = 16
 def plain() -> Iterator[None]:
     """Engines are plain Python while inside: nothing is compiled, and the bits are the same."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engines, "Engine", partial(Engine, compiled=False))
+        patch.setattr(build_engine, "Engine", partial(Engine, compiled=False))
         yield
 
 

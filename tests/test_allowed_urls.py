@@ -21,9 +21,15 @@ from running import everything, run, shards, train
 from vault import filled
 
 import streamomd
-from streamomd.allowed_urls import MOST_LINES, VARIABLE, AllowList, described, refuse_outside
-from streamomd.distribute.settings import configured
-from streamomd.errors import UsageError
+from streamomd.config.settings import configured
+from streamomd.core.errors import UsageError
+from streamomd.training.allowed_urls import (
+    MOST_LINES,
+    VARIABLE,
+    AllowList,
+    described,
+    refuse_outside,
+)
 
 assert configured("allowed-urls") == []  # the default is there before a test changes it
 

@@ -16,7 +16,7 @@ import pytest
 from running import ROWS, everything, rows, run, shards, with_column, write
 
 import streamomd
-from streamomd.errors import StreamomdError
+from streamomd.core.errors import StreamomdError
 
 NAN, INF = float("nan"), float("inf")
 BAD_ROW = 23  # of the second of three shards

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from helpers import dense, sparse
 
-from streamomd.batch import check, taken
-from streamomd.errors import DataError
+from streamomd.core.batch import check, taken
+from streamomd.core.errors import DataError
 
 X = np.array([[0.0, 2.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 0.0, 4.0]])
 Y = [1.0, -1.0, 1.0]

@@ -19,14 +19,14 @@ import pytest
 from caching import cache_in, entries, plan_of, read, settled
 from running import everything, rows, run, shards, train, write
 
-from streamomd.errors import ChangedDataError, UsageError
-from streamomd.shards import cached
-from streamomd.shards.cache_entry import DamagedError, Draft, Entry
-from streamomd.shards.cached import is_settled
+from streamomd.config.spec import Spec
+from streamomd.core.errors import ChangedDataError, UsageError
+from streamomd.shards.cache import cached_reader
+from streamomd.shards.cache.cached_reader import is_settled
+from streamomd.shards.cache.entry import DamagedError, Draft, Entry
 from streamomd.shards.find import find
-from streamomd.shards.read import Group
-from streamomd.spec import Spec
-from streamomd.stream import rows_of
+from streamomd.shards.reader import Group
+from streamomd.training.row_stream import rows_of
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_the_key_holds_all(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(data, "sparse")
 
     def key(plan: Any = plan, shard: Any = found, number: int = 0, version: Any = (1, 2)) -> str:
-        made = cached.Cached(cache_in(data), plan, None, None, None)  # type: ignore[arg-type]
+        made = cached_reader.Cached(cache_in(data), plan, None, None, None)  # type: ignore[arg-type]
         return made._key(Group(shard, number, 0, 10), version)
 
     other = {"url": "x", "size": 1, "footer_sha256": "x", "etag": "x", "mtime_ns": 1}
@@ -153,7 +153,7 @@ def test_the_key_holds_all(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keys += [key(shard=dataclasses.replace(found, **{name: to})) for name, to in other.items()]
     for name, value in {"bits": 11, "hash_seed": 1, "nulls": "zero", "on_bad_row": "skip"}.items():
         keys.append(key(plan=plan_of(data, "sparse", **{name: value})))
-    monkeypatch.setattr(cached, "_sources", lambda: "other")
+    monkeypatch.setattr(cached_reader, "_sources", lambda: "other")
     keys.append(key())
     assert len(set(keys)) == len(keys)
 

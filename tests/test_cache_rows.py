@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import streamomd.stream
 from caching import Row, cache_in, entries, plan_of, read, rows_in, settled
 from running import Impatient, everything, rows, run, shards, train, with_column, write
 
 import streamomd
-import streamomd.stream
-from streamomd.batch import Batch
+from streamomd.core.batch import Batch
 from streamomd.features import Names
-from streamomd.shards.cache_names import SCHEMA, tell
-from streamomd.shards.cached import WRONG, between
+from streamomd.shards.cache.cached_reader import WRONG, between
+from streamomd.shards.cache.name_file import SCHEMA, tell
 from streamomd.shards.find import find
-from streamomd.shards.read import Group, read_rows
+from streamomd.shards.reader import Group, read_rows
 from streamomd.shards.shard import Shard
-from streamomd.stream import rows_of
+from streamomd.training.row_stream import rows_of
 
 FLAGS = [*everything(), "--checkpoint", "none"]
 
@@ -38,14 +38,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """First rows of what is decoded from now on."""
     seen: list[int] = []
-    encode = streamomd.stream.encode
+    encode = streamomd.training.row_stream.encode
 
     def told(*given: Any, **more: Any) -> Any:
         if given[1].num_rows:
             seen.append(more["row"])
         return encode(*given, **more)
 
-    monkeypatch.setattr(streamomd.stream, "encode", told)
+    monkeypatch.setattr(streamomd.training.row_stream, "encode", told)
     return seen
 
 
@@ -100,7 +100,9 @@ def test_every_stretch(data: Path, tmp_path: Path) -> None:
     group, expected = Group(find(str(data)).shards[1], 2, 20, 10), read(plan, data, None)[60:70]
 
     def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
-        return streamomd.stream.encode(plan, table, shard=shard.url, row=row, names=names)
+        return streamomd.training.row_stream.encode(
+            plan, table, shard=shard.url, row=row, names=names
+        )
 
     def stretch(low: int, high: int) -> list[Row]:
         options = {"options": {}, "columns": plan.columns, "dictionary": plan.dictionary}
@@ -177,7 +179,7 @@ def test_resume_within_a_group(
     for number, cache in enumerate(["kept", "new", ""]):
         url, moved = tmp_path / f"run{number}", tmp_path / cache if cache else ""
         with monkeypatch.context() as patch:
-            patch.setattr("streamomd.modes.progress", lambda *_: Impatient(53))
+            patch.setattr("streamomd.runs.modes.progress", lambda *_: Impatient(53))
             assert run("train", *job, "--checkpoint", url).code == 143
         ended = run("resume", url, "--set", f"data.cache={moved}", "--json").result
         assert ended["state_sha256"] == expected

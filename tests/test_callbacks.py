@@ -12,8 +12,8 @@ import pytest
 from running import rows, run, write
 
 import streamomd
-from streamomd.errors import BadRowError, MissingExtraError, UsageError
-from streamomd.trackers import TRACKERS, MLflow, TensorBoard, tracker
+from streamomd.core.errors import BadRowError, MissingExtraError, UsageError
+from streamomd.integrations.trackers import TRACKERS, MLflow, TensorBoard, tracker
 
 KEYS = {
     *("state", "rows", "expected", "loss", "since_last", "error", "rmse", "rate", "seconds"),

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from streamomd.cli.rule_docs import kinds
+from streamomd.config.spec import Spec
 from streamomd.losses import all_losses
-from streamomd.rule_pages import kinds
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, Set
 from streamomd.rules.params import Choice
-from streamomd.spec import Spec
 
 PARAMETERS = {
     # First order, fixed regularizer

@@ -19,8 +19,8 @@ from certified import certificate
 from running import run
 
 import streamomd
-from streamomd.certify import certify
-from streamomd.comparator import Problem, best
+from streamomd.analysis.certify import certify
+from streamomd.analysis.comparator import Problem, best
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules
 
@@ -114,7 +114,7 @@ def loss_of(name: str) -> str:
 
 @functools.cache
 def comparator(where: str, loss: str, model_url: str) -> np.ndarray:
-    from streamomd.certify.past import Past
+    from streamomd.analysis.certify.replay import Past
     from streamomd.shards.find import find
 
     model = streamomd.load(model_url)

@@ -16,10 +16,10 @@ from helpers import sparse
 from running import rows, run, write
 
 import streamomd
-from streamomd.batch import Batch
-from streamomd.certify import certify
-from streamomd.comparator import Problem, best, remembered
-from streamomd.errors import InputNotFoundError, UsageError
+from streamomd.analysis.certify import certify
+from streamomd.analysis.comparator import Problem, best, remembered
+from streamomd.core.batch import Batch
+from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.losses import all_losses, find_loss
 from streamomd.losses.smoothed import smoothed
 

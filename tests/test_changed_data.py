@@ -19,7 +19,7 @@ from running import Ran, everything, rows, run, train
 
 import streamomd
 from streamomd.checkpoint import open_store, read_commit, read_ledger
-from streamomd.errors import ChangedDataError
+from streamomd.core.errors import ChangedDataError
 from streamomd.shards import read
 from streamomd.shards.chunks import ChangedWhileReadError, ChunkFile
 from streamomd.shards.digests import WINDOW, Digests
@@ -131,7 +131,7 @@ class Change:
 
 try:
     streamomd.train(sys.argv[3], quiet=True, callbacks=[Change()])
-except streamomd.errors.StreamomdError as error:
+except streamomd.core.errors.StreamomdError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_code)
 """

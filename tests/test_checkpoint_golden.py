@@ -18,8 +18,8 @@ from flipping import last_byte
 
 import streamomd
 from streamomd.checkpoint import commits, open_store, read_commit, read_ledger
-from streamomd.checkpoint.sealed import seal, unseal
-from streamomd.errors import ChangedDataError, NoCommitError, StreamomdError
+from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.core.errors import ChangedDataError, NoCommitError, StreamomdError
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMATS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name[0] != "_")

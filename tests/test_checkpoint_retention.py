@@ -11,7 +11,7 @@ from checkpoint_helpers import KINDS, DictStore, a_run, begin, holds, load_all, 
 from streamomd.checkpoint import Store, Writer, commits, keep_document, read_commit
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import manifest_name
-from streamomd.errors import StorageError, UsageError
+from streamomd.core.errors import StorageError, UsageError
 
 
 @pytest.mark.parametrize("kind", KINDS)

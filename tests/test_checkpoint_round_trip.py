@@ -21,7 +21,7 @@ from streamomd.checkpoint import (
     read_document,
 )
 from streamomd.checkpoint.parts import pack, unpack
-from streamomd.errors import CorruptionError, NoCommitError, OutputExistsError, UsageError
+from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError, UsageError
 
 
 @pytest.fixture(params=KINDS)

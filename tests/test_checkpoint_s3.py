@@ -11,7 +11,7 @@ import pytest
 from checkpoint_helpers import a_run, begin, holds, load_all, numbers
 
 from streamomd.checkpoint import Store, Writer, commits, keep_document, open_store, read_document
-from streamomd.errors import ConcurrentWriterError, NoCommitError, StorageError
+from streamomd.core.errors import ConcurrentWriterError, NoCommitError, StorageError
 
 moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")

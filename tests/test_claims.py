@@ -15,10 +15,10 @@ from running import run, write
 from scipy.optimize import minimize
 
 import streamomd
-from streamomd.certify import certify
+from streamomd.analysis.certify import certify
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.rules.links import few_mistakes
+from streamomd.rules.common.links import few_mistakes
 
 WEIGHTS = np.array([1.0, -2.0, 0.3])
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -13,13 +13,13 @@ from constrained import least, problem, sets_of, value, violation
 from running import write
 
 import streamomd
-from streamomd.certify import certify
-from streamomd.comparator import best
-from streamomd.errors import UsageError
+from streamomd.analysis.certify import certify
+from streamomd.analysis.comparator import best
+from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules, find_rule
+from streamomd.rules.common.sets import L1, L2, Box, ComparatorSet, Free, Simplex
 from streamomd.rules.contract import fields
-from streamomd.rules.sets import L1, L2, Box, ComparatorSet, Free, Simplex
 
 oracles.families()
 LOSSES = [name for name, loss in all_losses().items() if not loss.coupled]

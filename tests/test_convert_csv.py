@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd import show
-from streamomd.errors import DataError, UsageError
-from streamomd.shards import csv_dialect, text_csv
-from streamomd.shards.convert import Converted, convert
-from streamomd.shards.magic import what_is
+from streamomd.cli import formatting
+from streamomd.core.errors import DataError, UsageError
+from streamomd.shards.convert import csv_dialect, csv_source
+from streamomd.shards.convert.convert import Converted, convert
+from streamomd.shards.formats.magic import what_is
 
 DATA = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 
@@ -126,8 +126,8 @@ def test_bad_options_are_refused(tmp_path, options, word):
 
 def test_a_later_value_that_does_not_fit_is_named(tmp_path, monkeypatch):
     """A type is fixed by the start of the file: a later text in it is told with its remedy."""
-    monkeypatch.setattr(text_csv, "HEAD", 100)
-    monkeypatch.setattr(text_csv, "BLOCK", 50)
+    monkeypatch.setattr(csv_source, "HEAD", 100)
+    monkeypatch.setattr(csv_source, "BLOCK", 50)
     text = "a,b\n" + "1,2\n" * 500 + "3,x\n" + "4,5\n" * 100
     with pytest.raises(DataError, match=r"line 502: column 'b': expected int64.*'x'.*b=string"):
         csv(tmp_path, text)
@@ -140,7 +140,7 @@ def test_blocks_change_nothing(tmp_path, monkeypatch):
     text = 'a, b\r\n1, "x, y"\r\n22, "p\r\nq, """\r\n\r\n333, z\r\n'
     expected = {"a": [1, 22, 333], "b": ["x, y", 'p\r\nq, "', "z"]}
     for block in range(24, 60):
-        monkeypatch.setattr(text_csv, "BLOCK", block)
+        monkeypatch.setattr(csv_source, "BLOCK", block)
         assert rows(csv(tmp_path, text, overwrite=True)) == expected, block
 
 
@@ -192,8 +192,8 @@ def test_covertype(tmp_path):
 @pytest.mark.parametrize("first", range(1, 12))
 def test_a_comma_at_the_end_of_a_piece(first, tmp_path, monkeypatch):
     """Wherever Arrow's pieces and the head end, between a comma and its space too: all rows."""
-    monkeypatch.setattr(text_csv, "HEAD", 4096)
-    monkeypatch.setattr(text_csv, "BLOCK", 1024)
+    monkeypatch.setattr(csv_source, "HEAD", 4096)
+    monkeypatch.setattr(csv_source, "BLOCK", 1024)
     text = tmp_path / "a.csv"
     text.write_text(f"a, b, c\n{'1' * first}, 2, 3\n" + 1000 * "12, 34, 56\n")
     done = convert([str(text)], source_format="csv", to=str(tmp_path / "out"))
@@ -219,7 +219,7 @@ def test_census(tmp_path):
     ],
 )
 def test_refused_text_names_flags_and_leaves_no_folder(tmp_path, monkeypatch, text, advice):
-    monkeypatch.setattr(text_csv, "HEAD", 1 << 10)
+    monkeypatch.setattr(csv_source, "HEAD", 1 << 10)
     with pytest.raises(DataError, match=advice):
         csv(tmp_path, text)
     assert not (tmp_path / "out").exists()
@@ -238,7 +238,7 @@ def test_gzipped_text_is_sent_to_convert():
 
 def test_one_shard_is_one_shard():
     result = {"rows": 2, "shards": ["out/a"], "columns": ["a"], "seconds": 0.0, "size": None}
-    assert "2 rows in 1 shard," in show.converted(result)
+    assert "2 rows in 1 shard," in formatting.converted(result)
 
 
 def test_a_word_among_numbers_is_told(tmp_path):
@@ -246,7 +246,7 @@ def test_a_word_among_numbers_is_told(tmp_path):
     text = "a,b,c\n" + "1,x,2\n" * 50 + "NA,y,3\n?,z,4\n"
     done = csv(tmp_path, text)
     assert done.almost_numbers == {"a": ("NA", "?")}
-    said = show.converted(asdict(done))
+    said = formatting.converted(asdict(done))
     assert "look at a:" in said
     assert "--null=NA" in said
     assert "--type=a=double" in said

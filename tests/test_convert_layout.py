@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamomd.errors import DataError
+from streamomd.config.spec import Data, Model
+from streamomd.core.errors import DataError
 from streamomd.features import encode, make_plan
-from streamomd.shards.convert import convert
+from streamomd.shards.convert.convert import convert
+from streamomd.shards.convert.encoding import SAMPLE, stored
 from streamomd.shards.find import find
-from streamomd.shards.layout import SAMPLE, stored
-from streamomd.shards.read import read_units
-from streamomd.spec import Data, Model
+from streamomd.shards.reader import read_units
 
 ROWS = 600
 LINES = "few,many,n,s\n" + "".join(f"{i % 2}.5,{i * 1.7},{i},t{i % 9}\n" for i in range(ROWS))

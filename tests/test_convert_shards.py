@@ -19,18 +19,18 @@ import pytest
 from test_convert_csv import real
 
 import streamomd
-from streamomd.errors import (
+from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
     OutputExistsError,
     StorageError,
     UsageError,
 )
-from streamomd.shards import convert as convert_module
-from streamomd.shards import shuffle, text_csv, write
-from streamomd.shards.convert import Converted, convert
+from streamomd.shards.convert import convert as convert_module
+from streamomd.shards.convert import csv_source, shard_writer, shuffle
+from streamomd.shards.convert.convert import Converted, convert
+from streamomd.shards.convert.output_formats import FORMS
 from streamomd.shards.find import find
-from streamomd.shards.forms import FORMS
 
 ROWS = 5000
 TEXT = ("n,s\n" + "".join(f"{i},v{i % 7}\n" for i in range(ROWS))).encode()
@@ -116,7 +116,7 @@ def test_groups_are_bounded(tmp_path, monkeypatch, form):
     """A shard of many bytes is cut into groups, and no row is lost between them."""
     small = dataclasses.replace(FORMS[form], group_bytes=10_000)
     monkeypatch.setattr(convert_module, "FORMS", {form: small})
-    monkeypatch.setattr(text_csv, "BLOCK", 1000)
+    monkeypatch.setattr(csv_source, "BLOCK", 1000)
     done = csv(tmp_path, form=form)
     (shard,) = find(str(tmp_path / "out")).shards
     assert len(shard.groups) > 5
@@ -244,7 +244,7 @@ def test_an_error_in_putting_in_place_leaves_nothing(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         move(source, target)
 
-    monkeypatch.setattr(write.os, "replace", failing)
+    monkeypatch.setattr(shard_writer.os, "replace", failing)
     with pytest.raises(KeyboardInterrupt):
         csv(tmp_path, shards=4)
     assert names(tmp_path) == []
@@ -298,7 +298,7 @@ def test_shuffle_permutes(tmp_path):
 def test_shuffle_does_not_depend_on_memory(tmp_path, monkeypatch):
     """Blocks and chunks of other sizes, and files scattered twice, give the same order."""
     expected = numbers(csv(tmp_path, shuffle=9))
-    monkeypatch.setattr(text_csv, "BLOCK", 999)
+    monkeypatch.setattr(csv_source, "BLOCK", 999)
     for chunk, to in ((20_000, "once"), (700, "twice")):
         monkeypatch.setattr(shuffle, "CHUNK_BYTES", chunk)
         assert numbers(csv(tmp_path, to=to, shuffle=9)) == expected

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from test_convert_csv import real
 
-from streamomd.errors import DataError, UsageError
-from streamomd.shards import text_source, write
-from streamomd.shards.convert import Converted, convert
-from streamomd.shards.svmlight_fast import parse_fast
-from streamomd.shards.text_svmlight import Indices, parse_strict
+from streamomd.core.errors import DataError, UsageError
+from streamomd.shards.convert import shard_writer, text_source
+from streamomd.shards.convert.convert import Converted, convert
+from streamomd.shards.convert.svmlight_fast import parse_fast
+from streamomd.shards.convert.svmlight_source import Indices, parse_strict
 
 F64 = np.dtype(np.float64)
 ANY = Indices(0, 2**31 - 1)
@@ -216,7 +216,7 @@ def test_every_shard_holds_the_final_size(tmp_path, monkeypatch):
         assert len(done.shards) == 7
         for path in done.shards:
             assert pq.read_schema(path).metadata[b"streamomd.size"] == b"20"
-    monkeypatch.setattr(write, "MOST_OPEN", 3)
+    monkeypatch.setattr(shard_writer, "MOST_OPEN", 3)
     with pytest.raises(UsageError, match="give size"):
         svm(tmp_path, text, overwrite=True, rows_per_shard=3)
     assert len(svm(tmp_path, text, overwrite=True, rows_per_shard=3, size=20).shards) == 7

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_convert_csv import real
 
-from streamomd.errors import DataError, UsageError
-from streamomd.shards import text_vw
-from streamomd.shards.convert import Converted, convert
+from streamomd.core.errors import DataError, UsageError
+from streamomd.shards.convert import vw_source
+from streamomd.shards.convert.convert import Converted, convert
 
 
 def vw(tmp_path: Path, text: str, **options) -> Converted:
@@ -95,7 +95,7 @@ def test_bad_lines_are_refused(tmp_path, text, where, what):
 
 def test_bits_and_seed(tmp_path, monkeypatch):
     """bits and hash_seed choose the coordinate, whether or not the name is still remembered."""
-    monkeypatch.setattr(text_vw, "MOST_NAMES", 2)
+    monkeypatch.setattr(vw_source, "MOST_NAMES", 2)
     done = vw(tmp_path, "1 |n a b c\n1 |n a b c\n", bits=5, hash_seed=9)
     expected = sorted(place(f"n^{name}", 5, 9) for name in "abc")
     assert done.size == 32

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from slow_features import cross
 
-from streamomd.errors import SchemaError, UsageError
+from streamomd.config.spec import Data, Model, Spec
+from streamomd.core.errors import SchemaError, UsageError
 from streamomd.features import Names, Plan, check_schema, describe, encode, make_plan, name_of
 from streamomd.features.crosses import cross_name
 from streamomd.features.dates import date_parts, parts_of
 from streamomd.features.plan import Date
-from streamomd.spec import Data, Model, Spec
 
 SCHEMA = pa.schema(
     {

@@ -11,9 +11,9 @@ from running import Impatient, rows, write
 from sweeping import plain
 
 import streamomd
-from streamomd.errors import StoppedError
-from streamomd.metrics import Metrics
-from streamomd.metrics.curve import next_point
+from streamomd.core.errors import StoppedError
+from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.curve import next_point
 
 FLAGS = {"label": "y", "weight": "w", "numeric": ["n", "k"], "hashed": ["h"], "bits": 8}
 COUNT = 1500
@@ -64,7 +64,7 @@ def test_cuts_and_interruptions_leave_no_trace(data: Path) -> None:
     often = {"checkpoint.every_rows": 90}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamomd.modes.progress", lambda *_: Impatient(700))
+        patch.setattr("streamomd.runs.modes.progress", lambda *_: Impatient(700))
         with pytest.raises(StoppedError):
             learned(data / "all", epochs=2, checkpoint=kept, sets=often, quiet=False)
     assert streamomd.load(kept).metrics.total_rows < 700

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from helpers import Learner, sparse
 
-from streamomd.errors import UsageError
+from streamomd.core.errors import UsageError
 from streamomd.rules import find_rule
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
 
 THETA = ("sop_diag", "aggressive_second_order_diag")
 OPTIONS: dict[str, list[dict]] = {

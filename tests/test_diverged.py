@@ -16,8 +16,8 @@ from diverging import commits, rows, shards, train
 from running import run, write
 
 import streamomd
-from streamomd.batch import DenseBatch
-from streamomd.errors import DivergedError
+from streamomd.core.batch import DenseBatch
+from streamomd.core.errors import DivergedError
 from streamomd.rules import all_rules
 
 EVERY = ("--set", "checkpoint.every_rows=300", "--set", "checkpoint.every_seconds=0")
@@ -151,7 +151,7 @@ def test_rows_held_out_do_not_stop_a_run(tmp_path: Path) -> None:
         str(data), label="y", rule="adagrad", loss="square", checkpoint="none", quiet=True,
         sets={"data.holdout": 5},
     )  # fmt: skip
-    from streamomd.holdout import held_out
+    from streamomd.training.holdout import held_out
 
     at = int(np.flatnonzero(held_out(5, 0, 1, np.arange(1000)))[3])
     done = train(
@@ -196,7 +196,7 @@ def test_learning_rows_in_memory(tmp_path: Path) -> None:
 
 def asked(model: Any, data: Path, folder: Path) -> list[Callable[[bool], Any]]:
     """Everything that is asked for predictions, or hands a model to who is."""
-    from streamomd.export import export
+    from streamomd.integrations.export import export
 
     return [
         lambda ok: model.predict(

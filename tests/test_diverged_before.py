@@ -14,7 +14,7 @@ from running import run
 
 import streamomd
 from streamomd.checkpoint import commits, open_store, read_commit
-from streamomd.errors import DivergedError, NoCommitError
+from streamomd.core.errors import DivergedError, NoCommitError
 
 SHARD = GOLDEN / "_diverged" / "a.parquet"
 FINITE, NOT = [0, 1, 2], [3, 4, 5]

@@ -11,7 +11,7 @@ import pytest
 from docs_session import Session
 from documented import PAGES, ROOT, Block, blocks, inline, parse, parse_command, to_run
 
-from streamomd.errors import UsageError
+from streamomd.core.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Dask, by pandas
 

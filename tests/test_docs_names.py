@@ -20,12 +20,12 @@ from pydantic import BaseModel
 from running import rows, write
 
 import streamomd
-from streamomd.batch import REASONS
+from streamomd.config.spec import Sparse, Spec
+from streamomd.core.batch import REASONS
 from streamomd.engine import fuse
-from streamomd.engine.row import Shape
+from streamomd.engine.loops.row import Shape
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.spec import Sparse, Spec
 
 DOCS = ROOT / "docs"
 NAME = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`")

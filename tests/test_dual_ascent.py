@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from streamomd.errors import TooLargeError
+from streamomd.core.errors import TooLargeError
 from streamomd.rules import dual_ascent
 from streamomd.rules.contract import Row
 

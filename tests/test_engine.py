@@ -13,8 +13,10 @@ from helpers import Learner, dense, pairs, some_pairs, sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from streamomd.batch import SparseBatch
-from streamomd.engine import fuse, loops, row
+from streamomd.core.batch import SparseBatch
+from streamomd.engine import compile as fuse
+from streamomd.engine.loops import row
+from streamomd.engine.loops import sparse as loops
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 

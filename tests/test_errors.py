@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamomd.errors import StreamomdError
+from streamomd.core.errors import StreamomdError
 
 
 def test_every_error_crosses_processes() -> None:
@@ -11,7 +11,7 @@ def test_every_error_crosses_processes() -> None:
 
     from tblib import pickling_support
 
-    from streamomd import errors
+    from streamomd.core import errors
 
     pickling_support.install()  # which Dask does when a task first fails
 

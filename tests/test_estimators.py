@@ -14,7 +14,7 @@ from estimating import made, uncompiled
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from streamomd import OMDClassifier, OMDRegressor
-from streamomd.errors import (
+from streamomd.core.errors import (
     BadRowError,
     DataError,
     DivergedError,
@@ -23,7 +23,7 @@ from streamomd.errors import (
     UnsupportedError,
     UsageError,
 )
-from streamomd.estimators.job import spec_of
+from streamomd.integrations.sklearn.estimator_job import spec_of
 from streamomd.rules import all_rules
 
 ONE_ROW = (

@@ -18,7 +18,7 @@ from running import rows
 
 import streamomd
 from streamomd import OMDClassifier, OMDRegressor
-from streamomd.errors import DivergedError
+from streamomd.core.errors import DivergedError
 
 WORDS = np.array(["amber", "blue", "cyan"])
 CASES: dict[str, tuple[int, dict[str, Any]]] = {

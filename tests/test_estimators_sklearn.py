@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from streamomd import OMDClassifier, OMDRegressor
-from streamomd.errors import UsageError
+from streamomd.core.errors import UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,10 @@ def test_a_pickle_is_description_and_arrays(rule: str) -> None:
     saved = pickle.dumps(fitted)
     named = {arg for _, arg, _ in pickletools.genops(saved) if isinstance(arg, str)}
     ours = {name for name in named if name.startswith("streamomd")}
-    assert ours == {"streamomd.estimators.classifier", "streamomd.estimators.held"}
+    assert ours == {
+        "streamomd.integrations.sklearn.classifier",
+        "streamomd.integrations.sklearn.pickling",
+    }
     again = pickle.loads(saved)
     assert bits(again) == bits(fitted)
     assert np.array_equal(again.decision_function(X), fitted.decision_function(X))

@@ -13,10 +13,10 @@ import pytest
 from exporting import answers, model_of, table
 from running import run
 
-from streamomd.errors import UnsupportedError
-from streamomd.export import FORMATS
+from streamomd.core.errors import UnsupportedError
+from streamomd.integrations.export import FORMATS
 from streamomd.losses import all_losses
-from streamomd.model import Model
+from streamomd.training.model import Model
 
 pytest.importorskip("onnx", reason="needs streamomd[onnx]")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime, as the tests do")

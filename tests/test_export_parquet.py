@@ -12,11 +12,11 @@ from exporting import model_of, table
 from running import rows, run, write
 
 import streamomd
-from streamomd import state
-from streamomd.errors import OutputExistsError, StorageError, UsageError
-from streamomd.export import FORMATS, export
+from streamomd.core.errors import OutputExistsError, StorageError, UsageError
+from streamomd.engine import state
 from streamomd.features import Plan
-from streamomd.shards.weights import KEY
+from streamomd.integrations.export import FORMATS, export
+from streamomd.shards.weight_files import KEY
 
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
 
@@ -141,7 +141,7 @@ def test_nothing_is_left_of_an_export_that_failed(here: Path) -> None:
 
 def test_the_list_and_the_choice_are_of_all_formats() -> None:
     """``list exports`` and ``--as`` name every format there is."""
-    from streamomd.cli.export import FORMATS as CHOICE
+    from streamomd.cli.export_command import FORMATS as CHOICE
 
     assert set(CHOICE) == set(FORMATS)
     listed = run("list", "exports", "--json").result["exports"]

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from exporting import answers, model_of, table
 
-from streamomd.errors import UnsupportedError
-from streamomd.export import FORMATS, matrix_of, to_sklearn
+from streamomd.core.errors import UnsupportedError
+from streamomd.integrations.export import FORMATS, matrix_of, to_sklearn
 from streamomd.losses import all_losses
 
 pytest.importorskip("sklearn", reason="needs scikit-learn")

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from exporting import answers, model_of, table
 
-from streamomd.errors import UnsupportedError
-from streamomd.export import FORMATS, vw
-from streamomd.model import Model
+from streamomd.core.errors import UnsupportedError
+from streamomd.integrations.export import FORMATS, to_vw
+from streamomd.training.model import Model
 
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 12}
 CONSTANT = 11650396
@@ -83,7 +83,7 @@ def test_names_and_numbers() -> None:
 
 def test_a_pair_is_features_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """Index i is the feature i, at so many bits that no other feature is there."""
-    monkeypatch.setattr(vw, "LEAST_BITS", 1)
+    monkeypatch.setattr(to_vw, "LEAST_BITS", 1)
     rows = table().append_column("i", pa.array([[1]] * 30, pa.list_(pa.int64())))
     rows = rows.append_column("v", pa.array([[1.0]] * 30, pa.list_(pa.float64())))
     pair = {"indices": "i", "values": "v", "size": 200}

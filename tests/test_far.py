@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamomd import state as states
 from streamomd.checkpoint import Put, open_store, put_part
 from streamomd.engine import Engine
-from streamomd.far import Far
+from streamomd.engine import state as states
+from streamomd.engine.state import Layout, State
 from streamomd.losses import find_loss
-from streamomd.partitions import Share
 from streamomd.rules import find_rule
-from streamomd.state import Layout, State
+from streamomd.training.partitions import Share
+from streamomd.training.remote_state import Far
 
 SIZE = 103
 FOLDER = "000000000001-0123abcd-0123abcd"

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamomd.errors import BadRowError
+from streamomd.config.spec import Data, Model
+from streamomd.core.errors import BadRowError
 from streamomd.features import encode, make_plan
-from streamomd.spec import Data, Model
 
 NAN, INF = float("nan"), float("inf")
 SHARD, FIRST = "data/part-3.parquet", 1000

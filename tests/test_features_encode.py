@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamomd.batch import DenseBatch, SparseBatch
-from streamomd.errors import UsageError
+from streamomd.config.spec import Data, Model
+from streamomd.core.batch import DenseBatch, SparseBatch
+from streamomd.core.errors import UsageError
 from streamomd.features import Names, decode_labels, encode, make_plan
 from streamomd.features.hashed import category, coordinate
-from streamomd.spec import Data, Model
 
 
 def table(**columns):

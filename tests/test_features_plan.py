@@ -7,9 +7,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from streamomd.errors import DataError, SchemaError, UsageError
+from streamomd.config.spec import Data, Model
+from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.features import Names, Plan, check_schema, describe, make_plan, name_of
-from streamomd.spec import Data, Model
 
 EVERY = pa.schema(
     {

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_features_bad import BAD, FIRST, GOOD, SPOILT, encoded
 
-from streamomd.batch import REASONS, Skipped, SparseBatch
-from streamomd.errors import BadRowError
+from streamomd.config.spec import Data, Model
+from streamomd.core.batch import REASONS, Skipped, SparseBatch
+from streamomd.core.errors import BadRowError
 from streamomd.features import encode, make_plan
-from streamomd.spec import Data, Model
 
 DENSE = {"hashed": [], "sparse": None}
 ORDER = ["y", "w", "n", "k", "e", "i", "v"]

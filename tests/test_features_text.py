@@ -16,16 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from slow_features import WORTH, featurised, words_of
 
-from streamomd.batch import DenseBatch
-from streamomd.errors import BadRowError
+from streamomd.config.spec import Data, Model
+from streamomd.config.spec import Text as TextOfJob
+from streamomd.core.batch import DenseBatch
+from streamomd.core.errors import BadRowError
 from streamomd.features import Names, encode, make_plan, name_of
 from streamomd.features import text as text_module
-from streamomd.features import words as words_module
 from streamomd.features.hashed import coordinate
 from streamomd.features.plan import COUNTED
-from streamomd.features.words import words
-from streamomd.spec import Data, Model
-from streamomd.spec import Text as TextOfJob
+from streamomd.features.tokenize import words
 
 NAN = float("nan")
 TEXTS = st.text("aAbB1_ -'.\n^\\=éÉ\u0301İßΣσςिक語½😀\x00\u2028", max_size=12)
@@ -295,20 +294,27 @@ def test_long_texts_are_counted_as_a_counter_does(texts, bits, bias, size):
 
 def test_plain_python_splits_and_counts_as_the_compiled():
     """The functions that are compiled have the same bits where they are not."""
-    from streamomd.engine import words as module
+    from streamomd.features.kernels import split_words
 
     texts = pa.array(["Ab, ΣȺ😀语 İx_1", "", "a a b " * 99], pa.large_string())
     offsets, data = texts.buffers()[1:]
     data, offsets = np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64)[:4]
     words(texts)  # whoever asks first fills in the table
-    lower = words_module._lower()
+    lower = tokenize._lower()
     made = []
-    for split, count in ((module.split, module.count), (module.splitter(), module.counter())):
+    for split, count in (
+        (split_words.split, split_words.count),
+        (split_words.splitter(), split_words.counter()),
+    ):
         letters, asked = np.zeros(2 * len(data), np.uint8), np.zeros(4, np.uint32)
         starts, begins = np.zeros(len(data), np.int64), np.zeros(4, np.int64)
         n = split(data, offsets, lower, letters, starts, begins, asked)
         places = (starts[:n] % 7 * 1000).astype(np.int32)
-        room = np.zeros(n, np.int32), np.zeros(n, np.int32), np.zeros(module.COUNTERS, np.int64)
+        room = (
+            np.zeros(n, np.int32),
+            np.zeros(n, np.int32),
+            np.zeros(split_words.COUNTERS, np.int64),
+        )
         rows = np.zeros(4, np.int64), np.zeros(n, np.int32), np.zeros(n)
         count(begins, places, 0, 8191, 1, *room, *rows)
         made.append([array.tobytes() for array in (letters, starts, begins, asked, *rows)])

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as drawn
 
-from streamomd import finite
-from streamomd.errors import DivergedError
-from streamomd.finite import Guard, finite_parts, is_finite, part_problem
+from streamomd.core import finite
+from streamomd.core.errors import DivergedError
+from streamomd.core.finite import Guard, finite_parts, is_finite, part_problem
+from streamomd.engine.state import Layout, State
 from streamomd.rules import find_rule
-from streamomd.state import Layout, State
 
 SIZES = drawn.array_shapes(max_dims=3, max_side=6)
 NUMBERS = st.one_of(st.floats(), st.sampled_from([1.7e308, -1.7e308, np.inf, -np.inf, np.nan]))

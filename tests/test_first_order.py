@@ -14,9 +14,8 @@ from helpers import Learner, sparse
 
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.rules.certificate import Run
-from streamomd.rules.contract import fields
-from streamomd.rules.links import (
+from streamomd.rules.certificates.certificate import Run
+from streamomd.rules.common.links import (
     EG,
     L2,
     PNORM,
@@ -27,6 +26,7 @@ from streamomd.rules.links import (
     length,
     shares,
 )
+from streamomd.rules.contract import fields
 
 LINKS = {"l2": L2, "winnow": WINNOW, "eg": EG, "pnorm": PNORM}
 U, P = 3.0, 4.0

@@ -20,8 +20,8 @@ from rogue import Rogue, forge, forged, rogue
 from running import Ran, everything, rows, run, shards, train, write
 
 import streamomd
-from streamomd import modes
-from streamomd.distribute.settings import seconds
+from streamomd.config.settings import seconds
+from streamomd.runs import modes
 
 assert seconds("connect")  # the defaults are there before a test changes them
 
@@ -267,7 +267,7 @@ def test_evaluate_certify_and_report_read_the_cache_that_is_given(
 ) -> None:
     """--cache reads decoded rows from a folder, to the same figures; that of the manifest is left
     alone, even if it is there."""
-    from streamomd.shards.cached import Cache
+    from streamomd.shards.cache.cached_reader import Cache
 
     opened: list[str] = []
     made = Cache.__init__

@@ -14,9 +14,9 @@ from helpers import sparse
 from oracles import Floats, value_and_slope
 from scipy.optimize import minimize, minimize_scalar
 
-from streamomd.errors import UsageError
-from streamomd.rules import balls
-from streamomd.rules.prox import lead, prox
+from streamomd.core.errors import UsageError
+from streamomd.rules.common import balls
+from streamomd.rules.common.prox import lead, prox
 
 RULES = tuple(oracles_ftrl.LEARNERS)
 LOSSES = ("logistic", "hinge", "square", "absolute", "huber")

@@ -19,7 +19,7 @@ from streams import Stream
 
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule, ogd
-from streamomd.rules.certificate import Run
+from streamomd.rules.certificates.certificate import Run
 from streamomd.rules.contract import Rule
 
 RULES = tuple(oracles_ftrl.LEARNERS)

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamomd.errors import StreamomdError
-from streamomd.job import build, change, parse_sets, read_options
-from streamomd.spec import Spec, read_job
+from streamomd.config.spec import Spec, read_job
+from streamomd.core.errors import StreamomdError
+from streamomd.training.job import build, change, parse_sets, read_options
 
 HERE = Path(__file__).parent
 MORE = [pytest.param(seed, 5_000, marks=pytest.mark.slow) for seed in range(1, 9)]

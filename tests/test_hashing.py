@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamomd.engine import ledger
-from streamomd.engine.hashing import begun, murmur
+from streamomd.config.spec import Data, Model
 from streamomd.features import Names, make_plan
 from streamomd.features.hashed import categories, category, places
-from streamomd.spec import Data, Model
+from streamomd.features.kernels import name_index
+from streamomd.features.kernels.murmur3 import begun, murmur
 
 SCHEMA = pa.schema({"y": pa.float64(), "c": pa.string()})
 KINDS = (pa.binary(), pa.large_binary(), pa.binary_view())
@@ -103,7 +103,7 @@ def test_python_notes_the_names_that_compiled_code_notes(streams, bits):
     streams = [[str(value) for value in values] for values in streams]
     for few in (-1, 50, 10**9):
         with pytest.MonkeyPatch.context() as patch:
-            for soon in (ledger.chooser(), ledger.noter()):
+            for soon in (name_index.chooser(), name_index.noter()):
                 patch.setattr(soon, "_left", few)
             made.append(told(streams, plan, Names()).to_json())
     assert made[0] == made[1] == made[2]
@@ -175,7 +175,7 @@ def test_threads_hash_and_tell_at_once():
 def test_a_second_process_compiles_nothing(tmp_path):
     """What hashes is kept on disk, under a name of its own."""
     code = (
-        "from streamomd.engine.hashing import hasher\n"
+        "from streamomd.features.kernels.murmur3 import hasher\n"
         "found = hasher()\n"
         "print(sum(found.stats.cache_hits.values()), len(found.signatures))"
     )

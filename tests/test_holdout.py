@@ -14,11 +14,11 @@ from running import Impatient, rows, run, with_column, write
 from sweeping import plain
 
 import streamomd
-from streamomd.errors import StoppedError, UnsupportedError, UsageError
-from streamomd.holdout import best_epoch, held_out, is_spent
-from streamomd.metrics import Metrics
+from streamomd.core.errors import StoppedError, UnsupportedError, UsageError
 from streamomd.shards.find import find
-from streamomd.stream import rows_of
+from streamomd.training.holdout import best_epoch, held_out, is_spent
+from streamomd.training.metrics import Metrics
+from streamomd.training.row_stream import rows_of
 
 FLAGS: dict[str, Any] = {"label": "y", "weight": "w", "numeric": ["n", "k"], "hashed": ["h"]}
 EVERY, COUNT = 5, 200
@@ -118,7 +118,7 @@ def test_cuts_and_interruptions_leave_no_trace(data: Path) -> None:
     kept, often = str(data / "kept"), {"checkpoint.every_rows": 90}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamomd.modes.progress", lambda *_: Impatient(700))
+        patch.setattr("streamomd.runs.modes.progress", lambda *_: Impatient(700))
         with pytest.raises(StoppedError):
             learn(data / "all", epochs=3, checkpoint=kept, sets=often, quiet=False)
     resumed = streamomd.resume(kept, quiet=True)

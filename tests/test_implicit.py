@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
-from streamomd.errors import UsageError
+from streamomd.config.spec import Spec
+from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules
-from streamomd.spec import Spec
 
 EXACT = [name for name, loss in all_losses().items() if loss.along]
 OFFER = [name for name, rule in all_rules().items() if rule.implicit]

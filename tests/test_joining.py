@@ -12,13 +12,13 @@ import oracles
 import pytest
 from helpers import Learner, legal, sparse
 
-from streamomd import merge as merge_module
 from streamomd.engine import Engine
+from streamomd.engine import merge as merge_module
+from streamomd.engine.merge import merge
+from streamomd.engine.state import Layout, State
 from streamomd.losses import all_losses, find_loss
-from streamomd.merge import merge
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, fields
-from streamomd.state import Layout, State
 
 oracles.families()
 SIZE = 9

@@ -14,17 +14,17 @@ import pytest
 from checkpoint_helpers import DictStore, load_all, plain
 from running import everything, rows, train, write
 
-from streamomd import aside as beside
-from streamomd import keep, state
-from streamomd.batch import DenseBatch
 from streamomd.checkpoint import Ledger, Writer, commits, keep_document
-from streamomd.errors import ConcurrentWriterError, StorageError, TooLargeError
+from streamomd.config.spec import Spec
+from streamomd.core.batch import DenseBatch
+from streamomd.core.errors import ConcurrentWriterError, StorageError, TooLargeError
+from streamomd.engine import state
+from streamomd.engine.state import State
 from streamomd.features import make_plan
-from streamomd.keep import Keeper
-from streamomd.model import Model
 from streamomd.shards.cursor import Cursor
-from streamomd.spec import Spec
-from streamomd.state import State
+from streamomd.training import async_commit, checkpoint_manager
+from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.model import Model
 
 PATIENCE = 60.0
 KINDS = ("nag", "arow", "dual_ascent")
@@ -101,7 +101,7 @@ class Run:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The keeper's time, in a list."""
     now = [0.0]
-    monkeypatch.setattr(keep.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(checkpoint_manager.time, "monotonic", lambda: now[0])
     return now
 
 
@@ -273,7 +273,7 @@ def test_a_commit_under_way_is_made_when_learning_ends_with_an_error() -> None:
 def test_a_copy_has_memory_of_its_own_and_keeps_it() -> None:
     """Twice the state, however many commits."""
     one = Run().model.state
-    copy = beside.aside_of(one, 2.0 * one.nbytes)
+    copy = async_commit.aside_of(one, 2.0 * one.nbytes)
     assert copy is not None
     assert copy.outcome() is None
     places = {copy.take().cells.ctypes.data for _ in range(3)}
@@ -291,7 +291,7 @@ def test_where_there_is_no_room_learning_waits(
         run.keeper.spare = 2.0 * run.model.state.nbytes - 1
     if why == "limit":
         (tmp_path / "limit").write_text("1000\n")
-        monkeypatch.setattr(beside, "LIMITS", (str(tmp_path / "limit"),))
+        monkeypatch.setattr(async_commit, "LIMITS", (str(tmp_path / "limit"),))
     if why == "none to be had":
 
         def full(_: State) -> State:

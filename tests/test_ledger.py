@@ -21,7 +21,7 @@ from streamomd.checkpoint.segments import (
     decode,
     encode,
 )
-from streamomd.errors import CorruptionError
+from streamomd.core.errors import CorruptionError
 
 SCHEMA = [[f"column {at}", "double", True] for at in range(50)]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from streamomd.errors import UsageError
+from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses, find_loss
 
 numbers = st.floats(-50.0, 50.0)

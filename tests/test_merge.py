@@ -11,13 +11,13 @@ import oracles
 import pytest
 from helpers import Learner, legal, sparse
 
-from streamomd import merge as merge_module
-from streamomd.errors import UsageError
+from streamomd.core.errors import UsageError
+from streamomd.engine import merge as merge_module
+from streamomd.engine.merge import merge, tree
+from streamomd.engine.state import Layout, State
 from streamomd.losses import all_losses
-from streamomd.merge import merge, tree
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
-from streamomd.state import Layout, State
 
 oracles.families()
 SIZE, PARTS = 7, 4

@@ -13,12 +13,12 @@ from merge_laws import ACCOUNTS, LAWS, WORDS, laws_of, literal, mutated
 from test_merge import CASES, MERGED, loss_of, params_of, rows, run, same
 
 from streamomd.engine import Engine
+from streamomd.engine.merge import merge
+from streamomd.engine.state import State
 from streamomd.losses import all_losses
 from streamomd.losses.contract import Loss
-from streamomd.merge import merge
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
-from streamomd.state import State
 
 oracles.families()
 QUICK = ("nag", "snag", "adagrad", "ftrl_centered", "sop_diag", "arow", "pa1", "ogd")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamomd.metrics import Metrics
+from streamomd.training.metrics import Metrics
 
 
 def counted(classifies: bool, *epochs: tuple[int, list[float]]) -> Metrics:

@@ -10,11 +10,11 @@ import pytest
 import streams
 from helpers import Learner, dense, sparse
 
-from streamomd import partitions
-from streamomd.batch import Batch
-from streamomd.partitions import Share, micro_batches
+from streamomd.core.batch import Batch
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule
+from streamomd.training import partitions
+from streamomd.training.partitions import Share, micro_batches
 
 PLAIN = [rule for rule in all_rules().values() if "sharded" in rule.modes]
 FEW = ("nag", "adagrad", "arow_diag", "ftrl_centered", "da", "pa1")

@@ -18,7 +18,7 @@ import thrift_compact as thrift
 from page_bombs import CODECS, ENCODINGS, ROWS, column, whole
 
 from streamomd.shards.find import find
-from streamomd.shards.read import read_units
+from streamomd.shards.reader import read_units
 
 HERE = Path(__file__).parent
 MOST = 400 << 20

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from helpers import dense, sparse
 
+from streamomd.analysis.report.feature_scales import LARGEST, kept_by_rule, of_rows
+from streamomd.analysis.report.largest_weights import weigh
+from streamomd.config.spec import Spec
 from streamomd.features import Plan
-from streamomd.model import Model
-from streamomd.pages.heaviest import weigh
-from streamomd.pages.sizes import LARGEST, kept_by_rule, of_rows
 from streamomd.rules import all_rules
-from streamomd.spec import Spec
+from streamomd.training.model import Model
 
 COLUMNS = ("a", "b", "c", "d")
 
@@ -123,7 +123,7 @@ def test_weights_are_weighed_by_units(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found.above.sum(), found.below.sum()) == (2, 1)
     place = int(np.searchsorted(found.edges, 9.0, side="right")) - 1
     assert found.above[place] == 1
-    monkeypatch.setattr("streamomd.heaviest.ROWS", 2)
+    monkeypatch.setattr("streamomd.training.top_weights.ROWS", 2)
     again = weigh(made, sizes)
     assert again.top == found.top
     np.testing.assert_array_equal(again.above, found.above)

@@ -11,9 +11,9 @@ import pytest
 from running import train, write
 
 import streamomd
-from streamomd.pages.heaviest import weigh
-from streamomd.pages.sizes import found_in, kept_by_rule
-from streamomd.pages.suspects import IDS, WEIGHTY, suspects
+from streamomd.analysis.report.data_warnings import IDS, WEIGHTY, suspects
+from streamomd.analysis.report.feature_scales import found_in, kept_by_rule
+from streamomd.analysis.report.largest_weights import weigh
 
 ROWS = 3000
 

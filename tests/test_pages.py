@@ -15,10 +15,10 @@ from paging import Node, parsed, section
 from running import everything, rows, run, shards, train, write
 
 import streamomd
-from streamomd.errors import OutputExistsError
-from streamomd.metrics import Metrics
-from streamomd.pages.axes import Axis
-from streamomd.pages.learning import curve_of, means
+from streamomd.analysis.report.axes import Axis
+from streamomd.analysis.report.learning import curve_of, means
+from streamomd.core.errors import OutputExistsError
+from streamomd.training.metrics import Metrics
 
 TITLES = [
     "Things to look at", "How learning went", "Predictions and labels", "Features",

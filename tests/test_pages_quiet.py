@@ -11,10 +11,10 @@ import pytest
 from running import everything, shards, train
 
 import streamomd
-from streamomd import show
-from streamomd.pages import sizes
-from streamomd.pages.suspects import Suspect, _broken, _together
-from streamomd.watch import View
+from streamomd.analysis.report import feature_scales
+from streamomd.analysis.report.data_warnings import Suspect, _broken, _together
+from streamomd.analysis.watch import View
+from streamomd.cli import formatting
 
 
 def test_flags_are_not_huge(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_flags_are_not_huge(tmp_path: Path) -> None:
     train(tmp_path / "data", *everything(), "--checkpoint", tmp_path / "run")
     model = streamomd.load(str(tmp_path / "run"))
     at = int(model.plan.bias)
-    found = sizes.kept_by_rule(model)
+    found = feature_scales.kept_by_rule(model)
     largest, typical = np.full(model.plan.size, 1.0), np.full(model.plan.size, 1e-3)
     low = np.zeros(model.plan.hashed_offset)
     rare = replace(found, largest=largest, typical=typical, low=low, high=low + 1.0, rows=1000)
@@ -42,7 +42,7 @@ def test_equal_reasons_are_told_once(classes: int) -> None:
     one = {"rows": 9, "loss": None, "claims": None, "reason": "40 epochs"}
     result: dict[str, Any] = {"rule": "ng", "loss": "logistic"}
     result["learners"] = [{**one, "learner": at} for at in range(classes)]
-    assert show.certified(result).count("no certificate: 40 epochs") == 1
+    assert formatting.certified(result).count("no certificate: 40 epochs") == 1
 
 
 def test_inspect_is_plain() -> None:
@@ -53,7 +53,7 @@ def test_inspect_is_plain() -> None:
         "checkpoint": {"url": "runs/a", "sequence": 3},
         "top": [],
     }
-    assert show.inspected(told).startswith("loss: 0.657033\ncheckpoint: runs/a, commit 3\n")
+    assert formatting.inspected(told).startswith("loss: 0.657033\ncheckpoint: runs/a, commit 3\n")
 
 
 def test_a_first_look_has_no_last() -> None:

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from running import alone, everything, rows, run, shards, write
 
-from streamomd import preview as module
-from streamomd.preview import expected, shared, used
+from streamomd.analysis import preview
+from streamomd.analysis.preview import expected, shared, used
 
 ROOT = Path(__file__).parent.parent
 JOB = """
@@ -95,7 +95,7 @@ def test_it_reads_a_unit_and_writes_nothing(here: Path, monkeypatch: pytest.Monk
     content = bytearray(path.read_bytes())
     content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
     path.write_bytes(content)
-    monkeypatch.setattr(module, "UNIT_BYTES", 1 << 12)
+    monkeypatch.setattr(preview, "UNIT_BYTES", 1 << 12)
     before = everything_below(here)
     found = told("job.toml")
     assert found["unit"]["rows"] < COUNT
@@ -134,7 +134,7 @@ def test_train_prints_the_new_kinds_before_the_first_row(here: Path) -> None:
 
 def test_a_state_too_large_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not made, and the time is not guessed."""
-    monkeypatch.setattr(module, "left", lambda: 1000.0)
+    monkeypatch.setattr(preview, "left", lambda: 1000.0)
     done = run("plan", "job.toml", "--set", "data.bits=30")
     assert done.code == 0, done.err
     assert "that is more than can be had" in done.out

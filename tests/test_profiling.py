@@ -12,7 +12,7 @@ from caching import settled
 from running import everything, rows, run, train, write
 
 import streamomd
-from streamomd.profiling import STAGES, Profile, Stage, current, profiled, staged
+from streamomd.core.profiling import STAGES, Profile, Stage, current, profiled, staged
 
 READING = {"read": 0.25, "decompress": 0.25, "decode": 0.5}
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from running import everything, rows, run, write
 
-from streamomd.metrics import Metrics
-from streamomd.report import Bar
+from streamomd.training.metrics import Metrics
+from streamomd.training.progress import Bar
 
 MODULE = [sys.executable, "-W", "error", "-m", "streamomd"]
 HEAD = ["rows", "done", "loss", "since", "last", "error", "rows/s"]

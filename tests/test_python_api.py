@@ -12,8 +12,8 @@ import pytest
 from running import rows, run, write
 
 import streamomd
-from streamomd.batch import SparseBatch
-from streamomd.errors import (
+from streamomd.core.batch import SparseBatch
+from streamomd.core.errors import (
     NoCommitError,
     OutputExistsError,
     ResumeRefusedError,

@@ -15,15 +15,15 @@ import pytest
 from helpers import Learner, sparse
 from running import run, write
 
-from streamomd.batch import REASONS
-from streamomd.errors import BadRowError
+from streamomd.config.spec import Data, Model
+from streamomd.core.batch import REASONS
+from streamomd.core.errors import BadRowError
 from streamomd.features import encode, make_plan
 from streamomd.features.plan import Plan
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule
 from streamomd.rules.ranges import ANY, Limits
-from streamomd.spec import Data, Model
 
 oracles.families()
 DTYPES = ("float64", "float32")

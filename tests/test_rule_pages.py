@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from streamomd import rule_pages
+from streamomd.cli import rule_docs
 from streamomd.rules import all_rules
 
 DOCS = Path(__file__).parents[1] / "docs" / "rules"
-PAGES = rule_pages.pages()
-REMEDY = "run: python -m streamomd.rule_pages docs/rules"
+PAGES = rule_docs.pages()
+REMEDY = "run: python -m streamomd.cli.rule_docs docs/rules"
 
 
 def test_committed_pages_are_these() -> None:
@@ -34,12 +34,12 @@ def test_the_table_names_every_rule() -> None:
 def test_a_page_has_all_of_a_rule(name: str) -> None:
     """The docstring's formulas and score, every parameter, slot and total, cost and source."""
     rule, page = all_rules()[name], PAGES[f"{name}.md"]
-    assert page.startswith(f"{rule_pages.MADE}\n\n# `{name}`: ")
+    assert page.startswith(f"{rule_docs.MADE}\n\n# `{name}`: ")
     assert re.search(rf'```python\n(>>>.*\n)*>>> .*score\("{name}"', page)
-    for named in (*rule_pages.kinds(rule.hyper), *(slot.name for slot in rule.own_slots)):
+    for named in (*rule_docs.kinds(rule.hyper), *(slot.name for slot in rule.own_slots)):
         assert f"| `{named}` |" in page
-    assert f"| cost of a row | {rule_pages.cost(rule)} |" in page
-    assert rule_pages.cost(rule)
+    assert f"| cost of a row | {rule_docs.cost(rule)} |" in page
+    assert rule_docs.cost(rule)
     assert f"| source | {rule.source} |" in page
     assert ("| certificate | yes" in page) == (rule.certificate is not None)
 
@@ -57,7 +57,7 @@ def test_pages_are_tidy() -> None:
 
 def test_writing(tmp_path: Path) -> None:
     """``main`` writes just these pages."""
-    rule_pages.main(str(tmp_path / "new" / "rules"))
+    rule_docs.main(str(tmp_path / "new" / "rules"))
     there = {path.name: path.read_text("utf-8") for path in (tmp_path / "new").rglob("*")
              if path.is_file()}  # fmt: skip
     assert there == PAGES

@@ -13,9 +13,9 @@ from oracles_adagrad import NEAREST
 
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.lazy_shrinkage import shrunk
 from streamomd.rules.contract import Rule
-from streamomd.rules.lazy import shrunk
 
 oracles.families()
 SCALE_FREE = {

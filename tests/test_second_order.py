@@ -9,10 +9,10 @@ import pytest
 import streams
 from helpers import Learner, dense, sparse
 
-from streamomd.engine.ball import contract_into_ball
-from streamomd.errors import TooLargeError
+from streamomd.core.errors import TooLargeError
+from streamomd.engine.linalg.ball_projection import contract_into_ball
+from streamomd.engine.state import Layout, State
 from streamomd.rules import all_rules, find_rule
-from streamomd.state import Layout, State
 
 FULL = [name for name, rule in all_rules().items() if rule.keeps in ("matrix", "root")]
 CERTIFIED = [name for name in FULL if find_rule(name).certificate]

@@ -15,11 +15,11 @@ from vault import Vault, filled
 
 import streamomd
 from streamomd.cli import main
-from streamomd.exposed import exposed
-from streamomd.job import build, change
-from streamomd.report import heard, hushed
-from streamomd.spec import Spec
-from streamomd.urls import in_clear
+from streamomd.config.spec import Spec
+from streamomd.core.urls import in_clear
+from streamomd.training.job import build, change
+from streamomd.training.progress import heard, hushed
+from streamomd.training.transport_warnings import exposed
 
 CANARY = "CANARY"
 
@@ -72,11 +72,11 @@ def test_no_secret_where_everything_is_logged(
 
 def test_what_travels_to_workers_shows_no_secret() -> None:
     """The descriptions that tasks are given show no storage options where they are shown."""
-    from streamomd.away import Sent
-    from streamomd.distribute.decode import Reading
-    from streamomd.distribute.doctor import Patient
-    from streamomd.distribute.part import Start
-    from streamomd.spec import Data
+    from streamomd.config.spec import Data
+    from streamomd.distributed.averaged_worker import Start
+    from streamomd.distributed.decode import Reading
+    from streamomd.distributed.diagnose import Patient
+    from streamomd.runs.submit import Sent
 
     options = {"secret": CANARY}
     plan: Any = None

@@ -19,8 +19,8 @@ import pytest
 from running import everything, rows, run, shards, train, write
 
 import streamomd
-from streamomd.checkpoint.sealed import seal, unseal
-from streamomd.errors import StreamomdError
+from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.core.errors import StreamomdError
 
 PACKAGE = Path(streamomd.__file__).parent
 CANARY = "CANARY"
@@ -112,7 +112,7 @@ assert again.state_sha256 == model.state_sha256
 for hostile in sys.argv[2:]:
     try:
         streamomd.load(hostile)
-    except streamomd.errors.StreamomdError:
+    except streamomd.core.errors.StreamomdError:
         pass
 known = [one for one in seen if not (one[0] == "import" and one[1][0] in sys.modules)]
 print(known)

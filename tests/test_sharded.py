@@ -12,9 +12,9 @@ import pytest
 from running import rows, write
 
 import streamomd
-from streamomd import sharded
-from streamomd.errors import StoppedError, UnsupportedError
+from streamomd.core.errors import StoppedError, UnsupportedError
 from streamomd.rules import all_rules
+from streamomd.runs import sharded_local as sharded
 
 ROWS = 900
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from shard_rows import as_it_is, read_ids, write_parquet
 
-from streamomd.shards.ahead import LEAST_BYTES, Ahead, Run
 from streamomd.shards.find import find
-from streamomd.shards.read import Piece, read_units
+from streamomd.shards.prefetch import LEAST_BYTES, Ahead, Run
+from streamomd.shards.reader import Piece, read_units
 
 
 def numbers(jobs: int, each: int, size: int) -> Ahead[int, int]:
@@ -49,7 +49,7 @@ def test_budget_counts_decoded_batches(tmp_path: Path, monkeypatch: pytest.Monke
             super().__init__(*args, **options)  # type: ignore[arg-type]
             made.append(self)
 
-    monkeypatch.setattr("streamomd.shards.read.Ahead", Watched)
+    monkeypatch.setattr("streamomd.shards.reader.Ahead", Watched)
     shards = find(str(tmp_path))
     got = read_ids(shards, budget_bytes=50_000, unit_bytes=10_000)
     assert got == list(range(60_000))

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 from running import run
 
-from streamomd.errors import ChangedDataError, DataError
-from streamomd.shards import arrow, arrow_stored
+from streamomd.core.errors import ChangedDataError, DataError
 from streamomd.shards.find import find
-from streamomd.shards.footer import read_at, read_footer
-from streamomd.shards.format import Wanted
-from streamomd.shards.opened import Opened
-from streamomd.shards.read import read_units
+from streamomd.shards.formats import arrow, arrow_stored
+from streamomd.shards.formats.contract import Wanted
+from streamomd.shards.formats.footer import read_at, read_footer
+from streamomd.shards.open_shard import Opened
+from streamomd.shards.reader import read_units
 
 MIB = 1 << 20
 ROWS, BATCH = 1_003, 400

@@ -27,7 +27,7 @@ from shard_rows import (
     write_parquet,
 )
 
-from streamomd.errors import (
+from streamomd.core.errors import (
     ChangedDataError,
     DataError,
     InputNotFoundError,
@@ -36,10 +36,10 @@ from streamomd.errors import (
     StreamomdError,
     UsageError,
 )
+from streamomd.shards.filesystem import RemoteFile
 from streamomd.shards.find import find
-from streamomd.shards.read import read_units
+from streamomd.shards.reader import read_units
 from streamomd.shards.shard import Shard
-from streamomd.shards.store import RemoteFile
 
 
 @every_format

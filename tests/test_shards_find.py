@@ -16,16 +16,16 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamomd.errors import (
+from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
     StorageError,
     StreamomdError,
     UsageError,
 )
+from streamomd.core.urls import absolute, redact, scrub, shown
 from streamomd.shards.find import find
 from streamomd.shards.order import permutation
-from streamomd.urls import absolute, redact, scrub, shown
 
 TABLE = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0]})
 AWKWARD = [

@@ -23,13 +23,11 @@ from shard_rows import (
     write_parquet,
 )
 
-from streamomd.errors import (
-    ChangedDataError,
-)
-from streamomd.shards import parquet
+from streamomd.core.errors import ChangedDataError
 from streamomd.shards.find import find
-from streamomd.shards.format import decoded_bytes
-from streamomd.shards.read import read_units
+from streamomd.shards.formats import parquet
+from streamomd.shards.formats.contract import decoded_bytes
+from streamomd.shards.reader import read_units
 
 
 @every_format

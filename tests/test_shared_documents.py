@@ -11,8 +11,8 @@ import safetensors.numpy
 from running import everything, run, shards, train
 
 import streamomd
-from streamomd.checkpoint.sealed import seal, unseal
-from streamomd.errors import NoCommitError
+from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.core.errors import NoCommitError
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from running import ROWS, everything, rows, run, train, with_column, write
 
 import streamomd
-from streamomd.batch import REASONS
+from streamomd.core.batch import REASONS
 
 NAN, INF = float("nan"), float("inf")
 FIGURES = ("rows", "loss", "error", "epochs", "skipped", "state_sha256")
@@ -232,7 +232,7 @@ def test_another_start_may_treat_bad_rows_otherwise(tmp_path: Path) -> None:
 
 def test_a_run_before_there_was_a_choice_has_no_counts() -> None:
     """Metrics that were kept without counts of bad rows are read as none."""
-    from streamomd.metrics import Metrics
+    from streamomd.training.metrics import Metrics
 
     kept = {"metrics.rows": np.array([3]), "metrics.sums": np.ones((1, 3))}
     assert Metrics.from_arrays(kept, classifies=True).result()["skipped"] == {}

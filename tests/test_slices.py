@@ -14,9 +14,9 @@ import pytest
 from running import both, rows, run, with_column, write
 
 import streamomd
-from streamomd import slices
-from streamomd.errors import DataError, SchemaError
+from streamomd.core.errors import DataError, SchemaError
 from streamomd.shards import values
+from streamomd.training import slices
 
 FLAGS: dict[str, Any] = {"label": "y", "weight": "w", "numeric": ["n", "k"], "bits": 8}
 SAME = ("rows", "loss", "error", "rmse")

@@ -15,12 +15,12 @@ from running import everything, rows, run, write
 from vault import Vault, filled
 
 import streamomd
-from streamomd.errors import UsageError
-from streamomd.job import build, parse_sets
+from streamomd.config.spec import Spec, read_job
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import is_inside, typed, without_secrets
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.spec import Spec, read_job
-from streamomd.urls import is_inside, typed, without_secrets
+from streamomd.training.job import build, parse_sets
 
 CANARY = "CANARY"
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)

@@ -14,16 +14,16 @@ from exporting import answers, batch_of, model_of, table
 from running import run, write
 
 import streamomd
-from streamomd.batch import DenseBatch
-from streamomd.errors import DataError, UnsupportedError, UsageError
-from streamomd.export import export
+from streamomd.config.spec import Spec
+from streamomd.core.batch import DenseBatch
+from streamomd.core.errors import DataError, UnsupportedError, UsageError
 from streamomd.features import make_plan
-from streamomd.model import Model
+from streamomd.integrations.export import export
 from streamomd.rules import all_rules
-from streamomd.shards.weights import KEY
-from streamomd.spec import Spec
-from streamomd.start import begin_at, is_weights
-from streamomd.start.weights import Given, scales_of, start_at, starters, weight_slot
+from streamomd.shards.weight_files import KEY
+from streamomd.training.model import Model
+from streamomd.training.warm_start import begin_at, is_weights
+from streamomd.training.warm_start.weights import Given, scales_of, start_at, starters, weight_slot
 
 NUMBERS = {"numeric": ["n", "f"], "ignore": ["t", "h", "k", "e"]}
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}

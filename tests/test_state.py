@@ -10,10 +10,10 @@ import pytest
 from dask.sizeof import sizeof
 from helpers import Learner, some_pairs, sparse
 
-from streamomd import state as state_module
-from streamomd.errors import TooLargeError
+from streamomd.core.errors import TooLargeError
+from streamomd.engine import state as state_module
+from streamomd.engine.state import CACHE_LINE, Layout, State
 from streamomd.rules import all_rules, find_rule
-from streamomd.state import CACHE_LINE, Layout, State
 
 KINDS = [("nag", "logistic"), ("rls", "square"), ("dual_ascent", "hinge")]  # of what is kept
 

@@ -14,8 +14,8 @@ from helpers import Learner, sparse
 from running import run, write
 
 import streamomd
-from streamomd.checkpoint.sealed import seal, unseal
-from streamomd.errors import NoCommitError
+from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.core.errors import NoCommitError
 from streamomd.rules import all_rules
 
 VERSIONS = {

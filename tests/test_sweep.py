@@ -12,7 +12,7 @@ from running import run, with_column, write
 from sweeping import alone, bits, chosen, job, plain, shards, table
 
 import streamomd
-from streamomd.errors import (
+from streamomd.core.errors import (
     BadRowError,
     OutputExistsError,
     SweepError,
@@ -21,7 +21,7 @@ from streamomd.errors import (
 )
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.sweeps.side import sides
+from streamomd.runs.sweep.batched import sides
 
 oracles.families()
 ETAS = [0.01, 0.1, 0.5, 1.0, 4.0]

@@ -13,7 +13,7 @@ from running import run
 from sweeping import alone, bits, job, plain, shards
 
 import streamomd
-from streamomd.errors import DivergedError
+from streamomd.core.errors import DivergedError
 
 # Plain Python says of scalars that overflow what compiled loops do not.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in scalar")
@@ -69,9 +69,9 @@ def test_a_slot_is_found_when_a_learner_is_committed(tmp_path: Path) -> None:
     """A slot that no figure shows yet: its learner is dropped at the commit, and the last commit of
     that learner is finite."""
     data, url = shards(tmp_path / "data", 40, 30), tmp_path / "run"
-    from streamomd.sweeps import keep
+    from streamomd.runs.sweep import sweep_checkpoint
 
-    before = keep.SweepKeeper.commit
+    before = sweep_checkpoint.SweepKeeper.commit
 
     def commit(self: Any, sides: Any) -> None:
         if self._sweep.rows >= 32 and not any(one.dropped for one in self._sweep.learners):
@@ -79,8 +79,8 @@ def test_a_slot_is_found_when_a_learner_is_committed(tmp_path: Path) -> None:
         before(self, sides)
 
     with plain(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keep.SweepKeeper, "commit", commit)
-        patch.setattr("streamomd.sweeps.side.LEAST", 10**9)
+        patch.setattr(sweep_checkpoint.SweepKeeper, "commit", commit)
+        patch.setattr("streamomd.runs.sweep.batched.LEAST", 10**9)
         grid = {"rule": ["ogd"], "loss": ["square"], "eta": [0.1, 0.02]}
         found = streamomd.sweep(told(data, str(url)), grid=grid, quiet=True)
         assert bits(found[1]) == bits(alone(told(data), found.learners[1].chosen))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from streamomd.errors import UsageError
-from streamomd.spec import Spec, assign
-from streamomd.sweeps.grid import MOST, entries, parse_grid, values_of, worded
+from streamomd.config.spec import Spec, assign
+from streamomd.core.errors import UsageError
+from streamomd.runs.sweep.grid import MOST, entries, parse_grid, values_of, worded
 
 VALUES = {
     "0.01..10:4": [0.01, 0.1, 1.0, 10.0],

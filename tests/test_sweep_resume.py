@@ -16,11 +16,11 @@ from sweeping import alone, bits, chosen, job, plain, shards, table
 
 import streamomd
 from streamomd.checkpoint import Writer
-from streamomd.errors import NoCommitError, ResumeRefusedError, StoppedError
-from streamomd.model import Model
-from streamomd.sweeps import keep as sweep_keep
-from streamomd.sweeps import walk as sweep_walk
-from streamomd.sweeps.learners import Sweep
+from streamomd.core.errors import NoCommitError, ResumeRefusedError, StoppedError
+from streamomd.runs.sweep import loop as sweep_walk
+from streamomd.runs.sweep import sweep_checkpoint
+from streamomd.runs.sweep.learners import Sweep
+from streamomd.training.model import Model
 
 GRID = {"eta": [0.01, 0.1, 0.5, 1.0, 4.0, 9.0]}
 SIZES = (40, 0, 33)
@@ -64,9 +64,9 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: int) -> No
 
 DEATHS: dict[str, tuple[Any, str]] = {
     "a commit of a learner or the sweep": (Writer, "commit"),
-    "the naming of a sweep's commit": (sweep_keep.SweepKeeper, "_name_them"),
+    "the naming of a sweep's commit": (sweep_checkpoint.SweepKeeper, "_name_them"),
     "a piece of rows": (sweep_walk.Walk, "_after_rows"),
-    "the taking over of a learner": (sweep_keep, "take_over"),
+    "the taking over of a learner": (sweep_checkpoint, "take_over"),
     "the publication of a manifest": (Writer, "_publish"),
 }
 

@@ -10,11 +10,11 @@ import oracles
 import pytest
 from helpers import Learner, dense, legal, sparse
 
-from streamomd.batch import Batch
+from streamomd.core.batch import Batch
 from streamomd.engine import Engine
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.sweeps.side import alone, joined, observes_with_hyper
+from streamomd.runs.sweep.batched import alone, joined, observes_with_hyper
 
 oracles.families()
 ROWS, COLUMNS = 40, 7

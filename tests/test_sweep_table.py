@@ -12,11 +12,11 @@ from running import run
 from sweeping import job, plain, shards
 
 import streamomd
-from streamomd.sweeps import table as sweep_table
-from streamomd.sweeps.table import MOST, board, standings
+from streamomd.runs.sweep import leaderboard
+from streamomd.runs.sweep.leaderboard import MOST, board, standings
 
 
-def shown(models: streamomd.sweeps.Sweep, title: str = "") -> list[str]:
+def shown(models: streamomd.runs.sweep.Sweep, title: str = "") -> list[str]:
     """The lines of a table, as wide as they like."""
     out = io.StringIO()
     Console(file=out, width=200).print(board(models, title))
@@ -68,7 +68,7 @@ def test_a_terminal_gets_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     terminal = Terminal()
     with plain(), monkeypatch.context() as patch:
         patch.setattr("sys.stderr", terminal)
-        patch.setattr(sweep_table, "EVERY", 0.0)
+        patch.setattr(leaderboard, "EVERY", 0.0)
         told = job(shards(tmp_path / "rows", 70))
         streamomd.sweep(told, grid={"eta": [0.01, 0.5]})
     text = terminal.getvalue()

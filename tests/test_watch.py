@@ -13,9 +13,9 @@ from running import everything, run, shards, train
 from test_progress import MODULE, on_a_terminal, plain
 
 import streamomd
-from streamomd import watch
-from streamomd.errors import StorageError
-from streamomd.history import Commit, speeds
+from streamomd.analysis import watch
+from streamomd.analysis.history import Commit, speeds
+from streamomd.core.errors import StorageError
 
 
 @pytest.fixture

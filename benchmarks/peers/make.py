@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from streamomd.shards.forms import FORMS
+from streamomd.shards.convert.output_formats import FORMS
 
 SHARDS = 4
 START = 100

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import common
 
 from streamomd import OMDClassifier
-from streamomd.batch import SparseBatch
+from streamomd.core.batch import SparseBatch
 
 STEP: dict[str, Any] = {"eta": 0.1, "schedule": "constant"}
 

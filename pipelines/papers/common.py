@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from streamomd.batch import Batch, DenseBatch, SparseBatch
+from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.features import Plan, make_plan
-from streamomd.model import Model
+from streamomd.shards.distinct_labels import distinct_labels
 from streamomd.shards.find import find
-from streamomd.shards.labels import distinct_labels
-from streamomd.spec import Spec
-from streamomd.stream import rows_of
+from streamomd.training.model import Model
+from streamomd.training.row_stream import rows_of
 
 ROOT = Path(__file__).parents[2]
 

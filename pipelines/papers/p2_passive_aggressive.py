@@ -21,7 +21,7 @@ from common import Rows, Section, arguments, csr, learn, missing, read, taken
 from comparator import best_hinge, hinge_loss
 from scipy.special import logsumexp
 
-from streamomd.batch import Batch, SparseBatch
+from streamomd.core.batch import Batch, SparseBatch
 from streamomd.rules import all_rules
 from streamomd.rules.contract import fields
 

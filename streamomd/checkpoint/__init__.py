@@ -13,16 +13,16 @@ Nothing here knows a model. The layout of a checkpoint (all names are made here,
 
 from __future__ import annotations
 
-from streamomd.checkpoint.chain import read_commit, read_part
+from streamomd.checkpoint.commit_reader import Loaded, load
+from streamomd.checkpoint.commit_writer import Writer, put_part
+from streamomd.checkpoint.commits import read_commit, read_part
 from streamomd.checkpoint.documents import keep_document, read_document
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.ledger import Ledger, read_ledger
 from streamomd.checkpoint.listing import commits, left_temporary
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.parts import Part, PartEntry, Put, parse_entry
-from streamomd.checkpoint.reader import Loaded, load
-from streamomd.checkpoint.store import Store, open_store
-from streamomd.checkpoint.writer import Writer, put_part
+from streamomd.checkpoint.stores.contract import Store, open_store
 
 __all__ = [
     "Commit",

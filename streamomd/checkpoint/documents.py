@@ -9,9 +9,9 @@ import hashlib
 from typing import Any
 
 from streamomd.checkpoint.manifest import KINDS, SEGMENTS
-from streamomd.checkpoint.sealed import canonical, parse
-from streamomd.checkpoint.store import Store, confirmed, put_whole, read_within
-from streamomd.errors import CorruptionError, UsageError
+from streamomd.checkpoint.sealed_json import canonical, parse
+from streamomd.checkpoint.stores.contract import Store, confirmed, put_whole, read_within
+from streamomd.core.errors import CorruptionError, UsageError
 
 LIMIT = 1 << 30
 

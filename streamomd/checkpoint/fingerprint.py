@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamomd.checkpoint.segments import brief
-from streamomd.urls import shown
+from streamomd.core.urls import shown
 
 CONTENT = ("format", "size", "rows", "row_groups", "groups", "schema", "footer_sha256", "key")
 ADVISORY = ("etag", "mtime_ns")

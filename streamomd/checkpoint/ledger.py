@@ -13,8 +13,8 @@ from typing import Any, Self
 from streamomd.checkpoint.documents import keep_bytes, read_bytes, read_document
 from streamomd.checkpoint.manifest import SEGMENTS, Commit
 from streamomd.checkpoint.segments import HASH_BYTES, Facts, Segment, brief, decode, encode, runs
-from streamomd.checkpoint.store import Store
-from streamomd.errors import CorruptionError
+from streamomd.checkpoint.stores.contract import Store
+from streamomd.core.errors import CorruptionError
 
 RATIO = 2
 Digest = tuple[str, int, bytes]

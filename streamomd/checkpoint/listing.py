@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from streamomd.checkpoint.chain import check_parent, check_size, read_commit, read_part, sequences
+from streamomd.checkpoint.commit_reader import refuse_none
+from streamomd.checkpoint.commits import check_parent, check_size, read_commit, read_part, sequences
 from streamomd.checkpoint.documents import damaged
-from streamomd.checkpoint.local import LocalStore
 from streamomd.checkpoint.manifest import Commit
-from streamomd.checkpoint.reader import refuse_none
-from streamomd.checkpoint.store import Store, confirmed
+from streamomd.checkpoint.stores.contract import Store, confirmed
+from streamomd.checkpoint.stores.local import LocalStore
 from streamomd.checkpoint.temporary import temporary_files
-from streamomd.errors import CorruptionError, DivergedError
-from streamomd.finite import NOT_FINITE, part_problem
+from streamomd.core.errors import CorruptionError, DivergedError
+from streamomd.core.finite import NOT_FINITE, part_problem
 
 
 def commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:

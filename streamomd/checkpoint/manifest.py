@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from streamomd.checkpoint.fields import Fields
 from streamomd.checkpoint.parts import PartEntry, parse_entry
-from streamomd.checkpoint.sealed import seal, unseal
-from streamomd.errors import CorruptionError, NoCommitError
-from streamomd.urls import printable
+from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.checkpoint.validated_json import Fields
+from streamomd.core.errors import CorruptionError, NoCommitError
+from streamomd.core.urls import printable
 
 FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 1
 SEGMENTS = "segments"

@@ -16,9 +16,9 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from streamomd.checkpoint.fields import Fields
-from streamomd.errors import CorruptionError, UsageError
-from streamomd.urls import printable
+from streamomd.checkpoint.validated_json import Fields
+from streamomd.core.errors import CorruptionError, UsageError
+from streamomd.core.urls import printable
 
 Part = tuple[int, int, dict[str, NDArray[Any]]]
 """lo, hi, and the arrays of that range; a caller keeps a part to some 64 MiB."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from streamomd.checkpoint.chain import read_commit, sequences
+from streamomd.checkpoint.commits import read_commit, sequences
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import Commit, manifest_name
-from streamomd.checkpoint.store import Store
-from streamomd.errors import CorruptionError, UsageError
+from streamomd.checkpoint.stores.contract import Store
+from streamomd.core.errors import CorruptionError, UsageError
 
 
 @dataclass(eq=False)

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamomd.checkpoint.fields import Fields
-from streamomd.checkpoint.sealed import canonical, parse
-from streamomd.errors import CorruptionError
+from streamomd.checkpoint.sealed_json import canonical, parse
+from streamomd.checkpoint.validated_json import Fields
+from streamomd.core.errors import CorruptionError
 
 MAGIC = b"OMDSEG1\n"
 HASH_BYTES = 16

@@ -10,9 +10,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.batch import Batch, DenseBatch, KeptRows, SparseBatch
-from streamomd.engine import dense, recent
-from streamomd.engine.fuse import (
+from streamomd.core.batch import Batch, DenseBatch, KeptRows, SparseBatch
+from streamomd.core.errors import TooLargeError
+from streamomd.engine.compile import (
     align_loop,
     apply_loop,
     decide_loop,
@@ -25,12 +25,12 @@ from streamomd.engine.fuse import (
     renew_loop,
     sense_loop,
 )
-from streamomd.engine.row import Shape
-from streamomd.engine.step import numbers_of
-from streamomd.errors import TooLargeError
+from streamomd.engine.loops import dense, recent_rows
+from streamomd.engine.loops.row import Shape
+from streamomd.engine.loops.step import numbers_of
+from streamomd.engine.state import MATRICES, Layout, State
 from streamomd.losses import Loss
 from streamomd.rules.contract import fields
-from streamomd.state import MATRICES, Layout, State
 
 Floats = NDArray[np.float64]
 
@@ -194,7 +194,7 @@ class Engine:
                 f"rule {self.layout.rule.name!r} keeps every row, at most {h.most:,.0f} of them "
                 "(model.params.most): take fewer rows, or dual_ascent, which keeps the last k"
             )
-        rows = recent.extended(before, batch, int(self.bias))
+        rows = recent_rows.extended(before, batch, int(self.bias))
         depth = int(h.k) if "k" in h._fields else len(rows.y)
         margins = np.empty((len(batch), self.layout.learners))
         loop = self._made(find, False, "float64")
@@ -202,7 +202,7 @@ class Engine:
             state.cells, state.totals.reshape(-1), rows.alpha, sums, self._hyper,
             float(state.clock), len(before.y), depth, *rows[:5], margins,
         )  # fmt: skip
-        state.extra = recent.last(rows, depth - 1 if "k" in h._fields else depth)._asdict()
+        state.extra = recent_rows.last(rows, depth - 1 if "k" in h._fields else depth)._asdict()
         return margins, clock
 
     def _made(self, find: Any, dense: bool, value: str) -> Any:

@@ -1,7 +1,7 @@
 """Arrow columns to coordinates: a plan made once, and record batches encoded by it."""
 
-from streamomd.features.choose import limits_of, make_plan
 from streamomd.features.encode import encode
+from streamomd.features.infer_plan import limits_of, make_plan
 from streamomd.features.labels import decode_labels
 from streamomd.features.names import Names, name_of
 from streamomd.features.plan import Plan, describe

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamomd.errors import DataError, SchemaError, UsageError
-from streamomd.features.kinds import SCALARS, family, hint
+from streamomd.config.spec import Model
+from streamomd.core.errors import DataError, SchemaError, UsageError
+from streamomd.features.arrow_types import SCALARS, family, hint
 from streamomd.features.plan import Label
-from streamomd.spec import Model
 
 _MOST = 1000
 

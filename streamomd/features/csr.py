@@ -27,7 +27,7 @@ def counted_rows(
 
     parts: as ``matrix`` takes them. bias: what coordinates of columns are above those wanted.
     """
-    from streamomd.engine.csr import counter  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import counter  # numba is for those who need it
 
     width = sum(map(width_of, parts)) + len(columns)
     begins = np.zeros(rows + 1, np.int64)
@@ -58,7 +58,7 @@ def joined(blocks: Sequence[Csr]) -> Csr:
 
 
 def _beside(left: Csr, right: Csr) -> Csr:
-    from streamomd.engine.csr import joiner  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import joiner  # numba is for those who need it
 
     indptr = left[0] + right[0]
     indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], left[2].dtype)

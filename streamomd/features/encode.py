@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.batch import Batch, DenseBatch, Floats, SparseBatch
-from streamomd.features.bad import Cells, Flaws, LeftOut
+from streamomd.core.batch import Batch, DenseBatch, Floats, SparseBatch
+from streamomd.core.profiling import Stage
+from streamomd.features.bad_rows import Cells, Flaws, LeftOut
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import counted_rows, indptr_of, joined
@@ -20,9 +21,8 @@ from streamomd.features.labels import labels, weights
 from streamomd.features.names import Names
 from streamomd.features.numeric import Numbers, matrix, missing, numbers, vectors
 from streamomd.features.plan import Plan
-from streamomd.features.sparse import sparse
+from streamomd.features.sparse_pairs import sparse
 from streamomd.features.text import Texts, counted, texts_of
-from streamomd.profiling import Stage
 
 
 def encode(

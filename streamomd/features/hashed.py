@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.buffers import buffers
-from streamomd.features.kinds import TEXTS, family
+from streamomd.features.arrow_buffers import buffers
+from streamomd.features.arrow_types import TEXTS, family
 from streamomd.features.names import Names
 from streamomd.features.plan import Plan
 
@@ -56,7 +56,7 @@ def places(
 
     codes: below len(values), or len(values) for a null; a value that no row has is not hashed.
     """
-    from streamomd.engine.hashing import begun, hasher  # numba is for those who hash
+    from streamomd.features.kernels.murmur3 import begun, hasher  # numba is for those who hash
 
     if values.type not in _BYTES:
         values = as_bytes(values)
@@ -85,7 +85,7 @@ def _tell(
     hashes: NDArray[np.uint32],
 ) -> None:  # fmt: skip
     """Tell names of the values asked for, as far as they are not settled."""
-    from streamomd.engine.ledger import chooser  # numba is for those who hash
+    from streamomd.features.kernels.name_index import chooser  # numba is for those who hash
 
     first, mask = plan.hashed_offset, (1 << plan.bits) - 1
     fresh = np.empty(len(hashes), np.int64)

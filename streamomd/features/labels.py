@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.batch import Floats
-from streamomd.errors import UsageError
-from streamomd.features.bad import Cells, Flaws, shown
-from streamomd.features.kinds import family
+from streamomd.core.batch import Floats
+from streamomd.core.errors import UsageError
+from streamomd.features.arrow_types import family
+from streamomd.features.bad_rows import Cells, Flaws, shown
 from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
 

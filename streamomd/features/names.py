@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.buffers import buffers
-from streamomd.features.ledger import Ledger, Watch
+from streamomd.features.arrow_buffers import buffers
+from streamomd.features.name_table import Ledger, Watch
 from streamomd.features.plan import Plan
 
 _COORDINATES = 65_536

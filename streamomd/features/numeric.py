@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.bad import Cells, Flaws, Places, shown
+from streamomd.features.bad_rows import Cells, Flaws, Places, shown
 from streamomd.features.plan import Legal
 from streamomd.rules.ranges import FLOAT32_MAX, Limits
 
@@ -111,7 +111,7 @@ def _within(values: Numbers, limits: Limits) -> bool:
     """Whether every value is 0 or inside; NaN and infinities are not."""
     if values.dtype.kind != "f":
         return not len(values) or bool(-limits.most <= values.min() <= values.max() <= limits.most)
-    from streamomd.engine.ranges import checker  # numba is for who learns
+    from streamomd.engine.range_check import checker  # numba is for who learns
 
     return bool(checker(values.dtype.name)(len(values), values, *limits))
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
-from streamomd.errors import DataError
+from streamomd.core.errors import DataError
+from streamomd.core.urls import printable
 from streamomd.rules.ranges import ANY, Limits
-from streamomd.urls import printable
 
 Label = bool | int | float | str
 MOST_BITS, LARGEST = 30, 2**31 - 1

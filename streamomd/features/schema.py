@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from streamomd.errors import SchemaError
-from streamomd.features.choose import nearest, twice
-from streamomd.features.kinds import family
+from streamomd.core.errors import SchemaError
+from streamomd.core.urls import printable
+from streamomd.features.arrow_types import family
+from streamomd.features.infer_plan import nearest, twice
 from streamomd.features.plan import Column, Plan
-from streamomd.urls import printable
 
 
 def check_schema(

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.bad import Cells, shown
-from streamomd.features.buffers import buffers
+from streamomd.features.arrow_buffers import buffers
+from streamomd.features.bad_rows import Cells, shown
 from streamomd.features.canonical import Csr
 from streamomd.features.csr import Places, indptr_of, joined, taken
 from streamomd.features.hashed import Codes, as_bytes, coded, paired, places, side_by_side
 from streamomd.features.names import Names
 from streamomd.features.plan import Plan, Text
-from streamomd.features.words import words
+from streamomd.features.tokenize import words
 
 _BLOCK = 1 << 17
 _LOOKED_AT = 256
@@ -107,7 +107,10 @@ def _block(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> Csr:
 
 def _counts(begins: Places, at: NDArray[np.int32], plan: Plan) -> Csr:
     """Canonical rows of how often each row's places occur."""
-    from streamomd.engine.words import COUNTERS, counter  # numba is for those who need it
+    from streamomd.features.kernels.split_words import (  # numba is for those who need it
+        COUNTERS,
+        counter,
+    )
 
     longest = int(np.diff(begins).max(initial=0))
     room = np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(COUNTERS, np.int64)

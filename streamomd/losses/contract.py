@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
-from streamomd.errors import UsageError
+from streamomd.core.errors import UsageError
 from streamomd.rules.contract import Nothing
 
 Scalar = Callable[..., float]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from streamomd.errors import UsageError
+from streamomd.core.errors import UsageError
 from streamomd.losses.contract import Loss
 from streamomd.rules.contract import Rule
 

@@ -6,7 +6,7 @@ import functools
 import importlib
 import pkgutil
 
-from streamomd._plugins import find, load, offers
+from streamomd.core.registry import find, load, offers
 from streamomd.rules.contract import Rule
 
 GROUP = "streamomd.rules"

@@ -27,7 +27,7 @@ takes the exact step along the row, where nothing is shrunk or clipped (and has 
 Each coordinate has its own step, so rare features learn as fast as common ones; but eta depends on
 the features' units, unlike NAG's. Choose it for features that are scaled already, or 0/1.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("adagrad"), score("adagrad", "square")
 (0.136, 0.742)
 >>> score("adagrad", l1=0.001, l2=0.001), score("adagrad", ball="l1", radius=2.0)
@@ -43,14 +43,14 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules import weighted
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common import weighted_balls
+from streamomd.rules.common.lazy_shrinkage import shrunk
+from streamomd.rules.common.prox import lead, phi
+from streamomd.rules.common.sets import ComparatorSet, box
+from streamomd.rules.common.weighted_balls import NONE, Ball, beyond, drawn, limit, size
 from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Min, Nothing, Row, Rule, Set, Sum
-from streamomd.rules.lazy import shrunk
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
-from streamomd.rules.prox import lead, phi
-from streamomd.rules.sets import ComparatorSet, box
-from streamomd.rules.weighted import NONE, Ball, beyond, drawn, limit, size
 
 
 class Hyper(NamedTuple):
@@ -81,7 +81,7 @@ class Move(NamedTuple):
 
 
 def begin(d: float, h: Hyper) -> Totals:
-    weighted.legal(h)
+    weighted_balls.legal(h)
     return Totals()
 
 
@@ -150,7 +150,7 @@ def largest(params: Mapping[str, Any]) -> int | None:
 
 
 def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return weighted.feasible(h.ball, h.radius) if h.ball != NONE else box(h.box)
+    return weighted_balls.feasible(h.ball, h.radius) if h.ball != NONE else box(h.box)
 
 
 def rejoin(own: Own, w: float, shared: object, totals: object, clock: float, h: Hyper) -> Own:
@@ -268,7 +268,7 @@ class Lean(NamedTuple):
 
 
 def free_begin(d: float, h: Hyper) -> Nothing:
-    weighted.legal(h)
+    weighted_balls.legal(h)
     return Nothing()
 
 

@@ -28,7 +28,7 @@ only: another algorithm, without certificate.
 Against mirror descent: L1 charged every round truly empties weights, early gradients count as much
 as late ones, and with delta = 0 features may have any scale.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("adagrad_da"), score("adagrad_da", "absolute")
 (0.16, 0.601)
 >>> score("adagrad_da", l1=0.01), score("adagrad_da", delta=1.0, ball="l1", radius=2.0)
@@ -44,13 +44,13 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules import weighted
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common import weighted_balls
+from streamomd.rules.common.prox import lead, phi
+from streamomd.rules.common.sets import ComparatorSet, box
+from streamomd.rules.common.weighted_balls import NONE, Ball, beyond, drawn, limit, size
 from streamomd.rules.contract import PROJECTED, Coords, Max, Row, Rule, Saved, Set, Sum
 from streamomd.rules.params import Between, Lipschitz, NotNegative, Positive
-from streamomd.rules.prox import lead, phi
-from streamomd.rules.sets import ComparatorSet, box
-from streamomd.rules.weighted import NONE, Ball, beyond, drawn, limit, size
 
 
 class Hyper(NamedTuple):
@@ -85,7 +85,7 @@ class Move(NamedTuple):
 
 
 def begin(d: float, h: Hyper) -> Totals:
-    weighted.legal(h)
+    weighted_balls.legal(h)
     return Totals()
 
 
@@ -169,7 +169,7 @@ def older(saved: Saved) -> str:
 
 
 def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return weighted.feasible(h.ball, h.radius) if h.ball != NONE else box(h.box)
+    return weighted_balls.feasible(h.ball, h.radius) if h.ball != NONE else box(h.box)
 
 
 class Accounts(NamedTuple):

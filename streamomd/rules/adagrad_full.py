@@ -16,7 +16,7 @@ bound on every |u - w_t|^2 (mirror), or (delta |u|^2 + u'S u) / (2 eta) + eta tr
 at least the longest g x). O(d^3) a row: some hundred features. For few, strongly correlated
 features; a rotation of all of them changes nothing.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("adagrad_full")
 0.138
 """
@@ -28,12 +28,12 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.full_matrix import Limit, largest
+from streamomd.rules.common.prox import phi
+from streamomd.rules.common.sets import ComparatorSet, box
 from streamomd.rules.contract import Max, Mean, Min, Row, Rule, Sum
-from streamomd.rules.full import Limit, largest
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
-from streamomd.rules.prox import phi
-from streamomd.rules.sets import ComparatorSet, box
 
 MIRROR = 0.0
 

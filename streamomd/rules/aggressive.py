@@ -19,7 +19,7 @@ It is never above the Perceptron's, for each margin error that teaches has its s
 twice that of e. Choose it as `pa1` without a parameter; p > 2 for dense rows of which few features
 matter.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("aggressive"), score("aggressive", p=4.0)
 (0.249, 0.259)
 """
@@ -29,9 +29,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.links import (
+    PNORM,
+    Power,
+    complexity,
+    factor,
+    first,
+    image,
+    norm,
+    share,
+    unfit,
+)
 from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import PNORM, Power, complexity, factor, first, image, norm, share, unfit
 
 
 class Hyper(NamedTuple):

@@ -12,7 +12,7 @@ Certificate: M + U, mistakes and other updates, are at most the summed hinge los
 sqrt(r |u|^2 + sum over updates of h <u, x>^2) sqrt(max h ln det A + sum of h r n (2 y - n)
 / (r + h chi)), n = m / (unit r). O(d^2) on an update. Against ``arow``: caution where x is new.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("aggressive_second_order")
 0.097
 """
@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, margin_claims
 from streamomd.rules.contract import Max, Mean, Row, Rule, Saved, Sum
-from streamomd.rules.full import LIMIT, Limit, gain, largest, margin_claims
 from streamomd.rules.params import Choice, Positive
 
 

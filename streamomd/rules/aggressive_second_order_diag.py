@@ -13,7 +13,7 @@ mistakes + U <= L(u) + sqrt(sum u_i^2 D_i) sqrt(r sum ln D_i + 2 U) (22), while 
 Choose it for sparse data whose rare features separate the classes; `arow_diag` predicts without the
 row's own squares.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("aggressive_second_order_diag"), score("aggressive_second_order_diag", scale="arow")
 (0.112, 0.112)
 """
@@ -23,10 +23,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
-from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
-from streamomd.rules.params import Choice, Positive
-from streamomd.rules.theta_diagonal import (
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.dual_diagonal import (
     Own,
     Totals,
     part,
@@ -35,6 +33,8 @@ from streamomd.rules.theta_diagonal import (
     sharper_claim,
     weight,
 )
+from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
+from streamomd.rules.params import Choice, Positive
 
 UNIT = 0.0
 

@@ -11,7 +11,7 @@ loss of any u plus sqrt(r |u|^2 + sum over updates of <u, x>^2) sqrt(ln det A + 
 / (r + chi)), where the last sum is at most U. O(d^2) on an update. Bears label noise better than
 ``cw``, a larger r more so.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("arow")
 0.099
 """
@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, margin_claims
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
-from streamomd.rules.full import LIMIT, Limit, gain, largest, margin_claims
 from streamomd.rules.params import Positive
 
 

@@ -11,7 +11,7 @@ row of importance h has r / h in place of r: as h copies in the squared hinge lo
 lessens. O(nnz) a row. Choose it for sparse data, word counts above all: a rare feature's weight
 moves far when it is met, a common one's less and less.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("arow_diag")
 0.098
 """

@@ -22,7 +22,7 @@ Certificates (P0, 5 to 7), u inside the box, the regret counting phi(w_t) and ph
 Cost: O(nnz); no weight is stored, so untouched ones shrink by themselves. Use "strong" with an L2
 term that is part of the problem: no step size to choose, and regret of order ln T.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("composite"), score("composite", schedule="strong", l2=0.1)
 (0.228, 0.232)
 """
@@ -33,12 +33,12 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-from streamomd.errors import UsageError
-from streamomd.rules.certificate import Claim, Run
+from streamomd.core.errors import UsageError
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.prox import lead, phi
+from streamomd.rules.common.sets import ComparatorSet, box
 from streamomd.rules.contract import Max, Nothing, Row, Rule, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
-from streamomd.rules.prox import lead, phi
-from streamomd.rules.sets import ComparatorSet, box
 
 CONSTANT, SQRT, STRONG = 0.0, 1.0, 2.0
 

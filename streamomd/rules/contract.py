@@ -59,11 +59,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
-from streamomd.errors import UsageError
-from streamomd.rules.certificate import Claim, Run
+from streamomd.core.errors import UsageError
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.params import Kind
 from streamomd.rules.ranges import ANY, Range
-from streamomd.rules.sets import ComparatorSet
 
 Sum = Annotated[float, "sum"]
 Mean = Annotated[float, "mean"]

@@ -12,7 +12,7 @@ alpha and c as in ``cw_diag``. A condition has no weight: a row of importance 0 
 other importance counts as 1. No bound is proven, and labels that contradict each other make Sigma
 fall without end (c stops at 1e100). O(d^2) on an update. For clean labels; else ``arow``.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("cw")
 0.139
 """
@@ -22,9 +22,9 @@ from __future__ import annotations
 import math
 from typing import Annotated, NamedTuple
 
+from streamomd.rules.common.full_matrix import LIMIT, Limit, largest
 from streamomd.rules.contract import Mean, Row, Rule
 from streamomd.rules.cw_diag import FINEST, STDEV, Totals, begin, stdev, variance
-from streamomd.rules.full import LIMIT, Limit, largest
 from streamomd.rules.params import Between, Choice, Positive
 from streamomd.rules.ranges import NORMS
 

@@ -19,7 +19,7 @@ other the variances of "stdev" fall without end, the faster the larger ``confide
 1e-100, so that no number overflows. O(nnz) a row; the papers prove no bound. Choose it for sparse
 data with clean labels; with noisy ones AROW errs less, because this rule gives way to every row.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("cw_diag"), score("cw_diag", form="variance")
 (0.138, 0.118)
 """

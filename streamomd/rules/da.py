@@ -15,7 +15,7 @@ Cost: O(nnz). ``implicit`` takes the exact step along the row (and has no certif
 Against OGD with the same schedule: early gradients count as much as late ones, so it settles more
 steadily, and forgets nothing. Features must be on one scale.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("da"), score("da", "square", eta=0.01)
 (0.228, 0.824)
 """
@@ -25,10 +25,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.schedule import SQRT, Schedule, rate
 from streamomd.rules.contract import Row, Rule, Sum
 from streamomd.rules.params import Positive, YesNo
-from streamomd.rules.schedule import SQRT, Schedule, rate
 
 
 class Hyper(NamedTuple):

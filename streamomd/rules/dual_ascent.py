@@ -16,7 +16,7 @@ fewer rows.
 
 Certificate (P2, theorem 1): D <= ||u||^2 / 2 + C L(u), L(u) the summed hinge loss of any u.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("dual_ascent", k=1) == score("pa1"), score("dual_ascent", C=0.01)
 (True, 0.208)
 """
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.contract import Row, Rule, Sum
 from streamomd.rules.params import Between, Positive
 

@@ -19,7 +19,7 @@ dual value is in the progress line.
 l2 is `pa1` with a margin of gamma. The other links bring the same care to the data that `winnow`,
 `eg` and `pnorm` are for.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("dual_step"), score("dual_step", link="eg", C=0.01)
 (0.264, 0.216)
 """
@@ -28,9 +28,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import (
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.links import (
     L2,
     Link,
     Power,
@@ -48,9 +47,10 @@ from streamomd.rules.links import (
     shares,
     unfit,
 )
+from streamomd.rules.common.sets import ComparatorSet
+from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
-from streamomd.rules.sets import ComparatorSet
 
 
 class Hyper(NamedTuple):

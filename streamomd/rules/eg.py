@@ -21,7 +21,7 @@ value, without C -f*(theta) - eta sum of g yhat, so that regret <= (f(u) - it) /
 For many features of which few matter, all near 1 in size: the bound grows with ln n, where gradient
 descent's grows with the rows' length. U has to be at least the l1 norm of good weights.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("eg"), score("eg", "square", eta=0.001), score("eg", "hinge", C=0.1)
 (0.223, 0.794, 0.25)
 """
@@ -33,11 +33,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.links import EG, complexity, conjugate, image, legal, unfit
+from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import EG, complexity, conjugate, image, legal, unfit
 from streamomd.rules.params import NotNegative, Positive
-from streamomd.rules.sets import ComparatorSet
 
 
 class Hyper(NamedTuple):

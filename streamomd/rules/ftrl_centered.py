@@ -17,7 +17,7 @@ hardly larger.)
 
 Cost: O(nnz). Use it like FTRL-Proximal, where the bound should not need a box.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("ftrl_centered"), score("ftrl_centered", l1=0.01)
 (0.146, 0.189)
 """
@@ -28,11 +28,11 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.prox import lead, phi
+from streamomd.rules.common.sets import ComparatorSet, box
 from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
 from streamomd.rules.params import Lipschitz, NotNegative, Positive
-from streamomd.rules.prox import lead, phi
-from streamomd.rules.sets import ComparatorSet, box
 
 
 class Hyper(NamedTuple):

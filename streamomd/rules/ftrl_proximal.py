@@ -21,7 +21,7 @@ Cost: O(nnz); no weight is stored, so untouched ones shrink by themselves. The u
 sparse, wide data (hashed categories, text): a step for each coordinate, and weights that are 0.
 Without phi it is AdaGrad with eta = alpha, delta = beta (P3, lemma 8).
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("ftrl_proximal"), score("ftrl_proximal", alpha=1.0, l1=1.0, charge="once")
 (0.192, 0.152)
 """
@@ -32,11 +32,11 @@ import math
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.prox import clip, lead, phi
+from streamomd.rules.common.sets import ComparatorSet, box
 from streamomd.rules.contract import Mean, Row, Rule, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
-from streamomd.rules.prox import clip, lead, phi
-from streamomd.rules.sets import ComparatorSet, box
 
 EVERY, ONCE = 0.0, 1.0
 

@@ -11,7 +11,7 @@ regret bound is proven for this form (P1 proves the projected one).
 
 Cost: O(nnz).
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("nag"), score("nag", "square"), score("nag", implicit=True)
 (0.101, 0.372, 0.102)
 """

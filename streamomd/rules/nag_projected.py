@@ -25,7 +25,7 @@ when any feature is multiplied by any constant that leaves its values in range: 
 Choose it over NAG when a bound is wanted and a C is known that sum abs(w_i) max abs(x_i) of a good
 w does not exceed; else NAG.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("nag_projected"), score("nag_projected", C=3.0), score("nag_projected", norm="l2")
 (0.321, 0.301, 0.21)
 """
@@ -39,13 +39,13 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules import sets
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common import sets
+from streamomd.rules.common.sets import ComparatorSet
+from streamomd.rules.common.weighted_balls import L1, beyond, drawn, limit, size
 from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Row, Rule, Set, Sum
 from streamomd.rules.params import Between, Choice, Positive, YesNo
 from streamomd.rules.ranges import SQUARES
-from streamomd.rules.sets import ComparatorSet
-from streamomd.rules.weighted import L1, beyond, drawn, limit, size
 
 ETA = math.sqrt(2.0)
 

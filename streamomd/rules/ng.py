@@ -10,7 +10,7 @@ the step of each coordinate, usually learns faster. No regret bound is proven fo
 
 Cost: O(nnz).
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("ng"), score("ng", "square"), score("ng", implicit=True)
 (0.113, 0.645, 0.113)
 """
@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from streamomd.rules.common.schedule import SQRT, Schedule, rate
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
 from streamomd.rules.params import Positive, YesNo
 from streamomd.rules.ranges import RATIOS
-from streamomd.rules.schedule import SQRT, Schedule, rate
 
 
 class Hyper(NamedTuple):

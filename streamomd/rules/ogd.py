@@ -19,7 +19,7 @@ takes the exact step along the row, where nothing is clipped (and has no certifi
 
 One step size for all coordinates: features must be on one scale. The baseline to beat.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("ogd"), score("ogd", "square", eta=0.001, schedule="constant")
 (0.225, 0.785)
 >>> score("ogd", ball="l2", radius=0.3), score("ogd", ball="l1", radius=1.0)
@@ -32,13 +32,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-from streamomd.rules import balls
-from streamomd.rules.balls import NONE, SMALL, Ball, bound, shrunk, size
+from streamomd.rules.certificates.ogd_bounds import accounted, certificate
+from streamomd.rules.common import balls
+from streamomd.rules.common.balls import NONE, SMALL, Ball, bound, shrunk, size
+from streamomd.rules.common.prox import soft
+from streamomd.rules.common.schedule import SQRT, Schedule, rate
 from streamomd.rules.contract import Coords, Max, Mean, Nothing, Row, Rule, Set
-from streamomd.rules.ogd_accounts import accounted, certificate
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
-from streamomd.rules.prox import soft
-from streamomd.rules.schedule import SQRT, Schedule, rate
 
 
 class Hyper(NamedTuple):

@@ -8,7 +8,7 @@ Cost: O(nnz of all rows so far) a sweep. Every row is kept and visited again at 
 streams, at most ``most`` rows; beyond them the run ends with an error. Certificate as
 dual_ascent's.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("online_svm", C=0.01, tolerance=0.01)
 0.213
 """

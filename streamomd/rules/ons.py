@@ -13,7 +13,7 @@ gamma has no claim: `streamomd certify` then names a radius and a gamma that hav
 as B <= radius max ||x||. O(d^2) a row. For curved losses on correlated features; choose gamma as
 large as that allows.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("ons")
 0.134
 """
@@ -25,12 +25,12 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules import weighted
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common import weighted_balls
+from streamomd.rules.common.full_matrix import LIMIT, Limit, largest, log_volume
+from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.contract import Max, Mean, Row, Rule, Set, Sum
-from streamomd.rules.full import LIMIT, Limit, largest, log_volume
 from streamomd.rules.params import Choice, NotNegative, Positive, YesNo
-from streamomd.rules.sets import ComparatorSet
 
 NONE = 0.0
 
@@ -150,7 +150,9 @@ def _rounded_down(value: float) -> float:
 
 
 def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return weighted.feasible(weighted.NONE if h.ball == NONE else weighted.L2, h.radius)
+    return weighted_balls.feasible(
+        weighted_balls.NONE if h.ball == NONE else weighted_balls.L2, h.radius
+    )
 
 
 RULE = Rule(

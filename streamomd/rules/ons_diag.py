@@ -11,7 +11,7 @@ does so every k rows only, which is another algorithm. O(nnz) a row otherwise. T
 too large. The theorem is for full matrices: no bound here. ``implicit`` follows the loss along the
 row instead of its slope at the start.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("ons_diag"), score("ons_diag", "square", gamma=1.0, epsilon=10.0)
 (0.129, 0.549)
 """
@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from streamomd.rules import weighted
-from streamomd.rules.balls import legal
+from streamomd.rules.common import weighted_balls
+from streamomd.rules.common.balls import legal
+from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.contract import PROJECTED, Coords, Mean, Row, Rule, Set, Sum
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
-from streamomd.rules.sets import ComparatorSet
 
 NONE, L1 = 0.0, 1.0
 
@@ -114,7 +114,7 @@ def project(own: Own, shared: object, mu: float, totals: Totals, clock: float, h
 
 
 def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return weighted.feasible(h.ball, h.radius)
+    return weighted_balls.feasible(h.ball, h.radius)
 
 
 def largest(params: Mapping[str, Any]) -> int | None:

@@ -10,7 +10,7 @@ single wrong label can move it arbitrarily far, so no bound holds unless the dat
 
 Choose it for clean labels; with noise take `pa1` or `pa2`, which cap or damp the step.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("pa")
 0.275
 """

@@ -21,7 +21,7 @@ The dual value is in the progress line.
 It adapts to each row's length, so it bears rows of different norms; features should still be on one
 scale.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("pa1"), score("pa1", C=0.01)
 (0.264, 0.22)
 """
@@ -30,9 +30,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.links import few_mistakes, rise
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import few_mistakes, rise
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 

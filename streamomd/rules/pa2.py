@@ -9,7 +9,7 @@ squared hinge loss, which the papers prove nothing for.
 
 Choose it like `pa1`: small C for noisy labels. It never stops short of large losses, as a cap does.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("pa2"), score("pa2", C=0.01)
 (0.269, 0.207)
 """

@@ -13,7 +13,7 @@ k = ||u||^2 max h ||x||^2 there are at most L(u) + k/2 + sqrt(k^2 + 4 k L(u)) / 
 
 The plainest learner of classes; it needs no step size. Features should be on one scale.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("perceptron")
 0.259
 """
@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.links import few_mistakes
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import few_mistakes
 from streamomd.rules.params import Positive
 
 

@@ -16,7 +16,7 @@ k = (p-1) ||u||_q^2 max h ||x||_p^2 there are at most L(u) + k/2 + sqrt(k^2 + 4 
 p = 2 is the Perceptron. Larger p, up to 2 ln d, suits dense rows of which few features matter. A
 whole p is faster than another.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("pnorm", p=2.0), score("pnorm")
 (0.259, 0.269)
 """
@@ -26,9 +26,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import (
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.links import (
     PNORM,
     Power,
     complexity,
@@ -41,6 +40,7 @@ from streamomd.rules.links import (
     share,
     unfit,
 )
+from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 from streamomd.rules.params import Positive
 
 

@@ -19,7 +19,7 @@ For regression where there is nothing to tune: predictions stay the same when al
 multiplied by one constant. p = 2 is LMS with step 1 / X_t^2; larger p, up to 2 ln d, suits dense
 rows of which few features matter.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("pnorm_lms", p=2.0), score("pnorm_lms")
 (0.769, 0.881)
 """
@@ -28,9 +28,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.links import (
+    PNORM,
+    Power,
+    complexity,
+    factor,
+    first,
+    image,
+    norm,
+    share,
+    unfit,
+)
 from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import PNORM, Power, complexity, factor, first, image, norm, share, unfit
 
 
 class Hyper(NamedTuple):

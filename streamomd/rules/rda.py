@@ -14,7 +14,7 @@ Cost: O(nnz); no weight is stored, so untouched ones shrink by themselves. Use i
 weights: soft thresholds the average gradient, which sets more of them to 0 than thresholding steps
 does. One step size for all coordinates: features must be on one scale, else take FTRL-Proximal.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("rda"), score("rda", l1=0.05)
 (0.228, 0.242)
 """
@@ -25,11 +25,11 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.prox import lead, phi
+from streamomd.rules.common.sets import ComparatorSet, box
 from streamomd.rules.contract import Row, Rule, Sum
 from streamomd.rules.params import NotNegative, Positive
-from streamomd.rules.prox import lead, phi
-from streamomd.rules.sets import ComparatorSet, box
 
 
 class Hyper(NamedTuple):

@@ -10,7 +10,7 @@ A row's importance counts it that often. Certificate, an equality at the ridge s
 (y - yhat)^2 / (1 + chi) is at most a |u|^2 plus the sum of (y - <u, x>)^2. O(d^2) a row. Against
 ``vaw``: the same weights, and no shrinkage of a prediction where x is new.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("rls")
 0.361
 """
@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest
 from streamomd.rules.contract import Mean, Row, Rule, Sum
-from streamomd.rules.full import LIMIT, Limit, gain, largest
 from streamomd.rules.params import Positive
 
 

@@ -19,7 +19,7 @@ Only eta / sqrt(d) matters, and d counts all coordinates, hashed ones that are n
 with 2^18 of them eta = 500 is a step of about 1. Choose it when the bound matters in raw units and
 no bound on the weights is known; NAG usually learns faster.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("si_adagrad"), score("si_adagrad", "absolute", eta=10.0)
 (0.106, 0.606)
 """
@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.contract import Max, Row, Rule, Sum
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS

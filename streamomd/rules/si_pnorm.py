@@ -26,7 +26,7 @@ Cost: O(nnz) powers, and O(d) each time m grows. Predictions do not change when 
 multiplied by any constant. Choose it when rows have thousands of non-zeros, of which few matter:
 the bound grows with ln m where SI AdaGrad's grows with sqrt(d).
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("si_pnorm"), score("si_pnorm", "absolute", eta=10.0)
 (0.191, 0.501)
 """
@@ -38,7 +38,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.contract import Coords, Max, Row, Rule, Sum
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS

@@ -12,7 +12,7 @@ bound is proven for it.
 
 Cost: O(nnz).
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("snag"), score("snag", "square"), score("snag", implicit=True)
 (0.41, 4.796, 0.355)
 """

@@ -10,7 +10,7 @@ importance multiplies the step in theta. Certificate: mistakes are at most the s
 any u plus sqrt(|u|^2 + sum over mistakes of <u, x>^2) sqrt(ln det A + sum of m (2 y - m) /
 (1 + chi)): good where few directions carry the rows. O(d^2) on a mistake. Nothing to tune.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("sop")
 0.11
 """
@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, margin_claims
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
-from streamomd.rules.full import LIMIT, Limit, gain, largest, margin_claims
 
 
 class Hyper(NamedTuple):

@@ -11,7 +11,7 @@ where few features are common and the rare ones tell the classes apart: word cou
 ``model.certificate`` also a sharper one, and (23). Choose it for such data where only mistakes
 should teach; `aggressive_second_order_diag` learns from narrow margins too.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("sop_diag")
 0.134
 """
@@ -21,10 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
-from streamomd.rules.contract import Row, Rule
-from streamomd.rules.params import Positive
-from streamomd.rules.theta_diagonal import (
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.dual_diagonal import (
     Accounts,
     Move,
     Own,
@@ -37,6 +35,8 @@ from streamomd.rules.theta_diagonal import (
     update,
     weight,
 )
+from streamomd.rules.contract import Row, Rule
+from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):

@@ -13,7 +13,7 @@ equal footing.
 A row of importance h counts h times in A and theta. The theorem wants its prediction to know that,
 yhat = m / (1 + h chi); what not knowing it costs is added to the bound.
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("vaw")
 0.376
 """
@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, log_volume
 from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
-from streamomd.rules.full import LIMIT, Limit, gain, largest, log_volume
 from streamomd.rules.params import Positive
 
 

@@ -18,7 +18,7 @@ value, without C -f*(theta) - eta sum of g yhat, so that regret <= (f(u) - it) /
 For a prediction that is a weighted mean of its inputs, most of which do not matter: experts. Keep
 entries near 1 in size; weights cannot be negative (`eg` can).
 
->>> from streamomd.demo import score
+>>> from streamomd.training.demo import score
 >>> score("winnow"), score("winnow", "hinge", C=0.1)
 (0.274, 0.225)
 """
@@ -30,11 +30,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificate import Claim, Run
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.links import WINNOW, complexity, conjugate, image, legal, unfit
+from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
-from streamomd.rules.links import WINNOW, complexity, conjugate, image, legal, unfit
 from streamomd.rules.params import NotNegative, Positive
-from streamomd.rules.sets import ComparatorSet
 
 
 class Hyper(NamedTuple):

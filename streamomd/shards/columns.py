@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from streamomd.errors import SchemaError
+from streamomd.core.errors import SchemaError
+from streamomd.core.urls import printable, shown
 from streamomd.shards.shard import Shard
-from streamomd.urls import printable, shown
 
 MOST = 12
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import xxhash
 
-from streamomd.errors import ChangedDataError
+from streamomd.core.errors import ChangedDataError
+from streamomd.core.urls import shown
 from streamomd.shards.shard import Shard
-from streamomd.urls import shown
 
 DIGEST_BYTES = 16
 WINDOW = 256 << 10

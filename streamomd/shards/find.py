@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from streamomd.errors import UsageError
-from streamomd.shards.footer import read_shard
-from streamomd.shards.names import Given
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import protocol, shown, userinfo
+from streamomd.shards.filesystem import connect, is_local
+from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.order import path_key
+from streamomd.shards.paths import Given
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.shards.store import connect, is_local
-from streamomd.urls import protocol, shown, userinfo
 
 if TYPE_CHECKING:
     import fsspec

@@ -22,7 +22,7 @@ from deploying import DEPLOY, ROOT, documents, environment, shipped
 from jsonschema import Draft202012Validator
 
 import streamomd
-from streamomd.spec import Spec
+from streamomd.config.spec import Spec
 
 FILE = DEPLOY / "compose.yaml"
 (COMPOSE,) = documents(FILE)

@@ -12,7 +12,7 @@ from deploying import DEPLOY, documents, shipped
 from jsonschema import Draft202012Validator
 from kubernetes import client
 
-from streamomd.spec import Spec
+from streamomd.config.spec import Spec
 
 FOLDER = DEPLOY / "kubernetes"
 DASK = {"cluster.yaml": "DaskCluster", "job.yaml": "DaskJob"}

@@ -15,7 +15,7 @@ from deploying import DEPLOY, ROOT, environment, tool
 from slurms import Slurm, installed, real, standin
 
 import streamomd
-from streamomd.errors import StreamomdError
+from streamomd.core.errors import StreamomdError
 
 SCRIPT = DEPLOY / "slurm" / "train.sbatch"
 WITH_WORKERS = [sys.executable, str(DEPLOY / "slurm" / "with_workers.py")]

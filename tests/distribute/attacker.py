@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import zmq
 
-from streamomd.distribute.exchange import HELLO
-from streamomd.distribute.owner import HEAD
+from streamomd.distributed.allreduce_zmq import HELLO
+from streamomd.distributed.partition_owner import HEAD
 
 HOST = "127.0.0.1"
 

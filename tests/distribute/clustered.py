@@ -11,7 +11,7 @@ import dask
 import pytest
 from distributed import LocalCluster
 
-from streamomd.distribute import decode
+from streamomd.distributed import decode
 
 ROWS = 5_000
 PARTS, ROUNDS = 4, 2

@@ -15,7 +15,7 @@ from gangs import told
 from running import rows, write
 
 import streamomd
-from streamomd.distribute import decode
+from streamomd.distributed import decode
 
 GROUP = 900
 # On a busy machine a worker that was killed is back after more than the 15 seconds of the default.

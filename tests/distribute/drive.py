@@ -19,8 +19,8 @@ from distributed import Client
 from faults import HERE, strike
 
 import streamomd
-from streamomd.distribute import decode
-from streamomd.report import heard
+from streamomd.distributed import decode
+from streamomd.training.progress import heard
 
 
 def main(told: dict[str, Any]) -> None:

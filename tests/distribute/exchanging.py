@@ -13,8 +13,8 @@ from pathlib import Path
 
 from elsewhere import wait_for
 
-from streamomd.distribute.curve import Keys
-from streamomd.distribute.exchange import PeerLostError, ZmqMesh
+from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh
+from streamomd.distributed.curve_keys import Keys
 
 
 def main(owner: int, host: str, folder: Path, keys: Keys) -> None:

@@ -17,7 +17,7 @@ import streamomd
 PATIENCE = 300.0
 """Seconds after which a process hangs; nothing else is timed."""
 _fork = multiprocessing.get_context("forkserver")  # a child begins with all imported, and no thread
-_fork.set_forkserver_preload(["streamomd", "streamomd.distribute.averaged"])
+_fork.set_forkserver_preload(["streamomd", "streamomd.distributed.averaged"])
 
 
 @dataclass(frozen=True)

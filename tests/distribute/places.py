@@ -15,31 +15,31 @@ Place = tuple[tuple[str, range], ...]
 COMMITS = "streamomd.checkpoint.Writer.commit"
 PLACES: dict[str, dict[str, Place]] = {
     "decoders": {
-        "rendezvous": (("streamomd.distribute.decode.decode", range(2)),),
-        "round": (("streamomd.distribute.decode.read_rows", range(2, 24)),),
+        "rendezvous": (("streamomd.distributed.decode.decode", range(2)),),
+        "round": (("streamomd.distributed.decode.read_rows", range(2, 24)),),
         "commit": ((HERE + COMMITS, range(6)),),
     },
     "learner": {
         "rendezvous": (
-            ("streamomd.loading.load_model", range(1)),
-            ("streamomd.away.take_over", range(1)),
+            ("streamomd.training.load_model.load_model", range(1)),
+            ("streamomd.runs.submit.take_over", range(1)),
         ),
-        "round": (("streamomd.model.Model.consume", range(2, 60)),),
+        "round": (("streamomd.training.model.Model.consume", range(2, 60)),),
         "commit": ((COMMITS, range(2, 12)),),
     },
     "averaged": {
-        "rendezvous": (("streamomd.distribute.part._read", range(4)),),
-        "round": (("streamomd.distribute.part.read_rows", range(20)),),
-        "merge": (("streamomd.distribute.part.merge", range(12)),),
+        "rendezvous": (("streamomd.distributed.averaged_worker._read", range(4)),),
+        "round": (("streamomd.distributed.averaged_worker.read_rows", range(20)),),
+        "merge": (("streamomd.distributed.averaged_worker.merge", range(12)),),
         "commit": ((HERE + COMMITS, range(3)),),
     },
     "sharded": {
         "rendezvous": (
-            ("streamomd.distribute.exchange.ZmqMesh.join", range(2)),
-            ("streamomd.distribute.owner.Owner._filled", range(2)),
+            ("streamomd.distributed.allreduce_zmq.ZmqMesh.join", range(2)),
+            ("streamomd.distributed.partition_owner.Owner._filled", range(2)),
         ),
-        "round": (("streamomd.rounds.Rounds._learn", range(2, 280)),),
-        "merge": (("streamomd.distribute.owner.put_part", range(16)),),
+        "round": (("streamomd.training.microbatch_rounds.Rounds._learn", range(2, 280)),),
+        "merge": (("streamomd.distributed.partition_owner.put_part", range(16)),),
         "commit": ((HERE + COMMITS, range(1, 8)),),
     },
 }

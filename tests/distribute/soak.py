@@ -30,7 +30,7 @@ from distributed import Client, LocalCluster
 from distributed.core import Status
 
 import streamomd
-from streamomd.errors import ClusterError, NoCommitError, StorageError
+from streamomd.core.errors import ClusterError, NoCommitError, StorageError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests are no package
 

@@ -18,22 +18,17 @@ from places import cases, drawn
 from running import rows, write
 
 import streamomd
-from streamomd.distribute import averaged, cluster, part, room
-from streamomd.distribute.averaged import Averaged
-from streamomd.errors import (
-    ClusterError,
-    ResumeRefusedError,
-    StoppedError,
-    UsageError,
-)
+from streamomd.config.spec import Data, Spec
+from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError, UsageError
+from streamomd.distributed import averaged, averaged_worker, cluster, memory_checks
+from streamomd.distributed.averaged import Averaged
+from streamomd.engine.merge import tree
 from streamomd.features import encode
-from streamomd.merge import tree
-from streamomd.model import Model
 from streamomd.rules import all_rules
 from streamomd.shards.find import find
-from streamomd.shards.read import read_rows
-from streamomd.shards.stretches import stretches
-from streamomd.spec import Data, Spec
+from streamomd.shards.reader import read_rows
+from streamomd.shards.row_ranges import stretches
+from streamomd.training.model import Model
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -252,19 +247,19 @@ def test_what_is_learned_from_is_not_changed(data: Path, client: Client, tmp_pat
     table = spread(data, tmp_path / "run", {"epochs": 1})
     streamomd.train(table, client=client, quiet=True)
     shards = find(str(data))
-    begin = part.Start("run", str(tmp_path / "run"), 0, {}, Data())
+    begin = averaged_worker.Start("run", str(tmp_path / "run"), 0, {}, Data())
 
-    def hashed(one: part.Part) -> str:
+    def hashed(one: averaged_worker.Part) -> str:
         return hashlib.sha256(one.cells.tobytes() + one.totals.tobytes()).hexdigest()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part, "tell", lambda *_: None)
+        patch.setattr(averaged_worker, "tell", lambda *_: None)
         cut = stretches(shards, range(len(shards)), 2)
-        before = part.model_at(begin).state_sha256
-        a, b = (part.learn_part(begin, stretch, "", 0) for stretch in cut)
+        before = averaged_worker.model_at(begin).state_sha256
+        a, b = (averaged_worker.learn_part(begin, stretch, "", 0) for stretch in cut)
         hashes = [hashed(one) for one in (a, b)]
-        both = part.merge_parts(begin, "examples", a, b)
-        assert part.model_at(begin).state_sha256 == before
+        both = averaged_worker.merge_parts(begin, "examples", a, b)
+        assert averaged_worker.model_at(begin).state_sha256 == before
     assert [hashed(one) for one in (a, b)] == hashes
     assert hashed(both) not in hashes
     assert a.__sizeof__() > a.cells.nbytes
@@ -286,7 +281,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
         Spec.parse(spread(data, url, {"mode": "exact", "exact_epochs": 1}))
     with pytest.raises(UsageError, match="needs a checkpoint"):
         Spec.parse(spread(data, Path("none")))
-    monkeypatch.setattr(room, "BASE_BYTES", 1 << 50)
+    monkeypatch.setattr(memory_checks, "BASE_BYTES", 1 << 50)
     with pytest.raises(ClusterError, match=r"memory_limit.*averaged mode needs"):
         streamomd.train(spread(data, url), client=client, quiet=True)
 
@@ -335,7 +330,7 @@ def test_new_shards_wait_for_the_end_of_an_epoch(tmp_path: Path, client: Client)
 @pytest.mark.slow
 def test_a_merged_run_has_no_certificate(data: Path, client: Client, tmp_path: Path) -> None:
     """The papers prove nothing of it, and that is said."""
-    from streamomd.certify import certify
+    from streamomd.analysis.certify import certify
 
     table = spread(
         data, tmp_path / "run", {"epochs": 1}, model={"rule": "adagrad", "certificate": True}

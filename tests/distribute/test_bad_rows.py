@@ -12,8 +12,8 @@ from gangs import told
 from running import rows, with_column, write
 
 import streamomd
-from streamomd.distribute.decode import Decoders, Reading
-from streamomd.errors import TooManyBadRowsError
+from streamomd.core.errors import TooManyBadRowsError
+from streamomd.distributed.decode import Decoders, Reading
 from streamomd.shards.find import find
 
 # Dask's own warnings of workers that die are what is provoked here.

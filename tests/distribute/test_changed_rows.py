@@ -14,7 +14,7 @@ from modes import table
 
 import streamomd
 from streamomd.checkpoint import open_store, read_commit, read_ledger
-from streamomd.errors import ChangedDataError
+from streamomd.core.errors import ChangedDataError
 
 # Dask warns where another cluster of this machine has the port of its dashboard.
 pytestmark = pytest.mark.filterwarnings("ignore")

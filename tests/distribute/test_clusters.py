@@ -16,8 +16,8 @@ from elsewhere import address_in
 from running import run
 
 import streamomd
-from streamomd.distribute import cluster
-from streamomd.errors import ClusterError, UsageError
+from streamomd.core.errors import ClusterError, UsageError
+from streamomd.distributed import cluster
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")

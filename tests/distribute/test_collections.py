@@ -18,14 +18,9 @@ from framed import NOWHERE, PARTS, ROWS, arrays, as_shards, collection, frame, j
 from running import rows, write
 
 import streamomd
-from streamomd.distribute import collections_rows
-from streamomd.distribute.collections import Collection
-from streamomd.errors import (
-    BadRowError,
-    DataError,
-    UnsupportedError,
-    UsageError,
-)
+from streamomd.core.errors import BadRowError, DataError, UnsupportedError, UsageError
+from streamomd.distributed.collections import partition_rows
+from streamomd.distributed.collections.collection import Collection
 
 # Of what Dask itself calls in pandas.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -72,7 +67,7 @@ def test_small_files_are_not_joined(shards: Path, alone: Any, fs: str | None) ->
     read = dd.read_parquet(shards, filesystem=fs)
     made = read.assign(k=read["k"] + 0)
     assert made[["y", "k"]].optimize().npartitions < PARTS
-    reader = collections_rows.Here(Collection(made).graph(["y", "k"]), 0)
+    reader = partition_rows.Here(Collection(made).graph(["y", "k"]), 0)
     for number in range(PARTS):
         found = reader.ask(number, lambda _, part: part["k"].to_list())
         assert found == made.partitions[number]["k"].compute().to_list()
@@ -194,7 +189,7 @@ def test_pandas_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}")
 
     made, zeros = collection(), da.zeros(6, chunks=3, dtype=np.int64)
-    monkeypatch.setattr("streamomd.shards.frames.import_module", missing)
+    monkeypatch.setattr("streamomd.shards.memory.frames.import_module", missing)
     with pytest.raises(UsageError, match=r"streamomd\[collections\]"):
         learn(made)
     found = streamomd.train(shards=(X, zeros), checkpoint="none", quiet=True)

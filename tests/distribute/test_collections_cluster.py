@@ -14,9 +14,9 @@ from faults import struck
 from framed import PARTS, ROWS, collection, job, learn
 
 import streamomd
-from streamomd.distribute import collections_rows
-from streamomd.distribute.collections import Collection
-from streamomd.errors import ResumeRefusedError, UsageError
+from streamomd.core.errors import ResumeRefusedError, UsageError
+from streamomd.distributed.collections import partition_rows
+from streamomd.distributed.collections.collection import Collection
 
 # Of what Dask itself calls in pandas, and of workers that die.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -34,10 +34,10 @@ def test_bits_are_those_of_one_process(
 ) -> None:
     """Whatever the number of workers: state and names; also of partitions that come in pieces."""
     sized(workers, count)
-    asked, send = [], collections_rows.There._sent
-    monkeypatch.setattr(collections_rows, "TASK_BYTES", 10_000)
+    asked, send = [], partition_rows.There._sent
+    monkeypatch.setattr(partition_rows, "TASK_BYTES", 10_000)
     monkeypatch.setattr(
-        collections_rows.There, "_sent", lambda *given: asked.append(given) or send(*given)
+        partition_rows.There, "_sent", lambda *given: asked.append(given) or send(*given)
     )
     with Client(workers, set_as_default=False) as client:
         found = learn(collection(), client)
@@ -50,7 +50,7 @@ def test_never_more_under_way_than_the_window_holds(
     alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of partitions; the first alone, for nobody knows how large they are."""
-    most = under_way(monkeypatch, collections_rows.There, "_begun", "_taken")
+    most = under_way(monkeypatch, partition_rows.There, "_begun", "_taken")
     found = learn(collection(), client, cluster={"window": 2})
     assert found.state_sha256 == alone.state_sha256
     assert most[0] == 2
@@ -132,8 +132,8 @@ def test_a_worker_that_goes_costs_no_bit(
     learn(collection(), client)  # what workers import at first leaves them no time for heartbeats
     if how == "stop":
         waits(monkeypatch, silent=5.0, look=0.3)
-    monkeypatch.setattr(collections_rows, "TASK_BYTES", 30_000)
-    name = "streamomd.distribute.collections_part.encode"
+    monkeypatch.setattr(partition_rows, "TASK_BYTES", 30_000)
+    name = "streamomd.distributed.collections.partition.encode"
     with struck(workers, client, name, nth, how, tmp_path / "marks"):
         found = learn(collection(), client)
     assert found.state_sha256 == alone.state_sha256

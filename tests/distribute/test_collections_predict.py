@@ -15,7 +15,7 @@ from clustered import long
 from framed import PAIR, PARTS, arrays, as_shards, collection, frame
 
 import streamomd
-from streamomd.errors import BadRowError, SchemaError, UsageError
+from streamomd.core.errors import BadRowError, SchemaError, UsageError
 
 # Of what Dask itself calls in pandas.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

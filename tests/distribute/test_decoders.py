@@ -13,8 +13,8 @@ from places import cases, drawn
 from running import rows, write
 
 import streamomd
-from streamomd.distribute import cluster, decode
-from streamomd.errors import BadRowError, ChangedDataError, ClusterError
+from streamomd.core.errors import BadRowError, ChangedDataError, ClusterError
+from streamomd.distributed import cluster, decode
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")

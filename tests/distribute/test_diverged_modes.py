@@ -11,7 +11,7 @@ from distributed import Client
 from diverging import commits, shards
 
 import streamomd
-from streamomd.errors import DivergedError
+from streamomd.core.errors import DivergedError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 MODES: dict[str, dict[str, Any]] = {
@@ -63,17 +63,17 @@ def test_a_slot_of_one_owner(client: Client, tmp_path: Path) -> None:
     """In sharded mode a slot that only its owner can see ends the run for all of them."""
     data, url = shards(tmp_path / "data", at=None), tmp_path / "run"
     streamomd.train(job(data, url, "sharded"), client=client, quiet=True)
-    from streamomd.distribute import owner
+    from streamomd.distributed import partition_owner
 
     def spoil() -> None:
-        learn = owner.Owner._swapped
+        learn = partition_owner.Owner._swapped
 
         def swapped(self: Any, found: Any) -> Any:
             if self._order.owner == 1 and self._metrics.total_rows > 900:
                 self._share.state.cells[:] = np.inf
             return learn(self, found)
 
-        owner.Owner._swapped = swapped  # type: ignore[method-assign]
+        partition_owner.Owner._swapped = swapped  # type: ignore[method-assign]
 
     client.run(spoil)
     try:

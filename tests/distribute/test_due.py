@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamomd.distribute import due
-from streamomd.distribute.due import Due
-from streamomd.spec import Checkpoint
+from streamomd.config.spec import Checkpoint
+from streamomd.distributed import commit_schedule
+from streamomd.distributed.commit_schedule import Due
 
 
 def test_by_rows_exactly() -> None:
@@ -22,7 +22,7 @@ def test_by_rows_exactly() -> None:
 def test_by_time_within_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every ten seconds; after a commit of five seconds, when that is a twentieth of the time."""
     clock = [0.0]
-    monkeypatch.setattr(due.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(commit_schedule.time, "monotonic", lambda: clock[0])
     now = Due(Checkpoint(every_seconds=10), 0)
     for at, expected in ((9.9, False), (10.0, True)):
         clock[0] = at

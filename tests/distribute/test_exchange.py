@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from streamomd.distribute import exchange
-from streamomd.distribute.curve import Keys, new_keys
-from streamomd.distribute.exchange import PeerLostError, ZmqMesh, others
+from streamomd.distributed import allreduce_zmq
+from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, others
+from streamomd.distributed.curve_keys import Keys, new_keys
 
 GANG = b"0123456789abcdef"
 HOST = "127.0.0.1"
@@ -68,7 +68,7 @@ def test_only_this_address_is_listened_at() -> None:
 
 def test_another_gangs_owner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of another gang's name: no number is exchanged with it."""
-    monkeypatch.setattr(exchange, "JOIN_SECONDS", 3.0)
+    monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 3.0)
     made = meshes(2, gangs=[GANG, b"of an older gang"])
     places = [mesh.place for mesh in made]
     found = together(made, lambda mesh: mesh.join(places))
@@ -78,7 +78,7 @@ def test_another_gangs_owner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_who_never_comes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the time for joining."""
-    monkeypatch.setattr(exchange, "JOIN_SECONDS", 0.5)
+    monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 0.5)
     first, second = meshes(2)
     with pytest.raises(PeerLostError, match="owner 1 was lost"):
         first.join([first.place, second.place])
@@ -108,7 +108,7 @@ def echo(keys: Keys, places: Any, pipe: Any) -> None:
     while True:
         data = mesh.receive(0)
         if data == b"busy":  # longer than silence is borne
-            time.sleep(exchange.SILENT_SECONDS + 1.0)
+            time.sleep(allreduce_zmq.SILENT_SECONDS + 1.0)
         mesh.send(0, data)
 
 

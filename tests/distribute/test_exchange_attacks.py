@@ -18,9 +18,9 @@ from gangs import told
 from test_exchange import GANG, HOST, meshes, together
 
 import streamomd
-from streamomd.distribute import exchange
-from streamomd.distribute.curve import Keys, new_keys
-from streamomd.distribute.exchange import PeerLostError, ZmqMesh, others
+from streamomd.distributed import allreduce_zmq
+from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, others
+from streamomd.distributed.curve_keys import Keys, new_keys
 
 # Dask's own warnings of workers that are stopped.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -105,7 +105,7 @@ def test_who_knows_where_and_the_listeners_key_needs_one_of_its_own() -> None:
     other = ZmqMesh(HOST, GANG, 1, 2, half)
     places = [made[0].place, {}]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exchange, "JOIN_SECONDS", 2.0)
+        patch.setattr(allreduce_zmq, "JOIN_SECONDS", 2.0)
         with pytest.raises(PeerLostError):
             other.join(places)
     found = together(made, lambda mesh: exchanged(mesh, places, 3))
@@ -185,7 +185,7 @@ def test_who_has_the_port_of_an_owner_that_is_gone_learns_nothing(
     """The real owner waits for its peer, in vain; what it sent holds neither key nor number."""
     import zmq
 
-    monkeypatch.setattr(exchange, "JOIN_SECONDS", 1.0)
+    monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 1.0)
     keys = new_keys()
     real = ZmqMesh(HOST, GANG, 1, 2, keys)
     learned = bytearray()
@@ -228,7 +228,7 @@ def slow_to_join() -> None:
     """On a worker: others have a second to connect first."""
     import time
 
-    from streamomd.distribute.exchange import ZmqMesh
+    from streamomd.distributed.allreduce_zmq import ZmqMesh
 
     join = ZmqMesh.join
     ZmqMesh.join = lambda mesh, places: (time.sleep(1.0), join(mesh, places))[1]  # type: ignore

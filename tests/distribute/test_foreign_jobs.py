@@ -18,9 +18,9 @@ from running import run
 from test_jobs import until
 
 import streamomd
-from streamomd import away
-from streamomd.allowed_urls import VARIABLE
-from streamomd.distribute import jobs
+from streamomd.distributed import jobs
+from streamomd.runs import submit as away
+from streamomd.training.allowed_urls import VARIABLE
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -60,14 +60,14 @@ def test_a_task_obeys_what_was_sent(
     The task connects nowhere else, fills the cache that was sent, and learns the shards
     that the person named, whatever URLs are allowed for manifests."""
     settled(data)
-    begin = away.begin if how == "submit" else streamomd.runs.begin
+    begin = away.begin if how == "submit" else streamomd.runs.train.begin
 
     def begun(*given: Any, **more: Any) -> Any:
         keeper = begin(*given, **more)
         spoil(tmp_path, scheduler)
         return keeper
 
-    monkeypatch.setattr(away if how == "submit" else streamomd.runs, "begin", begun)
+    monkeypatch.setattr(away if how == "submit" else streamomd.runs.train, "begin", begun)
     monkeypatch.setenv(VARIABLE, "s3://bucket")
     away_ = {"cluster": {"decode": "local", "learner": "worker"}}
     if how == "submit":

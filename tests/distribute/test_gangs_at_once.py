@@ -17,9 +17,9 @@ from faults import fresh
 from gangs import told
 
 import streamomd
-from streamomd.distribute import gang
-from streamomd.distribute.sharded import Owners
-from streamomd.errors import ConcurrentWriterError
+from streamomd.core.errors import ConcurrentWriterError
+from streamomd.distributed import worker_group
+from streamomd.distributed.sharded import Owners
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -111,7 +111,7 @@ def test_workers_that_are_busy_are_waited_for_and_named(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Threads that somebody else's tasks hold: the gang begins when one is free."""
-    monkeypatch.setattr(gang, "MEET_SECONDS", 2.0)
+    monkeypatch.setattr(worker_group, "MEET_SECONDS", 2.0)
     busy = [client.submit(time.sleep, 5.0, pure=False) for _ in range(2)]
     there = streamomd.train(told(data, tmp_path / "run"), client=client)
     assert there.state_sha256 == streamomd.train(told(data, "none"), quiet=True).state_sha256

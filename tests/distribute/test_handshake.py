@@ -18,8 +18,8 @@ from servers import KINDS, serving
 from test_clusters import job_file
 
 import streamomd
-from streamomd.distribute.cluster import connected
-from streamomd.errors import ClusterError
+from streamomd.core.errors import ClusterError
+from streamomd.distributed.cluster import connected
 
 SENTENCE = (
     "this address accepts connections but is not a Dask scheduler (is it the dashboard's port?)"

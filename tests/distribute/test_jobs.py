@@ -18,9 +18,9 @@ from distributed import Client, LocalCluster
 from running import run
 
 import streamomd
-from streamomd.distribute import doctor, jobs
-from streamomd.distribute.lookout import lookout_of
-from streamomd.errors import ClusterError, OutputExistsError, UsageError
+from streamomd.core.errors import ClusterError, OutputExistsError, UsageError
+from streamomd.distributed import diagnose, jobs
+from streamomd.distributed.worker_monitor import lookout_of
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -103,7 +103,7 @@ def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> 
         lookout_of(client).meet(client, lambda: None)
         busy = client.submit(time.sleep, 20, pure=False)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(doctor, "refuse_unfit", lambda *_: None)
+            patch.setattr(diagnose, "refuse_unfit", lambda *_: None)
             name = streamomd.submit(kept(data, tmp_path / "run"), client=client)
         job_ = jobs.find(client, name)
         assert jobs.status(job_)["state"] == "waiting"
@@ -185,9 +185,11 @@ def test_doctor_finds_what_is_wrong(
     """Another version, a disk that is not shared, a worker too small: each by name."""
     table = kept(data, tmp_path / "run")
     with monkeypatch.context() as patch:
-        mine = doctor.versions()
-        patch.setattr(doctor, "versions", lambda: {**mine, "streamomd": "0.0.0", "numpy": "0.0.0"})
-        told = doctor.diagnose(client)
+        mine = diagnose.versions()
+        patch.setattr(
+            diagnose, "versions", lambda: {**mine, "streamomd": "0.0.0", "numpy": "0.0.0"}
+        )
+        told = diagnose.diagnose(client)
         assert all("streamomd is" in one["unfit"][0] for one in told)
         assert all("numpy is" in one["differs"][0] for one in told)
         with pytest.raises(ClusterError, match="not fit for this job"):
@@ -204,7 +206,7 @@ def test_doctor_does_not_wait_for_a_worker_that_is_busy(
     """It is said that it does not answer."""
     waits(monkeypatch, probe=1.0)
     busy = [client.submit(time.sleep, 10, pure=False) for _ in range(2)]
-    told = doctor.diagnose(client)
+    told = diagnose.diagnose(client)
     assert all("no answer in 1 s" in one["unfit"][0] for one in told)
     client.cancel(busy, force=True)
 

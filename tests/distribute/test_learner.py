@@ -16,8 +16,8 @@ from faults import hits, struck
 from places import cases, drawn
 
 import streamomd
-from streamomd.distribute import learner
-from streamomd.errors import StoppedError, UsageError
+from streamomd.core.errors import StoppedError, UsageError
+from streamomd.distributed import remote_learner
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -82,7 +82,7 @@ def test_a_learner_that_wakes_up_commits_nothing(
     """Stopped, given up, overtaken; then it goes on computing, and its commit is refused."""
     waits(monkeypatch, silent=2.0, look=0.3)
     url, marks = tmp_path / "kept", tmp_path / "marks"
-    with struck(workers, client, "streamomd.model.Model.consume", 30, "stop", marks):
+    with struck(workers, client, "streamomd.training.model.Model.consume", 30, "stop", marks):
         there = streamomd.train(away(data, url, decode="local"), client=client, quiet=True)
         before = newest(url)
         [(pid, _)] = hits(marks)
@@ -97,14 +97,14 @@ def test_a_learner_on_a_worker_stops_when_asked(
     data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal here: a commit there, and StoppedError."""
-    waiting = learner.Submitted._waiting
+    waiting = remote_learner.Submitted._waiting
 
     def signalled(self: Any, *given: Any) -> None:
         waiting(self, *given)
         if self.metrics.total_rows:
             self.stop.signal = signal.SIGTERM
 
-    monkeypatch.setattr(learner.Submitted, "_waiting", signalled)
+    monkeypatch.setattr(remote_learner.Submitted, "_waiting", signalled)
     long = away(data, tmp_path / "kept", decode="local")
     long["train"] = {"epochs": 400}
     with pytest.raises(StoppedError, match="stopped after row") as caught:

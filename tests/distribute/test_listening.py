@@ -9,9 +9,9 @@ import sys
 import psutil
 import zmq
 
-from streamomd.distribute.cluster import connected
-from streamomd.distribute.curve import new_keys
-from streamomd.distribute.exchange import ZmqMesh
+from streamomd.distributed.allreduce_zmq import ZmqMesh
+from streamomd.distributed.cluster import connected
+from streamomd.distributed.curve_keys import new_keys
 
 
 def listening() -> set[tuple[str, int]]:

@@ -15,7 +15,7 @@ from elsewhere import elsewhere, newest
 from modes import MODES, table
 
 import streamomd
-from streamomd.errors import ClusterError
+from streamomd.core.errors import ClusterError
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]

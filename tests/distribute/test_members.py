@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from streamomd.distribute import members
-from streamomd.distribute.exchange import DRIVER, PeerLostError
-from streamomd.distribute.members import Members
-from streamomd.errors import BadRowError
+from streamomd.core.errors import BadRowError
+from streamomd.distributed import membership
+from streamomd.distributed.allreduce_zmq import DRIVER, PeerLostError
+from streamomd.distributed.membership import Members
 
 AT = ("a", "b", "c")
 
@@ -79,9 +79,9 @@ def test_who_is_gone(
     does not answer, or only that."""
     three = gang(Task(), Task(), Task(), met=met)
     three.patience = patience
-    monkeypatch.setattr(members, "answers", lambda at: at in answering)
+    monkeypatch.setattr(membership, "answers", lambda at: at in answering)
     for second in (0.0, 1.5, 2.5, 5.0, 25.0):
-        monkeypatch.setattr(members.time, "monotonic", lambda now=second: now)
+        monkeypatch.setattr(membership.time, "monotonic", lambda now=second: now)
         found = three.gone({"a": {"last_seen": second}, "b": {"last_seen": 0.0}})
         assert found == (["b", "c"] if second in silent else ["c"])
 
@@ -90,8 +90,8 @@ def test_a_machine_answers_however_busy_its_worker_is() -> None:
     """Somebody listens, and does nothing; nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as idle:
         address = f"tcp://127.0.0.1:{idle.getsockname()[1]}"
-        assert members.answers(address)
-    assert not members.answers(address)
+        assert membership.answers(address)
+    assert not membership.answers(address)
 
 
 def test_an_owners_own_error_goes_before_those_who_miss_it() -> None:

@@ -18,8 +18,8 @@ from running import run
 from test_jobs import toml, until
 
 import streamomd
-from streamomd.distribute import jobs
-from streamomd.report import heard
+from streamomd.distributed import jobs
+from streamomd.training.progress import heard
 
 # Dask's own warnings: a port is taken, versions differ.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -22,8 +22,8 @@ from netns import Network, why_not
 from places import PLACES, drawn
 
 import streamomd
-from streamomd.distribute.curve import new_keys
-from streamomd.distribute.exchange import LINGER_SECONDS
+from streamomd.distributed.allreduce_zmq import LINGER_SECONDS
+from streamomd.distributed.curve_keys import new_keys
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = [

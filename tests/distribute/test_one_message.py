@@ -19,7 +19,7 @@ from modes import MODES, table
 from test_jobs import toml
 
 import streamomd
-from streamomd.errors import SchedulerLostError
+from streamomd.core.errors import SchedulerLostError
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -15,9 +15,9 @@ from gangs import told
 from running import rows, with_column, write
 
 import streamomd
-from streamomd.distribute.curve import new_keys
-from streamomd.distribute.sharded import Owners, _transport
-from streamomd.errors import BadRowError, ClusterError, UsageError
+from streamomd.core.errors import BadRowError, ClusterError, UsageError
+from streamomd.distributed.curve_keys import new_keys
+from streamomd.distributed.sharded import Owners, _transport
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -114,8 +114,8 @@ def test_where_all_is_encrypted_so_are_the_numbers(
 
 def test_without_curve_zeromq_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A libzmq that cannot encrypt: Dask's connections, and an error where ZeroMQ is demanded."""
-    monkeypatch.setattr("streamomd.distribute.curve.has_curve", lambda: False)
-    monkeypatch.setattr("streamomd.distribute.sharded.has_curve", lambda: False)
+    monkeypatch.setattr("streamomd.distributed.curve_keys.has_curve", lambda: False)
+    monkeypatch.setattr("streamomd.distributed.sharded.has_curve", lambda: False)
     assert _transport(["tcp://127.0.0.1:1"]) == "dask"
     with pytest.raises(ClusterError, match=r"built without CURVE.*transport = 'dask'"):
         new_keys()

@@ -63,7 +63,14 @@ def test_the_only_owner_is_lost(
     table = told(data, tmp_path / "kept", 128, every_rows=4000)
     table["train"]["parts"] = 1
     alone = {**told(data, "none"), "train": table["train"]}
-    with struck(workers, client, "streamomd.rounds.Rounds._learn", 150, how, tmp_path / "marks"):
+    with struck(
+        workers,
+        client,
+        "streamomd.training.microbatch_rounds.Rounds._learn",
+        150,
+        how,
+        tmp_path / "marks",
+    ):
         there = streamomd.train(table, client=client, quiet=True)
     assert there.state_sha256 == streamomd.train(alone, quiet=True).state_sha256
 
@@ -74,8 +81,8 @@ def test_a_stop_is_a_commit_and_another_gang_goes_on(
     data: Path, one: Any, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
 ) -> None:
     """A signal: the owners commit and leave; resumed by another number of workers, then by none."""
-    from streamomd.distribute.sharded import Owners
-    from streamomd.errors import StoppedError
+    from streamomd.core.errors import StoppedError
+    from streamomd.distributed.sharded import Owners
 
     sized(workers, 2)
     look, url = Owners._look, tmp_path / "kept"

@@ -16,10 +16,10 @@ from running import run
 from test_jobs import toml
 
 import streamomd
-from streamomd.away import diagnose
-from streamomd.distribute import room
-from streamomd.distribute.room import USABLE
-from streamomd.errors import ClusterError
+from streamomd.core.errors import ClusterError
+from streamomd.distributed import memory_checks
+from streamomd.distributed.memory_checks import USABLE
+from streamomd.runs.submit import diagnose
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -129,7 +129,7 @@ def test_train_refuses_what_doctor_calls_unfit(
     data: Path, narrow: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Averaged and sharded mode, before a row is read."""
-    monkeypatch.setattr(room, "BASE_BYTES", 1 << 40)
+    monkeypatch.setattr(memory_checks, "BASE_BYTES", 1 << 40)
     for mode in ("averaged", "sharded"):
         table = wide(data, tmp_path / mode, 10, mode, "client")
         with pytest.raises(ClusterError, match="of which 720 MiB"):

@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 from running import run
 
 import streamomd
-from streamomd.distribute import jobs
+from streamomd.distributed import jobs
 
 # Of a cluster: the long run's, and Dask's own warnings at its end are not ours.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

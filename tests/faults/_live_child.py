@@ -47,8 +47,8 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 def main(where: str, number: str, change: str, folder: str, *words: str) -> None:
     """Run the command, with the change on its way."""
     from streamomd.cli import main as command
-    from streamomd.shards.cached import Cached
-    from streamomd.shards.opened import Opened
+    from streamomd.shards.cache.cached_reader import Cached
+    from streamomd.shards.open_shard import Opened
 
     times = itertools.count()
 

@@ -17,8 +17,9 @@ from checkpoint_helpers import a_run, begin, load_all, numbers
 from kinds import Cases, Verdict, kind
 from standing import goes_on, stands
 
-from streamomd.checkpoint import Writer, keep_document, local, open_store
-from streamomd.errors import StreamomdError
+from streamomd.checkpoint import Writer, keep_document, open_store
+from streamomd.checkpoint.stores import local
+from streamomd.core.errors import StreamomdError
 
 CALLS = (
     *("open", "write", "fsync", "close", "link", "replace"),

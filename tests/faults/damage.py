@@ -15,7 +15,7 @@ from kinds import Cases, Verdict, kind
 from standing import falls_back
 
 from streamomd.checkpoint import Part, Store, Writer, keep_document, open_store
-from streamomd.errors import NoCommitError
+from streamomd.core.errors import NoCommitError
 
 
 def small(store: Store) -> None:

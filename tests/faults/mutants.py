@@ -17,15 +17,14 @@ from kinds import every_kind
 from tally import Tally, run_kind
 
 from streamomd.checkpoint import (
-    chain,
+    commit_reader,
+    commit_writer,
+    commits,
     documents,
-    local,
     parts,
-    reader,
     retention,
-    store,
-    writer,
 )
+from streamomd.checkpoint.stores import contract, local
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ MUTANTS = (
         ("os.link(", "os.replace("),
     ),
     _mutant(
-        *("a manifest that is seen is durable", writer, "Writer._publish", AFTER),
+        *("a manifest that is seen is durable", commit_writer, "Writer._publish", AFTER),
         ("            continue\n", "            pass\n"),
     ),
     _mutant(
@@ -95,30 +94,30 @@ MUTANTS = (
     ),
     _mutant(
         *("a document that is there is durable", documents, "keep_bytes", AFTER),
-        ("    put_whole(", "    store.size(name) is None and put_whole("),
+        ("    put_whole(", "    contract.size(name) is None and put_whole("),
     ),
     _mutant(
-        *("no comparison of who wrote it", writer, "Writer._accept", "racing-writers"),
+        *("no comparison of who wrote it", commit_writer, "Writer._accept", "racing-writers"),
         ("commit.writer.uuid != self._self.uuid", "False"),
     ),
     _mutant(
-        *("no comparison of the nonce", writer, "Writer._claim", "calls"),
+        *("no comparison of the nonce", commit_writer, "Writer._claim", "calls"),
         ("commit.nonce == nonce", "True"),
     ),
     _mutant(
-        *("a late manifest stays", writer, "Writer._refuse_late", "paused-writer"),
+        *("a late manifest stays", commit_writer, "Writer._refuse_late", "paused-writer"),
         ("if not later:", "if True:"),
     ),
     _mutant(
-        *("a folder's name used again", writer, "Writer.reserve", "calls"),
+        *("a folder's name used again", commit_writer, "Writer.reserve", "calls"),
         ("-{uuid.uuid4().hex[:8]}", "-00000000"),
     ),
     _mutant(
-        *("the size of what was put is not asked", store, "put_whole", "short-puts"),
+        *("the size of what was put is not asked", contract, "put_whole", "short-puts"),
         ("store.size(name) != len(data)", "False"),
     ),
     _mutant(
-        *("manifest before parts", writer, "Writer.commit", "calls"),
+        *("manifest before parts", commit_writer, "Writer.commit", "calls"),
         (
             "entries = tuple(self._put(directory, part, written) for part in parts)",
             "held = list(parts)\n        entries = tuple(pack(part)[0] for part in held)",
@@ -134,22 +133,27 @@ MUTANTS = (
         ("hashlib.sha256(data).hexdigest() != sha256", "False"),
     ),
     _mutant(
-        *("a parent's hash is not compared", chain, "check_parent", "swaps"),
+        *("a parent's hash is not compared", commits, "check_parent", "swaps"),
         ("parent.sha256 != commit.parent_sha256", "False"),
     ),
     _mutant(
-        *("a store that does not answer is corrupt", reader, "_load", "errors-while-loading"),
+        *(
+            "a store that does not answer is corrupt",
+            commit_reader,
+            "_load",
+            "errors-while-loading",
+        ),
         ("except CorruptionError as error:", "except (CorruptionError, OSError) as error:"),
     ),
     _mutant(
-        *("one bad reading is corruption", store, "confirmed", "bad-answers"),
+        *("one bad reading is corruption", contract, "confirmed", "bad-answers"),
         (
             "except CorruptionError:\n        return read()",
             "except CorruptionError:\n        raise",
         ),
     ),
     _mutant(
-        *("a restart leaves no mark", chain, "mark_restart", "restart-damage"),
+        *("a restart leaves no mark", commits, "mark_restart", "restart-damage"),
         ("with suppress(FileExistsError):", "if False:"),
     ),
     _mutant(
@@ -157,7 +161,7 @@ MUTANTS = (
         ("key=lambda commit: -commit.sequence", "key=lambda commit: commit.sequence"),
     ),
     _mutant(
-        *("the manifest is not read again", writer, "Writer._publish", "racing-writers"),
+        *("the manifest is not read again", commit_writer, "Writer._publish", "racing-writers"),
         ("return self._read_back(), ", "return decode(data, self._next), "),
     ),
 )

@@ -18,8 +18,9 @@ from checkpoint_helpers import DictStore, begin, load_all, numbers
 from kinds import Cases, Verdict, kind
 from standing import stands
 
-from streamomd.checkpoint import Writer, keep_document, local, open_store
-from streamomd.errors import StorageError
+from streamomd.checkpoint import Writer, keep_document, open_store
+from streamomd.checkpoint.stores import local
+from streamomd.core.errors import StorageError
 
 T = TypeVar("T")
 DEEP, RECENT = 3, 7

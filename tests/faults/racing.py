@@ -15,7 +15,7 @@ from kinds import Cases, Verdict, kind
 
 from streamomd.checkpoint import Commit, Store, Writer, commits, open_store
 from streamomd.checkpoint.manifest import decode, manifest_name, sequence_of
-from streamomd.errors import StreamomdError
+from streamomd.core.errors import StreamomdError
 
 PATIENCE = 20.0
 END = 1 << 30

@@ -13,7 +13,7 @@ from kinds import Cases, Verdict, kind
 from standing import falls_back, goes_on, stands
 
 from streamomd.checkpoint import Writer, keep_document
-from streamomd.errors import CorruptionError, NoCommitError, StorageError
+from streamomd.core.errors import CorruptionError, NoCommitError, StorageError
 
 
 class Moody(DictStore):

@@ -25,7 +25,7 @@ from proxy import Proxy
 from remote_life import HONEST, LIED_TO, Life, judged
 from remote_race import Race, race
 
-from streamomd.checkpoint.remote import RemoteStore
+from streamomd.checkpoint.stores.remote import RemoteStore
 
 SEEDS = 200
 ACCOUNT, KEY = "streamomd", base64.b64encode(b"canary").decode()
@@ -99,8 +99,8 @@ def container(folder: Path) -> Iterator[tuple[Proxy, Any, Any]]:
         address = stack.enter_context(azurite(folder))
         proxy = Proxy(address, operation)
         stack.callback(proxy.stop)
-        stack.enter_context(mock.patch("streamomd.checkpoint.retry.PAUSE", 0.001))
-        stack.enter_context(mock.patch("streamomd.checkpoint.remote.DEADLINE", 3.0))
+        stack.enter_context(mock.patch("streamomd.checkpoint.stores.retry.PAUSE", 0.001))
+        stack.enter_context(mock.patch("streamomd.checkpoint.stores.remote.DEADLINE", 3.0))
         stack.enter_context(mock.patch.object(AsyncHttpTransport, "sleep", hasty))
         calm = connected("http://{}:{}".format(*address))
         calm.mkdir("container")

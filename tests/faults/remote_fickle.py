@@ -19,7 +19,7 @@ from kinds import Cases, Verdict, kind
 from remote_life import HONEST, LIED_TO, Life, judged
 from remote_race import Race, race
 
-from streamomd.checkpoint.remote import RemoteStore
+from streamomd.checkpoint.stores.remote import RemoteStore
 
 SEEDS = 600
 NEVER = 1 << 60
@@ -121,7 +121,7 @@ def store(cloud: Cloud) -> RemoteStore:
 @contextmanager
 def hasty() -> Iterator[None]:
     """No pause between tries; a warning of what a store cannot do is not printed."""
-    with mock.patch("streamomd.checkpoint.retry.time.sleep"):
+    with mock.patch("streamomd.checkpoint.stores.retry.time.sleep"):
         yield
 
 

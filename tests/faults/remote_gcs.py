@@ -20,7 +20,7 @@ from remote_life import HONEST, LIED_TO, Life, judged
 from remote_race import Race, race
 from remote_s3 import PATIENCE, PIECE, Hasty
 
-from streamomd.checkpoint.remote import RemoteStore
+from streamomd.checkpoint.stores.remote import RemoteStore
 
 SEEDS = 300
 
@@ -47,8 +47,8 @@ def service() -> Iterator[tuple[Bucket, Proxy, Any]]:
     with ExitStack() as stack:
         proxy = Proxy(stack.enter_context(serving(bucket)), operation)
         stack.callback(proxy.stop)
-        stack.enter_context(mock.patch("streamomd.checkpoint.retry.PAUSE", 0.001))
-        stack.enter_context(mock.patch("streamomd.checkpoint.remote.DEADLINE", 1.0))
+        stack.enter_context(mock.patch("streamomd.checkpoint.stores.retry.PAUSE", 0.001))
+        stack.enter_context(mock.patch("streamomd.checkpoint.stores.remote.DEADLINE", 1.0))
         stack.enter_context(mock.patch.object(gcsfs.retry, "asyncio", Hasty()))
         # Not the class that asks another service of Google's what kind of bucket it is.
         fs = gcsfs.core.GCSFileSystem(

@@ -10,7 +10,7 @@ from checkpoint_helpers import load_all, numbers, plain
 from kinds import Verdict
 
 from streamomd.checkpoint import Part, Store, Writer, commits
-from streamomd.errors import (
+from streamomd.core.errors import (
     ConcurrentWriterError,
     CorruptionError,
     NoCommitError,

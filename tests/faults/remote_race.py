@@ -10,8 +10,8 @@ from checkpoint_helpers import begin, load_all, numbers, plain
 from kinds import Verdict
 
 from streamomd.checkpoint import Store, Writer, commits
-from streamomd.checkpoint.remote import RemoteStore
-from streamomd.errors import ConcurrentWriterError, StorageError
+from streamomd.checkpoint.stores.remote import RemoteStore
+from streamomd.core.errors import ConcurrentWriterError, StorageError
 
 ROUNDS = range(5, 8)
 

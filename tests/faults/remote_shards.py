@@ -16,7 +16,7 @@ from remote_s3 import PATIENCE, bucket
 from remote_training import Place, kept
 from running import ROWS, rows
 
-from streamomd.shards.opened import Opened
+from streamomd.shards.open_shard import Opened
 
 Change = Callable[[bytes], bytes | None]
 NAME = "b.parquet"

@@ -67,7 +67,7 @@ def child(deed: str, folder: str) -> None:
     """Prepare, wait, do; the exit code tells what came of it."""
     from calls import DEEDS
 
-    from streamomd.errors import StreamomdError
+    from streamomd.core.errors import StreamomdError
 
     code = CRASHED
     try:
@@ -100,7 +100,7 @@ def judge(names: str, folder: str) -> str:
     from standing import goes_on, stands
 
     from streamomd.checkpoint import open_store
-    from streamomd.errors import StorageError
+    from streamomd.core.errors import StorageError
 
     legal = {None if name == "None" else int(name) for name in names.split(",")}
     store = open_store(folder)

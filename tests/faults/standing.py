@@ -9,8 +9,8 @@ from checkpoint_helpers import begin, load_all, numbers, plain
 from kinds import Verdict
 
 from streamomd.checkpoint import Commit, Store, Writer, commits, read_document
-from streamomd.checkpoint.sealed import canonical
-from streamomd.errors import CorruptionError, NoCommitError
+from streamomd.checkpoint.sealed_json import canonical
+from streamomd.core.errors import CorruptionError, NoCommitError
 
 
 def found(store: Store) -> tuple[int | None, Verdict]:

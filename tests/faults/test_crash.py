@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from checkpoint_helpers import begin, holds, make_store, numbers
 
-from streamomd.errors import StorageError
+from streamomd.core.errors import StorageError
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from checkpoint_helpers import KINDS, a_run, load_all, make_store, numbers, over
 from streamomd.checkpoint import Store, Writer, commits, keep_document, load, read_document
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import manifest_name
-from streamomd.errors import CorruptionError, NoCommitError, OutputExistsError
+from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError
 
 SHARED = {"k": [1, 2.5, None, "é"]}
 

@@ -9,8 +9,8 @@ from checkpoint_helpers import DictStore, a_run, begin, holds, load_all
 
 from streamomd.checkpoint import Writer, commits
 from streamomd.checkpoint.manifest import manifest_name
-from streamomd.checkpoint.sealed import seal
-from streamomd.errors import NoCommitError, StorageError
+from streamomd.checkpoint.sealed_json import seal
+from streamomd.core.errors import NoCommitError, StorageError
 
 NEWEST = manifest_name(1)
 

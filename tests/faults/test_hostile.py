@@ -17,8 +17,8 @@ from checkpoint_helpers import begin, load_all, make_store
 
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.manifest import manifest_name
-from streamomd.checkpoint.sealed import LIMIT, canonical, parse, seal, unseal
-from streamomd.errors import CorruptionError, NoCommitError, StorageError, UsageError
+from streamomd.checkpoint.sealed_json import LIMIT, canonical, parse, seal, unseal
+from streamomd.core.errors import CorruptionError, NoCommitError, StorageError, UsageError
 
 Change = Callable[[dict[str, Any]], Any]
 CANARY = "canary"

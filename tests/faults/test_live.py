@@ -8,7 +8,7 @@ import pytest
 from checkpoint_helpers import KINDS, a_run, load_all, make_store, numbers, plain
 
 from streamomd.checkpoint import Store, load
-from streamomd.errors import NoCommitError
+from streamomd.core.errors import NoCommitError
 
 
 @pytest.fixture(params=KINDS)

@@ -11,8 +11,8 @@ import pytest
 from running import everything, rows, run, train, write
 
 import streamomd
-from streamomd.checkpoint.sealed import seal, unseal
-from streamomd.errors import NoCommitError, StreamomdError
+from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.core.errors import NoCommitError, StreamomdError
 
 NONSENSE = (None, -1, 2**62, "x", [], {}, ...)  # ...: the key is left out
 
@@ -21,7 +21,7 @@ NONSENSE = (None, -1, 2**62, "x", [], {}, ...)  # ...: the key is left out
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only manifest of a run."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("streamomd.state.CHUNK_BYTES", 1 << 13)
+    monkeypatch.setattr("streamomd.engine.state.CHUNK_BYTES", 1 << 13)
     write(tmp_path / "data" / "a.parquet", rows(20))
     train("data", *everything(), "--checkpoint", "kept", "--set", "checkpoint.keep=1")
     [found] = (tmp_path / "kept" / "commits").iterdir()

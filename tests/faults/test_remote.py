@@ -16,8 +16,8 @@ from remote_s3 import S3, bucket, taken_out
 from running import rows
 
 from streamomd.checkpoint import open_store
-from streamomd.checkpoint.remote import RemoteStore
-from streamomd.errors import StorageError
+from streamomd.checkpoint.stores.remote import RemoteStore
+from streamomd.core.errors import StorageError
 from streamomd.shards.find import find
 
 

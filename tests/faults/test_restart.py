@@ -17,9 +17,9 @@ from checkpoint_helpers import (
 )
 
 from streamomd.checkpoint import Store, Writer, commits
-from streamomd.checkpoint.chain import mark_restart
+from streamomd.checkpoint.commits import mark_restart
 from streamomd.checkpoint.manifest import manifest_name
-from streamomd.errors import ConcurrentWriterError, NoCommitError
+from streamomd.core.errors import ConcurrentWriterError, NoCommitError
 
 
 @pytest.fixture(params=KINDS)

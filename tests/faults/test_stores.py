@@ -18,10 +18,11 @@ from checkpoint_helpers import (
     numbers,
 )
 
-from streamomd.checkpoint import Writer, open_store, retry
+from streamomd.checkpoint import Writer, open_store
 from streamomd.checkpoint.manifest import manifest_name
-from streamomd.checkpoint.remote import RemoteStore
-from streamomd.errors import ConcurrentWriterError, StorageError, UsageError
+from streamomd.checkpoint.stores import retry
+from streamomd.checkpoint.stores.remote import RemoteStore
+from streamomd.core.errors import ConcurrentWriterError, StorageError, UsageError
 
 
 class Looking(fsspec.AbstractFileSystem):  # type: ignore[misc]

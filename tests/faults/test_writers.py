@@ -20,7 +20,7 @@ from checkpoint_helpers import (
 
 from streamomd.checkpoint import Writer, commits, keep_document
 from streamomd.checkpoint.manifest import manifest_name
-from streamomd.errors import ConcurrentWriterError, StorageError
+from streamomd.core.errors import ConcurrentWriterError, StorageError
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,8 +15,9 @@ from calls import DEEDS, Os, counted
 from kinds import Cases, Verdict, kind
 from standing import found, goes_on, stands
 
-from streamomd.checkpoint import local, open_store
-from streamomd.errors import StreamomdError
+from streamomd.checkpoint import open_store
+from streamomd.checkpoint.stores import local
+from streamomd.core.errors import StreamomdError
 
 
 class Meddled(Os):

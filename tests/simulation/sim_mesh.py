@@ -8,8 +8,8 @@ from typing import Any
 
 from sim_loop import Loop, Process, Signal
 
-from streamomd.distribute import exchange
-from streamomd.distribute.owner import HEAD
+from streamomd.distributed import allreduce_zmq
+from streamomd.distributed.partition_owner import HEAD
 
 FREE = 2
 """So few numbers to choose from that one that is free again is soon another gang's."""
@@ -125,7 +125,7 @@ class Net:
 def stranger(owner: int) -> list[bytes]:
     """What an owner of another gang of two says: who it is, and its numbers of some rounds."""
     rounds = [HEAD.pack(count, 0) + bytes(8) for count in (1, 2, 3)]
-    return [exchange.HELLO.pack(b"omd1", bytes(16), owner), *rounds]
+    return [allreduce_zmq.HELLO.pack(b"omd1", bytes(16), owner), *rounds]
 
 
 class SimMesh:
@@ -134,7 +134,7 @@ class SimMesh:
     def __init__(self, net: Net, token: bytes, owner: int, owners: int) -> None:
         process = net.loop.current.process
         self.owner, self.owners, self._token, self._net = owner, owners, token, net
-        self._patience = exchange.STUCK_SECONDS
+        self._patience = allreduce_zmq.STUCK_SECONDS
         self._ends = {peer: net.end(process) for peer in range(owners) if peer != owner}
         self.place: Any = {
             peer: net.bind(self._ends[peer], peer) for peer in range(owner + 1, owners)
@@ -143,16 +143,16 @@ class SimMesh:
     def join(self, places: list[Any]) -> None:
         for peer in range(self.owner):
             self._net.connect(self._ends[peer], places[peer][self.owner])
-        self._patience = exchange.JOIN_SECONDS
-        exchange.greet(self, self._token)
-        self._patience = exchange.STUCK_SECONDS
+        self._patience = allreduce_zmq.JOIN_SECONDS
+        allreduce_zmq.greet(self, self._token)
+        self._patience = allreduce_zmq.STUCK_SECONDS
 
     def send(self, peer: int, data: bytes) -> None:
         loop = self._net.loop
         if loop.draw.random() < 0.1:
             loop.sleep(loop.draw.uniform(0.0, self._net.slow))
         if self._ends[peer].broken:
-            raise exchange.PeerLostError(peer, "its connection closed")
+            raise allreduce_zmq.PeerLostError(peer, "its connection closed")
         self._net.send(self._ends[peer], data)
 
     def receive(self, peer: int) -> bytes:
@@ -160,9 +160,11 @@ class SimMesh:
         deadline = loop.now + self._patience
         while not end.inbox:
             if end.broken:
-                raise exchange.PeerLostError(peer, "its connection closed")
+                raise allreduce_zmq.PeerLostError(peer, "its connection closed")
             if loop.now >= deadline:
-                raise exchange.PeerLostError(peer, f"alive, but silent for {self._patience:g} s")
+                raise allreduce_zmq.PeerLostError(
+                    peer, f"alive, but silent for {self._patience:g} s"
+                )
             end.signal.wait(deadline - loop.now)
         return end.inbox.pop(0)
 

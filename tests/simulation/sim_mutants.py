@@ -14,11 +14,17 @@ from typing import Any
 from unittest import mock
 
 from streamomd.checkpoint import chain
+from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
-from streamomd.checkpoint.writer import Writer
-from streamomd.distribute import averaged, exchange, gang, owner, part
-from streamomd.distribute.averaged import Averaged
-from streamomd.distribute.sharded import Owners
+from streamomd.distributed import (
+    allreduce_zmq,
+    averaged,
+    averaged_worker,
+    partition_owner,
+    worker_group,
+)
+from streamomd.distributed.averaged import Averaged
+from streamomd.distributed.sharded import Owners
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         "no name of the gang in the greeting",
-        exchange,
+        allreduce_zmq,
         "greet",
         'mesh.receive(peer) != HELLO.pack(b"omd1", gang, peer)',
         'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", gang, peer)[-4:]',
@@ -65,13 +71,15 @@ MUTANTS = (
     ),
     Mutant(
         "a part learned twice counts twice",
-        part,
+        averaged_worker,
         "learn_part",
         "model.state.copy()",
         "model.state",
         (averaged,),
     ),
-    Mutant("any commit that is held", part, "model_at", "and _held[0][0] == start", "and 1"),
+    Mutant(
+        "any commit that is held", averaged_worker, "model_at", "and _held[0][0] == start", "and 1"
+    ),
     Mutant("no commit between rounds", Averaged, "_take", "self.keeper.commit()", "pass"),
     Mutant(
         "a name that is taken is ours",
@@ -95,13 +103,13 @@ MUTANTS = (
     ),
     Mutant(
         "a task that runs again is an owner",
-        owner,
+        partition_owner,
         "own",
         "if places[order.owner][0] != me:",
         "if 0:",
-        (gang,),
+        (worker_group,),
     ),
-    Mutant("no word of the leader", owner.Owner, "_swapped", "if peer == 0:", "if 0:"),
+    Mutant("no word of the leader", partition_owner.Owner, "_swapped", "if peer == 0:", "if 0:"),
 )
 
 
@@ -118,8 +126,9 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     places = [mutant.home, *mutant.also]
     if mutant.home is chain:
         import streamomd.checkpoint.reader
-        import streamomd.checkpoint.retention
         import streamomd.checkpoint.writer
+
+        import streamomd.checkpoint.retention
 
         places += [vars(streamomd.checkpoint)[n] for n in ("reader", "retention", "writer")]
     patches = [mock.patch.object(home, mutant.function, new) for home in places]

@@ -26,10 +26,15 @@ from sim_tiny import TinyRounds, merge, new, read_rows
 from sim_tiny import receive as receiving
 from sim_world import World
 
-from streamomd import keep, report
 from streamomd.checkpoint import chain, load, writer
 from streamomd.checkpoint.manifest import decode
-from streamomd.distribute import due, gang, owner, part
+from streamomd.distributed import (
+    averaged_worker,
+    commit_schedule,
+    partition_owner,
+    worker_group,
+)
+from streamomd.training import checkpoint_manager, progress
 
 
 def run(seed: int) -> World:
@@ -42,7 +47,7 @@ def run(seed: int) -> World:
 @contextmanager
 def simulated() -> Iterator[None]:
     """While inside, the code under test lives in ``World.now``."""
-    with mock.patch.multiple(report, _say=lambda *_: None):
+    with mock.patch.multiple(progress, _say=lambda *_: None):
         put = [mock.patch.object(home, name, new) for home, name, new in places()]
         for one in put:
             one.start()
@@ -73,8 +78,8 @@ def places() -> Iterator[tuple[Any, str, Any]]:
         "packed": lambda function, given, held: (function, *given, *held),  # in one process
     }
     for name, home in list(sys.modules.items()):
-        inside = name.startswith("streamomd.distribute")
-        if inside or home in (keep, writer):
+        inside = name.startswith("streamomd.distributed")
+        if inside or home in (checkpoint_manager, writer):
             for key, value in list(vars(home).items()):
                 if id(value) in replaced:
                     yield home, key, replaced[id(value)]
@@ -84,16 +89,16 @@ def places() -> Iterator[tuple[Any, str, Any]]:
     known = lru_cache(2048)(decode)
     for home in (writer, chain, sim_store):
         yield home, "decode", known
-    yield gang, "PAUSE_SECONDS", 0.2
-    yield due, "SHARE", 0.5  # or there is one commit due by time in a run so short
-    yield part, "_held", _Held()
-    yield part, "_reading", nullcontext()
-    yield part, "read_rows", read_rows
-    yield part, "merge", merge
-    yield part, "load_model", _loaded
-    yield owner, "engine_of", lambda spec, plan: _engine()
-    yield owner, "Rounds", TinyRounds
-    yield owner, "connect", lambda *_: None
+    yield worker_group, "PAUSE_SECONDS", 0.2
+    yield commit_schedule, "SHARE", 0.5  # or there is one commit due by time in a run so short
+    yield averaged_worker, "_held", _Held()
+    yield averaged_worker, "_reading", nullcontext()
+    yield averaged_worker, "read_rows", read_rows
+    yield averaged_worker, "merge", merge
+    yield averaged_worker, "load_model", _loaded
+    yield partition_owner, "engine_of", lambda spec, plan: _engine()
+    yield partition_owner, "Rounds", TinyRounds
+    yield partition_owner, "connect", lambda *_: None
 
 
 def _here() -> Any:

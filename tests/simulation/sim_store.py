@@ -15,7 +15,7 @@ from sim_loop import Killed, Loop
 
 from streamomd.checkpoint import Commit, Loaded, Writer
 from streamomd.checkpoint.manifest import decode, sequence_of
-from streamomd.errors import StorageError
+from streamomd.core.errors import StorageError
 
 T = TypeVar("T")
 

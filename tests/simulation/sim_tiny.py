@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamomd.batch import DenseBatch
 from streamomd.checkpoint import Commit, Part
+from streamomd.config.spec import Spec
+from streamomd.core.batch import DenseBatch
+from streamomd.engine.state import Layout, State
 from streamomd.features import make_plan
 from streamomd.features.plan import Plan
-from streamomd.loading import fill
-from streamomd.metrics import Metrics
-from streamomd.model import Model
-from streamomd.rounds import Rounds
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.spec import Spec
-from streamomd.state import Layout, State
+from streamomd.training.load_model import fill
+from streamomd.training.metrics import Metrics
+from streamomd.training.microbatch_rounds import Rounds
+from streamomd.training.model import Model
 
 SIZE, MODULUS = 8, 1_000_003
 URL = "sim://kept"
@@ -70,7 +70,7 @@ def learn(w: Any, y: float) -> None:
 
 
 def merge(engine: Any, states: list[State], start: State, rows: Any, by: str = "") -> State:
-    """As streamomd.merge.merge; it tells left from right, and where both began."""
+    """As streamomd.engine.merge.merge; it tells left from right, and where both began."""
     a, b = states
     whole = start.copy()
     whole.cells[...] = merged(a.cells, b.cells, start.cells)
@@ -207,7 +207,7 @@ def expected(job: Job) -> tuple[bytes, int, tuple[int, ...]]:
 
 
 def _averaged_epoch(job: Job, shards: ShardSet, w: Any) -> None:
-    from streamomd.shards.stretches import stretches
+    from streamomd.shards.row_ranges import stretches
 
     cut = stretches(shards, range(len(shards)), job.parts * job.rounds)
     for low in range(0, len(cut), job.parts):

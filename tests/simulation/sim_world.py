@@ -19,13 +19,13 @@ from sim_store import Disk, SimStore, Weather
 from sim_tiny import Job, described, expected, new
 from sim_tiny import receive as receiving
 
-from streamomd import keep
 from streamomd.checkpoint import Ledger, Writer, keep_document, load
-from streamomd.distribute.averaged import Averaged
-from streamomd.distribute.exchange import SILENT_SECONDS
-from streamomd.distribute.sharded import Owners
-from streamomd.errors import NoCommitError, StreamomdError
-from streamomd.stop import StopRequest
+from streamomd.core.errors import NoCommitError, StreamomdError
+from streamomd.distributed.allreduce_zmq import SILENT_SECONDS
+from streamomd.distributed.averaged import Averaged
+from streamomd.distributed.sharded import Owners
+from streamomd.training import checkpoint_manager
+from streamomd.training.signals import StopRequest
 
 LIMIT = 4_000.0
 """Simulated seconds after which a run that has not ended never will."""
@@ -165,7 +165,7 @@ class World:
             made = SimWriter.take_over(store, loaded)
         self.disk.took_over(made, last)
         self.disk.tell(f"{process.name} is {made._self.uuid[:4]}, after commit {last}")
-        keeper = keep.Keeper(model, store, made, Ledger())
+        keeper = checkpoint_manager.Keeper(model, store, made, Ledger())
         told: Any = (model, shards, keeper, [], stop, SimClient(self.cluster, process))
         (Averaged if spec.train.mode == "averaged" else Owners)(*told).go()
         model.finished = True

@@ -1,0 +1,329 @@
+"""A rule's claims about a run that has ended, each learner's own and their sum."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.analysis.certify.replay import Past
+from streamomd.analysis.certify.total_losses import Costs, Fixed
+from streamomd.analysis.comparator import Problem
+from streamomd.features import decode_labels
+from streamomd.rules import find_rule
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.sets import ComparatorSet, Free
+from streamomd.rules.contract import Rule, fields
+from streamomd.training.model import Model
+
+Floats = NDArray[np.float64]
+Row = dict[str, Any]
+
+KEEP = "train with model.certificate = true: this run did not keep the numbers its bound needs"
+SUMMED = ("loss", "mistakes", "comparator_loss", "regret", "comparator_gap")
+LOOSE = 1.0 + 1e-12
+
+
+def nothing(model: Model, learner: int | None, reason: str | None = None) -> Row:
+    """What is said of a learner (None: of all) of which nothing was measured."""
+    classes, several = model.plan.classes, model.engine.layout.learners > 1
+    name: Any = "all" if learner is None else None
+    if several and classes and learner is not None:
+        name = decode_labels(model.plan, np.array([learner]))[0]
+        name = name.as_py() if hasattr(name, "as_py") else name
+    unknown = dict.fromkeys((*SUMMED, "claims"))
+    rows = model.metrics.total_rows
+    return {"learner": name, "rows": rows, **unknown, "refused": [], "reason": reason}
+
+
+def sets_of(model: Model) -> list[ComparatorSet]:
+    """Each learner's constraint: the set that comparators are taken from."""
+    rule = model.spec.rule
+    feasible = rule.feasible or find_rule(rule.name).feasible
+    learners = range(model.engine.layout.learners)
+    if feasible is None:
+        return [Free() for _ in learners]
+    h, slots = rule.hyper_of(model.engine.params), [_slots(model, k) for k in learners]
+    return [feasible({**own, **shared, **totals}, h) for own, shared, totals in slots]
+
+
+def fitted(sets: Sequence[ComparatorSet], given: Floats) -> Floats:
+    """Comparators, each the nearest in its learner's set."""
+    return np.stack([one.nearest(u) for one, u in zip(sets, given.T, strict=True)], axis=1)
+
+
+def gammas_of(model: Model) -> tuple[float, ...]:
+    """The margins gamma that claims are likely to ask the hinge loss of u for."""
+    told = model.spec.model
+    named = (told.params.get("gamma", 1.0), told.loss_params.get("gamma", 1.0))
+    return tuple(sorted({1.0, *(float(gamma) for gamma in named)}))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rows tell of a theorem's conditions, and what each learner lost on them.
+
+    weighted: whether an importance is not 1. own: losses by learner, where they were asked for.
+    outside: why the rule's theorem does not apply to the whole run, or "".
+    """
+
+    weighted: bool
+    own: Costs
+    outside: str
+
+
+def facts_of(model: Model, past: Past, problem: Problem) -> Facts:
+    """One or two passes over the rows, where they are needed."""
+    rule, loss = model.spec.rule, problem.loss
+    weighted, heaviest = False, 1.0
+    if model.spec.data.weight:
+        heaviest = 0.0
+        for batch in past():
+            weighted = weighted or bool((batch.weight != 1.0).any())
+            heaviest = max(heaviest, float(batch.weight.max(initial=0.0)))
+    steep = rule.needs_lipschitz and loss.lipschitz is None
+    own = Costs.none(problem, steep=steep)
+    if (problem.learners > 1 or steep) and not past.replay(own.add):
+        return Facts(weighted, own, "learning these rows anew leads to another state")
+    steepest = own.steepest if steep else heaviest * lipschitz(problem)
+    outside = _outside(model, rule)
+    if not outside and rule.needs_lipschitz:
+        L = float(rule.hyper_of(model.engine.params).L)
+        if steepest > L * LOOSE:
+            outside = f"the loss's slope reaches {steepest:g} with the importances, above L = {L:g}"
+    return Facts(weighted, own, outside)
+
+
+def _outside(model: Model, rule: Rule) -> str:
+    if certificate_of(rule) is None:
+        return rule.uncertified
+    if model.spec.model.dtype != "float64":
+        return 'its slots are float32, which the theorem does not round: model.dtype = "float64"'
+    return ""
+
+
+def certificate_of(rule: Rule) -> Callable[[Run], list[Claim]] | None:
+    """The rule's own, or that of the rule without accounts."""
+    return rule.certificate or find_rule(rule.name).certificate
+
+
+def lipschitz(problem: Problem) -> float:
+    """The loss's bound on its slope, or NaN."""
+    loss = problem.loss
+    return float(loss.lipschitz(loss.numbers(problem.loss_params))) if loss.lipschitz else math.nan
+
+
+def run_of(model: Model, fixed: Fixed, k: int, lost: tuple[float, float, float]) -> Run:
+    """What the certificate of learner k is shown. lost: loss, mistakes, loss of u."""
+    own, shared, totals = _slots(model, k)
+    loss, mistakes, loss_u = lost
+    return Run(
+        own=own,
+        shared=shared,
+        totals=totals,
+        w=model.engine.weights(model.state, 0, fixed.problem.size)[:, k],
+        h=model.spec.rule.hyper_of(model.engine.params),
+        rows=model.metrics.total_rows,
+        loss=loss,
+        mistakes=mistakes,
+        u=np.array(fixed.u[:, k]),
+        loss_u=loss_u,
+        hinge_u=fixed.hinge(k),
+        square_u=float(fixed.costs.square[k]),
+        lipschitz=lipschitz(fixed.problem),
+        extra={name: array[k] for name, array in model.state.extra.items() if name == "matrix"},
+        longest=functools.cache(fixed.longest),
+        widest_u=float(fixed.costs.widest[k]),
+    )
+
+
+def _slots(model: Model, k: int) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, float]]:
+    """Learner k's own slots, the shared ones, its totals."""
+    state, rule = model.state, model.spec.rule
+    own = {slot.name: np.array(state.slot(slot.name)[:, k]) for slot in rule.own_slots}
+    shared = {slot.name: np.array(state.slot(slot.name)) for slot in rule.shared_slots}
+    totals = dict(zip(fields(rule.totals), state.totals[k].tolist(), strict=False))
+    return own, shared, totals
+
+
+def rows_told(model: Model, facts: Facts, fixed: Fixed) -> list[Row]:
+    """A row for each learner and, where there are several, one for their sum."""
+    L = fixed.problem.learners
+    if fixed.problem.loss.coupled:
+        return [_coupled(model, facts, fixed)]
+    told = [_learner(model, facts, fixed, k) for k in range(L)]
+    return told if L == 1 else [*told, _sum(model, told)]
+
+
+def _learner(model: Model, facts: Facts, fixed: Fixed, k: int) -> Row:
+    run = run_of(model, fixed, k, lost_by(model, facts, fixed, k))
+    judged = judge(model, facts, run)
+    gap = None if fixed.lower is None else max(run.loss_u - float(fixed.lower[k]), 0.0)
+    return _told(nothing(model, k), (run.loss, run.mistakes, run.loss_u), gap, judged)
+
+
+def lost_by(model: Model, facts: Facts, fixed: Fixed, k: int) -> tuple[float, float, float]:
+    """The loss and the mistakes of learner k, and the loss of its u."""
+    problem = fixed.problem
+    _, loss, wrong = model.metrics.total.tolist()
+    if problem.loss.coupled:  # the first is shown the whole loss: sums over the learners are judged
+        return (loss, math.nan, fixed.total) if k == 0 else (0.0, math.nan, 0.0)
+    alone = problem.learners == 1
+    if not alone:
+        loss, wrong = float(facts.own.loss[k]), float(facts.own.mistakes[k])
+    mistakes = wrong if problem.loss.classifies else math.nan
+    return loss, mistakes, fixed.total if alone else float(fixed.costs.loss[k])
+
+
+def _coupled(model: Model, facts: Facts, fixed: Fixed) -> Row:
+    """Learners with one loss together: their bounds add up to one of the whole regret."""
+    lost = [lost_by(model, facts, fixed, k) for k in range(fixed.problem.learners)]
+    each = [judge(model, facts, run_of(model, fixed, k, one)) for k, one in enumerate(lost)]
+    claims = _added([one.claims for one in each])
+    if claims is not None:
+        claims = [claim for claim in claims if about_regret(claim)]
+    gap = None if fixed.lower is None else max(fixed.total - float(fixed.lower.sum()), 0.0)
+    return _told(nothing(model, None), lost[0], gap, each[0]._replace(claims=claims))
+
+
+def about_regret(claim: Claim) -> bool:
+    """Whether a claim compares summed losses: then importances are part of them."""
+    return claim.name.startswith("regret")
+
+
+class Judged(NamedTuple):
+    """The claims of a run that can be made; those refused, with the reason; why there is none."""
+
+    claims: list[Claim] | None
+    refused: list[Row]
+    reason: str | None
+
+
+def judge(model: Model, facts: Facts, run: Run) -> Judged:
+    """What the rule's certificate says of a run."""
+    if facts.outside:
+        return Judged(None, [], facts.outside)
+    try:
+        claims = certified(model, run)
+    except KeyError:
+        if model.spec.model.certificate:
+            raise
+        return Judged(None, [], KEEP)
+    except ArithmeticError as error:
+        return Judged(None, [], f"its numbers leave the range of float64: {error}")
+    except ValueError as error:
+        return Judged(None, [], str(error))
+    if facts.weighted:
+        claims = [claim for claim in claims if about_regret(claim)]
+        if not claims:
+            reason = "the rows have importance weights, and the theorem counts each row once"
+            return Judged(None, [], reason)
+    refused = [_refused(claim, run) for claim in claims if not _finite(claim)]
+    fine = [claim._replace(limit=limit_of(model, claim, run)) for claim in claims if _finite(claim)]
+    return Judged(fine or None, refused, None if fine else refused[0]["reason"])
+
+
+def certified(model: Model, run: Run) -> list[Claim]:
+    """The claims of the rule's certificate, finite or not. Raises what it raises."""
+    certificate = certificate_of(model.spec.rule)
+    with np.errstate(all="ignore"):
+        return certificate(run) if certificate else []
+
+
+def _finite(claim: Claim) -> bool:
+    return math.isfinite(claim.measured) and math.isfinite(claim.bound)
+
+
+def _refused(claim: Claim, run: Run) -> Row:
+    """A claim that is not a statement about numbers, and what made it so."""
+    sides = {
+        "the loss of the run": run.loss,
+        "the loss of the comparator": run.loss_u,
+        "the measured side": claim.measured,
+        "the bound": claim.bound,
+    }
+    found = [f"{name} is {value}" for name, value in sides.items() if not math.isfinite(value)]
+    reason = f"{' and '.join(found)}: no claim is made of numbers that are not finite"
+    return {"claim": claim.name, "source": claim.source, "reason": reason}
+
+
+def limit_of(model: Model, claim: Claim, run: Run) -> float:
+    """What the measured side cannot exceed, without any theorem.
+
+    Regret, as no loss is negative (but Poisson's): the run's loss. Mistakes: the rows. The dual
+    value: what steps of at most C, one a row, can sum up to.
+    """
+    if about_regret(claim):
+        return math.inf if model.spec.loss.least is not None else run.loss
+    if "mistakes" in claim.name:
+        return float(run.rows)
+    if "dual" in claim.name:
+        return float(getattr(run.h, "gamma", 1.0) * run.h.C * run.rows)
+    return math.inf
+
+
+def _told(row: Row, lost: tuple[float, float, float], gap: float | None, judged: Judged) -> Row:
+    loss, mistakes, loss_u = lost
+    known = (loss, mistakes, loss_u, loss - loss_u, gap)
+    said = None if judged.claims is None else [_said(claim, loss_u) for claim in judged.claims]
+    rest = {"claims": said, "refused": judged.refused, "reason": judged.reason}
+    return {**row, **dict(zip(SUMMED, known, strict=True)), **rest}
+
+
+def _said(claim: Claim, loss_u: float) -> Row:
+    measured, bound = float(claim.measured), float(claim.bound)
+    trivial = f"trivial: at most {claim.limit:.6g} in any run" if bound >= claim.limit else ""
+    return {
+        "claim": claim.name,
+        "measured": measured,
+        "bound": bound,
+        "ratio": bound / measured if measured > 0.0 else None,
+        "source": claim.source,
+        "given": claim.given or None,
+        "trivial": bool(trivial),
+        "limit": claim.limit if math.isfinite(claim.limit) else None,
+        "note": "; ".join(part for part in (claim.given, trivial) if part) or None,
+        "comparator_loss": loss_u,
+    }
+
+
+def key_of(claim: Claim) -> tuple[str, str]:
+    """What is the same of a claim about other runs, or with other comparators."""
+    return claim.name, claim.source
+
+
+def _added(each: list[list[Claim] | None]) -> list[Claim] | None:
+    """Claims that all learners have, both sides added; None if one of them has none."""
+    whole = [{key_of(claim): claim for claim in claims} for claims in each if claims is not None]
+    if len(whole) < len(each):
+        return None
+    added = []
+    for key, first in whole[0].items():
+        some = [claims[key] for claims in whole if key in claims]
+        if len(some) == len(whole):
+            sums = {side: sum(getattr(c, side) for c in some) for side in ("measured", "bound")}
+            added.append(first._replace(**sums, limit=sum(c.limit for c in some)))
+    return added
+
+
+def _sum(model: Model, told: list[Row]) -> Row:
+    """The row of all learners together."""
+    each = [None if one["claims"] is None else [*map(_again, one["claims"])] for one in told]
+    reasons = [one["reason"] for one in told if one["reason"]]
+    refused = [claim for one in told for claim in one["refused"]]
+    loss, mistakes, loss_u = (sum(one[key] for one in told) for key in SUMMED[:3])
+    gaps = [one["comparator_gap"] for one in told]
+    gap = None if None in gaps else sum(gaps)
+    judged = Judged(_added(each), refused, reasons[0] if reasons else None)
+    return _told(nothing(model, None), (loss, mistakes, loss_u), gap, judged)
+
+
+def _again(said: Row) -> Claim:
+    limit = math.inf if said["limit"] is None else said["limit"]
+    sides = (said["claim"], said["measured"], said["bound"], said["source"])
+    return Claim(*sides, given=said["given"] or "", limit=limit)

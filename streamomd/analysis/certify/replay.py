@@ -1,0 +1,128 @@
+"""The rows a model has learned, to be walked again; and the proof that they are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.checkpoint import Ledger, compare, explain, open_store, read_ledger
+from streamomd.checkpoint.commits import read_commit
+from streamomd.core.batch import Batch
+from streamomd.core.errors import CorruptionError
+from streamomd.features import check_schema
+from streamomd.shards.digests import Digests
+from streamomd.shards.find import ShardSet
+from streamomd.shards.order import places
+from streamomd.training.model import Model
+from streamomd.training.row_stream import cache_of, rows_of
+
+Floats = NDArray[np.float64]
+Told = Callable[[Batch, Floats], None]
+
+
+def why_not(model: Model) -> str:
+    """Why no row can be walked again as it was learned; empty if they can."""
+    spec = model.spec
+    if spec.train.mode != "exact":
+        return f"train.mode is {spec.train.mode!r}: the theorems are about one learner in order"
+    if spec.model.start:
+        return "the run started from another state (model.start): the theorems start at 0"
+    if spec.data.holdout:
+        return "rows were held out (data.holdout): the theorems are about all rows in order"
+    if len(model.metrics.rows) > 1:
+        epochs = len(model.metrics.rows)
+        return f"the rows were learned in {epochs} epochs: the theorems are about one pass"
+    if not model.metrics.total_rows:
+        return "no row was learned yet"
+    return ""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The learned rows of a model, to be walked any number of times."""
+
+    model: Model
+    shards: ShardSet
+    digests: Digests = field(default_factory=Digests)
+    """Of the run, and of what is read again: every walk reads the same bytes."""
+
+    def __post_init__(self) -> None:
+        for shard in self.shards:
+            check_schema(self.model.plan, shard.schema, shard.url)
+
+    def __call__(self) -> Iterator[Batch]:
+        """The rows learned so far, in their order."""
+        left = self.model.metrics.total_rows
+        for batch in self.all():
+            yield batch.rows(0, left) if left < len(batch) else batch
+            left -= len(batch)
+            if left <= 0:
+                return
+
+    def all(self) -> Iterator[Batch]:
+        """Every row of the shards, in the order of the first epoch."""
+        data = self.model.spec.data
+        order = places(data.order, data.seed, len(self.shards), 0)
+        cache = cache_of(data, there=True)
+        told: Any = {"cache": cache, "digests": self.digests}
+        pieces = rows_of(self.model.plan, self.shards, order, **told)
+        try:
+            for piece in pieces:
+                yield piece.value.batch
+        finally:
+            pieces.close()  # type: ignore[attr-defined]
+
+    def unlike(self, options: Mapping[str, Any] | None) -> str:
+        """What tells that the shards are not those of the run; empty if nothing does.
+
+        options: the storage options of the checkpoint.
+        """
+        rows = self.model.metrics.total_rows
+        if self.shards.rows < rows:
+            return f"{rows:,} rows were learned, and the shards have {self.shards.rows:,}"
+        ledger = self._saved(options)
+        if ledger is None:
+            return "" if self.replay() else "learning these rows anew leads to another state"
+        saved = ledger.shards
+        found = self.shards.fingerprint()
+        # A copy elsewhere is as good: what is in it is compared, not where it is.
+        moved = [{**one, "url": was["url"]} for one, was in zip(found, saved, strict=False)]
+        refused = [one for one in compare(saved, moved + found[len(saved) :]) if one.refused]
+        if refused:
+            return f"the shards are not those of the run:\n{explain(refused)}"
+        here = {was["url"]: one["url"] for one, was in zip(found, saved, strict=False)}
+        for url, group, digest in ledger.digests():
+            self.digests.check_found(here[url], group, digest)
+        return ""
+
+    def _saved(self, options: Mapping[str, Any] | None) -> Ledger | None:
+        """The ledger that the run's commit names; None if no commit is of this state."""
+        model = self.model
+        if not model.url or model.sequence < 0:
+            return None
+        store = open_store(model.url, options)
+        try:
+            commit = read_commit(store, model.sequence)
+        except CorruptionError:  # retired since, or damaged
+            return None
+        if commit.document["rows"] != model.metrics.total_rows:
+            return None
+        return read_ledger(store, commit)
+
+    def replay(self, tell: Told = lambda batch, margins: None) -> bool:
+        """Learn the rows anew; whether this leads to the same state, to the bit.
+
+        tell: given each batch and its margins of before learning, (rows, learners).
+        """
+        again = Model.new(self.model.spec, self.model.plan)
+        if again.cursor.epoch < 0:
+            for batch in self.all():
+                again.engine.look(again.state, batch)
+        again.metrics.begin(0)
+        for batch in self():
+            tell(batch, again.consume(batch))
+        return again.state_sha256 == self.model.state_sha256

@@ -1,0 +1,88 @@
+"""What a checkpoint tells of its run beside the model: commits, their times, and the shards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from streamomd import checkpoint
+from streamomd.checkpoint import Store, commits, open_store, read_commit, read_ledger
+from streamomd.core.errors import CorruptionError
+from streamomd.training.metrics import Metrics
+from streamomd.training.model import Model
+from streamomd.training.progress import note
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that is kept: its sequence, rows learned, when it was written, bytes."""
+
+    sequence: int
+    rows: int
+    written: datetime
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class History:
+    """commits: oldest first, those that can be used. host, started: of the process that wrote the
+    model's own. shards: their facts, in the order of the run; empty where they cannot be read, and
+    of a model in memory."""
+
+    commits: tuple[Commit, ...] = ()
+    host: str = ""
+    started: str = ""
+    version: str = ""
+    shards: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+    @property
+    def rows(self) -> int:
+        """Rows of all shards; 0 where that is not known, as of a Dask collection."""
+        counts: list[Any] = [shard.get("rows") for shard in self.shards]
+        return 0 if None in counts else sum(counts)
+
+
+def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> History:
+    """The history of the run that a model was loaded from. Raises as ``streamomd.load`` does."""
+    if not model.url:
+        return History()
+    store = open_store(model.url, storage_options)
+    listed = [one for one in commits(store) if one["ok"] and one["sequence"] <= model.sequence]
+    newest = read_commit(store, model.sequence)
+    kept = tuple(
+        Commit(
+            one["sequence"], int(one["rows"]), datetime.fromisoformat(one["written"]), one["bytes"]
+        )
+        for one in listed
+        if one["run"] == newest.run
+    )
+    version = str(newest.versions.get("streamomd", ""))
+    return History(kept, newest.writer.host, newest.writer.started, version, _shards(store, newest))
+
+
+def _shards(store: Store, commit: checkpoint.Commit) -> tuple[Mapping[str, Any], ...]:
+    """Fingerprints of the shards. A report shows the model without them."""
+    try:
+        return tuple(read_ledger(store, commit).shards)
+    except CorruptionError as error:
+        note(f"the list of shards is corrupt, so the report is without it: {error}")
+        return ()
+
+
+def passed(metrics: Metrics) -> int:
+    """Rows that are behind: learned, held out, or left out as bad."""
+    held = sum(metrics.held.rows) if metrics.held is not None else 0
+    return metrics.total_rows + held + sum(metrics.skipped.values())
+
+
+def speeds(commits: tuple[Commit, ...]) -> list[tuple[Commit, float]]:
+    """Rows a second between each commit and the one before it, where both rows and time passed."""
+    found = []
+    for before, after in itertools.pairwise(commits):
+        seconds = (after.written - before.written).total_seconds()
+        if seconds > 0.0 and after.rows > before.rows:
+            found.append((after, (after.rows - before.rows) / seconds))
+    return found

@@ -1,0 +1,263 @@
+"""What a job would do, found from the shards' footers and their first unit; nothing is written.
+
+Distinct values grow with rows: those of all rows are expected to be n·(rows / seen rows)^b, where b
+is how n grew over the second half of the unit (0: none were new; 1: all were). Of n values hashed
+into m coordinates each shares its own with another with probability 1 − (1 − 1/m)^(n − 1).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from streamomd.config.spec import Spec
+from streamomd.core.batch import Batch
+from streamomd.engine.state import State
+from streamomd.features import Names, Plan, describe, encode
+from streamomd.features.crosses import cross_name
+from streamomd.shards.find import find
+from streamomd.shards.formats.checksums import without_checksums
+from streamomd.shards.order import places
+from streamomd.shards.reader import Job, jobs_of, read_rows
+from streamomd.shards.shard import ShardSet
+from streamomd.training.async_commit import left
+from streamomd.training.build_engine import engine_of
+from streamomd.training.job import build
+from streamomd.training.row_stream import UNIT_BYTES
+from streamomd.training.session import plan_of
+
+THREAD_BYTES = 4 * UNIT_BYTES  # that a thread holds while it decodes a unit
+Unit = list[tuple[str, int, Any]]  # shard, first row, and rows as they were read
+
+
+class Seen(Names):
+    """Every value that was hashed, by column."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, set[bytes | None]] = defaultdict(set)
+
+    def note(self, column: str, coordinates: Any, values: Any, hashes: Any = None) -> None:
+        """Note values of a column."""
+        self.values[column].update(values.to_pylist())
+
+    def counts(self) -> dict[str, int]:
+        """How many there were, by column."""
+        return {column: len(values) for column, values in self.values.items()}
+
+
+def preview(
+    job: str | Mapping[str, Any] | Spec | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> dict[str, Any]:
+    """Columns and their kinds, coordinates, collisions, memory and time of a job that is not begun.
+
+    Arguments as ``streamomd.train``'s. Reads footers, the first shard's labels where classes are
+    not given, as ``train`` does, and a unit of rows, which a state of its own learns. Raises what
+    ``train`` raises of a job, its shards, and those rows.
+    """
+    spec = build(job, {**flags, "storage_options": storage_options}, sets)
+    data = spec.data
+    shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+    plan = plan_of(spec, shards)
+    began = time.perf_counter()
+    unit = _read(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
+    reading = time.perf_counter() - began
+    rows = sum(table.num_rows for *_, table in unit)
+    columns = _columns(plan, *_grown(plan, unit), shards.rows / rows)
+    memory = _memory(spec, plan)
+    return {
+        "rows": shards.rows,
+        "shards": len(shards),
+        "bytes": sum(shard.size for shard in shards),
+        "plan": [*describe(plan), *_summed(spec, plan), *without_checksums(shards)],
+        "columns": columns,
+        "coordinates": plan.size,
+        "hashed": _hashed(plan, columns),
+        "memory": memory,
+        "unit": {"shard": unit[0][0], "rows": rows},
+        "time": _time(spec, plan, shards, _encoded(plan, unit), reading, memory),
+    }
+
+
+def _summed(spec: Spec, plan: Plan) -> list[str]:
+    """What is to be known of the loss of several classes."""
+    if len(plan.classes) <= 2 or spec.loss.coupled:
+        return []
+    count = len(plan.classes)
+    return [f"{count} learners, one a class against all others; the loss is the sum of theirs"]
+
+
+def shared(values: float, coordinates: int) -> float:
+    """How many of so many values, each hashed to one of the coordinates, share it with another.
+
+    >>> [round(shared(n, 2**18), 1) for n in (1, 100, 10_000, 1_000_000)]
+    [0.0, 0.0, 374.2, 977955.7]
+    """
+    return -values * math.expm1(max(0.0, values - 1.0) * math.log1p(-1.0 / coordinates))
+
+
+def used(values: float, coordinates: int) -> float:
+    """On how many of the coordinates so many values are expected to fall.
+
+    >>> [round(used(n, 2**18)) for n in (1, 100, 1_000_000)]
+    [1, 100, 256365]
+    """
+    return -coordinates * math.expm1(values * math.log1p(-1.0 / coordinates))
+
+
+def expected(half: int, whole: int, times: float) -> int:
+    """Distinct values of ``times`` as many rows, from those of a half and of the whole.
+
+    >>> expected(12, 12, 100.0), expected(50, 100, 100.0), expected(60, 100, 1.0)
+    (12, 10000, 100)
+    """
+    if not half or times <= 1.0:
+        return whole
+    growth = min(1.0, math.log2(whole / half))
+    return round(float(whole * times**growth))
+
+
+def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
+    """The first rows, about a unit of them."""
+    found: Unit = []
+    nbytes = 0
+    for job in jobs:
+        group = job.group
+        batches = read_rows(
+            group,
+            group.row,
+            group.row + group.rows,
+            options=spec.data.storage_options,
+            columns=plan.columns,
+            dictionary=plan.dictionary,
+            unit_bytes=UNIT_BYTES,
+            convert=lambda table, shard, row: table,
+        )
+        with closing(batches):
+            for row, table in batches:
+                found.append((group.shard.url, row, table))
+                nbytes += table.nbytes
+                if nbytes >= UNIT_BYTES:
+                    return found
+    return found
+
+
+def _grown(plan: Plan, unit: Unit) -> tuple[dict[str, int], dict[str, int]]:
+    """Distinct values by column, of the unit's first half and of all of it."""
+    seen, left_over = Seen(), sum(table.num_rows for *_, table in unit) // 2
+    half: dict[str, int] = {}
+    for shard, row, table in unit:
+        cut = min(table.num_rows, left_over)
+        encode(plan, table.slice(0, cut), shard=shard, row=row, names=seen)
+        left_over -= cut
+        if not left_over and not half:
+            half = seen.counts()
+        encode(plan, table.slice(cut), shard=shard, row=row + cut, names=seen)
+    return half, seen.counts()
+
+
+def _encoded(plan: Plan, unit: Unit) -> tuple[list[Batch], float]:
+    """The unit as it is learned, and how long that took."""
+    names, began = Names(), time.perf_counter()
+    batches = [encode(plan, table, shard=shard, row=row, names=names) for shard, row, table in unit]
+    return batches, time.perf_counter() - began
+
+
+def _columns(
+    plan: Plan, half: Mapping[str, int], whole: Mapping[str, int], times: float
+) -> list[dict[str, Any]]:
+    """Every feature: what it is made of, its coordinates, or the values that were hashed."""
+    types = {column.name: column.type for column in plan.types}
+
+    def fixed(name: str, kind: str, coordinates: int) -> dict[str, Any]:
+        told = {"name": name, "type": types.get(name, ""), "kind": kind}
+        return {**told, "coordinates": coordinates, "seen": None, "expected": None}
+
+    def hashed(name: str, kind: str) -> dict[str, Any]:
+        seen = whole.get(name, 0)
+        grown = expected(half.get(name, 0), seen, times)
+        return {**fixed(name, kind, 0), "coordinates": None, "seen": seen, "expected": grown}
+
+    parts = [name for date in plan.dates for name in date.names]
+    return [
+        *(fixed(name, "numeric", 1) for name in plan.numeric),
+        *(fixed(vector.column, "vector", vector.width) for vector in plan.vectors),
+        *(hashed(name, "hashed") for name in plan.hashed),
+        *(hashed(name, "date part") for name in parts),
+        *(hashed(cross_name(cross), "cross") for cross in plan.crosses),
+        *(hashed(text.column, "text") for text in plan.text),
+        *([fixed(plan.sparse.indices, "sparse", plan.sparse.size)] if plan.sparse else []),
+        *(fixed(f"{name} is null", "indicator", 1) for name in plan.indicators),
+    ]
+
+
+def _hashed(plan: Plan, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    if not plan.hashes:
+        return None
+    seen = sum(column["seen"] or 0 for column in columns)
+    grown = sum(column["expected"] or 0 for column in columns)
+    size = 1 << plan.bits
+    found = {"bits": plan.bits, "coordinates": size, "seen": seen, "expected": grown}
+    told = {"share_seen": shared(seen, size), "share_expected": shared(grown, size)}
+    return {**found, **told, "used_expected": used(grown, size)}
+
+
+def _memory(spec: Spec, plan: Plan) -> dict[str, Any]:
+    """Bytes of the state, of its copy while a commit is written, and of rows on their way."""
+    state = engine_of(spec, plan).layout.nbytes
+    kept = spec.checkpoint
+    copied = spec.train.mode == "exact" and kept.aside and kept.url != "none"
+    ahead = (spec.train.prefetch << 20) + (os.cpu_count() or 1) * THREAD_BYTES
+    return {"state": state, "copy": state if copied else 0, "decoding": ahead, "free": left()}
+
+
+def _time(
+    spec: Spec,
+    plan: Plan,
+    shards: ShardSet,
+    encoded: tuple[list[Batch], float],
+    reading: float,
+    memory: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Seconds a row, and of the whole job in one process in exact mode.
+
+    One core learns; all of them together read and decode, besides.
+    """
+    batches, encoding = encoded
+    rows = max(1, sum(batch.passed for batch in batches))
+    decode, cores = (reading + encoding) / rows, os.cpu_count() or 1
+    found: dict[str, Any] = {"decode_per_row": decode, "learn_per_row": None, "seconds": None}
+    found |= {"compile_seconds": None, "cores": cores, "epochs": spec.train.epochs}
+    if memory["state"] > memory["free"]:
+        return found
+    engine = engine_of(spec, plan)
+    state, sums = State.start(engine.layout), np.zeros(3)
+    engine.begin(state)
+    engine.warm(state, batches[0].rows(0, 0), learning=True)
+    looks = spec.rule.looks is not None and spec.rule.looks(spec.model.params)
+    if looks:
+        engine.look(state, batches[0].rows(0, 0))
+    seeing = _timed(lambda batch: engine.look(state, batch), batches) / rows if looks else 0.0
+    learn = _timed(lambda batch: engine.learn(state, sums, batch), batches) / rows
+    walks = [learn] * spec.train.epochs + ([seeing] if looks else [])
+    seconds = shards.rows * sum(max(walk, (walk + decode) / cores) for walk in walks)
+    told = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
+    return {**found, **told}
+
+
+def _timed(walk: Callable[[Batch], Any], batches: Sequence[Batch]) -> float:
+    began = time.perf_counter()
+    for batch in batches:
+        walk(batch)
+    return time.perf_counter() - began

@@ -1,0 +1,144 @@
+"""How large each feature is: from what the rule keeps, or from the rows themselves.
+
+A rule's shared slot that merges by "max" is the largest abs(x) so far, one that merges by "sum" the
+sum of x^2. The slot G is the sum of (g x)^2, g the slope of the row's loss times its importance;
+the bias is 1 in every row, so that sqrt(G_i / G_bias) is the root of the mean of x_i^2, each row
+weighed by g^2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import Batch, DenseBatch
+from streamomd.engine.state import State
+from streamomd.features import Plan
+from streamomd.shards.find import find
+from streamomd.training.model import Model
+from streamomd.training.progress import note
+from streamomd.training.row_stream import rows_of
+
+Floats = NDArray[np.float64]
+LARGEST = ("s", "b", "M", "x")
+"""What rules call the slot of the largest abs(x)."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of each coordinate, NaN where it is not known.
+
+    largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
+    value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
+    rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
+    their slopes. of: of which rows, in words. source: a sentence that says where they are from.
+    """
+
+    largest: Floats
+    typical: Floats
+    low: Floats
+    high: Floats
+    present: Floats
+    rows: int
+    source: str
+    estimated: bool = False
+    of: str = ""
+
+    @cached_property
+    def unit(self) -> Floats:
+        """By what a weight is multiplied to compare it with others: a typical, else the largest
+        value."""
+        return np.where(np.isnan(self.typical), self.largest, self.typical)
+
+
+def kept_by_rule(model: Model) -> Sizes:
+    """Sizes as far as the slots of the model's rule tell."""
+    rule, state = model.spec.rule, model.state
+    merges = {slot.name: slot.merge for slot in rule.shared_slots}
+    largest = next((name for name in LARGEST if merges.get(name) == "max"), "")
+    told, said = _unknown(model.plan), []
+    if largest:
+        told["largest"] = np.asarray(state.slot(largest), dtype=np.float64)
+        said.append(f"largest absolute values (slot {largest})")
+    typical, how = _typical(model, state, merges)
+    if how:
+        told["typical"] = typical
+        said.append(how)
+    source = f"Rule {rule.name} keeps {' and '.join(said)}." if said else (
+        f"Rule {rule.name} keeps no sizes of features: give the report the shards, and it looks."
+    )  # fmt: skip
+    estimated, rows = bool(how) and merges.get("s") != "sum", model.metrics.total_rows
+    return Sizes(
+        told["largest"], told["typical"], told["low"], told["high"], told["present"],
+        rows, source, estimated,
+    )  # fmt: skip
+
+
+def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, str]:
+    if merges.get("s") == "sum" and state.clock:
+        squares = np.asarray(state.slot("s"), dtype=np.float64)
+        return np.sqrt(squares / state.clock), "mean squares (slot s)"
+    if model.plan.bias and "G" in [slot.name for slot in model.spec.rule.own_slots]:
+        slopes = np.asarray(state.slot("G"), dtype=np.float64).sum(axis=1)
+        if slopes[0] > 0.0:
+            how = "typical values estimated from squared gradients (slot G), weighted by slopes"
+            return np.sqrt(slopes / slopes[0]), how
+    return None, ""
+
+
+def found_in(
+    plan: Plan, shards: str | Sequence[str], storage_options: Mapping[str, Any] | None = None
+) -> Sizes:
+    """Sizes in all rows of some shards. Raises what ``Model.evaluate`` raises."""
+    found = find(shards, storage_options=storage_options)
+    note(f"looking at the sizes of features in {found.rows:,} rows …")
+    pieces = rows_of(plan, found, range(len(found)))
+    return of_rows(plan, (piece.value.batch for piece in pieces))
+
+
+def of_rows(plan: Plan, batches: Iterable[Batch]) -> Sizes:
+    """Sizes of the rows themselves, each counting once."""
+    size, front, bias = plan.size, plan.hashed_offset, int(plan.bias)
+    squares, largest, seen = np.zeros(size), np.zeros(size), np.zeros(size)
+    low, high, rows = np.full(front, np.inf), np.full(front, -np.inf), 0
+    for batch in batches:
+        at, x = _entries(batch, bias)
+        rows += len(batch)
+        np.add.at(squares, at, x * x)
+        np.maximum.at(largest, at, np.abs(x))
+        np.add.at(seen, at, 1.0)
+        ahead = at < front
+        np.minimum.at(low, at[ahead], x[ahead])
+        np.maximum.at(high, at[ahead], x[ahead])
+    if bias:
+        squares[0], largest[0], seen[0], low[0], high[0] = rows, 1.0, rows, 1.0, 1.0
+    somewhere = seen[:front] < rows  # it is 0 in some row
+    low = np.where(somewhere, np.minimum(low, 0.0), low)
+    high = np.where(somewhere, np.maximum(high, 0.0), high)
+    count = max(rows, 1)
+    source = f"Counted in the {rows:,} rows given."
+    typical, present = np.sqrt(squares / count), seen / count
+    return Sizes(largest, typical, low, high, present, rows, source, of=" of those given")
+
+
+def _entries(batch: Batch, bias: int) -> tuple[NDArray[np.int64], Floats]:
+    """Coordinates and values that are not 0."""
+    if isinstance(batch, DenseBatch):
+        _, column = np.nonzero(batch.values)
+        values = batch.values[batch.values != 0.0]
+    else:
+        there = batch.values != 0.0
+        column, values = batch.indices[there], batch.values[there]
+    return column.astype(np.int64) + bias, values.astype(np.float64)
+
+
+def _unknown(plan: Plan) -> dict[str, Floats]:
+    nothing, front = np.full(plan.size, np.nan), np.full(plan.hashed_offset, np.nan)
+    return {
+        "largest": nothing, "typical": nothing, "low": front, "high": front, "present": nothing
+    }  # fmt: skip

@@ -1,0 +1,126 @@
+"""Features on the page: the heaviest by name, all weights, and the sizes found of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from streamomd.analysis.report.axes import Axis, brief
+from streamomd.analysis.report.charts import Series, bars, columns
+from streamomd.analysis.report.data_warnings import Suspect
+from streamomd.analysis.report.feature_scales import Sizes
+from streamomd.analysis.report.largest_weights import Weights
+from streamomd.analysis.report.markup import element, grid, paragraph, section, table
+from streamomd.features import name_of
+from streamomd.training.model import Model
+
+DRAWN = 12
+MOST_COLUMNS = 400  # named in the table of sizes
+MOST_LEARNERS = 6  # with a column each
+
+
+def features_told(model: Model, sizes: Sizes, weights: Weights, found: list[Suspect]) -> Element:
+    """What moves predictions."""
+    return section(
+        "Features",
+        grid(*_charts(weights, model.plan.classes)),
+        paragraph(_weights_said(model, weights)),
+        element("h3", "The heaviest, by name"),
+        _heaviest(model, sizes, weights),
+        element("h3", "Sizes found of each feature"),
+        *_sizes(model, sizes, weights, found),
+    )
+
+
+def _charts(weights: Weights, classes: Sequence[Any]) -> list[Element]:
+    charts = []
+    if weights.top:
+        label = "weight × typical value" if weights.by_unit else "weight"
+        signed = [(one.name, math.copysign(one.moves, one.heaviest)) for one in weights.top[:DRAWN]]
+        charts.append(bars("What moves a prediction most", label, signed, note=_sides(classes)))
+    if len(weights.edges):
+        edges = weights.edges
+        x = Axis("size of the weight", float(edges[0]), float(edges[-1]), log=True)
+        both = np.concatenate([weights.below, weights.above]).astype(np.float64)
+        y = Axis.of("weights", both, zero=True)
+        counts = [
+            Series("above 0", edges[:-1], weights.above.astype(float)),
+            Series("below 0", edges[:-1], weights.below.astype(float)),
+        ]
+        note = f"{weights.zeros:,} more are exactly 0."
+        charts.append(columns("All weights by size", edges.tolist(), counts, x, y, note=note))
+    return charts
+
+
+def _sides(classes: Sequence[Any]) -> str:
+    """What it means to be over or under 0."""
+    if not classes:
+        return "Blue: towards larger numbers; orange: towards smaller ones."
+    if len(classes) == 2:
+        return f"Blue: towards {classes[1]!r}; orange: towards {classes[0]!r}."
+    return "Of the class where it weighs most; blue: towards it, orange: away from it."
+
+
+def _weights_said(model: Model, weights: Weights) -> str:
+    total = model.plan.size * model.engine.layout.learners
+    used = total - weights.zeros
+    said = f"{used:,} of {total:,} weights are not 0."
+    if not weights.by_unit:
+        said += " Nothing is known of the features' sizes: they are ordered by weight alone."
+    return said
+
+
+def _heaviest(model: Model, sizes: Sizes, weights: Weights) -> Element:
+    learners = model.engine.layout.learners
+    several = 1 < learners <= MOST_LEARNERS
+    names = [f"weight of {name}" for name in model.plan.classes] if several else ["weight"]
+    rows = [
+        (
+            one.name,
+            *(f"{weight:.6g}" for weight in (one.weight if several else (one.heaviest,))),
+            brief(float(sizes.unit[one.coordinate])),
+            brief(one.moves),
+            f"{one.share:.1%}",
+            f"{one.coordinate:,}",
+        )
+        for one in weights.top
+    ]
+    heads = ["feature", *names, "typical value", "moves", "share", "coordinate"]
+    return table(heads, rows, numbers=range(1, len(heads)))
+
+
+def _sizes(model: Model, sizes: Sizes, weights: Weights, found: list[Suspect]) -> list[Element]:
+    plan, marked = model.plan, {one.name for one in found}
+    front = range(int(plan.bias), min(plan.hashed_offset, MOST_COLUMNS))
+    later = [one.coordinate for one in weights.top if one.coordinate >= plan.hashed_offset]
+    rows = []
+    for at in (*front, *sorted(later)):
+        name = name_of(plan, model.names, at)
+        ends = (sizes.low[at], sizes.high[at]) if at < plan.hashed_offset else (math.nan, math.nan)
+        ratio = float(sizes.largest[at] / sizes.typical[at]) if sizes.typical[at] > 0 else math.nan
+        look = "look" if name in marked else ""
+        known = [_known(float(one)) for one in (*ends, sizes.largest[at], sizes.typical[at], ratio)]
+        rows.append((name, *known, _share(float(sizes.present[at])), look))
+    heads = ["feature", "least", "greatest", "largest abs.", "typical", "largest / typical",
+             "not 0 in", ""]  # fmt: skip
+    said = f"{sizes.source} Typical: the root of the mean square."
+    if plan.hashed_offset > MOST_COLUMNS:
+        said += f" The first {MOST_COLUMNS} columns are shown."
+    if later:
+        said += " Of hashed values the heaviest are shown."
+    told = [at for at in range(len(heads)) if at == 0 or any(row[at] for row in rows)]
+    kept = [[row[at] for at in told] for row in rows]
+    numbers = [place for place, at in enumerate(told) if 0 < at < len(heads) - 1]
+    return [paragraph(said), table([heads[at] for at in told], kept, numbers=numbers)]
+
+
+def _known(number: float) -> str:
+    return "" if math.isnan(number) else brief(number)
+
+
+def _share(number: float) -> str:
+    return "" if math.isnan(number) else f"{number:.1%}"

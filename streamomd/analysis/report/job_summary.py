@@ -1,0 +1,74 @@
+"""The job and its data on the page: what was asked for, which shards, which commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from streamomd.analysis.history import History
+from streamomd.analysis.report.axes import brief
+from streamomd.analysis.report.markup import element, paragraph, section, table
+from streamomd.core.urls import shown
+from streamomd.features import describe
+from streamomd.training.model import Model
+
+MOST_SHARDS = 20
+
+
+def job_told(model: Model, told: History) -> Element:
+    """Columns, keys, shards and commits."""
+    lines = [element("li", line) for line in describe(model.plan)]
+    return section(
+        "Job and data",
+        element("ul", *lines),
+        *_shards(told),
+        element("h3", "The job"),
+        table(["key", "value"], list(_keys(model.spec.to_json()))),
+        *_commits(told),
+    )
+
+
+def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, keys in tables.items():
+        for key, value in keys.items():
+            if value not in ("", [], None, {}):
+                yield f"{name}.{key}", _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        some = ", ".join(_text(one) for one in value[:MOST_SHARDS])
+        return some + (f", … {len(value) - MOST_SHARDS} more" if len(value) > MOST_SHARDS else "")
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {_text(one)}" for key, one in value.items())
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shards(told: History) -> list[Element]:
+    if not told.shards:
+        return []
+    size = sum(int(shard.get("size") or 0) for shard in told.shards)
+    some = [
+        (shown(str(one["url"])), f"{one.get('rows') or 0:,}", f"{brief(one.get('size') or 0)}B")
+        for one in told.shards[:MOST_SHARDS]
+    ]
+    said = f"{len(told.shards):,} shards, {told.rows:,} rows, {brief(size)}B."
+    if len(told.shards) > MOST_SHARDS:
+        said += f" The first {MOST_SHARDS}:"
+    return [
+        element("h3", "Shards"), paragraph(said),
+        table(["shard", "rows", "size"], some, numbers=(1, 2)),
+    ]  # fmt: skip
+
+
+def _commits(told: History) -> list[Element]:
+    rows = []
+    for one in told.commits:
+        when = f"{one.written:%Y-%m-%d %H:%M:%S}"
+        rows.append((f"{one.sequence}", f"{one.rows:,}", when, f"{brief(one.nbytes)}B"))
+    if not rows:
+        return []
+    said = f"Written by streamomd {told.version} on {told.host}, in a process begun {told.started}."
+    made = table(["commit", "rows", "written (UTC)", "size"], rows, numbers=(0, 1, 3))
+    return [element("h3", "Commits that are kept"), paragraph(said), made]

@@ -1,0 +1,135 @@
+"""How learning went: loss, error and speed over rows, epochs, and rows that were left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.analysis.history import Commit, History, speeds
+from streamomd.analysis.report.axes import Axis
+from streamomd.analysis.report.charts import Series, lines
+from streamomd.analysis.report.markup import element, grid, paragraph, section, table
+from streamomd.training.metrics import Metrics
+from streamomd.training.model import Model
+from streamomd.training.progress import show
+
+Floats = NDArray[np.float64]
+NOTE = "Each row was predicted before it was learned."
+OCTAVES = 11  # of rows, the last ones, are drawn: what came before is noise
+STEEP = 50.0  # greatest over least, above which a linear axis shows only the greatest
+
+
+def learning(model: Model, told: History, learned: Mapping[str, Any]) -> Element:
+    """Charts over rows, then the epochs. learned: what ``Model.result`` tells."""
+    metrics, curve = model.metrics, curve_of(model.metrics)
+    charts: list[Element] = []
+    missing: list[Element] = []
+    if len(curve) > 1:
+        charts += _over_rows(curve, model.spec.model.loss, classifies=metrics.classifies)
+    else:
+        missing.append(paragraph(
+            "No chart of the loss over rows: this checkpoint keeps no history, as those written "
+            "by an earlier version, or the run has hardly begun."
+        ))  # fmt: skip
+    pace = speeds(told.commits)
+    if len(pace) > 1:
+        charts.append(_speed(pace))
+    elif pace:
+        missing.append(
+            paragraph(f"Between its commits it learned {pace[0][1]:,.0f} rows a second.")
+        )
+    else:
+        missing.append(paragraph(
+            "No chart of the speed: it is measured between commits, and fewer than two of them "
+            "with rows in between are kept."
+        ))  # fmt: skip
+    said = [*missing, *_epochs(learned, metrics.classifies), _skipped(metrics)]
+    return section("How learning went", grid(*charts), *said)
+
+
+def curve_of(metrics: Metrics) -> Floats:
+    """(points, 4): rows learned in all, and the sums of importance, loss and mistakes until then;
+    the last point is of now."""
+    rows = metrics.total_rows
+    before = metrics.curve[metrics.curve[:, 0] < rows]
+    return np.vstack([before, [[rows, *metrics.total]]]) if len(before) else before
+
+
+def _over_rows(curve: Floats, loss: str, *, classifies: bool) -> list[Element]:
+    since = np.diff(curve, axis=0, prepend=np.zeros((1, 4)))
+    late = curve[:, 0] * 2.0**OCTAVES >= curve[-1, 0]
+    curve, since = curve[late], since[late]
+    rows = curve[:, 0]
+    losses = _chart(f"{loss.capitalize()} loss", rows, means(curve, 2), means(since, 2))
+    wrong = [means(sums, 3) for sums in (curve, since)]
+    if classifies:
+        return [losses, _chart("Error", rows, *wrong)]
+    return [losses, _chart("RMSE", rows, *map(np.sqrt, wrong))]
+
+
+def _chart(name: str, rows: Floats, so_far: Floats, since: Floats) -> Element:
+    """A figure over rows: of all of them, and of those since the point before."""
+    both = np.concatenate([so_far, since])
+    legal = both[both > 0.0]
+    steep = len(legal) > 0 and bool(legal.max() > STEEP * legal.min())
+    series = [
+        Series("of all rows so far", rows, so_far),
+        Series("since the point before", rows, since, thin=True),
+    ]
+    x = Axis.of("rows learned", rows, log=True)
+    return lines(f"{name} over rows", series, x, Axis.of(name, both, log=steep), note=NOTE)
+
+
+def means(sums: Floats, column: int) -> Floats:
+    """A column's sums by the importance's; NaN where there is none.
+
+    >>> means(np.array([[1, 2.0, 1.0, 0.5], [2, 0.0, 0.0, 0.0]]), 2)
+    array([0.5, nan])
+    """
+    none = np.full(len(sums), np.nan)
+    found: Floats = np.divide(sums[:, column], sums[:, 1], out=none, where=sums[:, 1] > 0.0)
+    return found
+
+
+def _speed(pace: list[tuple[Commit, float]]) -> Element:
+    rows = np.array([float(commit.rows) for commit, _ in pace])
+    rate = np.array([speed for _, speed in pace])
+    series = [Series("rows a second since the commit before", rows, rate)]
+    x = Axis.of("rows learned", rows)
+    note = "From the times of the commits that are kept; a pause between two counts as time."
+    return lines("Throughput", series, x, Axis.of("rows / s", rate, zero=True), note=note)
+
+
+def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
+    """A line for each epoch, if there are several, also of the rows held out."""
+    wrong = "error" if classifies else "rmse"
+    held = learned["holdout"]
+    lines: list[tuple[str, ...]] = [
+        (f"{at}", f"{one['rows']:,}", show(one["loss"]), show(one[wrong]))
+        for at, one in enumerate(learned["epochs"], 1)
+    ]
+    heads = ["epoch", "rows", "loss", wrong]
+    if held is not None:
+        heads += ["held out: rows", "loss", wrong]
+        beside = [
+            (f"{one['rows']:,}", show(one["loss"]), show(one[wrong])) for one in held["epochs"]
+        ]
+        lines = [(*line, *more) for line, more in zip(lines, beside, strict=False)]
+    made = table(heads, lines, numbers=range(len(heads)))
+    return [element("h3", "By epoch"), made] if len(lines) > 1 else []
+
+
+def _skipped(metrics: Metrics) -> Element:
+    skipped = metrics.skipped
+    if not skipped:
+        return paragraph("No row was left out.")
+    rows = [(reason, f"{count:,}") for reason, count in skipped.items()]
+    return element(
+        "div",
+        element("h3", "Rows left out, by reason"),
+        table(["reason", "rows"], rows, numbers=(1,)),
+    )

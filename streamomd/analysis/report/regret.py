@@ -1,0 +1,77 @@
+"""Regret on the page: what ``streamomd certify`` finds of the run, or why there is nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from streamomd.analysis.certify import certify
+from streamomd.analysis.certify.claims import KEEP, certificate_of
+from streamomd.analysis.report.charts import bars
+from streamomd.analysis.report.markup import grid, paragraph, section, table
+from streamomd.rules import find_rule
+from streamomd.training.model import Model
+
+TITLE = "Regret and certificate"
+Learner = Mapping[str, Any]
+
+
+def regret(model: Model, shards: str | Sequence[str], *, wanted: bool, **options: Any) -> Element:
+    """Regret over the shards of the run beside what is proven of it. options: as ``certify``'s."""
+    reason = _why_not(model, shards, wanted=wanted)
+    if reason:
+        return section(TITLE, paragraph(reason))
+    told = certify(model, shards, **options)
+    return section(TITLE, *(element for one in told for element in _learner(one)))
+
+
+def _why_not(model: Model, shards: str | Sequence[str], *, wanted: bool) -> str:
+    """Why there is nothing to compute, in a sentence; empty if there is."""
+    rule = model.spec.rule
+    if certificate_of(rule) is None:
+        return f"No certificate for rule {rule.name}: {rule.uncertified}."
+    if find_rule(rule.name).accounted is not None and not model.spec.model.certificate:
+        return f"No certificate: {KEEP}."
+    if not shards:
+        return (
+            "Not measured: it takes the rows that were learned. Give the report their shards, or "
+            "run streamomd certify."
+        )
+    return "" if wanted else "Left out, as was asked (--no-certificate)."
+
+
+def _learner(one: Learner) -> list[Element]:
+    name = "" if one["learner"] is None else f"{one['learner']}: "
+    inside = []
+    if one["loss"] is not None:
+        inside.append(
+            paragraph(
+                f"{name}all rows together cost {one['loss']:,.6g}; the best fixed weights that "
+                f"were found cost {one['comparator_loss']:,.6g}: a regret of {one['regret']:,.6g}, "
+                f"{one['regret'] / one['rows']:.4g} a row."
+            )
+        )
+    if one["claims"] is None:
+        return [*inside, paragraph(f"{name}no certificate: {one['reason']}.")]
+    inside += [
+        paragraph(f"{name}{claim['claim']} ({claim['source']}): {claim['reason']}.")
+        for claim in one["refused"]
+    ]
+    return [*inside, *_claims(name, one["claims"])]
+
+
+def _claims(name: str, claims: Sequence[Mapping[str, Any]]) -> list[Element]:
+    rows = []
+    for claim in claims:
+        numbers = [f"{claim[side]:,.6g}" for side in ("measured", "bound")]
+        ratio = "" if claim["ratio"] is None else f"{claim['ratio']:.3g}"
+        note = f" ({claim['note']})" if claim["note"] else ""
+        rows.append((claim["claim"], *numbers, ratio, claim["source"] + note))
+    heads = [f"{name}claim", "measured", "bound", "bound / measured", "proven in"]
+    pairs = {f"{claim['claim']}, measured": claim["measured"] for claim in claims}
+    pairs |= {f"bound on it, {claim['source']}": claim["bound"] for claim in claims}
+    chart = bars(
+        f"{name}what was measured and what is proven", "sum over all rows", [*pairs.items()]
+    )
+    return [table(heads, rows, numbers=(1, 2, 3)), grid(chart)]

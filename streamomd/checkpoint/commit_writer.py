@@ -1,0 +1,277 @@
+"""Writer: makes commits, one after the other, alone.
+
+A commit's parts come first, each durable; its manifest last, by a put that fails if one is there.
+Whatever the store then answers, the manifest is read back: with our nonce the commit is made, with
+another's nonce another writer has taken over.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import platform
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from streamomd.checkpoint.commit_reader import Loaded
+from streamomd.checkpoint.commits import mark_format, mark_restart, read_commit, sequences
+from streamomd.checkpoint.format_versions import versions
+from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
+from streamomd.checkpoint.parts import Part, PartEntry, Put, pack
+from streamomd.checkpoint.retention import Retention
+from streamomd.checkpoint.stores.contract import Store, put_whole
+from streamomd.core.errors import (
+    ConcurrentWriterError,
+    CorruptionError,
+    OutputExistsError,
+    StorageError,
+)
+from streamomd.core.urls import printable, shown
+
+TRIES = 3
+_log = logging.getLogger(__name__)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def _this_process() -> WriterId:
+    return WriterId(uuid.uuid4().hex, platform.node()[:200], os.getpid(), _now())
+
+
+@dataclass(eq=False)
+class Writer:
+    """The one writer of a run; made by ``begin`` or ``take_over``."""
+
+    store: Store
+    run: str
+    retention: Retention
+    _next: int
+    _last: Commit | None
+    _self: WriterId = field(default_factory=_this_process)
+    _abandoned: dict[str, list[str]] = field(default_factory=dict)
+    """Objects of attempts that failed, by directory."""
+
+    @classmethod
+    def begin(
+        cls,
+        store: Store,
+        document: Mapping[str, Any],
+        parts: Iterable[Part],
+        *,
+        keep: int = 3,
+        restart: bool = False,
+    ) -> Self:
+        """Begin a run with its first commit. A first commit that was only half made is no obstacle.
+
+        restart: begin another run after the commits that are there; they stay.
+
+        Raises OutputExistsError if there are commits, ConcurrentWriterError, StorageError.
+        """
+        found = sequences(store)
+        if found and not restart:
+            raise OutputExistsError(
+                f"{shown(store.url)} holds a run already: go on with `streamomd resume "
+                f"{shown(store.url)}`, or begin anew with --restart"
+            )
+        mark_format(store)
+        last = _readable(store, found[-1]) if found else None
+        following = found[-1] + 1 if found else 0
+        if found:
+            mark_restart(store, following)
+        writer = cls(store, uuid.uuid4().hex, Retention(store, keep), following, last)
+        writer.commit(document, parts)
+        return writer
+
+    @classmethod
+    def take_over(cls, store: Store, loaded: Loaded, *, keep: int = 3) -> Self:
+        """Go on after a commit: one more, which repeats it, stops every older writer.
+
+        Raises ConcurrentWriterError if somebody committed since it was loaded, StorageError.
+        """
+        commit = loaded.commit
+        writer = cls(store, commit.run, Retention(store, keep), loaded.newest + 1, commit)
+        writer._claim("open", uuid.uuid4().hex, commit.document, commit.directory, commit.parts)
+        return writer
+
+    @property
+    def sequence(self) -> int:
+        """Of the last commit."""
+        return self._next - 1
+
+    @property
+    def last(self) -> Commit:
+        """The last commit."""
+        assert self._last is not None
+        return self._last
+
+    def reserve(self) -> str:
+        """A directory for the next commit's parts, which others are to ``put_part``."""
+        directory = f"{self._next:012d}-{self._self.uuid[:8]}-{uuid.uuid4().hex[:8]}"
+        self._abandoned[directory] = []
+        return directory
+
+    def commit(self, document: Mapping[str, Any], parts: Iterable[Part] | Put) -> Commit:
+        """Commit a document and parts, given lazily; older commits beyond ``keep`` are deleted.
+
+        Parts that are put already, in a directory reserved or in that of the last commit, are
+        taken as they are. After StorageError the last commit stands, and ``commit`` may be called
+        again.
+
+        Raises ConcurrentWriterError once another writer has taken over.
+        """
+        nonce = uuid.uuid4().hex
+        if isinstance(parts, Put):
+            directory, entries = parts
+        else:
+            directory = self.reserve()
+            written = self._abandoned[directory]
+            entries = tuple(self._put(directory, part, written) for part in parts)
+        commit, sure = self._claim("commit", nonce, document, directory, entries)
+        if sure:
+            self._clean(commit)
+        return commit
+
+    def _put(self, directory: str, part: Part, written: list[str]) -> PartEntry:
+        entry, data = pack(part)
+        written.append(f"data/{directory}/{entry.name}")
+        put_whole(self.store, written[-1], data)
+        return entry
+
+    def _claim(
+        self,
+        kind: str,
+        nonce: str,
+        document: Mapping[str, Any],
+        directory: str,
+        parts: Sequence[PartEntry],
+    ) -> tuple[Commit, bool]:
+        """Make the next commit; False if that is known by reading it back alone."""
+        self._refuse_overwritten()
+        while True:
+            data = encode(
+                sequence=self._next,
+                kind=kind,
+                run=self.run,
+                writer=self._self,
+                nonce=nonce,
+                parent=self._last,
+                versions=versions(),
+                directory=directory,
+                document=document,
+                parts=parts,
+                written=_now(),
+            )
+            # What could not be read again must not be written.
+            decode(data, self._next)
+            commit, sure = self._publish(data)
+            self._accept(commit)
+            if commit.nonce == nonce:
+                self._refuse_late(commit)
+                return commit, sure
+            # An earlier attempt, believed to have failed, was made after all: commit after it.
+
+    def _publish(self, data: bytes) -> tuple[Commit, bool]:
+        """The commit that is there in the end, ours or not."""
+        problem: Exception | None = None
+        for _ in range(TRIES):
+            try:
+                self.store.create(manifest_name(self._next), data)
+            except FileExistsError as error:
+                problem = error
+            except StorageError as error:
+                # It may be there, and still be lost: only an answer to the put says that it stays.
+                problem = error
+                continue
+            if self.store.size(manifest_name(self._next)) is not None:
+                return self._read_back(), problem is None
+        raise StorageError(f"commit {self._next} of {shown(self.store.url)} failed: {problem}")
+
+    def _read_back(self) -> Commit:
+        try:
+            return read_commit(self.store, self._next)
+        except CorruptionError:
+            # Seen a moment ago: who took over may have deleted it since.
+            later = [sequence for sequence in sequences(self.store) if sequence > self._next]
+            if later:
+                raise self._overtaken(read_commit(self.store, later[-1])) from None
+            raise
+
+    def _accept(self, commit: Commit) -> None:
+        if commit.writer.uuid != self._self.uuid:
+            raise self._overtaken(commit)
+        self._last, self._next = commit, commit.sequence + 1
+        self._abandoned.pop(commit.directory, None)
+
+    def _overtaken(self, by: Commit) -> ConcurrentWriterError:
+        who = by.writer
+        other = printable(f"{who.host}, pid {who.pid}, started {who.started}")
+        return ConcurrentWriterError(
+            f"another streamomd ({other}) took over {shown(self.store.url)} at commit "
+            f"{by.sequence}: this run stops here, and what it learned since its last commit is lost"
+        )
+
+    def _refuse_overwritten(self) -> None:
+        """Where the store cannot exclude others, see that our last commit is still ours."""
+        if self.store.exclusive or self._last is None:
+            return
+        there = read_commit(self.store, self._last.sequence)
+        if there.nonce != self._last.nonce:
+            raise self._overtaken(there)
+
+    def _refuse_late(self, commit: Commit) -> None:
+        """Who took over may have made this number and deleted it again, so that it was free.
+
+        Then what follows does not descend from our commit, and nobody will ever clear it away.
+        """
+        later = [sequence for sequence in sequences(self.store) if sequence > commit.sequence]
+        if not later:
+            return
+        after = [_readable(self.store, sequence) for sequence in later]
+        if after[0] is None or after[0].parent_sha256 != commit.sha256:
+            self._withdraw(commit, after)
+            raise self._overtaken(read_commit(self.store, later[-1]))
+
+    def _withdraw(self, commit: Commit, after: Sequence[Commit | None]) -> None:
+        """Delete our commit; its parts stay where one after it may have been resumed from it."""
+        self.store.delete(manifest_name(commit.sequence))
+        if commit.kind == "commit" and all(
+            one and one.directory != commit.directory for one in after
+        ):
+            for entry in commit.parts:
+                self.store.delete(commit.part_name(entry))
+
+    def _clean(self, commit: Commit) -> None:
+        try:
+            self.retention.apply(commit)
+            # A store that overwrites may still let a failed attempt land late.
+            if self.store.exclusive:
+                self._delete_abandoned()
+        except StorageError as error:
+            _log.warning("older commits could not be deleted: %s", error)
+
+    def _delete_abandoned(self) -> None:
+        while self._abandoned:
+            directory, names = next(iter(self._abandoned.items()))
+            # What others put there is known to the store alone.
+            for name in names or self.store.names(f"data/{directory}/"):
+                self.store.delete(name)
+            del self._abandoned[directory]
+
+
+def put_part(store: Store, directory: str, part: Part) -> PartEntry:
+    """Put a part of a commit that another process will make, into a directory it has reserved."""
+    entry, data = pack(part)
+    put_whole(store, f"data/{directory}/{entry.name}", data)
+    return entry
+
+
+def _readable(store: Store, sequence: int) -> Commit | None:
+    try:
+        return read_commit(store, sequence)
+    except CorruptionError:
+        return None

@@ -1,0 +1,95 @@
+"""Sealed JSON: a line of canonical JSON, and a line with its SHA-256. Read strictly."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any
+
+from streamomd.core.errors import CorruptionError, UsageError
+
+LIMIT = 4 << 20
+DEPTH = 64
+LARGEST = 1 << 64
+
+
+def canonical(value: Any) -> bytes:
+    """Canonical JSON on one line of ASCII. Raises UsageError for what JSON cannot hold (NaN)."""
+    try:
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"a checkpoint keeps plain JSON only: {error}") from None
+    return text.encode("ascii")
+
+
+def seal(value: Any) -> bytes:
+    """Both lines. Raises UsageError for what could not be read again."""
+    line = canonical(value)
+    try:
+        parse(line)
+    except CorruptionError as error:
+        raise UsageError(f"a checkpoint keeps plain JSON only: {error}") from None
+    data = line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
+    if len(data) > LIMIT:
+        raise UsageError(f"a commit's document may have {LIMIT:,} bytes; this has {len(data):,}")
+    return data
+
+
+def unseal(data: bytes) -> tuple[Any, str]:
+    """The value and its SHA-256. Raises CorruptionError if a bit of both lines is not as sealed."""
+    line, _, rest = data.partition(b"\n")
+    sha256 = hashlib.sha256(line).hexdigest()
+    if rest != sha256.encode() + b"\n":
+        raise CorruptionError("its second line is not the SHA-256 of its first")
+    return parse(line), sha256
+
+
+def parse(line: bytes) -> Any:
+    """JSON without duplicate keys, NaN, huge integers or deep nesting; else CorruptionError."""
+    try:
+        value = _DECODER.decode(line.decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise CorruptionError(f"it is no JSON that is read here: {error}") from None
+    _bound_depth(value)
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no finite number")
+    return number
+
+
+def _bounded(text: str) -> int:
+    number = int(text)
+    if abs(number) > LARGEST:
+        raise ValueError("an integer is beyond 64 bits")
+    return number
+
+
+def _bound_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEPTH):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return
+    raise CorruptionError(f"it is no JSON that is read here: nested deeper than {DEPTH}")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_once, parse_constant=_finite, parse_float=_finite, parse_int=_bounded
+)

@@ -1,0 +1,1 @@
+"""Where commits are stored: the local disk, and object stores through fsspec."""

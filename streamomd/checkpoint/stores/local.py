@@ -1,0 +1,186 @@
+"""The local disk: own os calls, since what was committed must outlive a power failure."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from streamomd.checkpoint.temporary import remove_abandoned, temporary_name
+from streamomd.core.errors import StorageError, StreamomdError
+from streamomd.core.urls import shown
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+MODE = 0o755  # of directories: only the owner may write, whatever the umask
+BLOCK = 1 << 20
+NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+class LocalStore:
+    """A directory. Below it no symbolic link is followed."""
+
+    exclusive = True
+
+    def __init__(self, root: str) -> None:
+        self.url = root
+        self._durable: set[str] = set()
+
+    def read(self, name: str) -> bytes:
+        """See ``Store``."""
+        with (
+            self._inside(name) as (folder, leaf),
+            open(leaf, "rb", opener=lambda path, _: os.open(path, READ, dir_fd=folder)) as file,
+        ):
+            _require_file(os.fstat(file.fileno()))
+            return file.read()
+
+    def size(self, name: str) -> int | None:
+        """See ``Store``."""
+        try:
+            with self._inside(name) as (folder, leaf):
+                found = os.stat(leaf, dir_fd=folder, follow_symlinks=False)
+                _require_file(found)
+                return found.st_size
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, data: bytes) -> None:
+        """See ``Store``."""
+        with self._temporary(name, data) as (folder, temporary, leaf):
+            os.replace(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def create(self, name: str, data: bytes) -> None:
+        """See ``Store``. Hard links: of two writers exactly one wins, and never half a file."""
+        with self._temporary(name, data) as (folder, temporary, leaf):
+            try:
+                os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+            except FileExistsError:
+                # Whoever made it, perhaps we in an earlier try, may not have synced its name.
+                os.fsync(folder)
+                raise
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                raise StorageError(
+                    f"{shown(self.url)} is on a file system without hard links, which a commit "
+                    "needs: put the checkpoint on another disk"
+                ) from None
+
+    def names(self, folder: str) -> list[str]:
+        """See ``Store``."""
+        try:
+            with self._inside(folder) as (handle, _):
+                return [folder + name for name in os.listdir(handle)]
+        except FileNotFoundError:
+            return []
+
+    def delete(self, name: str) -> None:
+        """See ``Store``. An emptied ``data/*`` folder goes too."""
+        with suppress(FileNotFoundError), self._inside(name) as (folder, leaf):
+            os.unlink(leaf, dir_fd=folder)
+            os.fsync(folder)
+        if name.startswith("data/"):
+            with suppress(OSError), self._inside(os.path.dirname(name)) as (data, emptied):
+                os.rmdir(emptied, dir_fd=data)
+
+    @contextmanager
+    def _temporary(self, name: str, data: bytes) -> Iterator[tuple[int, str, str]]:
+        """A synced file beside the one to be; the body publishes it."""
+        temporary = temporary_name()
+        with self._inside(name, make=True) as (folder, leaf):
+            try:
+                _write(temporary, folder, data)
+                yield folder, temporary, leaf
+                os.fsync(folder)
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+
+    @contextmanager
+    def _inside(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """A handle of the folder a name is in, and its last piece."""
+        *folders, leaf = name.split("/")
+        with self._telling(name, writing=make):
+            if make and not self._durable:
+                _make_root(self.url)
+                remove_abandoned(self.url)
+            handle = os.open(self.url, FOLDER)
+            try:
+                for depth, folder in enumerate(folders, 1):
+                    if make:
+                        self._make("/".join(folders[:depth]), folder, handle)
+                    outer, handle = handle, os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+                    os.close(outer)
+                yield handle, leaf
+            finally:
+                os.close(handle)
+
+    def _make(self, path: str, folder: str, parent: int) -> None:
+        if path not in self._durable:
+            with suppress(FileExistsError):
+                os.mkdir(folder, MODE, dir_fd=parent)
+            # Also if it was there: whoever made it may have died before syncing.
+            os.fsync(parent)
+            self._durable.add(path)
+
+    @contextmanager
+    def _telling(self, name: str, *, writing: bool) -> Iterator[None]:
+        try:
+            yield
+        except StreamomdError:
+            raise
+        except OSError as error:
+            if isinstance(error, FileExistsError if writing else FileNotFoundError):
+                raise
+            deed = "written" if writing else "used"
+            where = f"{shown(self.url)}/{name}"
+            raise StorageError(f"{where} cannot be {deed}: {error.strerror or error}") from None
+
+
+def _write(name: str, folder: int, data: bytes) -> None:
+    """Never retried on an error: after a failed fsync the same handle would lie."""
+    handle = os.open(name, CREATE, 0o644, dir_fd=folder)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(handle, rest) :]
+        os.fsync(handle)
+        _compare(handle, data)
+    finally:
+        os.close(handle)
+
+
+def _compare(handle: int, data: bytes) -> None:
+    """What was written is read again, before an older commit may be deleted for it."""
+    there = memoryview(data)
+    at = 0
+    while block := os.pread(handle, BLOCK, at):
+        if there[at : at + len(block)] != block:
+            break
+        at += len(block)
+    if block or at != len(data):
+        raise OSError(errno.EIO, "it does not read as it was written")
+
+
+def _make_root(root: str) -> None:
+    parent = os.path.dirname(root)
+    if not os.path.isdir(parent):
+        _make_root(parent)
+    with suppress(FileExistsError):
+        os.mkdir(root, MODE)
+    # A parent that may be passed through but not read cannot be synced.
+    with suppress(PermissionError):
+        handle = os.open(parent, FOLDER)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _require_file(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")

@@ -1,0 +1,271 @@
+"""docs/rules: a page a rule and a table of all, made from their descriptions and docstrings.
+
+``python -m streamomd.cli.rule_docs docs/rules`` writes them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from streamomd.rules import all_rules
+from streamomd.rules.contract import Rule, Slot
+from streamomd.rules.params import Above, Between, Choice, Kind
+from streamomd.rules.ranges import ANY
+
+MADE = "<!-- Made by python -m streamomd.cli.rule_docs docs/rules; edit the rule's docstring instead. -->"
+NOTATION = """\
+`streamomd list rules` prints this table with the
+parameters; `streamomd train --rule`, without a value, helps to choose. Letters: x a row and y its
+label, w weights and u others to compare with, g the loss's slope at the prediction, t the row's
+number from 1, T the rows finished, nnz the non-zeros of a row, d all coordinates, theta minus the
+sum of the gradients, f* the conjugate of f."""
+PAPERS = """\
+- P0: F. Orabona, K. Crammer, N. Cesa-Bianchi, A generalized online mirror descent with applications
+  to classification and regression, 2015.
+- P1: S. Ross, P. Mineiro, J. Langford, Normalized online learning, 2013.
+- P2: S. Shalev-Shwartz, Y. Singer, Online learning meets optimization in the dual, 2006.
+- P3: M. Qian, Notes on adaptive online learning.
+- P4: J. Duchi, E. Hazan, Y. Singer, Adaptive subgradient methods for online learning and stochastic
+  optimization, 2011."""
+COST = re.compile(r"O\((?:[^()]|\([^()]*\))*\)")
+MERGES = {
+    "sum": "sum of increments",
+    "mean": "mean",
+    "max": "maximum",
+    "min": "minimum",
+    "coords": "summed anew over all coordinates",
+}
+IMPORTANCE = {
+    "copies": "the row h times in a row",
+    "updates": "the row h times, while each of the copies updates",
+    "loss": "h times the loss",
+    "step": "h times the step in theta; all else as of one row",
+    "cap": "h times the parameter C",
+    "noise": "the parameter r divided by h",
+    "presence": "any h above 0 is the same",
+}
+KEEPS = {
+    "matrix": "a symmetric matrix of all coordinates",
+    "root": "a matrix of all coordinates and its root",
+    "recent": "the last rows, with their multipliers",
+}
+KEPT_MERGES = {
+    "matrix": "sum of increments; the weights by A w",
+    "root": "sum of increments of its square",
+    "recent": "does not merge: no averaged mode",
+}
+
+
+def pages() -> dict[str, str]:
+    """Text of every page by file name, of the rules in this package."""
+    rules = [rule for rule in all_rules().values() if _module(rule) is not None]
+    return {"README.md": _index(rules), **{f"{rule.name}.md": page(rule) for rule in rules}}
+
+
+def page(rule: Rule) -> str:
+    """A rule's page: a few facts, its docstring, its parameters, its slots."""
+    title, body = _docstring(rule)
+    parts = [MADE, f"# `{rule.name}`: {_prose(title)}", _glance(rule), _markdown(body)]
+    parts += ["## Parameters", _parameters(rule), "## What it keeps", _slots(rule)]
+    if rule.accounted:
+        parts += ["With `model.certificate = true` instead:", _slots(rule.accounted)]
+    parts += ["All rules, and the papers: [README.md](README.md)."]
+    return "\n\n".join(parts) + "\n"
+
+
+def kinds(hyper: type[tuple[float, ...]]) -> dict[str, Kind]:
+    """The kind of each parameter, of a rule's or a loss's ``hyper``."""
+    hints = get_type_hints(hyper, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+
+def legal(kind: Kind) -> str:
+    """What a parameter of this kind may be, in words.
+
+    >>> legal(Above(0.0)), legal(Choice(("every", "once"))), legal(Between(1, 1e9, whole=True))
+    ('above 0', 'every or once', 'whole, from 1 to 1e+09')
+    """
+    if isinstance(kind, Above):
+        return f"{'at least' if kind.closed else 'above'} {kind.low:g}"
+    if isinstance(kind, Choice):
+        return ", ".join(kind.words[:-1]) + f" or {kind.words[-1]}"
+    if isinstance(kind, Between):
+        ends = f"from {kind.low:g} to {kind.high:g}" if kind.closed else ""
+        ends = ends or f"between {kind.low:g} and {kind.high:g}"
+        return f"whole, {ends}" if kind.whole else ends
+    return "true or false"
+
+
+def values(rule: Rule) -> str:
+    """Which feature values it learns from; others make a bad row, ``out_of_range``.
+
+    >>> from streamomd.rules import find_rule
+    >>> values(find_rule("nag"))
+    '0 or abs(x) from 1e-140 to 1e+140; in float32 slots 1e-18 to 1e+14'
+    >>> values(find_rule("pa")), values(find_rule("ogd"))
+    ('abs(x) up to 1e+100', 'any finite number')
+    """
+    (least, most), (least32, most32) = rule.range
+    if rule.range == ANY:
+        return "any finite number"
+    if not least:
+        return f"abs(x) up to {most:g}"
+    narrow = f"in float32 slots {least32:g} to {most32:g}"
+    return f"0 or abs(x) from {least:g} to {most:g}; {narrow}"
+
+
+def shown(value: Any) -> str:
+    """A parameter's value as a job file has it.
+
+    >>> shown(True), shown("once"), shown(0.5)
+    ('true', 'once', '0.5')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def cost(rule: Rule) -> str:
+    """What a row costs: what the docstring says after "Cost:", else the least that it names.
+
+    >>> from streamomd.rules import find_rule
+    >>> cost(find_rule("ogd"))
+    'O(nnz)'
+    """
+    body = _docstring(rule)[1]
+    _, told, after = body.partition("Cost:")
+    found = COST.findall(after if told else body)
+    if not told:
+        found.sort(key=lambda figure: ("nnz" not in figure, figure))
+    return str(found[0]) if found else ""
+
+
+def _module(rule: Rule) -> Any:
+    """The file of this package that registers the rule; None for a plug-in's."""
+    try:
+        module = importlib.import_module(f"streamomd.rules.{rule.name}")
+    except ImportError:
+        return None
+    return module if getattr(module, "RULE", None) is rule else None
+
+
+def _docstring(rule: Rule) -> tuple[str, str]:
+    """Its title, without the full stop, and the rest."""
+    doc: str = inspect.getdoc(_module(rule)) or rule.title
+    title, _, body = doc.partition("\n\n")
+    return " ".join(title.split()).removesuffix("."), body
+
+
+def _markdown(body: str) -> str:
+    """Paragraphs as they are; what is indented is a formula; doctests are Python."""
+    blocks = re.split(r"\n\s*\n", body.strip("\n"))
+    return "\n\n".join(_fenced(blocks))
+
+
+def _fenced(blocks: Sequence[str]) -> Iterator[str]:
+    """Blocks of text, neighbours of one kind in one fence."""
+    fence, held = "", list[str]()
+    for block in [*blocks, ""]:
+        kind = "python" if block.startswith(">>>") else "text" if block.startswith("    ") else ""
+        if held and kind != fence:
+            yield f"```{fence}\n" + "\n\n".join(held) + "\n```"
+            held = []
+        fence = kind
+        if kind:
+            held.append(textwrap.dedent(block))
+        elif block:
+            yield _prose(block.replace("``", "`"))
+
+
+def _prose(text: str) -> str:
+    """Stars and angles outside of code mean themselves."""
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"(\*|<(?=[A-Za-z][\w-]*[ />]))", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def _parameters(rule: Rule) -> str:
+    rows = [
+        [f"`{name}`", shown(value), _legal_of(name, kind)]
+        for (name, kind), value in zip(
+            kinds(rule.hyper).items(), rule.parse_params({}).values(), strict=True
+        )
+    ]
+    return _table(["parameter", "default", "may be"], rows) if rows else "None."
+
+
+def _legal_of(name: str, kind: Kind) -> str:
+    return legal(kind) + ("; 0: the loss's own Lipschitz constant" if name == "L" else "")
+
+
+def _slots(rule: Rule) -> str:
+    places = {
+        "a coordinate and learner": rule.own_slots,
+        "a coordinate": rule.shared_slots,
+        "a learner": [slot for slot in rule.total_slots if not slot.name.startswith("top.")],
+    }
+    rows = [_slot(slot, place) for place, slots in places.items() for slot in slots]
+    if rule.keeps in KEEPS:
+        rows.append([KEEPS[rule.keeps], "a learner", "", KEPT_MERGES[rule.keeps]])
+    return _table(["slot", "one for", "start", "merges as"], rows)
+
+
+def _slot(slot: Slot, place: str) -> list[str]:
+    return [f"`{slot.name}`", place, f"{slot.start:g}", MERGES[slot.merge]]
+
+
+def _glance(rule: Rule) -> str:
+    proven = "yes: `streamomd certify`" if rule.certificate else f"none: {rule.uncertified}"
+    return _table(
+        ["", ""],
+        [
+            ["cost of a row", cost(rule)],
+            ["certificate", proven],
+            ["losses", ", ".join(rule.losses) or "all"],
+            ["modes", ", ".join(rule.modes)],
+            ["feature values", values(rule)],
+            ["importance h", IMPORTANCE[rule.importance]],
+            *([["state version", str(rule.state_version)]] if rule.state_version > 1 else []),
+            ["source", rule.source],
+        ],
+    )
+
+
+def _index(rules: Sequence[Rule]) -> str:
+    head = ["rule", "what", "cost of a row", "certificate", "losses", "source"]
+    rows = [
+        [
+            f"[{rule.name}]({rule.name}.md)",
+            rule.title,
+            cost(rule),
+            "yes" if rule.certificate else "no",
+            ", ".join(rule.losses) or "all",
+            rule.source,
+        ]
+        for rule in rules
+    ]
+    count = f"{len(rules)} learners. {NOTATION}"
+    return "\n\n".join([MADE, "# Rules", count, _table(head, rows), "## Papers", PAPERS]) + "\n"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
+
+
+def main(folder: str = "docs/rules") -> None:
+    """Write the pages into a folder."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (Path(folder) / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

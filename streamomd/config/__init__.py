@@ -1,0 +1,1 @@
+"""The job: its specification, and the settings of the machine that runs it."""

@@ -1,0 +1,1 @@
+"""Errors, URLs, batches and compilation: what every other package may use."""

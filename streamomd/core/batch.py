@@ -1,0 +1,216 @@
+"""Batches of canonical rows: what the features make and the engine learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.errors import DataError
+
+Floats = NDArray[np.float64]
+REASONS = (
+    "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
+    "index", "utf8", "out_of_range",
+)  # fmt: skip
+"""Why a row is bad. Checkpoints count by place in this list: it may only grow, at its end."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skipped:
+    """Bad rows that stood between the rows of a batch and were left out.
+
+    places: int64 (n,), ascending, counted from where the batch begins in its shard, all rows
+    counting. reasons: int8 (n,), of each its place in REASONS.
+
+    >>> skipped = Skipped(np.array([0, 2, 3]), np.array([1, 1, 0], np.int8))
+    >>> [skipped.before(row) for row in (0, 1, 2)], skipped.counts(0, 2)[:3].tolist()
+    ([1, 3, 3], [0, 2, 0])
+    """
+
+    places: NDArray[np.int64]
+    reasons: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def before(self, row: int) -> int:
+        """How many were left out before row ``row`` of the batch; of its end: all."""
+        if not len(self.places):
+            return 0  # searchsorted releases the GIL, and waits for it while others read ahead
+        kept_before = self.places - np.arange(len(self.places))
+        return int(np.searchsorted(kept_before, row, side="right"))
+
+    def counts(self, low: int, high: int) -> NDArray[np.int64]:
+        """How many of those numbered low … high − 1 are bad for which reason, (reasons,)."""
+        return np.bincount(self.reasons[low:high], minlength=len(REASONS))
+
+
+NONE_SKIPPED = Skipped(np.empty(0, np.int64), np.empty(0, np.int8))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseBatch:
+    """Rows as CSR; in a row the coordinates ascend and are distinct.
+
+    The bias is not among them: the engine adds it as coordinate 0 with value 1, so that index i is
+    coordinate i, or i + 1 in a model with a bias. Decoded indices then serve as they are.
+
+    indptr: int64 (n + 1,), from 0. indices: int32 (nnz,), 0 or above.
+    values: float32 or float64 (nnz,). y, weight: float64 (n,). skipped: of a batch as it was
+    decoded; a batch cut from another has none.
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[Any]
+    y: Floats
+    weight: Floats
+    skipped: Skipped = NONE_SKIPPED
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def passed(self) -> int:
+        """Rows of the shard that it stands for: its own, and those left out."""
+        return len(self.y) + len(self.skipped)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        arrays = (self.indptr, self.indices, self.values, self.y, self.weight)
+        return sum(array.nbytes for array in arrays)
+
+    def rows(self, low: int, high: int) -> SparseBatch:
+        """Rows low … high − 1, without a copy of the non-zeros."""
+        first, last = self.indptr[low], self.indptr[high]
+        return SparseBatch(
+            self.indptr[low : high + 1] - first,
+            self.indices[first:last],
+            self.values[first:last],
+            self.y[low:high],
+            self.weight[low:high],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseBatch:
+    """Rows as a matrix: column c is coordinate c, or c + 1 in a model with a bias.
+
+    values: float32 or float64 (n, m), C order. y, weight: float64 (n,). skipped: as SparseBatch's.
+    """
+
+    values: NDArray[Any]
+    y: Floats
+    weight: Floats
+    skipped: Skipped = NONE_SKIPPED
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def passed(self) -> int:
+        """Rows of the shard that it stands for: its own, and those left out."""
+        return len(self.y) + len(self.skipped)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.values.nbytes + self.y.nbytes + self.weight.nbytes
+
+    def rows(self, low: int, high: int) -> DenseBatch:
+        """Rows low … high − 1, without a copy."""
+        return DenseBatch(self.values[low:high], self.y[low:high], self.weight[low:high])
+
+
+Batch = SparseBatch | DenseBatch
+
+
+def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
+    """The rows in another order, or some of them."""
+    y, weight = batch.y[order], batch.weight[order]
+    if isinstance(batch, DenseBatch):
+        return DenseBatch(batch.values[order], y, weight)
+    lengths = np.diff(batch.indptr)[order]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    at = np.arange(indptr[-1]) + np.repeat(batch.indptr[order] - indptr[:-1], lengths)
+    return SparseBatch(indptr, batch.indices[at], batch.values[at], y, weight)
+
+
+def check(batch: Batch, size: int, *, bias: bool) -> None:
+    """Raise DataError unless a batch made by hand is one the engine may walk: it checks nothing.
+
+    size: coordinates of the model, the bias included.
+    """
+    columns = size - int(bias)
+    problem = _problem(batch, columns)
+    if not problem and not all(np.isfinite(part).all() for part in (batch.values, batch.weight)):
+        problem = "a value or weight that is not finite"
+    if problem:
+        raise DataError(f"expected canonical rows of {columns} columns: {problem}")
+
+
+def _problem(batch: Batch, columns: int) -> str:
+    if batch.values.dtype not in (np.float32, np.float64):
+        return f"values are {batch.values.dtype}"
+    if batch.y.dtype != np.float64 or batch.weight.dtype != np.float64:
+        return "y and weight are float64"
+    if batch.y.shape != batch.weight.shape or batch.y.ndim != 1:
+        return f"y has shape {batch.y.shape}, weight {batch.weight.shape}"
+    if isinstance(batch, DenseBatch):
+        wanted = (len(batch), columns)
+        return "" if batch.values.shape == wanted else f"values have shape {batch.values.shape}"
+    return _sparse_problem(batch, columns)
+
+
+def _sparse_problem(batch: SparseBatch, columns: int) -> str:
+    indptr, indices = batch.indptr, batch.indices
+    if indptr.dtype != np.int64 or indices.dtype != np.int32:
+        return f"indptr is {indptr.dtype}, indices are {indices.dtype}"
+    if len(indptr) != len(batch) + 1 or indptr[0] != 0 or np.any(np.diff(indptr) < 0):
+        return "indptr does not ascend from 0 over the rows"
+    if indptr[-1] != len(indices) or len(indices) != len(batch.values):
+        return f"indptr ends at {indptr[-1]} of {len(indices)} indices, {len(batch.values)} values"
+    if len(indices) and not (indices.min() >= 0 and indices.max() < columns):
+        return f"indices go from {indices.min()} to {indices.max()}"
+    descends = np.diff(indices.astype(np.int64)) <= 0
+    inner = indptr[1:-1]
+    descends[inner[(inner > 0) & (inner < len(indices))] - 1] = False
+    return "indices of a row do not ascend" if descends.any() else ""
+
+
+class KeptRows(NamedTuple):
+    """CSR rows that a rule keeps, the bias among their entries, with multipliers (rows, learners).
+
+    y and importance as in a batch. alpha: each row's multiplier for each learner.
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    values: NDArray[np.float64]
+    y: Floats
+    importance: Floats
+    alpha: Floats
+
+    @classmethod
+    def none(cls, learners: int) -> Self:
+        """No rows yet."""
+        none = np.empty(0)
+        indptr, indices = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
+        return cls(indptr, indices, none, none, none, np.empty((0, learners)))
+
+
+def check_kept(rows: KeptRows, size: int) -> None:
+    """Raise ValueError unless these are rows of ``size`` coordinates that the loops may walk."""
+    indptr, indices = rows.indptr, rows.indices
+    count = len(indptr) - 1
+    lengths = {len(rows.y), len(rows.importance), len(rows.alpha)}
+    if count < 0 or lengths != {count} or len(rows.values) != len(indices):
+        raise ValueError("saved rows whose arrays have different lengths")
+    if indptr[0] != 0 or indptr[-1] != len(indices) or np.any(np.diff(indptr) < 0):
+        raise ValueError("saved rows whose indptr does not ascend from 0 to the last index")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < size:
+        raise ValueError(f"saved rows with indices outside of 0 … {size - 1}")

@@ -1,0 +1,180 @@
+"""Whether a model's numbers are finite: after each batch, and in each part of a state.
+
+A model that diverged holds NaN or infinities, which spread with every row. Losses and totals are
+looked at after every batch, the last predictions of a batch every few thousand rows. A slot that
+overflowed may not meet a row again for long, so all slots are looked at too: whenever enough values
+were learned to make that cheap, and whenever a part of a commit is packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.errors import DivergedError
+from streamomd.core.urls import shown
+
+Place = tuple[str, int]
+"""URL of a shard, and the number of a row in it."""
+Arrays = Mapping[str, NDArray[Any]]
+BLOCK = 1 << 16  # numbers looked at in one go: what is found of each stays in the cache
+RATIO = 32  # values learned for each number of the state that is looked at: under 1 % of the time
+LEAST = 1 << 20  # values learned between two looks at a small state, each of some 10 µs
+ROWS = 1 << 12  # between two looks at predictions, which cost more than the few figures of a batch
+LAST = 1 << 8  # predictions of a batch that are looked at: they are still in the cache
+FEW = 64
+NOT_FINITE = "it is not finite: "
+"""What the reason begins with why a commit is not taken."""
+STATE = ("slot.", "extra.", "totals")
+"""Arrays of a part that must be finite. Metrics need not be: a loss on held-out rows may be inf."""
+
+
+def is_finite(numbers: NDArray[Any]) -> bool:
+    """Whether no number is NaN or infinite. Arrays of integers always are finite.
+
+    >>> is_finite(np.array([1e308, 1e308])), is_finite(np.array([np.inf, -np.inf]))
+    (True, False)
+    """
+    if numbers.dtype.kind != "f":
+        return True
+    flat = numbers.reshape(-1)
+    blocks = range(0, len(flat), BLOCK)
+    return all(np.isfinite(flat[low : low + BLOCK]).all() for low in blocks)
+
+
+def part_problem(low: int, arrays: Arrays) -> str:
+    """Which number of a state's part is not finite; "" if all are. low: its first coordinate."""
+    for name, array in sorted(arrays.items()):
+        if name.startswith(STATE) and not is_finite(array):
+            at = np.argwhere(~np.isfinite(array))[0]
+            value = array[tuple(at)]
+            if name.startswith("slot."):
+                return f"slot {name[5:]!r} of coordinate {low + int(at[0]):,} is {value}"
+            return f"a number of its {name.removeprefix('extra.')} is {value}"
+    return ""
+
+
+def batch_problem(
+    sums: NDArray[np.float64], totals: NDArray[np.float64], margins: NDArray[np.float64]
+) -> str:
+    """What is not finite after a batch of one learner or one model; "" if nothing is.
+
+    sums: importance, loss, mistakes or squared errors; these may overflow alone, and are not
+    looked at. totals: of the state. margins: (rows, learners), predictions before learning.
+    """
+    if is_finite(sums[:2]) and is_finite(totals) and is_finite(margins):
+        return ""
+    if not is_finite(margins):
+        return f"a prediction is {margins[~np.isfinite(margins)][0]}"
+    for name, number in (("loss", sums[1]), ("sum of importance weights", sums[0])):
+        if not isfinite(number):
+            return f"the {name} is {number}"
+    return f"a total of the rule is {totals[~np.isfinite(totals)][0]}"
+
+
+def _totals_finite(totals: NDArray[np.float64]) -> bool:
+    """In few steps: these are few numbers, and after a batch what numpy needs is in no cache."""
+    if totals.size <= 1:
+        return not totals.size or isfinite(totals.item())
+    few = totals.size <= FEW
+    return all(map(isfinite, totals.reshape(-1).tolist())) if few else is_finite(totals)
+
+
+def refuse_diverged(problem: str) -> None:
+    """Raises DivergedError if there is a problem."""
+    if problem:
+        raise DivergedError(f"the model diverged: {problem}")
+
+
+def finite_parts(parts: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
+    """The parts of a commit, each looked at when it is asked for. Raises DivergedError."""
+    for low, high, arrays in parts:
+        refuse_diverged(part_problem(low, arrays))
+        yield low, high, arrays
+
+
+class Guard:
+    """Looks at one learner's numbers while it learns.
+
+    ``always``: at every slot after every batch, whatever it costs. ``exact``: of the error that was
+    raised, whether its rows are the first batch after which a number was not finite.
+    """
+
+    def __init__(self, *, always: bool = False) -> None:
+        self.exact = False
+        self._always, self._values, self._rows = always, 0, 0
+        self._enough = 0 if always else LEAST  # values, before the slots are looked at
+        self._since: Place | None = None
+        self._end: Place | None = None
+
+    def after(
+        self,
+        state: Any,
+        sums: NDArray[np.float64],
+        margins: NDArray[np.float64],
+        values: int,
+        rows: tuple[Place, Place],
+    ) -> None:
+        """Look at what a batch of ``values`` feature values left, of its predictions once in
+        ``ROWS`` rows. rows: its first, and its end.
+
+        Raises DivergedError that names the rows of the batch; for a slot, the rows since all slots
+        were last looked at.
+        """
+        if self._since is None:
+            self._since = rows[0]
+        self._end = rows[1]
+        self._rows += len(margins)
+        self._values += values
+        few = self._rows < ROWS and self._values < self._enough
+        if few and isfinite(sums[1]) and _totals_finite(state.totals):
+            return
+        self._rows, last = 0, margins if self._always else margins[-LAST:]
+        problem = batch_problem(sums, state.totals, last)
+        exact = self._since == rows[0]  # else a slot may have overflowed before these rows
+        if problem:
+            self.exact = exact
+            raise DivergedError(f"the model diverged: {problem} after {between(*rows)}")
+        if self._values >= self._enough:
+            self._enough = 0 if self._always else max(LEAST, RATIO * state.nbytes // 8)
+            if self._always or self._values >= self._enough:
+                self.exact = exact
+                self.look(state, rows[1])
+
+    def finish(self, state: Any) -> None:
+        """Look at every number after the last batch. Raises DivergedError as ``look`` does."""
+        if self._end is None:
+            refuse_diverged(state.problem())
+        else:
+            self.look(state, self._end)
+
+    def look(self, state: Any, end: Place) -> None:
+        """Look at every number of the state, which has learned the rows up to ``end``."""
+        problem = state.problem()
+        if problem:
+            rows = between(self._since or end, end)
+            raise DivergedError(f"the model diverged: {problem} after {rows}")
+        self._values, self._since, self.exact = 0, end, False
+
+
+def between(begin: Place, end: Place) -> str:
+    """Rows from ``begin`` to before ``end``, as a person reads them.
+
+    >>> between(("a.parquet", 0), ("a.parquet", 4096))
+    'rows 0 to 4,095 of a.parquet'
+    >>> between(("a.parquet", 90), ("b.parquet", 10))
+    'row 90 of a.parquet to row 9 of b.parquet'
+    >>> between(("a.parquet", 7), ("a.parquet", 8))
+    'row 7 of a.parquet'
+    """
+    (first, low), (last, high) = begin, end
+    high = max(high - 1, 0)
+    if (first, low) == (last, high):
+        return f"row {low:,} of {shown(first)}"
+    if first == last:
+        return f"rows {low:,} to {high:,} of {shown(first)}"
+    return f"row {low:,} of {shown(first)} to row {high:,} of {shown(last)}"

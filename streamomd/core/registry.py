@@ -1,0 +1,37 @@
+"""Named things: plug-ins by entry point, and a lookup that suggests the nearest name."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+from streamomd.core.errors import UsageError
+
+T = TypeVar("T")
+
+
+def load(group: str) -> list[Any]:
+    """What installed packages offer under an entry-point group."""
+    return [entry.load() for entry in _offered().select(group=group)]
+
+
+def offers(group: str) -> bool:
+    """Whether installed packages offer anything under an entry-point group."""
+    return bool(_offered().select(group=group))
+
+
+def find(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """known[name], or UsageError with the nearest names."""
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+    raise UsageError(f"unknown {kind} {name!r}; {hint}")
+
+
+@functools.cache  # reads a file of every installed package
+def _offered() -> Any:
+    return entry_points()

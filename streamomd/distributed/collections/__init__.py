@@ -1,0 +1,1 @@
+"""Training and prediction on Dask DataFrames and arrays."""

@@ -1,0 +1,85 @@
+"""What is done with one partition, by a worker or by this process: looked at, or decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streamomd.core.batch import Batch
+from streamomd.core.errors import DataError
+from streamomd.distributed.decode import Arrays, arrays_of
+from streamomd.features import Names, Plan, check_schema, encode
+from streamomd.shards.memory.frames import batches, distinct_in, table_of, without_null_types
+
+UNIT_BYTES = 4 << 20
+LABELS = 1000  # more are no classes
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A partition's columns, how many rows it has, and the values of its label column."""
+
+    url: str
+    schema: Any
+    rows: int
+    labels: list[Any]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Rows of a partition from one on: all that are left, or as many as were asked for.
+
+    pieces: (first row, arrays). end: the row after the last. rows, nbytes: of the whole partition.
+    """
+
+    pieces: list[tuple[int, Arrays]]
+    names: dict[int, tuple[str, ...]]
+    end: int
+    rows: int
+    nbytes: int
+
+
+def look(url: str, label: str, *parts: Any) -> Looked:
+    """What a plan is made from."""
+    table = table_of(parts, url)
+    return Looked(url, table.schema, table.num_rows, distinct_in(table, label, LABELS))
+
+
+def encoded(
+    plan: Plan,
+    url: str,
+    begin: int,
+    parts: tuple[Any, ...],
+    names: Names,
+    unit_bytes: int = UNIT_BYTES,
+) -> tuple[int, int, Iterator[tuple[int, Batch]]]:
+    """A partition's rows and bytes, and (first row, batch) from row ``begin`` on.
+
+    Raises SchemaError, BadRowError and DataError as a shard of these rows would.
+    """
+    families = {column.name: column.family for column in plan.types}
+    table = without_null_types(table_of(parts, url), families)
+    check_schema(plan, table.schema, url)
+    if begin > table.num_rows:
+        raise DataError(
+            f"{url} had {begin} rows or more, and has {table.num_rows} now that it is computed "
+            "again: what makes it must give the same each time (a seed?)"
+        )
+    table = table.select([*plan.columns])
+    rows = batches(table, begin, unit_bytes)
+    pieces = ((row, encode(plan, some, shard=url, row=row, names=names)) for row, some in rows)
+    return table.num_rows, table.nbytes, pieces
+
+
+def decode(url: str, plan: Plan, begin: int, limit: int, *parts: Any) -> Decoded:
+    """On a worker: a partition's rows from ``begin`` on, until they have ``limit`` bytes."""
+    names = Names()
+    rows, nbytes, batches = encoded(plan, url, begin, parts, names, min(UNIT_BYTES, limit))
+    pieces, taken, end = [], 0, rows
+    for row, batch in batches:
+        pieces.append((row, arrays_of(batch)))
+        taken, end = taken + batch.nbytes, row + batch.passed
+        if taken >= limit:
+            break
+    return Decoded(pieces, names.seen(), end, rows, max(nbytes, taken))

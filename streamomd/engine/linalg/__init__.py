@@ -1,0 +1,1 @@
+"""Matrix steps of the full-matrix rules: projections, roots, rotations."""

@@ -1,0 +1,161 @@
+"""Passes over all coordinates: sums made anew, and weights brought back into their set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamomd.engine.loops import defaults
+from streamomd.engine.loops.load_store import put, take
+from streamomd.rules.contract import Rule, fields
+
+LARGEST = 1e300
+CANCELLED = 16.0  # a sum this far below its largest value has lost a digit: it is made anew
+OFTEN = 65536  # rows after which sums are made anew in any case, to mend their rounding
+WIDEN, HALVE = 16.0, 80  # how the bracket of mu grows, and how often it is halved at most
+
+
+def make_renew(rule: Rule, shape: Any) -> Callable[..., None]:
+    """renew(cells, totals, hyper, clock, k): learner k's Coords totals, summed anew."""
+    L, width = shape.learners, shape.width
+    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    n_stored, masses = len(fields(Totals)), rule.masses
+    load_own, store_own = take(n_own), put(n_own)
+    load_shared, load_hyper = take(n_shared), take(len(fields(Hyper)))
+    load_totals, store_totals, store_mass = take(n_stored), put(n_stored), put(masses)
+    mass, peak = rule.mass or defaults.mass, rule.peak or defaults.peak
+    rebase, refresh = rule.rebase or defaults.rebase, rule.refresh or defaults.refresh
+    peaks, refreshes = rule.peak is not None, rule.refresh is not None
+
+    def renew(cells: Any, totals: Any, hyper: Any, clock: float, k: int) -> None:
+        h = Hyper(*load_hyper(hyper, k * (len(hyper) // L), 1))
+        whole = Totals(*load_totals(totals, k * n_totals, 1))
+        size = len(cells) // width
+        top = -np.inf
+        if peaks:
+            for j in range(size):
+                shared = Shared(*load_shared(cells, j * width, 1))
+                own = Own(*load_own(cells, j * width + n_shared + k, L))
+                top = max(top, peak(own, shared, whole, clock, h))
+        whole = rebase(whole, top, clock, h)
+        store_totals(totals, k * n_totals, 1, whole)
+        sums, lost, more = np.zeros(masses), np.zeros(masses), np.zeros(masses)
+        for j in range(size):
+            shared = Shared(*load_shared(cells, j * width, 1))
+            own = Own(*load_own(cells, j * width + n_shared + k, L))
+            if refreshes:
+                own = refresh(own, shared, whole, clock, h)
+                store_own(cells, j * width + n_shared + k, L, own)
+            store_mass(more, 0, 1, mass(own, shared, whole, clock, h))
+            for m in range(masses):
+                total = sums[m] + more[m]
+                if abs(sums[m]) >= abs(more[m]):
+                    lost[m] += (sums[m] - total) + more[m]
+                else:
+                    lost[m] += (more[m] - total) + sums[m]
+                sums[m] = total
+        for m in range(masses):
+            totals[k * n_totals + m] = sums[m] + lost[m]
+            totals[k * n_totals + n_stored + m] = sums[m] + lost[m]
+
+    return renew
+
+
+def make_gather(rule: Rule, shape: Any) -> Callable[..., None]:
+    """gather(cells, totals, hyper, clock, k, grown, last): what the sums have grown by goes in.
+
+    grown: (learners * masses,), becomes 0. last: whether the row has ended. The sums are made anew
+    where that is due.
+    """
+    n_totals, n_stored, masses = len(rule.total_slots), len(fields(rule.totals)), rule.masses
+    L, width, Totals, Hyper = shape.learners, shape.width, rule.totals, rule.hyper
+    load_totals, load_hyper = take(n_stored), take(len(fields(Hyper)))
+    stale = rule.stale or defaults.stale
+    renew = make_renew(rule, shape)
+
+    def gather(
+        cells: Any, totals: Any, hyper: Any, clock: float, k: int, grown: Any, last: bool
+    ) -> None:
+        due = last and clock % max(OFTEN, len(cells) // width // 16) == 0.0
+        for m in range(masses):
+            at = k * n_totals + m
+            total = totals[at] + grown[k * masses + m]
+            grown[k * masses + m] = 0.0
+            totals[at] = total
+            top = max(totals[at + n_stored], total)
+            totals[at + n_stored] = top
+            due = due or not total <= LARGEST or total * CANCELLED < top
+        if not due:
+            h = Hyper(*load_hyper(hyper, k * (len(hyper) // L), 1))
+            due = stale(Totals(*load_totals(totals, k * n_totals, 1)), clock, h)
+        if due:
+            renew(cells, totals, hyper, clock, k)
+
+    return gather
+
+
+def make_restrain(rule: Rule, shape: Any) -> Callable[..., None]:
+    """restrain(cells, totals, hyper, clock, k): learner k's weights brought into ``kept_in``."""
+    L, width = shape.learners, shape.width
+    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    n_stored, kept, summed = len(fields(Totals)), rule.kept_in, rule.masses > 0
+    load_own, store_own = take(n_own), put(n_own)
+    load_shared, load_hyper = take(n_shared), take(len(fields(Hyper)))
+    load_totals, store_totals = take(n_stored), put(n_stored)
+    outside = kept.outside if kept else defaults.outside
+    reach = kept.reach if kept else defaults.reach
+    radius = kept.radius if kept else defaults.radius
+    project = (kept and kept.project) or defaults.project
+    settle = (kept and kept.settle) or defaults.settle
+    projects = kept is not None and kept.project is not None
+    renew = make_renew(rule, shape)
+
+    def reached(cells: Any, whole: Any, h: Any, clock: float, k: int, mu: float) -> float:
+        total = 0.0
+        for j in range(len(cells) // width):
+            shared = Shared(*load_shared(cells, j * width, 1))
+            own = Own(*load_own(cells, j * width + n_shared + k, L))
+            total += reach(own, shared, mu, whole, clock, h)
+        return total
+
+    def multiplier(cells: Any, whole: Any, h: Any, clock: float, k: int) -> float:
+        goal = radius(h)
+        high = 1.0
+        while high < LARGEST and reached(cells, whole, h, clock, k, high) > goal:
+            high *= WIDEN
+        low = high / WIDEN
+        while low > 1.0 / LARGEST and reached(cells, whole, h, clock, k, low) <= goal:
+            high = low
+            low = high / WIDEN
+        for _ in range(HALVE):
+            middle = 0.5 * (low + high)
+            if middle <= low or middle >= high:
+                break
+            if reached(cells, whole, h, clock, k, middle) > goal:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def restrain(cells: Any, totals: Any, hyper: Any, clock: float, k: int) -> None:
+        h = Hyper(*load_hyper(hyper, k * (len(hyper) // L), 1))
+        whole = Totals(*load_totals(totals, k * n_totals, 1))
+        mu = 0.0
+        if outside(whole, clock, h):
+            mu = multiplier(cells, whole, h, clock, k)
+            if projects:
+                for j in range(len(cells) // width):
+                    shared = Shared(*load_shared(cells, j * width, 1))
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    own = project(own, shared, mu, whole, clock, h)
+                    store_own(cells, j * width + n_shared + k, L, own)
+                if summed:
+                    renew(cells, totals, hyper, clock, k)
+                    whole = Totals(*load_totals(totals, k * n_totals, 1))
+        store_totals(totals, k * n_totals, 1, settle(whole, mu, h))
+
+    return restrain

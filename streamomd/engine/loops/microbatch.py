@@ -1,0 +1,204 @@
+"""The loops of sharded mode: a micro-batch of rows is observed and predicted, stepped, applied.
+
+Three loops instead of one, for what lies between them is a sum over owners of coordinates: each
+gives the numbers of its own partitions, and all take the same steps from the sums. The numbers of a
+row are ``step.numbers_of``'s. Compiled by ``engine.fuse``; for rules whose ``modes`` say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamomd.engine.loops import defaults
+from streamomd.engine.loops.cache_prefetch import prefetch
+from streamomd.engine.loops.load_store import add, combine, put, take
+from streamomd.engine.loops.row import Shape, entry, span
+from streamomd.engine.loops.sparse import AHEAD
+from streamomd.engine.loops.step import make_decide_row, numbers_of
+from streamomd.losses import Loss
+from streamomd.rules.contract import Rule, fields
+
+
+def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """sense(…): observes all rows, then sums each partition's share of margins and the like.
+
+    cells, totals, hyper and rows as ``loops.make_learn`` has them. edges: (partitions + 1,), the
+    coordinates between partitions. out: (partitions * rows * numbers,), zeros, written.
+    """
+    L, _, width, bias, dense = shape
+    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(loss.hyper))
+    load_own, store_own = take(n_own), put(n_own)
+    load_shared, store_shared = take(n_shared), put(n_shared)
+    load_totals, load_hyper = take(len(fields(Totals))), take(n_rule)
+    sums, gathers, size = rule.sums, rule.gathers, numbers_of(rule, L)
+    load_q, store_q, add_q = take(sums), put(sums), combine(sums, rule.maxima)
+    load_r, store_r, add_r = take(gathers), put(gathers), add(gathers)
+    observe, align = rule.observe or defaults.observe, rule.align or defaults.align
+    weight, part, terms = rule.weight, rule.part or defaults.part, rule.terms or defaults.terms
+    observes, aligns, parts = (
+        rule.observe is not None,
+        rule.align is not None,
+        rule.part is not None,
+    )
+    touches, weighted = observes or aligns, rule.weighted_scale
+
+    def sense(
+        cells: Any,
+        totals: Any,
+        hyper: Any,
+        clock: float,
+        edges: Any,
+        importance: Any,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        out: Any,
+    ) -> None:
+        stored, rows = len(indices), len(importance)
+        if touches:
+            for i in range(rows):
+                t = clock + (i + 1.0)
+                start, entries = span(indptr, i, bias, dense)
+                p = 0
+                for n in range(entries):
+                    j, x = entry(indices, values, start, n, bias, dense)
+                    if not dense and start + n + AHEAD < stored:
+                        prefetch(cells, (indices[start + n + AHEAD] + bias) * width, width)
+                    if x == 0.0:
+                        continue
+                    while j >= edges[p + 1]:
+                        p += 1
+                    at = j * width
+                    old = Shared(*load_shared(cells, at, 1))
+                    shared = old
+                    if observes:
+                        to = (p * rows + i) * size
+                        scaled = x * importance[i] if weighted else x
+                        shared, dq = observe(old, scaled, t, Hyper(*load_hyper(hyper, 0, 1)))
+                        store_q(out, to, 1, add_q(load_q(out, to, 1), dq))
+                        if shared != old:
+                            store_shared(cells, at, 1, shared)
+                    if aligns and (not observes or shared != old):
+                        for k in range(L):
+                            h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                            own = Own(*load_own(cells, at + n_shared + k, L))
+                            whole = Totals(*load_totals(totals, k * n_totals, 1))
+                            after = align(own, old, shared, whole, t, h)
+                            store_own(cells, at + n_shared + k, L, after)
+        for i in range(rows):
+            t = clock + (i + 1.0)
+            start, entries = span(indptr, i, bias, dense)
+            p = 0
+            for n in range(entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if not touches and not dense and start + n + AHEAD < stored:
+                    prefetch(cells, (indices[start + n + AHEAD] + bias) * width, width)
+                if x == 0.0:
+                    continue
+                while j >= edges[p + 1]:
+                    p += 1
+                at = j * width
+                to = (p * rows + i) * size + sums
+                shared = Shared(*load_shared(cells, at, 1))
+                for k in range(L):
+                    h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                    own = Own(*load_own(cells, at + n_shared + k, L))
+                    whole = Totals(*load_totals(totals, k * n_totals, 1))
+                    if parts:
+                        out[to + k] += part(own, shared, x, whole, t, h)
+                    else:
+                        out[to + k] += weight(own, shared, whole, t, h) * x
+                    if gathers:
+                        r = to + L + k * gathers
+                        more = terms(own, shared, x, whole, t, h)
+                        store_r(out, r, 1, add_r(load_r(out, r, 1), more))
+
+    return sense
+
+
+def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """decide(…): sums over the partitions, in their order; then takes each row's step, in order.
+
+    found: (partitions * rows * numbers,). moves: (rows * learners * n,), written. totals, sums,
+    hyper, y, importance and margins as ``loops.make_learn`` has them.
+    """
+    L, n_move, size = shape.learners, len(fields(rule.move)), numbers_of(rule, shape.learners)
+    decide_row = make_decide_row(rule, loss, shape)
+
+    def decide(
+        totals: Any,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        found: Any,
+        y: Any,
+        importance: Any,
+        moves: Any,
+        margins: Any,
+    ) -> None:
+        slopes = np.zeros(L)
+        numbers = len(y) * size
+        summed = np.empty(numbers)
+        for m in range(numbers):
+            summed[m] = found[m]
+        for at in range(numbers, len(found), max(1, numbers)):
+            for m in range(numbers):
+                summed[m] += found[at + m]
+        for i in range(len(y)):
+            clock += 1.0
+            decide_row(
+                totals, sums, hyper, clock, summed, i * size, i, y, importance, slopes,
+                moves, i * L * n_move, margins,
+            )  # fmt: skip
+
+    return decide
+
+
+def make_apply(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """apply(…): updates the coordinates of each row by its step, in order."""
+    L, _, width, bias, dense = shape
+    Own, Shared, Hyper, Move = rule.own, rule.shared, rule.hyper, rule.move
+    n_shared, n_own, n_move = len(rule.shared_slots), len(rule.own_slots), len(fields(Move))
+    n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(loss.hyper))
+    load_own, store_own, load_shared = take(n_own), put(n_own), take(n_shared)
+    load_hyper, load_move, update = take(n_rule), take(n_move), rule.update
+
+    def apply(
+        cells: Any,
+        hyper: Any,
+        clock: float,
+        rows: int,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        moves: Any,
+    ) -> None:
+        for i in range(rows):
+            clock += 1.0
+            active = False
+            for k in range(L):
+                active = active or moves[(i * L + k) * n_move] != 0.0
+            if not active:
+                continue
+            start, entries = span(indptr, i, bias, dense)
+            for n in range(entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if x == 0.0:
+                    continue
+                at = j * width
+                shared = Shared(*load_shared(cells, at, 1))
+                for k in range(L):
+                    move = Move(*load_move(moves, (i * L + k) * n_move, 1))
+                    if move[0] != 0.0:
+                        h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                        own = Own(*load_own(cells, at + n_shared + k, L))
+                        store_own(
+                            cells, at + n_shared + k, L, update(own, shared, x, move, clock, h)
+                        )
+
+    return apply

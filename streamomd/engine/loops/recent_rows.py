@@ -1,0 +1,217 @@
+"""The loop for rules that keep the last rows and a multiplier for each: dual ascent (P2, eq. 31).
+
+Rows are CSR, the bias an entry like others. Those kept from before come first; a row's multipliers
+may move until k rows have come after it, and then its part of theta stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamomd.core.batch import Batch, KeptRows, SparseBatch
+from streamomd.engine.loops import defaults, sparse
+from streamomd.engine.loops.load_store import put, take
+from streamomd.engine.loops.row import Shape, miss_of, target
+from streamomd.losses import Loss
+from streamomd.rules.contract import Row, Rule, fields
+
+make_predict, make_look = sparse.make_predict, sparse.make_look
+SWEEPS = 1000  # of coordinate ascent over the kept rows, at most
+
+
+def extended(kept: KeptRows, batch: Batch, bias: int) -> KeptRows:
+    """The kept rows, and those of a batch after them."""
+    rows = _stored(batch) if isinstance(batch, SparseBatch) else _sparse(batch)
+    rows = _with_bias(rows) if bias else rows
+    return KeptRows(
+        np.concatenate([kept.indptr, kept.indptr[-1] + rows.indptr[1:]]),
+        np.concatenate([kept.indices, rows.indices.astype(np.int64)]),
+        np.concatenate([kept.values, rows.values.astype(np.float64)]),
+        np.concatenate([kept.y, rows.y]),
+        np.concatenate([kept.importance, rows.weight]),
+        np.concatenate([kept.alpha, np.zeros((len(rows), kept.alpha.shape[1]))]),
+    )
+
+
+def last(kept: KeptRows, rows: int) -> KeptRows:
+    """The last rows, as copies."""
+    first = max(0, len(kept.y) - rows)
+    at = kept.indptr[first]
+    return KeptRows(
+        kept.indptr[first:] - at,
+        kept.indices[at:].copy(),
+        kept.values[at:].copy(),
+        *(array[first:].copy() for array in kept[3:]),
+    )
+
+
+def _stored(batch: SparseBatch) -> SparseBatch:
+    """Without explicit zeros: a zero is absence."""
+    kept = batch.values != 0.0
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return replace(
+        batch,
+        indptr=before[batch.indptr].astype(np.int64),
+        indices=batch.indices[kept],
+        values=batch.values[kept],
+    )
+
+
+def _sparse(batch: Any) -> SparseBatch:
+    rows, columns = np.nonzero(batch.values)
+    indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(batch.values, axis=1))])
+    return SparseBatch(
+        indptr.astype(np.int64),
+        columns.astype(np.int32),
+        batch.values[rows, columns],
+        batch.y,
+        batch.weight,
+    )
+
+
+def _with_bias(rows: SparseBatch) -> SparseBatch:
+    starts = rows.indptr[:-1]
+    return replace(
+        rows,
+        indptr=rows.indptr + np.arange(len(rows.indptr), dtype=np.int64),
+        indices=np.insert(rows.indices.astype(np.int64) + 1, starts, 0),
+        values=np.insert(rows.values, starts, 1.0),
+    )
+
+
+def inner(indptr: Any, indices: Any, values: Any, i: int, j: int) -> float:
+    """<x_i, x_j> of two rows whose coordinates ascend."""
+    a, b = indptr[i], indptr[j]
+    total = 0.0
+    while a < indptr[i + 1] and b < indptr[j + 1]:
+        if indices[a] < indices[b]:
+            a += 1
+        elif indices[a] > indices[b]:
+            b += 1
+        else:
+            total += values[a] * values[b]
+            a += 1
+            b += 1
+    return total
+
+
+def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
+    """learn(…) -> clock: as ``loops.make_learn``, from row ``first`` on.
+
+    alpha: (rows, learners). ``step`` is one coordinate's step: row.q = (|x|^2, its multiplier);
+    its move's a is the multiplier's change. ``pair`` is the exact step for two rows.
+    """
+    L, classes, width = shape.learners, shape.classes, shape.width
+    Own, Totals, Aim = rule.own, rule.totals, loss.hyper
+    Hyper: Any = rule.hyper
+    shared, pair = rule.shared(), rule.pair or defaults.pair
+    n_own, n_totals, n_rule = len(rule.own_slots), len(rule.total_slots), len(fields(Hyper))
+    n_hyper = n_rule + len(fields(Aim))
+    load_own, store_own, load_hyper = take(n_own), put(n_own), take(n_rule)
+    load_totals, store_totals = take(n_totals), put(n_totals)
+    load_aim = take(n_hyper - n_rule)
+    weight, step, update = rule.weight, rule.step, rule.update
+    value, mean, miss = loss.value, loss.mean, miss_of(shape)
+
+    def margin_of(
+        cells: Any, indptr: Any, indices: Any, values: Any, i: int, k: int, whole: Any, h: Any
+    ) -> float:
+        total = 0.0
+        for n in range(indptr[i], indptr[i + 1]):
+            own = Own(*load_own(cells, indices[n] * width + k, L))
+            total += weight(own, shared, whole, 0.0, h) * values[n]
+        return total
+
+    def move_by(
+        cells: Any, indptr: Any, indices: Any, values: Any, i: int, k: int, move: Any, h: Any
+    ) -> None:
+        for n in range(indptr[i], indptr[i + 1]):
+            at = indices[n] * width + k
+            own = Own(*load_own(cells, at, L))
+            store_own(cells, at, L, update(own, shared, values[n], move, 0.0, h))
+
+    def learn(
+        cells: Any,
+        totals: Any,
+        alpha: Any,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        first: int,
+        depth: int,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> float:
+        for i in range(first, len(y)):
+            clock += 1.0
+            low = max(0, i - depth + 1)
+            row_loss = 0.0
+            for k in range(L):
+                h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                whole = Totals(*load_totals(totals, k * n_totals, 1))
+                p = margin_of(cells, indptr, indices, values, i, k, whole, h)
+                goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
+                margins[i - first, k] = p
+                row_loss += value(p, target(y[i], k, classes, L), goal)
+            sums[0] += importance[i]
+            sums[1] += importance[i] * row_loss
+            sums[2] += importance[i] * miss(margins, i - first, y[i], mean)
+            if importance[i] == 0.0:  # a row of no importance moves nothing
+                continue
+            for k in range(L):
+                h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                whole = Totals(*load_totals(totals, k * n_totals, 1))
+                if depth == 2 and i > 0:
+                    aims = (target(y[i - 1], k, classes, L), target(y[i], k, classes, L))
+                    cross = aims[0] * aims[1] * inner(indptr, indices, values, i - 1, i)
+                    old = Row(
+                        margin_of(cells, indptr, indices, values, i - 1, k, whole, h),
+                        aims[0],
+                        importance[i - 1],
+                        0.0,
+                        0.0,
+                        (inner(indptr, indices, values, i - 1, i - 1), alpha[i - 1, k]),
+                        (),
+                    )
+                    new = Row(
+                        margins[i - first, k],
+                        aims[1],
+                        importance[i],
+                        0.0,
+                        0.0,
+                        (inner(indptr, indices, values, i, i), alpha[i, k]),
+                        (),
+                    )
+                    moves, whole = pair(old, new, cross, whole, h)
+                    for n in range(2):
+                        if moves[n].a != 0.0:
+                            alpha[i - 1 + n, k] += moves[n].a * aims[n]
+                            move_by(cells, indptr, indices, values, i - 1 + n, k, moves[n], h)
+                else:
+                    for _ in range(SWEEPS):
+                        largest = 0.0
+                        for j in range(i, low - 1, -1):
+                            aim = target(y[j], k, classes, L)
+                            p = margin_of(cells, indptr, indices, values, j, k, whole, h)
+                            square = inner(indptr, indices, values, j, j)
+                            row = Row(p, aim, importance[j], 0.0, 0.0, (square, alpha[j, k]), ())
+                            move, whole = step(row, whole, clock, h)
+                            if move.a != 0.0:
+                                alpha[j, k] += move.a * aim
+                                move_by(cells, indptr, indices, values, j, k, move, h)
+                                cap = h.C * importance[j]
+                                largest = max(largest, abs(move.a) / cap)
+                        if low == i or largest <= h.tolerance:
+                            break
+                store_totals(totals, k * n_totals, 1, whole)
+        return clock
+
+    return learn

@@ -1,0 +1,173 @@
+"""The loops over rows for a rule that divides by the square root of a sum of z z': AdaGrad in full.
+
+``roots`` tells how the root is stored, ``rooted_step`` how weights move by it.
+
+The hyper-parameters eta, delta, l1, l2, box, every and update (1: primal-dual) are known here, and
+the first two own slots are w and theta. ``update`` is told of every coordinate's new w in place of
+x, and step's move begins with g: z = g x. O(d^3) a row that takes z z' in, O(d^2) else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamomd.engine.linalg.matrix_root import absorb, pend
+from streamomd.engine.linalg.root_step import move_weights
+from streamomd.engine.loops import defaults, sparse
+from streamomd.engine.loops.load_store import number, put, take
+from streamomd.engine.loops.matrix import collect
+from streamomd.engine.loops.row import Shape, miss_of, number_of_class, span, target
+from streamomd.losses import Loss
+from streamomd.rules.contract import Row, Rule, fields
+
+make_look = sparse.make_look  # no rule that keeps a root looks ahead
+TINY = 1e-250  # the square of a gradient's length that is nothing
+
+
+def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
+    """learn(…) -> clock, with the arguments of ``matrix.make_learn``.
+
+    matrix: (learners, d, 2 d), written.
+    """
+    L, classes, width, bias, dense = shape
+    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    n_rule = len(fields(Hyper))
+    n_hyper = n_rule + len(fields(Aim))
+    load_own, store_own, load_shared = take(n_own), put(n_own), take(n_shared)
+    load_totals, store_totals = take(n_totals), put(n_totals)
+    load_hyper, load_aim = take(n_rule), take(n_hyper - n_rule)
+    weight, step, update = rule.weight, rule.step, rule.update
+    along = loss.along or defaults.along
+    value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
+    coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
+    at_implicit = fields(Hyper).index("implicit") if implicit else 0
+    miss = miss_of(shape)
+
+    def learn(
+        cells: Any,
+        totals: Any,
+        matrix: Any,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> float:
+        size = len(cells) // width
+        at, x = np.zeros(size, dtype=np.int64), np.zeros(size)
+        w, theta, z, used, out = (
+            np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
+        )  # fmt: skip
+        rows, squares, H = np.zeros((2 * size, size)), np.zeros(2 * size), np.zeros((size, size))
+        parts, shares = np.zeros(size), np.zeros(2 * size)
+        slopes = np.zeros(L)
+        for i in range(len(y)):
+            clock += 1.0
+            start, entries = span(indptr, i, bias, dense)
+            count = collect(indices, values, start, entries, bias, dense, at, x)
+            square = 0.0
+            for n in range(count):
+                square += number(x[n]) * number(x[n])
+            for k in range(L):
+                h: Any = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                whole = Totals(*load_totals(totals, k * n_totals, 1))
+                m = 0.0
+                for n in range(count):
+                    shared = Shared(*load_shared(cells, at[n] * width, 1))
+                    own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
+                    m += weight(own, shared, whole, clock, h) * x[n]
+                margins[i, k] = m
+            row_loss = 0.0
+            if coupled:
+                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
+            for k in range(L):
+                p, aim = margins[i, k], target(y[i], k, classes, L)
+                goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
+                if coupled:
+                    suffered, g = row_loss, slopes[k]
+                else:
+                    suffered, g = value(p, aim, goal), slope(p, aim, goal)
+                    row_loss += suffered
+                h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
+                whole = Totals(*load_totals(totals, k * n_totals, 1))
+                row = Row(p, aim, importance[i], suffered, g, (p, square), ())
+                move, whole = step(row, whole, clock, h)
+                store_totals(totals, k * n_totals, 1, whole)
+                # A gradient whose square would underflow is none: 0/0 = 0.
+                learns = move[0] * move[0] * square > TINY
+                for j in range(size):
+                    parts[j] = 0.0
+                    w[j] = cells[j * width + n_shared + k]
+                    theta[j] = cells[j * width + n_shared + L + k]
+                    z[j] = 0.0
+                if learns:
+                    for n in range(count):
+                        z[at[n]] = move[0] * x[n]
+                    for j in range(size):
+                        used[j] = z[j]
+                        theta[j] -= z[j]
+                    pend(matrix, k, used, parts)
+                changed = learns or h.l1 > 0.0 or h.l2 > 0.0
+                fresh = False
+                if (clock - 1.0) % h.every == 0.0:
+                    fresh = absorb(matrix, k, rows, squares, parts, shares)
+                    changed = fresh or changed
+                if not changed:
+                    continue
+                move_weights(matrix, k, w, theta, z, 1.0, shares, fresh, clock, h, H, out)
+                if implicit and learns and hyper[k * n_hyper + at_implicit] != 0.0:
+                    change = 0.0
+                    for n in range(count):
+                        change += x[n] * (out[at[n]] - w[at[n]])
+                    if change != 0.0:
+                        factor = along(p, aim, change, goal)
+                        for j in range(size):
+                            theta[j] += (1.0 - factor) * z[j]
+                        move_weights(
+                            matrix, k, w, theta, z, factor, shares, fresh, clock, h, H, out
+                        )
+                for j in range(size):
+                    cells[j * width + n_shared + L + k] = theta[j]
+                    shared = Shared(*load_shared(cells, j * width, 1))
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    own = update(own, shared, out[j], move, clock, h)
+                    store_own(cells, j * width + n_shared + k, L, own)
+            sums[0] += importance[i]
+            sums[1] += importance[i] * row_loss
+            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+        return clock
+
+    return learn
+
+
+def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """predict(…): as for any rule kept by coordinates; the matrix is not looked at."""
+    predict_rows = sparse.make_predict(rule, loss, shape)
+
+    def predict(
+        cells: Any,
+        totals: Any,
+        matrix: Any,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> None:
+        predict_rows(
+            cells, totals, sums, hyper, clock, indptr, indices, values, y, importance, margins
+        )
+
+    return predict

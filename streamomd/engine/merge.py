@@ -1,0 +1,213 @@
+"""Merging: states that went their own ways from a common start become one.
+
+Each slot and total says by its annotation how it merges. "sum": what it has grown by since the
+start adds up; "max", "min"; "mean": by the examples each state has learned from, or by what its
+slot G has grown by, coordinate by coordinate; "coords": summed anew by the engine. Shared slots and
+totals go first; every state's own slots are then aligned to the common shared ones, and merged.
+theta adds up where what divides it does (G, S, A, or the clock of dual averaging), so that no
+example counts twice; under a fixed regularizer, where adding would overshoot, it is a mean. Of
+rules with a matrix, A = A_0 + what each has added, and the means are taken in the dual: theta = A w
+adds up, which for least squares is the very solution of all rows. Of those with a root, the sum of
+z z' adds up; directions in which it is below rounding are left out.
+
+A state's weights are at their mean; where a set moves with the scales (projected NAG), they are
+brought back into it after the next row. Merging costs a few passes over the coordinates, and one
+new state: they are taken in blocks, and what is aligned are copies of a block. Rules with sums over
+all coordinates, which may have to be refreshed first, cost a copy of each state beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.errors import UsageError
+from streamomd.engine import Engine
+from streamomd.engine.state import State
+from streamomd.rules.contract import Slot
+
+Floats = NDArray[np.float64]
+BY = ("examples", "G")
+BLOCK_BYTES = 1 << 20  # of cells, 2^15 coordinates of NAG: they and what is made of them stay near
+
+
+def merge(
+    engine: Engine,
+    states: Sequence[State],
+    start: State,
+    examples: Sequence[int],
+    *,
+    by: str = "examples",
+) -> State:
+    """One state of several that began as copies of ``start``; none of them is changed.
+
+    examples: how many each has learned from. by: what weighs means, "examples" or, for rules with a
+    slot G, "G". One state alone comes back as it is, to the bit. Raises UsageError where a rule's
+    states cannot be merged.
+    """
+    if len(states) != len(examples) or not states or by not in BY:
+        raise UsageError(f"expected a number of examples for each state, and by one of {BY}")
+    rule = engine.layout.rule
+    if len(states) == 1:
+        return states[0].copy()
+    if rule.keeps not in ("coordinates", "matrix", "root"):
+        raise UsageError(f"states of rule {rule.name!r} cannot be merged: it keeps rows")
+    parts = [_normal(engine, state) for state in (start, *states)]
+    whole = State.start(start.layout)
+    whole.clock = start.clock + sum(state.clock - start.clock for state in states)
+    shares = np.array(examples, dtype=np.float64)
+    shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(shares), 1 / len(shares))
+    for at, slot in enumerate(rule.total_slots):
+        whole.totals[:, at] = _join(slot, [part.totals[:, at] for part in parts], list(shares))
+    rows = max(1, BLOCK_BYTES // (whole.layout.width * whole.cells.itemsize))
+    for low in range(0, whole.layout.size, rows):
+        high = min(low + rows, whole.layout.size)
+        block = [part.block(low, high).copy() for part in parts]
+        _merge_block(engine, whole.block(low, high), block, shares, by)
+    if rule.keeps == "matrix":
+        _merge_matrices(whole, parts)
+    if rule.keeps == "root":
+        _merge_roots(whole, parts)
+    engine.renew(whole)
+    return whole
+
+
+def tree(
+    engine: Engine,
+    states: Sequence[State],
+    start: State,
+    examples: Sequence[int],
+    *,
+    by: str = "examples",
+) -> State:
+    """As ``merge``, two neighbours at a time: the same bits, wherever the inner nodes are made.
+
+    An odd one at the end goes on to the next level.
+    """
+    nodes = list(zip(states, examples, strict=True))
+    if len(nodes) == 1:
+        return nodes[0][0].copy()
+    while len(nodes) > 1:
+        above = []
+        for (a, n), (b, m) in zip(nodes[::2], nodes[1::2], strict=False):
+            above.append((merge(engine, (a, b), start, (n, m), by=by), n + m))
+        nodes = above + nodes[len(nodes) - len(nodes) % 2 :]
+    return nodes[0][0]
+
+
+def _normal(engine: Engine, state: State) -> State:
+    """The state; where it has sums over all coordinates, a copy with these summed anew and the
+    factors common to all coordinates multiplied in.
+    """
+    if not engine.layout.rule.masses:
+        return state
+    copy = state.copy()
+    engine.renew(copy)
+    return copy
+
+
+def _merge_block(engine: Engine, whole: State, parts: list[State], shares: Floats, by: str) -> None:
+    """Slots of some coordinates; the totals of all are merged already. Moves the parts too."""
+    rule = engine.layout.rule
+    for slot in rule.shared_slots:
+        whole.slot(slot.name)[...] = _joined(slot, parts, list(shares))
+    if rule.align is not None and rule.shared_slots:
+        common = np.ascontiguousarray(whole.table[:, : len(rule.shared_slots)])
+        for part in parts:
+            engine.align(part, common)
+    weights = _shares(parts, shares, by)
+    for slot in rule.own_slots:
+        whole.slot(slot.name)[...] = _joined(slot, parts, weights)
+    if rule.rejoin is not None:
+        mean = np.zeros((whole.layout.size, whole.layout.learners))
+        for part, share in zip(parts[1:], weights, strict=True):
+            mean += share * engine.weights(part, 0, whole.layout.size)
+        engine.rejoin(whole, mean)
+
+
+def _joined(slot: Slot, parts: list[State], shares: list[Any]) -> Floats:
+    return _join(slot, [part.slot(slot.name) for part in parts], shares)
+
+
+def _join(slot: Slot, parts: list[NDArray[Any]], shares: list[Any]) -> Floats:
+    """A slot of all states; the first is the start."""
+    start, *arrays = [np.asarray(part, dtype=np.float64) for part in parts]
+    if slot.merge in ("max", "min"):
+        pick = np.maximum if slot.merge == "max" else np.minimum
+        most: Floats = pick.reduce(arrays) + 0.0  # -0 becomes 0: of the two, numpy picks the last
+        return most
+    total = np.zeros(start.shape)
+    for array, share in zip(arrays, shares, strict=True):
+        total += array - start if slot.merge == "sum" else share * array
+    return start + total if slot.merge == "sum" else total
+
+
+def _shares(parts: list[State], shares: Floats, by: str) -> list[Any]:
+    """What each state's own slots count in a mean: a number, or one for each cell."""
+    names = [slot.name for slot in parts[0].layout.rule.own_slots]
+    if by == "examples" or "G" not in names:
+        return list(shares)
+    start, *grown = [np.asarray(part.slot("G"), dtype=np.float64) for part in parts]
+    grown = [np.maximum(G - start, 0.0) for G in grown]
+    total = sum(grown)  # in turn: numpy's own order depends on the shape
+    known = total > 0.0
+    of = np.where(known, total, 1.0)
+    return [np.where(known, G / of, share) for G, share in zip(grown, shares, strict=True)]
+
+
+def _merge_matrices(whole: State, parts: list[State]) -> None:
+    """A of all, by what each has added; own slots that are means, by the sum of A w."""
+    means = [slot.name for slot in whole.layout.rule.own_slots if slot.merge == "mean"]
+    for k in range(whole.layout.learners):
+        start, *others = [_inverse(part.extra["matrix"][k]) for part in parts]
+        A = start + sum(other - start for other in others)
+        for name in means:
+            w = [np.asarray(part.slot(name)[:, k], dtype=np.float64) for part in parts]
+            first, *moved = [a @ v for a, v in zip((start, *others), w, strict=True)]
+            theta = first + sum(theta - first for theta in moved)
+            whole.slot(name)[:, k] = _solve(A, theta)
+        whole.extra["matrix"][k] = _factors(A)
+
+
+def _merge_roots(whole: State, parts: list[State]) -> None:
+    """The sum of z z' by what each has added, its root stored as ``engine.roots`` says."""
+    size = whole.layout.size
+    for k in range(whole.layout.learners):
+        halves = [np.vstack(np.hsplit(part.extra["matrix"][k], 2)) for part in parts]
+        start, *others = [rows.T @ rows for rows in halves]
+        squares, directions = np.linalg.eigh(start + sum(other - start for other in others))
+        noise = 16.0 * size * np.finfo(float).eps * squares[-1]
+        lengths = np.sqrt(np.where(squares > noise, squares, 0.0))
+        whole.extra["matrix"][k, :, :size] = (directions * lengths).T[::-1]
+        whole.extra["matrix"][k, :, size:] = 0.0
+
+
+def _inverse(stored: Floats) -> Floats:
+    """(U D U')^-1 of the matrix stored as ``engine.matrix`` says."""
+    from scipy.linalg import solve_triangular
+
+    upper = np.tril(stored, -1).T + np.eye(len(stored))
+    inverse = solve_triangular(upper, np.eye(len(stored)), unit_diagonal=True)
+    whole: Floats = inverse.T @ (inverse / np.diagonal(stored)[:, np.newaxis])
+    return whole
+
+
+def _solve(A: Floats, b: Floats) -> Floats:
+    from scipy.linalg import cho_solve
+
+    found: Floats = cho_solve((np.linalg.cholesky(A), True), b)
+    return found
+
+
+def _factors(A: Floats) -> Floats:
+    """U and D of A^-1 = U D U', stored as ``engine.matrix`` says: A = C C', U = D^-1/2 C'^-1."""
+    from scipy.linalg import solve_triangular
+
+    root = np.linalg.cholesky(A)
+    scale = np.diagonal(root)
+    lower = solve_triangular(root / scale, np.eye(len(A)), lower=True, unit_diagonal=True)
+    stored: Floats = np.tril(lower, -1) + np.diag(1.0 / scale**2)
+    return stored

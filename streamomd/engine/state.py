@@ -1,0 +1,279 @@
+"""State: every number a model is made of. Data only; the engine moves it.
+
+A coordinate's cells lie side by side, ``[shared slots | own slot 0 of each learner | slot 1 …]``,
+padded so that no coordinate straddles a cache line it could avoid. What a rule keeps beside them
+(``Rule.keeps``) is an array of float64 with a row for each learner and coordinate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import KeptRows, check_kept
+from streamomd.core.errors import TooLargeError
+from streamomd.core.finite import is_finite, part_problem
+from streamomd.rules.contract import Rule, Slot
+
+CACHE_LINE = 64
+CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out, then the bytes
+
+Arrays = dict[str, NDArray[Any]]
+
+MATRICES = {"coordinates": 0, "matrix": 1, "root": 2, "recent": 0}
+"""How many square matrices of all coordinates each kind of ``Rule.keeps`` has, for each learner."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where numbers lie: ``size`` coordinates, ``learners`` side by side, cells of ``dtype``."""
+
+    rule: Rule
+    size: int
+    learners: int
+    dtype: str
+
+    @property
+    def used(self) -> int:
+        """Cells of a coordinate that hold a slot."""
+        return len(self.rule.shared_slots) + len(self.rule.own_slots) * self.learners
+
+    @property
+    def width(self) -> int:
+        """Cells of a coordinate, padded to a power of two, or to whole cache lines."""
+        line = CACHE_LINE // np.dtype(self.dtype).itemsize
+        if self.used > line:
+            return -(-self.used // line) * line
+        return 1 << (self.used - 1).bit_length()
+
+    @property
+    def matrix(self) -> tuple[int, int, int]:
+        """Shape of what is kept beside the cells: (learners, coordinates, numbers of each)."""
+        return self.learners, self.size, MATRICES[self.rule.keeps] * self.size
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a coordinate."""
+        return self.width * np.dtype(self.dtype).itemsize + self.learners * self.matrix[2] * 8
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all coordinates."""
+        return self.size * self.row_bytes
+
+    @property
+    def starts(self) -> NDArray[np.float64]:
+        """What each used cell of a coordinate starts as."""
+        starts = np.empty(self.used)
+        for slot, columns in self.columns():
+            starts[columns] = slot.start
+        return starts
+
+    def arrays(self, low: int, high: int) -> dict[str, tuple[str, tuple[int | None, ...]]]:
+        """Dtype and shape of each array of ``State.parts`` for coordinates low … high − 1.
+
+        None stands for a length that depends on the rows, as that of rows that a rule keeps.
+        """
+        found: dict[str, tuple[str, tuple[int | None, ...]]] = {
+            f"slot.{slot.name}": (self.dtype, (high - low, columns.stop - columns.start))
+            for slot, columns in self.columns()
+        }
+        learners, _, numbers = self.matrix
+        if numbers:
+            found["extra.matrix"] = ("float64", (learners, high - low, numbers))
+        if low == 0:
+            found["totals"] = ("float64", (learners, len(self.rule.total_slots)))
+            found["clock"] = ("int64", (1,))
+            if self.rule.keeps == "recent":
+                for name, array in KeptRows.none(learners)._asdict().items():
+                    found[f"extra.{name}"] = (array.dtype.name, (None, *array.shape[1:]))
+        return found
+
+    def columns(self) -> Iterator[tuple[Slot, slice]]:
+        """Each slot with its cells of a coordinate."""
+        for at, slot in enumerate(self.rule.shared_slots):
+            yield slot, slice(at, at + 1)
+        first = len(self.rule.shared_slots)
+        for slot in self.rule.own_slots:
+            yield slot, slice(first, first + self.learners)
+            first += self.learners
+
+
+@dataclass(eq=False)
+class State:
+    """Slots, totals and clock of a model.
+
+    cells: (size * width,) of the layout's dtype, 64-byte aligned. totals: float64 (learners, n).
+    clock: rows seen. extra: empty, or {"matrix": float64 of shape ``layout.matrix``}, or the
+    arrays of ``KeptRows`` by name.
+    """
+
+    layout: Layout
+    cells: NDArray[Any]
+    totals: NDArray[np.float64]
+    clock: int = 0
+    extra: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, layout: Layout) -> State:
+        """Every slot and total at its start. Raises TooLargeError naming the GiB asked for."""
+        with _memory_for(layout):
+            cells = _aligned(layout.size * layout.width, layout.dtype)
+            extra = _start_extra(layout)
+        state = cls(layout, cells, _start_totals(layout), extra=extra)
+        for slot, cells_of_slot in layout.columns():
+            if slot.start:
+                state.table[:, cells_of_slot] = slot.start
+        return state
+
+    @property
+    def table(self) -> NDArray[Any]:
+        """The cells as (size, width)."""
+        return self.cells.reshape(self.layout.size, self.layout.width)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return sum(array.nbytes for array in (self.cells, self.totals, *self.extra.values()))
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes
+
+    def copy(self) -> State:
+        """The same numbers in memory of their own. Raises TooLargeError as ``start`` does."""
+        with _memory_for(self.layout):
+            cells = _aligned(len(self.cells), self.layout.dtype)
+            extra = {name: array.copy() for name, array in self.extra.items()}
+        cells[...] = self.cells
+        return State(self.layout, cells, self.totals.copy(), self.clock, extra)
+
+    def take(self, other: State) -> None:
+        """Become a state of the same layout, in the memory that is here."""
+        self.cells[...] = other.cells
+        self.totals[...] = other.totals
+        self.clock = other.clock
+        for name, array in other.extra.items():
+            if self.extra[name].shape == array.shape:
+                self.extra[name][...] = array
+            else:  # rows that are kept, and grow in number
+                self.extra[name] = array.copy()
+
+    def block(self, low: int, high: int) -> State:
+        """Coordinates low … high − 1 as a state: these very cells and totals, nothing beside."""
+        cells = self.cells[low * self.layout.width : high * self.layout.width]
+        return State(replace(self.layout, size=high - low), cells, self.totals, self.clock)
+
+    def slot(self, name: str) -> NDArray[Any]:
+        """A view of one slot: (size,) if shared, (size, learners) if own. KeyError if unknown."""
+        shared = {slot.name for slot in self.layout.rule.shared_slots}
+        for slot, columns in self.layout.columns():
+            if slot.name == name:
+                return self.table[:, columns.start] if name in shared else self.table[:, columns]
+        raise KeyError(name)
+
+    def parts(self) -> Iterator[tuple[int, int, Arrays]]:
+        """(low, high, slots), in ranges of at most 4 MiB; totals and clock in the first."""
+        for low, high in self._ranges():
+            arrays = {
+                f"slot.{slot.name}": self._copy(low, high, at) for slot, at in self._columns()
+            }
+            for name, array in self.extra.items():
+                if name == "matrix":
+                    arrays[f"extra.{name}"] = array[:, low:high]
+                elif low == 0:
+                    arrays[f"extra.{name}"] = array
+            if low == 0:
+                arrays["totals"] = self.totals
+                arrays["clock"] = np.array([self.clock], dtype=np.int64)
+            yield low, high, arrays
+
+    def fill(self, low: int, high: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take back what ``parts`` gave. Raises ValueError for other shapes, and for
+        saved rows that the loops, which check nothing, could not walk."""
+        for slot, columns in self._columns():
+            cells, given = self.table[low:high, columns], arrays[f"slot.{slot.name}"]
+            if given.shape != cells.shape:
+                raise ValueError(f"{slot.name} of {given.shape}, expected {cells.shape}")
+            cells[...] = given
+        if "matrix" in self.extra:
+            self.extra["matrix"][:, low:high] = arrays["extra.matrix"]
+        elif low == 0 and self.extra:
+            rows = KeptRows(*(np.array(arrays[f"extra.{name}"]) for name in KeptRows._fields))
+            check_kept(rows, self.layout.size)
+            self.extra = rows._asdict()
+        if low == 0:
+            self.totals[...] = arrays["totals"]
+            self.clock = int(arrays["clock"][0])
+
+    def problem(self) -> str:
+        """Which number is not finite; "" if all are."""
+        if all(map(is_finite, (self.cells, self.totals, *self.extra.values()))):
+            return ""
+        found = (part_problem(low, arrays) for low, _, arrays in self.parts())
+        return next((problem for problem in found if problem), "")
+
+    def digest(self, digest: hashlib._Hash) -> None:
+        """Feed every slot, total and the clock to a hash, whatever the padding."""
+        for _, _, arrays in self.parts():
+            for name, array in arrays.items():
+                digest.update(name.encode())
+                digest.update(np.ascontiguousarray(array).data)
+
+    def _columns(self) -> list[tuple[Slot, slice]]:
+        return list(self.layout.columns())
+
+    def _copy(self, low: int, high: int, columns: slice) -> NDArray[Any]:
+        return np.ascontiguousarray(self.table[low:high, columns])
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        rows = max(1, CHUNK_BYTES // self.layout.row_bytes)
+        for low in range(0, self.layout.size, rows):
+            yield low, min(low + rows, self.layout.size)
+
+
+@contextlib.contextmanager
+def _memory_for(layout: Layout) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        remedy = 'take model.dtype = "float32"'
+        if MATRICES[layout.rule.keeps]:
+            remedy = "choose a rule that keeps no matrix (the _diag ones)"
+        raise TooLargeError(
+            f"{layout.size:,} coordinates of {layout.rule.name} need "
+            f"{layout.nbytes / 2**30:.1f} GiB, more than can be had: lower data.bits, or "
+            f"{remedy}"
+        ) from None
+
+
+def _start_totals(layout: Layout) -> NDArray[np.float64]:
+    starts = [slot.start for slot in layout.rule.total_slots]
+    return np.tile(np.array(starts, dtype=np.float64), (layout.learners, 1))
+
+
+def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
+    """A matrix starts as the identity; roots as 0; kept rows as none."""
+    if layout.rule.keeps == "recent":
+        rows: dict[str, NDArray[Any]] = KeptRows.none(layout.learners)._asdict()
+        return rows
+    learners, size, columns = layout.matrix
+    if not columns:
+        return {}
+    matrix = np.zeros((learners, size, columns))
+    if layout.rule.keeps == "matrix":
+        matrix[:, np.arange(size), np.arange(size)] = 1.0
+    return {"matrix": matrix}
+
+
+def _aligned(count: int, dtype: str) -> NDArray[Any]:
+    """Zeros whose first byte lies on a cache line; pages untouched stay unallocated."""
+    nbytes = count * np.dtype(dtype).itemsize
+    raw = np.zeros(nbytes + CACHE_LINE, dtype=np.uint8)
+    first = -raw.ctypes.data % CACHE_LINE
+    return raw[first : first + nbytes].view(dtype)

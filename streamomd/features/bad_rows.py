@@ -1,0 +1,143 @@
+"""Bad: which rows of a batch cannot be learned from, and why, found column by column.
+
+Each check notes all bad rows that it finds, as arrays; of a row the first note counts. Whoever
+encodes then tells the first bad row, or leaves all of them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamomd.core.batch import REASONS, Skipped
+from streamomd.core.errors import BadRowError
+from streamomd.core.urls import printable
+from streamomd.features.canonical import row_of
+
+_LONGEST = 80
+MADE = "the model was made for such columns: drop the row, or write a value that it takes"
+Places = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Note:
+    """What one check found: rows, ascending, and for each the place of the value that is bad."""
+
+    cells: Cells
+    reason: str
+    rows: Places
+    places: Places
+    found: Callable[[int], str]
+    expected: str
+    remedy: str
+
+
+class Flaws:
+    """What is wrong with the rows of a batch; false if nothing is."""
+
+    def __init__(self, rows: int) -> None:
+        self._notes: list[Note] = []
+        self._of = np.full(rows, -1, np.int32)  # each row's note
+
+    def __bool__(self) -> bool:
+        return bool(self._notes)
+
+    def add(self, note: Note) -> None:
+        """Mark the rows of a note that nothing was noted of before."""
+        rows = note.rows[self._of[note.rows] < 0]
+        self._of[rows] = len(self._notes)
+        self._notes.append(note)
+
+    @property
+    def reasons(self) -> NDArray[np.int8]:
+        """Each row's place in REASONS, −1 of a good one."""
+        known = [REASONS.index(note.reason) for note in self._notes]
+        return np.array([*known, -1], np.int8)[self._of]
+
+    @property
+    def first(self) -> int:
+        """The first bad row."""
+        return int(np.argmax(self._of >= 0))
+
+    def told(self, shard: str, first_row: int, *, learning: bool = True) -> BadRowError:
+        """The error for a user, of the first bad row: where, found, expected, what to do.
+
+        learning: else the model is made, and no key of its job may change.
+        """
+        row = self.first
+        note = self._notes[self._of[row]]
+        place = int(note.places[np.searchsorted(note.rows, row)])
+        where = f"shard {printable(shard)}, row {first_row + row}, column {note.cells.named(place)}"
+        remedy = note.remedy if learning else MADE
+        found = f"found {note.found(place)}, expected {note.expected}; {remedy}"
+        return BadRowError(f"{where}: {found}", reason=note.reason)
+
+
+class LeftOut:
+    """Which rows of a batch were left out so far, in turn after turn; false if none."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._left: Places | None = None  # rows not left out
+        self._reasons = np.empty(0, np.int8)
+
+    def __bool__(self) -> bool:
+        return self._left is not None
+
+    def filtered(self, batch: pa.RecordBatch, reasons: NDArray[np.int8]) -> pa.RecordBatch:
+        """The rows of ``batch``, those left so far, without the bad ones."""
+        if self._left is None:
+            self._left = np.arange(self._rows)
+            self._reasons = np.full(self._rows, -1, np.int8)
+        self._reasons[self._left] = reasons
+        self._left = self._left[reasons < 0]
+        return batch.filter(pa.array(reasons < 0))
+
+    @property
+    def skipped(self) -> Skipped:
+        """What is told of them."""
+        places = np.flatnonzero(self._reasons >= 0)
+        return Skipped(places, self._reasons[places])
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Values of a column on their way through the checks: where what is found of them is noted.
+
+    width: values a row; 0: one, which is the row's own. indptr: of lists, where each row's begin.
+    """
+
+    flaws: Flaws
+    column: str
+    width: int = 0
+    indptr: Places | None = None
+
+    def note(
+        self, reason: str, places: Any, found: Callable[[int], str], expected: str, remedy: str
+    ) -> None:
+        """Say that the values at ``places``, ascending, are bad; ``found`` tells one of them."""
+        if len(places):
+            rows, first = np.unique(self._rows(places), return_index=True)
+            self.flaws.add(Note(self, reason, rows, places[first], found, expected, remedy))
+
+    def named(self, place: int) -> str:
+        """What a message calls the column."""
+        name = f"{self.column}[{place % self.width}]" if self.width else self.column
+        return repr(name)
+
+    def _rows(self, places: Places) -> Places:
+        if self.indptr is not None:
+            rows: Places = row_of(self.indptr, places)
+            return rows
+        return places // self.width if self.width else places
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: on one line, and never long."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"

@@ -1,0 +1,239 @@
+"""make_plan: from the job and the first shard's schema to a Plan, or to the error that says why."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from streamomd.config.spec import Data, Model
+from streamomd.core.errors import SchemaError, UsageError
+from streamomd.features.arrow_types import (
+    CROSSED,
+    DATES,
+    NUMBERS,
+    SCALARS,
+    TEXTS,
+    family,
+    hint,
+    is_list_of,
+    is_vector,
+    plain,
+)
+from streamomd.features.classes import find_classes
+from streamomd.features.crosses import cross_name
+from streamomd.features.dates import parts_of
+from streamomd.features.plan import Column, Date, Pair, Plan, Text, Vector
+from streamomd.losses import find_loss
+from streamomd.rules import find_rule
+from streamomd.rules.ranges import ANY, Limits, narrowest
+
+_SIZE_KEY = b"streamomd.size"
+_LARGEST = 2**31 - 1
+
+
+def make_plan(
+    data: Data, model: Model, schema: pa.Schema, distinct_labels: Callable[[], list[Any]]
+) -> Plan:
+    """How the columns of ``schema``, the first shard's, become coordinates.
+
+    distinct_labels: the distinct label values of the first shard; called only for classes that are
+    neither given nor boolean. When numeric, hashed, vectors and sparse are all left out, numbers
+    and booleans are numeric, strings and dictionaries hashed, and any other column must be named
+    in text, dates or ignore; else columns that are not named are not read.
+    Raises UsageError, SchemaError, and DataError for labels that are no classes.
+    """
+    _check_names(data, schema)
+    numeric, hashed = _features(data, schema)
+    pair = data.sparse
+    sparse = Pair(pair.indices, pair.values, _sparse_size(data, schema)) if pair else None
+    vectors = tuple(Vector(name, schema.field(name).type.list_size) for name in data.vectors)
+    label_type = plain(schema.field(data.label).type)
+    plan = Plan(
+        bias=model.bias,
+        label=data.label,
+        weight=data.weight,
+        numeric=numeric,
+        vectors=vectors,
+        hashed=hashed,
+        sparse=sparse,
+        nulls=data.nulls,
+        bits=data.bits,
+        hash_seed=data.hash_seed,
+        types=(),
+        label_type=str(label_type),
+        classes=find_classes(model, data.label, label_type, distinct_labels),
+        dtype=model.dtype,
+        least_label=find_loss(model.loss).least,
+        on_bad_row=data.on_bad_row,
+        text=tuple(Text(text.column, text.ngrams, text.counts) for text in data.text),
+        crosses=data.crosses,
+        dates=_dates(data, schema),
+        limits=limits_of([model]),
+    )
+    _check_features(plan)
+    return replace(plan, types=tuple(_column(schema, name) for name in plan.columns))
+
+
+def limits_of(models: Iterable[Model]) -> Limits | None:
+    """What values every one of these models' rules learns from; None: any that their slots hold."""
+    of = [(find_rule(model.rule).range, model.dtype) for model in models]
+    limits = narrowest(known.of(dtype) for known, dtype in of)
+    return None if limits == narrowest(ANY.of(dtype) for _, dtype in of) else limits
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a message about an unknown column: the names that come close, or all of them."""
+    known = list(names)
+    near = difflib.get_close_matches(name, known, n=3)
+    if near:
+        return "did you mean " + " or ".join(map(repr, near)) + "?"
+    return "there are: " + (", ".join(map(repr, known[:20])) or "no columns")
+
+
+def twice(names: Iterable[str]) -> list[str]:
+    """Names that occur more than once."""
+    return [name for name, times in Counter(names).items() if times > 1]
+
+
+def _check_names(data: Data, schema: pa.Schema) -> None:
+    if twice(schema.names):
+        raise SchemaError(
+            f"first shard: more than one column is named {twice(schema.names)[0]!r}; "
+            "rename or drop all but one"
+        )
+    if not data.label:
+        known = nearest("", schema.names)
+        raise UsageError(f"data.label is not set: name the label column; {known}")
+    named = _named(data)
+    for name in named:
+        if name not in schema.names:
+            near = nearest(name, schema.names)
+            raise SchemaError(f"no column {name!r} in the first shard; {near}")
+    if twice(named):
+        raise UsageError(f"column {twice(named)[0]!r} is named twice in [data]; give it one role")
+
+
+def _named(data: Data) -> list[str]:
+    texts = [text.column for text in data.text]
+    roles = [*data.numeric, *data.hashed, *data.vectors, *texts, *data.dates, *data.ignore]
+    return [*_targets(data), *_pair(data), *roles]
+
+
+def _targets(data: Data) -> list[str]:
+    return [data.label, data.weight] if data.weight else [data.label]
+
+
+def _pair(data: Data) -> list[str]:
+    return [data.sparse.indices, data.sparse.values] if data.sparse else []
+
+
+def _features(data: Data, schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The numeric and the hashed columns, each of a type it can have."""
+    numeric, hashed = data.numeric, data.hashed
+    if not (numeric or hashed or data.vectors or data.sparse):
+        numeric, hashed = _choose(schema, _named(data))
+    made = data.text or data.dates or data.crosses
+    if not (numeric or hashed or data.vectors or data.sparse or made):
+        raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")
+    _check_types(schema, numeric, "numeric", SCALARS)
+    _check_types(schema, hashed, "hashed", (*TEXTS, *SCALARS))
+    _check_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
+    _check_types(schema, data.dates, "dates", DATES)
+    _check_types(schema, (data.weight,) if data.weight else (), "weight", SCALARS)
+    _check_crosses(data, schema)
+    for name in data.vectors:
+        if not is_vector(schema.field(name).type):
+            _refuse(schema, name, "vectors takes fixed-size lists of numbers")
+    if data.sparse:
+        _check_pair(schema, data.sparse.indices, data.sparse.values)
+    return numeric, hashed
+
+
+def _choose(schema: pa.Schema, taken: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    numeric, hashed = [], []
+    for field in schema:
+        if field.name in taken:
+            continue
+        if pa.types.is_dictionary(field.type) or family(field.type) == "string":
+            hashed.append(field.name)
+        elif family(field.type) in SCALARS:
+            numeric.append(field.name)
+        else:
+            _refuse(schema, field.name, "unnamed, it must be number, boolean or string")
+    return tuple(numeric), tuple(hashed)
+
+
+def _dates(data: Data, schema: pa.Schema) -> tuple[Date, ...]:
+    return tuple(Date(name, parts_of(schema.field(name).type)) for name in data.dates)
+
+
+def _check_crosses(data: Data, schema: pa.Schema) -> None:
+    parts = [name for date in _dates(data, schema) for name in date.names]
+    # What else a column is does not matter, but no feature is made of a label.
+    barred = dict.fromkeys(_targets(data), "the label or its weight")
+    barred |= dict.fromkeys(data.dates, "a date: cross its parts, such as column.month")
+    for name in (name for cross in data.crosses for name in cross if name not in parts):
+        if name not in schema.names:
+            near = nearest(name, [*schema.names, *parts])
+            raise SchemaError(f"data.crosses: no column {name!r} in the first shard; {near}")
+        if name in barred:
+            raise UsageError(f"data.crosses: column {name!r} is {barred[name]}")
+        _check_types(schema, (name,), "crosses", CROSSED)
+
+
+def _check_types(
+    schema: pa.Schema, names: tuple[str, ...], role: str, families: tuple[str, ...]
+) -> None:
+    for name in names:
+        if family(schema.field(name).type) not in families:
+            _refuse(schema, name, f"{role} takes {', '.join(families)} columns")
+
+
+def _check_pair(schema: pa.Schema, indices: str, values: str) -> None:
+    if not is_list_of(schema.field(indices).type, ("integer",)):
+        remedy = "a column of strings belongs in hashed; write indices as list<int32>"
+        _refuse(schema, indices, "sparse.indices takes lists of integers", remedy)
+    if not is_list_of(schema.field(values).type, NUMBERS):
+        remedy = "write values as list<float> or list<double>"
+        _refuse(schema, values, "sparse.values takes lists of numbers", remedy)
+
+
+def _refuse(schema: pa.Schema, name: str, expected: str, remedy: str = "") -> None:
+    kind = schema.field(name).type
+    raise SchemaError(f"first shard: column {name!r} is {kind}: {expected}; {remedy or hint(kind)}")
+
+
+def _sparse_size(data: Data, schema: pa.Schema) -> int:
+    if data.sparse is None or data.sparse.size:
+        return data.sparse.size if data.sparse else 0
+    saved = (schema.metadata or {}).get(_SIZE_KEY, b"")
+    if saved.isdigit() and len(saved) <= 10 and 0 < int(saved) < _LARGEST:
+        return int(saved)
+    raise SchemaError(
+        f"the size of the sparse pair is not known (schema metadata {_SIZE_KEY.decode()!r} is "
+        f"{saved.decode(errors='replace')!r}); set data.sparse.size to one more than the largest "
+        f"index, or write it to the schema's metadata under {_SIZE_KEY.decode()!r}"
+    )
+
+
+def _column(schema: pa.Schema, name: str) -> Column:
+    kind = schema.field(name).type
+    return Column(name, str(kind), family(kind))
+
+
+def _check_features(plan: Plan) -> None:
+    """Two features of one name would have one text, and so one coordinate, a value."""
+    parts = [name for date in plan.dates for name in date.names]
+    made = [*parts, *map(cross_name, plan.crosses)]
+    again = twice([*plan.hashed, *(text.column for text in plan.text), *made])
+    if again:
+        raise UsageError(f"two features are called {again[0]!r}: leave one out, or rename a column")
+    if plan.size > _LARGEST:
+        raise UsageError(
+            f"{plan.size} coordinates are more than {_LARGEST}; lower data.bits or data.sparse.size"
+        )

@@ -1,0 +1,1 @@
+"""Compiled passes over Arrow buffers: hashing, splitting words, joining rows."""

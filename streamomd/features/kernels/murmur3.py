@@ -1,0 +1,120 @@
+"""murmur3 x86_32 over Arrow's buffers: a coordinate a value, and no Python object for any of them.
+
+Plain Python that numba compiles: whole numbers are held below 2^32 by a mask, so that both give the
+same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numba.extending import register_jitable
+
+from streamomd.core.jit import compiled, int64, read, written
+
+_LOW = 0xFFFFFFFF
+
+
+@functools.cache
+def hasher() -> Any:
+    """``places``, compiled; from the disk where it was kept."""
+    values = [read("int32"), read("bool"), read("uint8"), read("int64")]
+    made = [written("int32"), written("int32"), written("uint32"), written("int32")]
+    return compiled(places, *values, *[int64] * 7, *made)
+
+
+@functools.lru_cache(4096)
+def begun(prefix: bytes, seed: int) -> tuple[int, int, int, int]:
+    """The hash after the whole words of a prefix; the bits of its rest, how many; its length.
+
+    >>> begun(b"jo", 0), begun(b"", 7)
+    ((0, 28522, 16, 2), (7, 0, 0, 0))
+    """
+    h, whole = seed, len(prefix) // 4 * 4
+    for at in range(0, whole, 4):
+        h = mixed(h, int.from_bytes(prefix[at : at + 4], "little"))
+    rest = prefix[whole:]
+    return h, int.from_bytes(rest, "little"), 8 * len(rest), len(prefix)
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def scrambled(k: int) -> int:
+    """A word before it is mixed in."""
+    k = (k * 0xCC9E2D51) & _LOW
+    k = ((k << 15) | (k >> 17)) & _LOW
+    return (k * 0x1B873593) & _LOW
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def mixed(h: int, k: int) -> int:
+    """The hash after one more word."""
+    h ^= scrambled(k)
+    h = ((h << 13) | (h >> 19)) & _LOW
+    return (h * 5 + 0xE6546B64) & _LOW
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def ended(h: int, length: int) -> int:
+    """The hash of a text of so many bytes."""
+    h ^= length
+    h ^= h >> 16
+    h = (h * 0x85EBCA6B) & _LOW
+    h ^= h >> 13
+    h = (h * 0xC2B2AE35) & _LOW
+    return h ^ (h >> 16)
+
+
+@register_jitable(no_cfunc_wrapper=True)
+def murmur(h: int, held: int, bits: int, length: int, text: Any) -> int:
+    """The hash of a prefix, as ``begun`` gives it, and the bytes of a text."""
+    size = len(text)
+    # Places counted from 0 are known not to count from the end, so that four bytes are one load.
+    for word in range(size >> 2):
+        at = 4 * word
+        four = text[at] | (text[at + 1] << 8) | (text[at + 2] << 16) | (text[at + 3] << 24)
+        held |= four << bits
+        h = mixed(h, held & _LOW)
+        held >>= 32
+    for at in range(size & ~3, size):
+        held |= text[at] << bits
+        bits += 8
+        if bits == 32:
+            h, held, bits = mixed(h, held), 0, 0
+    if bits:
+        h ^= scrambled(held)
+    return ended(h, length + size)
+
+
+def places(
+    codes: Any, gone: Any, data: Any, offsets: Any, h: int, held: int, bits: int, length: int,
+    of_null: int, mask: int, first: int, table: Any, asked: Any, hashes: Any, out: Any,
+) -> int:  # fmt: skip
+    """Write each row's coordinate: first + the hash's bits under mask; how many were hashed.
+
+    codes: each row's value, one past the last for a null; empty: value k is row k's. gone: which
+    values are null; empty: none is. data, offsets: the values, as Arrow keeps them. h … length:
+    their prefix, as ``begun`` gives it. With codes each value that rows have is hashed once: table
+    is −1 for each value and for null; asked: room for the codes of what is hashed, and one more.
+    Without: both empty. hashes: room for what is hashed.
+    """
+    count = 0 if len(codes) else len(out)
+    for row in range(len(codes)):
+        table[codes[row]] = 0
+    # Values are hashed as they lie in memory: a third of the time of the order of rows.
+    for at in range(len(table)):
+        asked[count] = at
+        count += 1 + table[at]
+    for k in range(count):
+        at = asked[k] if len(codes) else k
+        found = of_null
+        if at + 1 < len(offsets) and not (len(gone) and gone[at]):
+            found = murmur(h, held, bits, length, data[offsets[at] : offsets[at + 1]])
+        hashes[k] = found
+        if len(codes):
+            table[at] = first + (found & mask)
+        else:
+            out[k] = first + (found & mask)
+    for row in range(len(codes)):
+        out[row] = table[codes[row]]
+    return count

@@ -1,0 +1,124 @@
+"""A pair of list columns, indices and values, as CSR rows: without a copy where possible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streamomd.features.bad_rows import Cells, Flaws
+from streamomd.features.canonical import Csr, canonical, row_of
+from streamomd.features.numeric import ANYTHING, expected, numbers, unfit
+from streamomd.features.plan import Legal, Pair
+
+Indptr = NDArray[np.int64]
+
+
+def sparse(
+    indices: pa.Array,
+    values: pa.Array,
+    pair: Pair,
+    flaws: Flaws,
+    *,
+    offset: int,
+    dtype: Any,
+    legal: Legal = ANYTHING,
+) -> Csr | None:
+    """Canonical rows: indptr from 0, indices + offset, values as ``dtype``. A null list is empty.
+
+    Notes lists of different length, null elements, indices outside 0 … size − 1, values not finite
+    or not ``legal``, and equal indices whose sum is so. None where flaws were noted: equal
+    indices are summed of rows that are good otherwise, in the next turn.
+    """
+    indptr, keys = _lists(indices)
+    ends, numeric = _lists(values)
+    _note_lengths(indptr, ends, pair, flaws)
+    coordinates = _indices(keys, pair, Cells(flaws, pair.indices, indptr=indptr))
+    elements = Cells(flaws, pair.values, indptr=ends)
+    stored = numbers(_without_nulls(numeric, elements), elements, "error", legal)
+    if flaws:
+        return None
+    stored = stored.astype(dtype, copy=False)
+    rows, places, summed = canonical(indptr, coordinates, stored)
+    if summed is not stored:
+        _note_sums(summed, Cells(flaws, pair.values, indptr=rows), legal)
+    return rows, places + np.int32(offset) if offset else places, summed
+
+
+def _lists(array: pa.Array) -> tuple[Indptr, pa.Array]:
+    """Where each row's list begins and ends, from 0, and the elements."""
+    if array.null_count:
+        counts = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        return np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), array.flatten()
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0], array.values.slice(offsets[0], offsets[-1] - offsets[0])
+
+
+def _note_lengths(indptr: Indptr, ends: Indptr, pair: Pair, flaws: Flaws) -> None:
+    if np.array_equal(indptr, ends):
+        return
+    counts = np.diff(indptr), np.diff(ends)
+    Cells(flaws, pair.indices).note(
+        "ragged",
+        np.flatnonzero(counts[0] != counts[1]),
+        lambda row: f"{counts[0][row]} indices and {counts[1][row]} values in {pair.values!r}",
+        "as many values as indices",
+        "fix or drop the row",
+    )
+
+
+def _indices(keys: pa.Array, pair: Pair, cells: Cells) -> NDArray[np.int32]:
+    found = _without_nulls(keys, cells).to_numpy(zero_copy_only=False)
+    if found.dtype.itemsize < 4:
+        found = found.astype(np.int32)
+    # Seen as unsigned, a negative index is larger than any size: one maximum tells both.
+    unsigned = found.view(f"u{found.dtype.itemsize}")
+    if len(found) and int(unsigned.max()) >= pair.size:
+        outside = unsigned >= pair.size
+        _note_outside("negative_index", outside & (found < 0), found, pair, cells)
+        _note_outside("index", outside & (found >= 0), found, pair, cells)
+    coordinates: NDArray[np.int32] = found.astype(np.int32, copy=False)
+    return coordinates
+
+
+def _note_outside(
+    reason: str, which: NDArray[np.bool_], found: NDArray[Any], pair: Pair, cells: Cells
+) -> None:
+    cells.note(
+        reason,
+        np.flatnonzero(which),
+        lambda place: f"index {int(found[place])}",
+        f"0 … {pair.size - 1} (size {pair.size})",
+        f"{'mend' if reason == 'negative_index' else 'raise data.sparse.size'} or drop the row",
+    )
+
+
+def _without_nulls(elements: pa.Array, cells: Cells) -> pa.Array:
+    """The elements, nulls noted and then 0."""
+    if not elements.null_count:
+        return elements
+    indptr = cells.indptr
+    assert indptr is not None
+    cells.note(
+        "null",
+        np.flatnonzero(elements.is_null().to_numpy(zero_copy_only=False)),
+        lambda place: f"null at place {place - int(indptr[row_of(indptr, place)])} of the list",
+        "a number",
+        "fix or drop the row",
+    )
+    return elements.fill_null(pa.scalar(0).cast(elements.type))
+
+
+def _note_sums(summed: NDArray[Any], cells: Cells, legal: Legal) -> None:
+    for reason, places in unfit(summed, legal):
+        outside = reason == "out_of_range"
+        to = "a number out of range" if outside else "infinity or beyond float32"
+        cells.note(
+            reason if outside else "overflow",
+            places,
+            lambda _, to=to: f"equal indices whose values sum to {to}",  # type: ignore[misc]
+            expected(legal) if outside else "a finite sum",
+            "fix or drop the row",
+        )

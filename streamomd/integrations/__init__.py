@@ -1,0 +1,1 @@
+"""Other programs: scikit-learn, exported models, experiment trackers."""

@@ -1,0 +1,95 @@
+"""A graph of ONNX, put together node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.errors import MissingExtraError
+
+OPSET, IR = 20, 9
+"""The first with StringConcat, and the version of files that goes with it."""
+MICROSOFT = "com.microsoft"
+
+
+class Graph:
+    """Nodes, constants, inputs and outputs so far. Tensors go by name.
+
+    columns: the names that inputs will have; no other tensor takes one.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        try:
+            import onnx
+        except ImportError:
+            raise MissingExtraError(
+                "onnx is not installed: pip install 'streamomd[onnx]'"
+            ) from None
+        self._onnx = onnx
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._used = set(columns)
+
+    def free(self, name: str) -> str:
+        """A name that no tensor has: this one if it can be had."""
+        while name in self._used:
+            name += "_"
+        self._used.add(name)
+        return name
+
+    def input(self, name: str, kind: str, width: int) -> str:
+        """Take a column: (rows, width), of an element type of ONNX's."""
+        self.inputs.append(self._told(name, kind, ["rows", width]))
+        return name
+
+    def constant(self, value: Any) -> str:
+        """A tensor of numbers, booleans or strings, with numpy's dtype of them."""
+        array: NDArray[Any] = np.asarray(value)
+        if array.dtype.kind == "U":
+            array = array.astype(object)
+        name = self.free("/constant")
+        self._constants.append(self._onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """A node with one output; its name."""
+        output = self.free(f"/{operator}")
+        node = self._onnx.helper.make_node(
+            operator, inputs, [output], name=output, domain=domain, **attributes
+        )
+        self._nodes.append(node)
+        return output
+
+    def cast(self, name: str, kind: str) -> str:
+        """A tensor's values as another element type."""
+        return self.add("Cast", name, to=getattr(self._onnx.TensorProto, kind))
+
+    def output(self, name: str, tensor: str, kind: str, width: int | None = None) -> None:
+        """Give a tensor out, (rows,) or (rows, width)."""
+        name = self.free(name)
+        self._nodes.append(self._onnx.helper.make_node("Identity", [tensor], [name], name=name))
+        shape = ["rows"] if width is None else ["rows", width]
+        self.outputs.append(self._told(name, kind, shape))
+
+    def model(self, title: str, told: Mapping[str, str]) -> Any:
+        """The whole as a ModelProto, checked by onnx. told: metadata."""
+        helper = self._onnx.helper
+        graph = helper.make_graph(
+            self._nodes, title, self.inputs, self.outputs, initializer=self._constants
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        made = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR, producer_name="streamomd"
+        )
+        helper.set_model_props(made, dict(told))
+        self._onnx.checker.check_model(made)
+        return made
+
+    def _told(self, name: str, kind: str, shape: list[Any]) -> Any:
+        number = getattr(self._onnx.TensorProto, kind)
+        return self._onnx.helper.make_tensor_value_info(name, number, shape)

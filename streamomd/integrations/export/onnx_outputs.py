@@ -1,0 +1,60 @@
+"""What is said of rows with these margins, in ONNX: ``streamomd.training.predict.columns`` once more."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamomd.core.errors import UnsupportedError
+from streamomd.integrations.export.onnx_graph import Graph
+from streamomd.losses import Loss
+from streamomd.losses.contract import identity
+from streamomd.losses.logistic import sigmoid
+from streamomd.losses.poisson import rate
+from streamomd.training.model import Model
+
+MEANS = {identity: "", sigmoid: "Sigmoid", rate: "Exp"}
+"""The operator of each loss's ``mean``."""
+KINDS = {"b": "BOOL", "i": "INT64", "f": "DOUBLE", "U": "STRING"}
+
+
+def answers(graph: Graph, model: Model, margins: str) -> None:
+    """Give out score, prediction and probability of margins, (rows, learners)."""
+    learners, loss = model.engine.layout.learners, model.engine.loss
+    width = learners if learners > 1 else None
+    score = margins if width else graph.add("Squeeze", margins, graph.constant([1]))
+    graph.output("score", score, "DOUBLE", width)
+    if not model.plan.classes:
+        graph.output("prediction", _mean(graph, loss, score), "DOUBLE", width)
+        return
+    classes = np.array(model.plan.classes)
+    places = (
+        graph.add("ArgMax", score, axis=1, keepdims=0)
+        if width
+        else graph.cast(graph.add("Greater", score, graph.constant(0.0)), "INT64")
+    )
+    chosen = graph.add("Gather", graph.constant(classes), places)
+    graph.output("prediction", chosen, KINDS[classes.dtype.kind])
+    if loss.probabilistic:
+        told = _shares(graph, loss, score, learners) if width else _mean(graph, loss, score)
+        graph.output("probability", told, "DOUBLE", width)
+
+
+def _mean(graph: Graph, loss: Loss, score: str) -> str:
+    if loss.mean not in MEANS:
+        raise UnsupportedError(
+            f"ONNX is not told how loss {loss.name!r} makes a prediction of a margin: "
+            "streamomd predict knows; --as parquet gives the weights alone"
+        )
+    operator = MEANS[loss.mean]
+    return graph.add(operator, score) if operator else score
+
+
+def _shares(graph: Graph, loss: Loss, score: str, learners: int) -> str:
+    """Each class's probability: softmax, or each one's part of the summed probabilities."""
+    if loss.coupled:
+        return graph.add("Softmax", score, axis=1)
+    likely = _mean(graph, loss, score)
+    total = graph.add("ReduceSum", likely, graph.constant([1]), keepdims=1)
+    none = graph.add("Equal", total, graph.constant(0.0))
+    share = graph.add("Div", likely, graph.add("Where", none, graph.constant(1.0), total))
+    return graph.add("Where", none, graph.constant(1.0 / learners), share)

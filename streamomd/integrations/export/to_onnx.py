@@ -1,0 +1,176 @@
+"""ONNX: a graph that takes the job's raw columns and gives what ``streamomd predict`` gives.
+
+Inputs, one for each feature column: numbers (rows, 1) and vectors (rows, width) in float64, hashed
+columns (rows, 1) as strings, int64 or booleans. Outputs: ``score``, ``prediction`` and
+``probability``, with the shapes and values that ``streamomd.training.predict.columns`` has.
+
+A category is hashed inside the graph, by MurmurHash3 of onnxruntime's domain com.microsoft on the
+text column=value: a value that was never seen meets the weight it would meet here. All arithmetic
+is float64. ONNX has no nulls: NaN stands for a missing number where the job takes one, and a
+hashed column has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.errors import UnsupportedError
+from streamomd.features import Plan
+from streamomd.features.lookup import coordinates_of
+from streamomd.integrations.export.contract import Format
+from streamomd.integrations.export.onnx_graph import MICROSOFT, Graph
+from streamomd.integrations.export.onnx_outputs import answers
+from streamomd.integrations.export.weight_chunks import refuse_more_than_weights, weights_of
+from streamomd.training.model import Model
+from streamomd.training.progress import note
+
+MOST_BYTES = 2_000_000_000
+"""Of the weights: a file in protobuf ends at 2 GiB."""
+HASHED = {"string": "STRING", "integer": "INT64", "boolean": "BOOL"}
+"""The element type of a hashed column by its family; of others the text is not ONNX's to make."""
+
+
+def write(model: Model, file: Any) -> dict[str, Any]:
+    """As ``Format.write``."""
+    graph = graph_of(model)
+    told = model.spec.model
+    made = graph.model(
+        "streamomd",
+        {
+            "rule": told.rule,
+            "loss": told.loss,
+            "rows": str(model.metrics.total_rows),
+            "commit": str(model.sequence),
+        },
+    )
+    file.write(made.SerializeToString())
+    return {
+        "inputs": [one.name for one in graph.inputs],
+        "outputs": [one.name for one in graph.outputs],
+    }
+
+
+def graph_of(model: Model) -> Graph:
+    """The graph of a model. Raises UnsupportedError naming what ONNX cannot say, TooLargeError."""
+    refuse_more_than_weights(model)
+    _refuse_columns(model)
+    weights = weights_of(model).T
+    if weights.nbytes > MOST_BYTES:
+        raise UnsupportedError(
+            f"the weights take {weights.nbytes / 2**30:.1f} GiB, and an ONNX file at most 2: train "
+            "with fewer data.bits, or export --as parquet"
+        )
+    plan = model.plan
+    graph = Graph(plan.features)
+    dense = _Dense(graph, plan.nulls != "error")
+    for name in plan.numeric:
+        dense.take(name, 1)
+    for vector in plan.vectors:
+        dense.take(vector.column, vector.width)
+    margins = [graph.constant(weights[:1])] if plan.bias else []
+    if dense.values:
+        margins.append(dense.times(dense.values, weights[int(plan.bias) : plan.hashed_offset]))
+    if plan.indicators:
+        margins.append(dense.times(dense.missing, weights[plan.indicator_offset :]))
+    if plan.hashed:
+        _tell_of_nulls(plan, weights)
+        table = weights[plan.hashed_offset : plan.sparse_offset]
+        found = graph.add("Gather", graph.constant(table), _places(graph, plan), axis=0)
+        margins.append(graph.add("ReduceSum", found, graph.constant([1]), keepdims=0))
+    answers(graph, model, _sum(graph, margins))
+    return graph
+
+
+def _sum(graph: Graph, parts: list[str]) -> str:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = graph.add("Add", whole, part)
+    return whole
+
+
+@dataclass
+class _Dense:
+    """Columns of numbers: their values, and with ``nulls`` whether one was missing."""
+
+    graph: Graph
+    nulls: bool
+    values: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+
+    def take(self, name: str, width: int) -> None:
+        """One more column. A NaN is 0 where the job takes nulls."""
+        graph, values = self.graph, self.graph.input(name, "DOUBLE", width)
+        if self.nulls:
+            gone = graph.add("IsNaN", values)
+            values = graph.add("Where", gone, graph.constant(0.0), values)
+            ones = graph.cast(gone, "DOUBLE")
+            self.missing.append(graph.add("ReduceMax", ones, graph.constant([1]), keepdims=1))
+        self.values.append(values)
+
+    def times(self, columns: list[str], weights: NDArray[np.float64]) -> str:
+        """What columns add to the margins, (rows, learners)."""
+        side_by_side = self.graph.add("Concat", *columns, axis=1)
+        return self.graph.add("MatMul", side_by_side, self.graph.constant(weights))
+
+
+def _places(graph: Graph, plan: Plan) -> str:
+    """Each hashed column's place among the 2^bits, (rows, columns)."""
+    families = {column.name: column.family for column in plan.types}
+    places = []
+    for name in plan.hashed:
+        text = _text(graph, name, families[name])
+        told = {"seed": plan.hash_seed, "positive": 1}
+        hashed = graph.add("MurmurHash3", text, domain=MICROSOFT, **told)
+        size = graph.constant(1 << plan.bits)
+        places.append(graph.add("Mod", graph.cast(hashed, "INT64"), size))
+    return graph.add("Concat", *places, axis=1)
+
+
+def _text(graph: Graph, name: str, family: str) -> str:
+    """What is hashed of a column: ``streamomd.features.hashed.category``."""
+    values = graph.input(name, HASHED[family], 1)
+    if family == "boolean":
+        true, false = graph.constant(f"{name}=true"), graph.constant(f"{name}=false")
+        return graph.add("Where", values, true, false)
+    if family == "integer":
+        values = graph.cast(values, "STRING")
+    return graph.add("StringConcat", graph.constant(f"{name}="), values)
+
+
+def _tell_of_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
+    """A null's category may have a weight, and no string of ONNX's leads to it."""
+    places = coordinates_of(plan, [f"{name} is null" for name in plan.hashed])
+    found = [n for n, at in zip(plan.hashed, places, strict=True) if weights[at].any()]
+    if found:
+        note(f"a null in {', '.join(found)} has a weight here; the graph takes no nulls there")
+
+
+def _refuse_columns(model: Model) -> None:
+    plan = model.plan
+    families = {column.name: column.family for column in plan.types}
+    instead = "streamomd predict takes it; --as parquet gives the weights by name"
+    kinds = {
+        "texts": [text.column for text in plan.text],
+        "crosses": [" × ".join(cross) for cross in plan.crosses],
+        "dates": [date.column for date in plan.dates],
+        "sparse pairs": list(plan.sparse[:2]) if plan.sparse else [],
+        "hashed columns that are neither strings, integers nor booleans": [
+            name for name in plan.hashed if families[name] not in HASHED
+        ],
+    }
+    for kind, names in kinds.items():
+        if names:
+            raise UnsupportedError(f"ONNX is not told of {kind}: {', '.join(names)}; {instead}")
+
+
+FORMAT = Format(
+    name="onnx",
+    what="a graph from raw columns to predictions, for onnxruntime",
+    extra="onnx",
+    to_read="session = onnxruntime.InferenceSession({file!r})",
+    write=write,
+)

@@ -1,0 +1,90 @@
+"""Parquet: a row for each coordinate that learning has moved; its name, weights and slots.
+
+Columns: ``coordinate`` (int64), ``feature`` (its name; null where no name was seen), ``weight``
+(float64) and ``slot.NAME`` for each of the rule's slots, as stored. With several learners a column
+each, ``weight[CLASS]`` and ``slot.NAME[CLASS]``; slots that learners share stay one column. A
+coordinate that is not there has weight 0 and slots as they start.
+
+``train --start FILE`` reads it back: ``streamomd.training.warm_start``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.urls import without_secrets
+from streamomd.features import name_of
+from streamomd.integrations.export.contract import Format
+from streamomd.integrations.export.weight_chunks import Piece, pieces
+from streamomd.shards.weight_files import write_weights
+from streamomd.training.metrics import finite
+from streamomd.training.model import Model
+from streamomd.training.warm_start import column_of, columns_of
+
+
+def write(model: Model, file: Any) -> dict[str, Any]:
+    """As ``Format.write``."""
+    rows = write_weights(file, _columns(model), _told(model))
+    return {"coordinates": model.plan.size, "rows": rows}
+
+
+def _columns(model: Model) -> Iterator[dict[str, Any]]:
+    starts = {slot.name: slot.start for slot, _ in model.engine.layout.columns()}
+    for piece in pieces(model):
+        at = np.flatnonzero(_moved(piece, starts))
+        coordinates = at + piece.low
+        feature = [_name(model, int(one)) for one in coordinates]
+        weights = zip(columns_of(model), piece.weights[at].T, strict=True)
+        slots = {
+            column_of(model, f"slot.{name}", k if slot.shape[1] > 1 else None): slot[at, k]
+            for name, slot in piece.slots.items()
+            for k in range(slot.shape[1])
+        }
+        yield {"coordinate": coordinates, "feature": feature, **dict(weights), **slots}
+
+
+def _moved(piece: Piece, starts: dict[str, float]) -> NDArray[np.bool_]:
+    """Which coordinates have a weight, or a slot that is not as it starts (NaN is not)."""
+    moved: NDArray[np.bool_] = (piece.weights != 0.0).any(axis=1)
+    for name, slot in piece.slots.items():
+        moved |= (slot != starts[name]).any(axis=1)
+    return moved
+
+
+def _name(model: Model, coordinate: int) -> str | None:
+    plan = model.plan
+    if plan.hashed_offset <= coordinate < plan.sparse_offset and not model.names.at(coordinate):
+        return None
+    return name_of(plan, model.names, coordinate)
+
+
+def _told(model: Model) -> dict[str, Any]:
+    told = model.spec.model
+    return {
+        "rule": told.rule,
+        "params": told.params,
+        "loss": told.loss,
+        "loss_params": told.loss_params,
+        "classes": list(model.plan.classes),
+        "bias": told.bias,
+        "dtype": told.dtype,
+        "rows": model.metrics.total_rows,
+        "clock": model.state.clock,
+        "totals": [[finite(total) for total in one] for one in model.state.totals.tolist()],
+        "total_names": [slot.name for slot in model.engine.layout.rule.total_slots],
+        "checkpoint": {"url": without_secrets(model.url), "sequence": model.sequence},
+        "plan": model.plan.to_json(),
+    }
+
+
+FORMAT = Format(
+    name="parquet",
+    what="a row a coordinate: name, weights, slots; also for --start",
+    extra="",
+    to_read="streamomd train SHARDS --label y --start {file}   (or any reader of Parquet)",
+    write=write,
+)

@@ -1,0 +1,139 @@
+"""scikit-learn: a fitted linear model of its own with our weights, in memory or written by skops.
+
+Its features are our coordinates beside the bias, in their order: what ``matrix_of`` makes of
+columns, not the columns themselves, but where all are numeric. Weights are dense: 8 bytes for each
+coordinate and learner, 2 MiB of 2^18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamomd.core.errors import MissingExtraError, UnsupportedError
+from streamomd.integrations.export.contract import Format
+from streamomd.integrations.export.weight_chunks import refuse_more_than_weights, weights_of
+from streamomd.training.model import Model
+
+
+def to_sklearn(model: Model) -> Any:
+    """A fitted SGDClassifier or SGDRegressor of the model's loss, with its weights.
+
+    Softmax gives a LogisticRegression, pinball a QuantileRegressor. ``decision_function`` or
+    ``predict`` gives the model's margins, ``predict_proba`` its probabilities; of two classes
+    learned by softmax the margin is the difference of both.
+    ``feature_names_in_``: where every column is numeric.
+
+    Raises UnsupportedError (a loss that scikit-learn has not, a rule that predicts more than
+    weights times values), MissingExtraError, TooLargeError (the dense weights), DivergedError (a
+    weight that is not finite).
+    """
+    refuse_more_than_weights(model)
+    fitted = _unfitted(model)
+    weights, bias = weights_of(model), int(model.plan.bias)
+    if model.engine.loss.coupled and len(weights) == 2:
+        weights = weights[1:] - weights[:1]
+    intercept = weights[:, 0].copy() if bias else np.zeros(len(weights))
+    if model.plan.classes:
+        fitted.coef_, fitted.intercept_ = weights[:, bias:], intercept
+        fitted.classes_ = np.array(model.plan.classes)
+    else:
+        fitted.coef_ = weights[0, bias:]
+        fitted.intercept_ = intercept if _is_sgd(fitted) else float(intercept[0])
+    fitted.n_features_in_ = weights.shape[1] - bias
+    fitted.n_iter_ = max(1, len(model.metrics.rows))
+    if _is_sgd(fitted):
+        fitted.t_ = float(model.metrics.total_rows + 1)
+    if model.plan.dense and not model.plan.vectors and not model.plan.indicators:
+        fitted.feature_names_in_ = np.array(model.plan.numeric, dtype=object)
+    return fitted
+
+
+def matrix_of(model: Model, frame: Any) -> Any:
+    """The rows of a frame or Arrow table as ``to_sklearn``'s estimator takes them.
+
+    (rows, coordinates beside the bias), a matrix where all columns are numbers and vectors, else a
+    CSR array. Raises SchemaError for other columns than the model's, BadRowError.
+    """
+    from scipy.sparse import csr_array
+
+    from streamomd.core.batch import DenseBatch
+    from streamomd.integrations.sklearn.inputs import of_frame
+
+    batch = of_frame(model.plan, frame)
+    if isinstance(batch, DenseBatch):
+        return batch.values
+    shape = len(batch), model.plan.size - int(model.plan.bias)
+    return csr_array((batch.values, batch.indices, batch.indptr), shape=shape)
+
+
+def _is_sgd(fitted: Any) -> bool:
+    return hasattr(fitted, "power_t")
+
+
+def _unfitted(model: Model) -> Any:
+    """The estimator that minimises this loss, without weights."""
+    try:
+        from sklearn import linear_model
+    except ImportError:
+        raise MissingExtraError(
+            "scikit-learn is not installed: pip install 'streamomd[sklearn]'"
+        ) from None
+    told, classifies = model.spec.model, bool(model.plan.classes)
+    losses = _losses(model.engine.loss_params)
+    if told.loss == "softmax":
+        return linear_model.LogisticRegression(fit_intercept=told.bias)
+    if told.loss == "pinball" and not classifies:
+        return linear_model.QuantileRegressor(
+            quantile=told.loss_params["tau"], alpha=0.0, fit_intercept=told.bias
+        )
+    if told.loss not in losses:
+        known = ", ".join((*losses, "softmax", "pinball (regression)"))
+        raise UnsupportedError(
+            f"scikit-learn has no linear model of loss {told.loss!r} with {told.loss_params}; it "
+            f"has those of {known}. --as onnx and --as parquet take any loss"
+        )
+    kind = linear_model.SGDClassifier if classifies else linear_model.SGDRegressor
+    return kind(**losses[told.loss], fit_intercept=told.bias, alpha=0.0)
+
+
+def _losses(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Our losses as SGDClassifier and SGDRegressor call them."""
+    known: dict[str, dict[str, Any]] = {
+        "logistic": {"loss": "log_loss"},
+        "hinge": {"loss": "hinge"},
+        "squared_hinge": {"loss": "squared_hinge"},
+        "square": {"loss": "squared_error"},
+        "absolute": {"loss": "epsilon_insensitive", "epsilon": 0.0},
+        "huber": {"loss": "huber", "epsilon": params.get("threshold")},
+        "epsilon_insensitive": {"loss": "epsilon_insensitive", "epsilon": params.get("epsilon")},
+    }
+    if params.get("gamma") in (0.0, 1.0):
+        known["gamma_hinge"] = {"loss": "hinge" if params["gamma"] else "perceptron"}
+    return known
+
+
+def write(model: Model, file: Any) -> dict[str, Any]:
+    """As ``Format.write``: skops' format, which can be read without running what is in it."""
+    try:
+        from skops.io import dumps
+    except ImportError:
+        raise MissingExtraError(
+            "a scikit-learn model is written by skops, which is not installed: "
+            "pip install 'streamomd[skops]'; or model.to_sklearn() in Python"
+        ) from None
+    fitted = to_sklearn(model)
+    file.write(dumps(fitted))
+    kind, shape = type(fitted).__name__, list(fitted.coef_.shape)
+    return {"estimator": kind, "coef": shape, "mib": fitted.coef_.nbytes / 2**20}
+
+
+FORMAT = Format(
+    name="sklearn",
+    what="a fitted SGDClassifier or SGDRegressor, by skops",
+    extra="skops",
+    to_read="model = skops.io.load({file!r})",
+    write=write,
+)

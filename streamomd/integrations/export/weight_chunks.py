@@ -1,0 +1,86 @@
+"""A model's weights and slots, some megabytes at a time: what every format is written from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.errors import TooLargeError, UnsupportedError
+from streamomd.engine.state import State
+from streamomd.rules.contract import Rule
+from streamomd.training.model import Model
+from streamomd.training.progress import COPY_SECONDS, note
+
+Floats = NDArray[np.float64]
+HUGE = 1e300
+
+
+class Piece(NamedTuple):
+    """Coordinates low … low + n − 1: their weights, (n, learners), as the next row meets them.
+
+    slots: each slot by name, (n, 1) if learners share it, else (n, learners).
+    """
+
+    low: int
+    weights: Floats
+    slots: dict[str, NDArray[Any]]
+
+
+def pieces(model: Model) -> Iterator[Piece]:
+    """All coordinates in order; every two seconds it is said how far it is.
+
+    A state that is left in its checkpoint is read part by part.
+    """
+    state = model.state
+    # Of weights alone, what a rule keeps beside its slots is not asked.
+    plain = replace(state.layout.rule, keeps="coordinates")
+    told, size = time.monotonic(), state.layout.size
+    totals = {"totals": state.totals, "clock": np.array([state.clock], dtype=np.int64)}
+    for low, high, arrays in state.parts():
+        block = State.start(replace(state.layout, rule=plain, size=high - low))
+        block.fill(0, high - low, arrays | totals)
+        slots = {slot.name: arrays[f"slot.{slot.name}"] for slot, _ in block.layout.columns()}
+        yield Piece(low, model.engine.weights(block, 0, high - low), slots)
+        if time.monotonic() - told > COPY_SECONDS:
+            told = time.monotonic()
+            note(f"{high:,} of {size:,} coordinates")
+
+
+def weights_of(model: Model) -> Floats:
+    """All weights at once, (learners, coordinates). Raises TooLargeError naming the GiB."""
+    shape = (model.engine.layout.learners, model.plan.size)
+    try:
+        found = np.empty(shape)
+    except MemoryError:
+        size = shape[0] * shape[1] * 8 / 2**30
+        raise TooLargeError(
+            f"the weights of {shape[1]:,} coordinates take {size:.1f} GiB at once, more than can "
+            "be had: --as parquet streams them"
+        ) from None
+    for piece in pieces(model):
+        found[:, piece.low : piece.low + len(piece.weights)] = piece.weights.T
+    return found
+
+
+def refuse_more_than_weights(model: Model) -> None:
+    """Raise UnsupportedError where what is predicted is more than weights times values."""
+    rule = model.engine.layout.rule
+    if rule.part is None and rule.foresee is None and not _clamps(model, rule):
+        return
+    raise UnsupportedError(
+        f"rule {rule.name!r} with {model.spec.model.params} predicts more than weights times "
+        "values, which no other program would: streamomd predict does; --as parquet gives the "
+        "weights alone"
+    )
+
+
+def _clamps(model: Model, rule: Rule) -> bool:
+    if rule.clamp is None:
+        return False
+    h = rule.hyper_of(model.engine.params)
+    return any(bool(rule.clamp(margin, None, h) != margin) for margin in (-HUGE, HUGE))

@@ -1,0 +1,203 @@
+"""OMDClassifier: classes by online mirror descent, as scikit-learn has it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+
+from streamomd.core.batch import Floats
+from streamomd.core.errors import DataError, UsageError
+from streamomd.integrations.sklearn.base_estimator import Estimator
+from streamomd.integrations.sklearn.estimator_job import loss_of
+from streamomd.integrations.sklearn.fit import is_dask
+from streamomd.integrations.sklearn.pickling import Held
+from streamomd.integrations.sklearn.targets import Targets, labels_of, places_of, refuse_no_classes
+
+
+def _tells_probabilities(estimator: Any) -> bool:
+    return loss_of(estimator).probabilistic
+
+
+class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A linear model of two or more classes, learned row by row in their order.
+
+    ``fit`` on rows is ``streamomd train`` on Parquet shards of the same rows, to the bit, with as
+    many epochs. Rows are learned as they come: shuffle them, if their order tells of y.
+
+    rule: its name, of ``streamomd list rules``; this is how rules are chosen, there is no class for
+    each. loss: a name, of ``streamomd list losses`` or scikit-learn's; None: the rule's own.
+    eta0: the rule's eta; params: its other parameters, by name; loss_params: the loss's. None:
+    their defaults. fit_intercept: whether there is a bias. max_iter: epochs, all of which are run.
+    shuffle: in an order of their own each epoch, drawn from random_state.
+    class_weight: as in scikit-learn; it multiplies the rows' weights. dtype: of the state,
+    "float64" or "float32". bits: text is hashed to 2^bits coordinates. warm_start: ``fit`` goes on.
+
+    X: arrays (n, columns), scipy.sparse matrices, or frames (pandas, polars, Arrow, whatever speaks
+    Arrow's C stream), whose columns of text and categories are hashed as in shards; then
+    ``feature_names_in_`` tells of them. ``fit`` and ``predict`` take Dask's, too.
+
+    Several classes are learned one against all, or together with loss "softmax".
+
+    >>> from streamomd import OMDClassifier
+    >>> from streamomd.training.demo import stream
+    >>> rows = stream(True)
+    >>> model = OMDClassifier(rule="nag").fit(rows.values, rows.y)
+    >>> round(model.score(rows.values, rows.y), 3), model.t_
+    (0.929, 1000)
+    """
+
+    _classifies = True
+
+    # scikit-learn reads the parameters off each class's own signature.
+    def __init__(
+        self,
+        rule: str = "nag",
+        loss: str | None = None,
+        *,
+        eta0: float | None = None,
+        params: dict[str, Any] | None = None,
+        loss_params: dict[str, Any] | None = None,
+        fit_intercept: bool = True,
+        max_iter: int = 1,
+        shuffle: bool = False,
+        random_state: Any = None,
+        class_weight: Any = None,
+        dtype: str = "float64",
+        bits: int = 18,
+        warm_start: bool = False,
+    ) -> None:
+        super().__init__(
+            rule=rule,
+            loss=loss,
+            eta0=eta0,
+            params=params,
+            loss_params=loss_params,
+            fit_intercept=fit_intercept,
+            max_iter=max_iter,
+            shuffle=shuffle,
+            random_state=random_state,
+            dtype=dtype,
+            bits=bits,
+            warm_start=warm_start,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn n rows, ``max_iter`` times; what was learned before is forgotten, but for
+        ``warm_start``.
+
+        y: labels (n,), text, numbers or booleans. sample_weight: importance (n,), 0 or more.
+        Raises ValueError: UsageError for parameters, DataError for rows and labels, or what
+        scikit-learn raises of arrays.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Learn n rows once, after those learned before.
+
+        classes: all there will be; needed by the first call. Raises as ``fit`` does.
+        """
+        if self.class_weight == "balanced":
+            raise UsageError(
+                'class_weight="balanced" needs all labels at once: call fit, or give the weights '
+                "as a dict"
+            )
+        if classes is None and not hasattr(self, "_held"):
+            raise UsageError("the first partial_fit must be told of all classes: classes=[…]")
+        return self._partial_fit(X, y, sample_weight, classes)
+
+    def decision_function(self, X: Any) -> Any:
+        """Margins: float64 (n,) with two classes, above 0 for the second; else (n, classes).
+
+        Of a Dask collection a lazy Series.
+        """
+        if is_dask(X):
+            return self._lazy(X, "score")
+        margins = self._margins(X)
+        if margins.shape[1] == 2:
+            return margins[:, 1] - margins[:, 0]
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict(self, X: Any) -> Any:
+        """The class of each row, (n,); of a Dask collection a lazy Series.
+
+        Raises DataError where a margin is no number: the weights have overflowed.
+        """
+        if is_dask(X):
+            return self._lazy(X, "prediction")
+        from streamomd.training.predict import chosen
+
+        places = chosen(_sound(self._margins(X)))
+        return self.classes_[places]
+
+    @available_if(_tells_probabilities)  # type: ignore[untyped-decorator]  # as above
+    def predict_proba(self, X: Any) -> Any:
+        """Probabilities (n, classes); there with losses "logistic" and "softmax".
+
+        One-against-all: each class's part of their sum. Of a Dask collection a lazy Series, of the
+        second class's or of lists.
+        """
+        if is_dask(X):
+            return self._lazy(X, "probability")
+        from streamomd.training.predict import probabilities
+
+        told = probabilities(self._model.engine, _sound(self._margins(X)))
+        return np.column_stack([1.0 - told, told]) if told.ndim == 1 else told
+
+    def _weights(self) -> Floats:
+        weights = super()._weights()
+        return weights[1:] - weights[:1] if len(weights) == 2 else weights
+
+    def _keep(self, held: Held, classes: NDArray[Any]) -> None:
+        super()._keep(held, classes)
+        self.classes_ = classes
+
+    def _classes_among(self, labels: NDArray[Any]) -> NDArray[Any]:
+        if len(labels) < 2:
+            raise DataError(f"y holds {len(labels)} class, expected two or more classes")
+        return labels
+
+    def _targets(self, y: Any, classes: Any, *, anew: bool) -> Targets:
+        told = labels_of(self, y)
+        refuse_no_classes(told)
+        known = self._known(told, classes, anew=anew)
+        place = places_of(told, known)
+        numbers = np.where(place == 1, 1.0, -1.0) if len(known) == 2 else place.astype(np.float64)
+        if self.class_weight is None:
+            return Targets(numbers, known, np.ones(len(told)), known)
+        present = np.unique(told)
+        weights = np.ones(len(known))
+        weights[places_of(present, known)] = compute_class_weight(
+            self.class_weight, classes=present, y=told
+        )
+        return Targets(numbers, known, weights[place], known)
+
+    def _known(self, labels: NDArray[Any], classes: Any, *, anew: bool) -> NDArray[Any]:
+        """All classes: those learned before, those that were named, or those of the labels."""
+        if not anew and np.array_equal(classes, self.classes_):
+            return self.classes_
+        named = None if classes is None else np.unique(column_or_1d(classes))
+        if not anew:
+            if named is not None and not np.array_equal(named, np.unique(self.classes_)):
+                raise UsageError(
+                    f"classes={named.tolist()}, and the model has {self.classes_.tolist()}: they "
+                    "are named once, in the first call"
+                )
+            return self.classes_
+        return self._classes_among(np.unique(labels) if named is None else named)
+
+
+def _sound(margins: Floats) -> Floats:
+    bad = np.flatnonzero(np.isnan(margins).any(axis=1))
+    if len(bad):
+        raise DataError(
+            f"the margin of row {bad[0]} is no number, for the weights have overflowed: a smaller "
+            "eta0, or X in other units"
+        )
+    return margins

@@ -1,0 +1,93 @@
+"""From an estimator's parameters to a job, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from streamomd.config.spec import Model as Told
+from streamomd.config.spec import Spec
+from streamomd.core.errors import UsageError
+from streamomd.losses import Loss, find_loss
+from streamomd.rules import find_rule
+
+COMPARED = ("rule", "loss", "params", "loss_params", "bias", "dtype")
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy's, as a grid of parameters has them, as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def loss_of(estimator: Any) -> Loss:
+    """The loss that it learns with: the one named; else the rule's own, or square in regression."""
+    if estimator.loss is not None:
+        return find_loss(estimator.loss)
+    rule = find_rule(estimator.rule)
+    if estimator._classifies:
+        return find_loss(rule.losses[0] if rule.losses else "logistic")
+    return find_loss("square")
+
+
+def spec_of(estimator: Any, data: Mapping[str, Any], classes: Any = ()) -> Spec:
+    """The job of ``streamomd.train`` that ``fit`` is. Raises UsageError for what can't be meant."""
+    params = {name: plain(value) for name, value in _table(estimator, "params").items()}
+    if estimator.eta0 is not None:
+        if "eta" in params:
+            raise UsageError(f"eta is given twice: eta0={estimator.eta0!r} and params={params!r}")
+        params["eta"] = plain(estimator.eta0)
+    loss = loss_of(estimator)
+    if loss.classifies and not estimator._classifies:
+        raise UsageError(f"loss {loss.name!r} is of classes: OMDClassifier learns with it")
+    goal = {name: plain(value) for name, value in _table(estimator, "loss_params").items()}
+    model = {
+        "rule": estimator.rule,
+        "loss": loss.name,
+        "params": params,
+        "loss_params": goal,
+        "task": "classify" if estimator._classifies else "regress",
+        "classes": [plain(one) for one in classes],
+        "bias": plain(estimator.fit_intercept),
+        "dtype": estimator.dtype,
+    }
+    told = {"bits": plain(estimator.bits), **data}
+    train = {"epochs": plain(estimator.max_iter)}
+    return Spec.parse({"data": told, "model": model, "train": train, "checkpoint": {"url": "none"}})
+
+
+def refuse_changed(estimator: Any, saved: Spec) -> None:
+    """Raise UsageError if parameters are not those of the state that is to be learned on."""
+    ours: Told = spec_of(estimator, {}, saved.model.classes).model
+    for name in COMPARED:
+        here, there = getattr(ours, name), getattr(saved.model, name)
+        if here != there:
+            raise UsageError(
+                f"{name} was {there!r} and is {here!r} now: a state goes on with the parameters "
+                "that it was begun with; for others call fit, with warm_start=False"
+            )
+
+
+def parameters_of(spec: Spec) -> dict[str, Any]:
+    """The parameters that make an estimator of this job."""
+    model, params = spec.model, dict(spec.model.params)
+    eta = params.pop("eta", None)
+    return {
+        "rule": model.rule,
+        "loss": model.loss,
+        "eta0": eta,
+        "params": params or None,
+        "loss_params": model.loss_params or None,
+        "fit_intercept": model.bias,
+        "max_iter": spec.train.epochs,
+        "dtype": model.dtype,
+        "bits": spec.data.bits,
+    }
+
+
+def _table(estimator: Any, name: str) -> Mapping[str, Any]:
+    given = getattr(estimator, name) or {}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{name}={given!r}: expected a dict of parameters, or None")
+    return given

@@ -1,0 +1,132 @@
+"""A model begun on rows in memory, and walked over them; or trained on a Dask collection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import Batch, taken
+from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.core.finite import refuse_diverged
+from streamomd.features import make_plan
+from streamomd.integrations.sklearn.estimator_job import spec_of
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.memory.frames import FEATURES, LABEL, WEIGHT
+from streamomd.shards.memory.tables import INDICES, VALUES, schema_of
+
+if TYPE_CHECKING:
+    from streamomd.training.model import Model
+
+
+def is_dask(given: Any) -> bool:
+    """Whether it is a collection of Dask's, told without importing Dask."""
+    return hasattr(given, "__dask_graph__")
+
+
+def begun(estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any]) -> Model:
+    """A model of these columns that has seen nothing.
+
+    rows: a table, a matrix or a CSR matrix. classes: empty in regression. kind: values of the
+    label's type.
+    """
+    from streamomd.training.model import Model
+
+    names = rows.column_names if hasattr(rows, "column_names") else []
+    label = _free(getattr(y, "name", None), names)
+    data: dict[str, Any] = {"label": label}
+    if hasattr(rows, "indptr"):
+        data["sparse"] = {"indices": INDICES, "values": VALUES, "size": rows.shape[1]}
+    elif not names:
+        data["vectors"] = [FEATURES]
+    spec = spec_of(estimator, data, classes)
+    return Model.new(spec, make_plan(spec.data, spec.model, schema_of(rows, {label: kind}), list))
+
+
+def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
+    """Learn all rows so many times more, as ``streamomd train`` walks its shards.
+
+    orders: draws a permutation for each time, or None for the order they are in.
+    Raises DivergedError if a number is no longer finite.
+    """
+    if model.cursor.row:  # what ``go_on`` learned is an epoch of its own
+        model.cursor = Cursor(model.cursor.epoch + 1)
+    end = max(model.cursor.epoch, 0) + epochs
+    while model.cursor.epoch < end:
+        epoch = model.cursor.epoch
+        some = rows if orders is None else taken(rows, orders.permutation(len(rows)))
+        if epoch < 0:
+            model.engine.look(model.state, some)
+        else:
+            model.metrics.begin(epoch)
+            model.consume(some)
+        model.cursor = Cursor(epoch + 1)
+    refuse_diverged(model.state.problem())
+
+
+def go_on(model: Model, rows: Batch) -> None:
+    """Learn rows after those before, in an epoch that has no end yet.
+
+    Raises DivergedError if a number is no longer finite.
+    """
+    at = model.cursor
+    if at.epoch < 0:
+        raise UnsupportedError(
+            f"rule {model.spec.model.rule!r} with {model.spec.model.params} sees all rows before "
+            "it learns the first, which partial_fit cannot give: call fit, or take passes=1"
+        )
+    model.metrics.begin(at.epoch)
+    model.consume(rows)
+    model.cursor = Cursor(at.epoch, at.place, at.row + len(rows))
+
+
+def trained_on(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any]) -> Model:
+    """``streamomd.train`` on a Dask DataFrame with its labels, or on Dask arrays.
+
+    Raises UnsupportedError for what would need all of it in memory, or its rows in another order.
+    """
+    from streamomd.runs.train import train
+
+    for name in ("shuffle", "warm_start", "class_weight"):
+        if getattr(estimator, name, None):
+            raise UnsupportedError(
+                f"{name} is for rows in memory, and X is a Dask collection: leave it out (rows are "
+                "learned in the order of the partitions, sample_weight may be another collection)"
+            )
+    given = [y] if sample_weight is None else [y, sample_weight]
+    if not all(map(is_dask, given)):
+        raise UsageError("X is a Dask collection: y and sample_weight must be Dask's, cut alike")
+    if not hasattr(X, "columns"):
+        spec = spec_of(estimator, {}, classes)
+        return train(_job(spec), shards=(X, *given), quiet=True)
+    taken_names = list(X.columns)
+    label = _free(getattr(y, "name", None), taken_names)
+    data = {"label": label}
+    beside = {label: y}
+    if sample_weight is not None:
+        data["weight"] = _free(WEIGHT, [*taken_names, label])
+        beside[data["weight"]] = sample_weight
+    return train(_job(spec_of(estimator, data, classes)), shards=X.assign(**beside), quiet=True)
+
+
+def distinct(y: Any) -> NDArray[Any]:
+    """The values of a Dask Series or array, sorted; computed for that."""
+    found: Any = y.unique() if hasattr(y, "unique") else np.unique(y)
+    return np.unique(np.asarray(found.compute()))
+
+
+def _job(spec: Any) -> dict[str, Any]:
+    """Its tables, without the columns that a collection tells of itself."""
+    tables: dict[str, Any] = spec.to_json()
+    told = tables["data"]
+    tables["data"] = {key: told[key] for key in ("label", "weight", "bits") if told[key]}
+    return tables
+
+
+def _free(name: Any, names: list[str]) -> str:
+    """A name that no column has: this one if it can be had."""
+    free = name if isinstance(name, str) and name else LABEL
+    while free in names:
+        free += "_"
+    return free

@@ -1,0 +1,160 @@
+"""Trackers: callbacks that hand a run's figures to MLflow or TensorBoard.
+
+    from streamomd.trackers import MLflow, TensorBoard
+
+    streamomd.train("job.toml", callbacks=[MLflow("http://mlflow:5000"), TensorBoard("logs/bank")])
+
+On the command line: ``--track mlflow:URI``, ``--track tensorboard:DIR``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from streamomd.core.errors import MissingExtraError, UsageError
+from streamomd.core.urls import scrub
+from streamomd.training.callbacks import Callback
+
+TABLES = ("data", "model", "train")
+"""Tables of a job whose keys are logged as parameters."""
+MOST_LETTERS = 6000
+"""Of a parameter: more is refused by MLflow, and a list of columns may be long."""
+_ENDS = {"finished": "FINISHED", "stopped": "KILLED"}
+
+
+class MLflow:
+    """A run of MLflow: the job as parameters, figures as metrics at the number of rows.
+
+    uri: of the tracking server, empty: MLflow's own (MLFLOW_TRACKING_URI). experiment, run_name:
+    names; empty: MLflow's experiment Default, and a name that it makes. run_id: of a run to go on
+    with, as after ``resume``; empty: a new one. It ends as FINISHED, or as KILLED where the
+    training was stopped.
+    Raises MissingExtraError without ``streamomd[mlflow]``.
+    """
+
+    def __init__(
+        self, uri: str = "", *, experiment: str = "", run_name: str = "", run_id: str = ""
+    ) -> None:
+        try:
+            from mlflow import entities
+            from mlflow.tracking import MlflowClient
+        except ImportError:
+            raise MissingExtraError(
+                "MLflow is not installed: pip install 'streamomd[mlflow]'"
+            ) from None
+        with _usable(f"mlflow:{uri}"):
+            self._client = MlflowClient(tracking_uri=uri or None)
+        self._entities = entities
+        self._experiment, self._run_name = experiment, run_name
+        self.run_id = run_id
+
+    def on_progress(self, figures: dict[str, Any]) -> None:
+        """Log, in one request; the run is made at the first call."""
+        if not self.run_id:
+            self.run_id = self._begin(figures)
+        now, rows = int(time.time() * 1000), figures["rows"]
+        metrics = [self._entities.Metric(*one, now, rows) for one in numbers(figures)]
+        self._client.log_batch(self.run_id, metrics=metrics)
+        if figures["state"] in _ENDS:
+            self._client.set_terminated(self.run_id, _ENDS[figures["state"]])
+
+    def _begin(self, figures: Mapping[str, Any]) -> str:
+        known = self._experiment and self._client.get_experiment_by_name(self._experiment)
+        if self._experiment and not known:
+            experiment = self._client.create_experiment(self._experiment)
+        else:
+            experiment = known.experiment_id if known else "0"
+        run = self._client.create_run(experiment, run_name=self._run_name or None)
+        identity: str = run.info.run_id
+        told = parameters(figures["job"])
+        params = [self._entities.Param(key, value[:MOST_LETTERS]) for key, value in told]
+        self._client.log_batch(identity, params=params)
+        self._client.set_tag(identity, "streamomd.checkpoint", figures["checkpoint"])
+        return identity
+
+
+class TensorBoard:
+    """Event files in ``logdir``: figures as scalars over rows, the job as a text.
+
+    Raises MissingExtraError without ``streamomd[tensorboard]``.
+    """
+
+    def __init__(self, logdir: str) -> None:
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise MissingExtraError(
+                "tensorboardX is not installed: pip install 'streamomd[tensorboard]'"
+            ) from None
+        with _usable(f"tensorboard:{logdir}"):
+            self._writer = SummaryWriter(logdir)
+        self._begun = False
+
+    def on_progress(self, figures: dict[str, Any]) -> None:
+        """Write, and flush: what is looked at is never far behind."""
+        if not self._begun:
+            lines = (f"    {key} = {value}" for key, value in parameters(figures["job"]))
+            self._writer.add_text("job", "\n".join(lines), figures["rows"])
+            self._begun = True
+        for name, number in numbers(figures):
+            self._writer.add_scalar(name, number, figures["rows"])
+        self._writer.flush()
+        if figures["state"] in _ENDS:
+            self._writer.close()
+
+
+@contextmanager
+def _usable(what: str) -> Iterator[None]:
+    """What a library cannot use is told before the run begins, whatever it raises."""
+    try:
+        yield
+    except Exception as error:
+        text = scrub(f"{type(error).__name__}: {error}")
+        raise UsageError(f"tracker {scrub(what)}: {text}") from None
+
+
+TRACKERS = {"mlflow": MLflow, "tensorboard": TensorBoard}
+
+
+def tracker(text: str) -> Callback:
+    """A tracker by its text, ``mlflow:URI`` or ``tensorboard:DIR``. Raises UsageError for others.
+
+    >>> tracker("wandb:x")
+    Traceback (most recent call last):
+    streamomd.core.errors.UsageError: --track 'wandb:x': expected mlflow:URI or tensorboard:DIR
+    """
+    kind, colon, place = text.partition(":")
+    if kind not in TRACKERS or not colon or (kind == "tensorboard" and not place):
+        raise UsageError(f"--track {text!r}: expected mlflow:URI or tensorboard:DIR")
+    made: Callback = TRACKERS[kind](place)
+    return made
+
+
+def numbers(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The figures that are finite numbers; bad rows by reason as skipped.REASON.
+
+    >>> list(numbers({"loss": 0.5, "rmse": None, "state": "running", "skipped": {"nan": 2}}))
+    [('loss', 0.5), ('skipped.nan', 2.0)]
+    """
+    skipped = {f"skipped.{reason}": count for reason, count in figures["skipped"].items()}
+    for name, value in {**figures, **skipped}.items():
+        if isinstance(value, int | float) and math.isfinite(value):
+            yield name, float(value)
+
+
+def parameters(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A job's keys with dots, and their values as texts; those that say nothing are left out.
+
+    >>> list(parameters({"model": {"rule": "nag", "start": "", "params": {"eta": 0.5}}}))
+    [('model.rule', 'nag'), ('model.params.eta', '0.5')]
+    """
+    for table in TABLES:
+        for key, value in job.get(table, {}).items():
+            if isinstance(value, Mapping):
+                yield from ((f"{table}.{key}.{name}", str(one)) for name, one in value.items())
+            elif value not in ("", [], None):
+                yield f"{table}.{key}", str(value)

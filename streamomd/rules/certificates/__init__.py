@@ -1,0 +1,1 @@
+"""Regret bounds and mistake bounds: the contract, and accounts that several rules share."""

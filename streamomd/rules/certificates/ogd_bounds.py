@@ -1,0 +1,125 @@
+"""What OGD keeps beside for its certificate (P1, lemma 1), in O(nnz) a row in every ball.
+
+The bound needs sum_t (A_t - A_{t-1}) w_t, a number for each coordinate, for a comparator known only
+afterwards. Summed by parts it is A_T w_{T+1} - sum_t A_t (w_{t+1} - w_t), which moves only where w
+does. Where the L2 ball's factor c moves all weights, w = c v, the total ``turned`` moves instead,
+and a coordinate takes its share of it when it is next touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common import balls
+from streamomd.rules.common.balls import bound, shrunk, size
+from streamomd.rules.common.prox import soft
+from streamomd.rules.common.schedule import rate
+from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Set, Sum
+
+
+class Accounts(NamedTuple):
+    """s = sum over the rows of A_t (w_{t+1} - w_t), but for what c did since ``mark``."""
+
+    v: Mean = 0.0
+    s: Sum = 0.0
+    mark: Sum = 0.0
+
+
+class Sums(NamedTuple):
+    size: Coords = 0.0
+    square: Coords = 0.0  # sum of v^2
+    c: Max = 1.0
+    fold: Max = 1.0
+    A: Max = 0.0  # A_t of the last row
+    turned: Sum = 0.0  # sum of A_t (c_{t+1} - c_t) since c was last multiplied into v
+    settled: Sum = 0.0  # what ``turned`` was then
+    q: Sum = 0.0  # sum of (A_t - A_{t-1}) ||w_t||^2
+    steps: Sum = 0.0  # sum of eta_t ||g x||^2
+
+
+class Tally(NamedTuple):
+    step: float
+    bound: float
+    Ac: float
+    turned: float
+
+
+def begin(d: float, h: Any) -> Sums:
+    balls.legal(h)
+    return Sums()
+
+
+def terms(
+    own: Accounts, shared: object, x: float, totals: Sums, clock: float, h: Any
+) -> tuple[float]:
+    return (x * x,)
+
+
+def step(row: Row, totals: Sums, clock: float, h: Any) -> tuple[Tally, Sums]:
+    t, g, eta = totals, row.importance * row.slope, rate(h.eta, h.schedule, clock)
+    A = 1.0 / eta
+    q = t.q + (A - t.A) * t.c * t.c * t.square
+    paid = t.steps + eta * g * g * row.r[0]
+    move = Tally(eta / t.c * row.importance * row.slope, bound(h), A * t.c, t.turned)
+    return move, Sums(t.size, t.square, t.c, t.fold, A, t.turned, t.settled, q, paid)
+
+
+def stretch(move: Tally, factor: float) -> Tally:
+    return Tally(move.step * factor, move.bound, move.Ac, move.turned)
+
+
+def update(own: Accounts, shared: object, x: float, move: Tally, clock: float, h: Any) -> Accounts:
+    v = max(min(own.v - move.step * x, move.bound), -move.bound)
+    s = own.s + own.v * (move.turned - own.mark) + move.Ac * (v - own.v)
+    return Accounts(v, s, move.turned)
+
+
+def mass(own: Accounts, shared: object, totals: Sums, clock: float, h: Any) -> tuple[float, float]:
+    return size(own.v, h), own.v * own.v
+
+
+def rebase(totals: Sums, peak: float, clock: float, h: Any) -> Sums:
+    t = totals
+    return Sums(t.size, t.square, 1.0, t.c, t.A, 0.0, t.turned, t.q, t.steps)
+
+
+def refresh(own: Accounts, shared: object, totals: Sums, clock: float, h: Any) -> Accounts:
+    s = own.s + own.v * (totals.settled - own.mark)
+    return Accounts(totals.fold * own.v, s, 0.0)
+
+
+def project(
+    own: Accounts, shared: object, mu: float, totals: Sums, clock: float, h: Any
+) -> Accounts:
+    v = soft(own.v, mu)
+    return Accounts(v, own.s + totals.A * (v - own.v), own.mark)
+
+
+def settle(totals: Sums, mu: float, h: Any) -> Sums:
+    t, c = totals, shrunk(totals, h)
+    turned = t.turned + t.A * (c - t.c)
+    return Sums(t.size, t.square, c, t.fold, t.A, turned, t.settled, t.q, t.steps)
+
+
+def certificate(run: Run) -> list[Claim]:
+    if run.h.implicit:
+        raise ValueError("lemma 1 is about explicit steps; this run took implicit ones")
+    if run.h.project_every > 1.0:
+        raise ValueError("the weights were not projected after each row")
+    own, t, u = run.own, run.totals, run.u
+    s = t["A"] * run.w - (own["s"] + own["v"] * (t["turned"] - own["mark"]))
+    center = t["A"] * float(u @ u) - 2.0 * float(u @ s) + t["q"]
+    bound = 0.5 * center + 0.5 * t["steps"]
+    return [Claim("regret", run.loss - run.loss_u, bound, "Ross et al., lemma 1")]
+
+
+def accounted(rule: Rule) -> Rule:
+    """OGD with accounts."""
+    return replace(
+        rule, own=Accounts, totals=Sums, move=Tally, begin=begin, gathers=1, terms=terms,
+        step=step, stretch=stretch, update=update, mass=mass, rebase=rebase, refresh=refresh,
+        kept_in=Set(balls.outside, balls.reach, balls.radius, project, settle),
+        certificate=certificate,
+    )  # fmt: skip

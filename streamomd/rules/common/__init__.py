@@ -1,0 +1,1 @@
+"""Mathematics that several rules share: links, proximal steps, norm balls, schedules."""

@@ -1,0 +1,29 @@
+"""State versions: which saved states of a rule may be continued, and why others may not."""
+
+from __future__ import annotations
+
+from streamomd.core.errors import CorruptionError, NoCommitError
+from streamomd.rules.contract import Rule, Saved
+
+
+def refuse_other_state(rule: Rule, saved: Saved) -> None:
+    """Raise NoCommitError for a state of a newer version, or of an older one that means another;
+    CorruptionError for what is no version.
+
+    Where an older state is accepted its numbers are those of the current version, bit by bit.
+    """
+    found, known = saved.version, rule.state_version
+    if type(found) is not int or found < 1:
+        raise CorruptionError(f"state version {found!r} of rule {rule.name!r}: expected 1 or more")
+    if found > known:
+        raise NoCommitError(
+            f"a state of rule {rule.name!r} of version {found}; this streamomd knows version "
+            f"{known}: upgrade streamomd"
+        )
+    reason = rule.older(saved) if found < known else ""
+    if reason:
+        raise NoCommitError(
+            f"a state of rule {rule.name!r} of version {found}, where {reason}; this streamomd "
+            f"has version {known} and cannot convert it: train again, or continue with the "
+            "streamomd that wrote it"
+        )

@@ -1,0 +1,145 @@
+"""Exact mode: one learner walks the shards in order, from its cursor on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.training.holdout import best_epoch, held_out, is_spent
+from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.model import Model
+from streamomd.training.progress import Watcher, note
+from streamomd.shards.cache.cached_reader import Cache
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.dataset import Dataset
+from streamomd.shards.order import places
+from streamomd.shards.reader import Piece
+from streamomd.shards.shard import ShardSet
+from streamomd.training.signals import StopRequest, leave
+from streamomd.training.row_stream import Rows, Source, cache_of, rows_of
+
+
+@dataclass(eq=False)
+class Run:
+    """One walk of a model over its shards, from its cursor on."""
+
+    model: Model
+    shards: Dataset
+    keeper: Keeper | None
+    watchers: list[Watcher]
+    stop: StopRequest
+    connection: Any = None
+
+    def go(self, epochs: int) -> None:
+        """Learn what is left of so many. Raises StoppedError after a signal, its commit made."""
+        model = self.model
+        if model.cursor.epoch >= epochs:
+            return
+        rows = self._source()
+        while model.cursor.epoch < epochs and not self._is_spent():
+            at = model.cursor
+            if at.epoch >= 0:
+                model.metrics.begin(at.epoch)
+            data = model.spec.data
+            order = places(data.order, data.seed, len(self.shards), at.epoch)
+            for piece in rows(order, (at.place, at.row)):
+                self._learn(piece, order[piece.position])
+            model.cursor = Cursor(at.epoch + 1)
+
+    def _source(self) -> Source:
+        """Where rows come from: this process, or a cluster. They are the same rows."""
+        if not isinstance(self.shards, ShardSet):
+            from streamomd.distributed.collections.collection import Collection
+            from streamomd.distributed.collections.partition_source import source as computed
+
+            assert isinstance(self.shards, Collection)
+            return computed(self.model, self.shards, self.connection, self._while_waiting)
+        if self.connection is None:
+            return self._here
+        from streamomd.distributed.row_source import source
+
+        return source(self.model, self.shards, self._here, self.connection, self._while_waiting)
+
+    @cached_property
+    def _cache(self) -> Cache | None:
+        return cache_of(self.model.spec.data)
+
+    def _here(self, order: Sequence[int], start: tuple[int, int]) -> Iterator[Piece[Rows]]:
+        assert isinstance(self.shards, ShardSet)
+        return rows_of(
+            self.model.plan,
+            self.shards,
+            order,
+            start=start,
+            names=self.model.names,
+            ahead_bytes=self.model.spec.train.prefetch << 20,
+            cache=self._cache,
+            digests=self.model.digests,
+        )
+
+    def _while_waiting(self) -> None:
+        for watcher in self.watchers:
+            watcher.update(self.model.metrics)
+        if self.stop.signal:
+            leave(self.stop, self.model, self.keeper)
+
+    def _is_spent(self) -> bool:
+        """Whether the held-out loss says to stop."""
+        model, patience = self.model, self.model.spec.train.patience
+        held, done = model.metrics.held, model.cursor.epoch
+        if not is_spent(held, done, patience):
+            return False
+        assert held is not None
+        last = "the last epoch" if patience == 1 else f"the last {patience} epochs"
+        best = best_epoch(held, done)
+        note(f"stopped early: {last} had no better held-out loss than epoch {best}")
+        return True
+
+    def _held_out(self, piece: Piece[Rows], shard: int) -> NDArray[np.bool_] | None:
+        """Which rows of a piece are held out; None if none of any piece is."""
+        data, batch = self.model.spec.data, piece.value.batch
+        if not data.holdout:
+            return None
+        places = np.delete(np.arange(batch.passed), batch.skipped.places)
+        return held_out(data.holdout, data.seed, shard, piece.row + places)
+
+    def _learn(self, piece: Piece[Rows], shard: int) -> None:
+        """Learn a piece, cut where the curve goes on or a watcher wants to be told: cuts change no
+        bit."""
+        model, batch, low, passed = self.model, piece.value.batch, 0, 0
+        held = self._held_out(piece, shard)
+        while True:
+            high = min(len(batch), low + self._rows_to_tell())
+            bad = batch.skipped.before(high)
+            rows, out = batch.rows(low, high), None if held is None else held[low:high]
+            begin, end = piece.row + low + passed, piece.row + high + bad
+            if model.cursor.epoch < 0:
+                model.look(rows, out)
+            else:
+                at = (self._name(shard), begin), (self._name(shard), end)
+                model.consume(rows, batch.skipped.counts(passed, bad), out, at)
+            model.cursor = Cursor(model.cursor.epoch, piece.position, end)
+            low, passed = high, bad
+            for watcher in self.watchers:
+                watcher.update(model.metrics)
+            if self.stop.signal:
+                leave(self.stop, self.model, self.keeper)
+            if low == len(batch):
+                return
+
+    def _name(self, shard: int) -> str:
+        if isinstance(self.shards, ShardSet):
+            return self.shards.shards[shard].url
+        return f"partition {shard} of the Dask collection"
+
+    def _rows_to_tell(self) -> int:
+        metrics = self.model.metrics
+        if self.model.cursor.epoch < 0:  # none is learned: what is due waits
+            return 1 << 62
+        due = min([metrics.next_point, *(watcher.next_row for watcher in self.watchers)])
+        return int(due) - metrics.total_rows

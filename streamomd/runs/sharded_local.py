@@ -1,0 +1,66 @@
+"""Sharded mode: the coordinates in partitions, the rows in micro-batches."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.model import Model
+from streamomd.training.partitions import Share
+from streamomd.training.progress import Watcher
+from streamomd.training.microbatch_rounds import Rounds
+from streamomd.shards.shard import ShardSet
+from streamomd.training.signals import StopRequest, leave
+
+TELL_SECONDS = 0.05
+
+
+@dataclass(eq=False)
+class Sharded:
+    """The rounds of a model over its shards, from its cursor to the end of its last epoch.
+
+    connection: a cluster whose workers each own some of the partitions; None: this process owns
+    them all. The bits are the same.
+    """
+
+    model: Model
+    shards: ShardSet
+    keeper: Keeper | None
+    watchers: list[Watcher]
+    stop: StopRequest
+    connection: Any = None
+    _told: float = field(default=0.0, init=False)
+
+    def go(self) -> None:
+        """Learn every row that is left. Raises StoppedError after a signal, its commit made."""
+        if self.connection is not None:
+            from streamomd.distributed.sharded import Owners
+
+            told = (self.keeper, self.watchers, self.stop, self.connection)
+            Owners(self.model, self.shards, *told).go()
+        else:
+            self._go_alone()
+
+    def _go_alone(self) -> None:
+        model, train = self.model, self.model.spec.train
+        share = Share.whole(model.engine, model.state, train.parts)
+        told = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)
+        rounds = Rounds(*told, model.names, model.digests, guard=model.guard)
+        model.engine.compile_seconds += rounds.warm()
+        for _ in rounds:
+            model.cursor = rounds.cursor
+            self._tell()
+            if self.stop.signal:
+                leave(self.stop, self.model, self.keeper)
+        model.cursor = rounds.cursor
+
+    def _tell(self) -> None:
+        """Tell the watchers, at the rows they asked for or some time after the last time."""
+        rows, now = self.model.metrics.total_rows, time.monotonic()
+        due = any(watcher.next_row <= rows for watcher in self.watchers)
+        if due or now - self._told > TELL_SECONDS:
+            self._told = now
+            for watcher in self.watchers:
+                watcher.update(self.model.metrics)

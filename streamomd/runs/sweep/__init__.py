@@ -1,0 +1,173 @@
+"""Sweep: many learners in one reading. Every row is decoded and hashed once, and learned by all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from streamomd.training.allowed_urls import find_recorded
+from streamomd.training.session import begun, change_job, plan_of
+from streamomd.runs.on_collection import refuse_collection
+from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.training.transport_warnings import exposed
+from streamomd.features import Plan, describe, limits_of
+from streamomd.training.job import build
+from streamomd.training.model import Model
+from streamomd.training.progress import hushed, note
+from streamomd.shards.formats.checksums import without_checksums
+from streamomd.shards.find import ShardSet, find
+from streamomd.config.spec import Spec
+from streamomd.training.signals import stop_on_signals
+from streamomd.runs.sweep.grid import Entry, entries, values_of
+from streamomd.runs.sweep.sweep_checkpoint import begin_sweep, kept_in, load_sweep, take_over_sweep
+from streamomd.runs.sweep.learners import Learner, Sweep
+from streamomd.runs.sweep.loop import Walk
+from streamomd.core.urls import shown
+
+
+def sweep(
+    job: str | Mapping[str, Any] | Spec | None = None,
+    *,
+    grid: Mapping[str, str | Sequence[Any]],
+    halve: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+    restart: bool = False,
+    quiet: bool = False,
+    sets: Mapping[str, Any] | None = None,
+    **flags: Any,
+) -> Sweep:
+    """Train a learner for each combination of a grid, all of them in one reading of the shards.
+
+    grid: values by key, a list or a text: ``{"eta": "0.01..10:16", "rule": ["nag", "adagrad"]}``.
+    A key is a parameter of the rule, or rule, loss, loss_params.NAME …; combinations that are no
+    legal job are left out, and told. halve: after so many rows, and whenever as many again have
+    been learned, the worse half is dropped, by the loss of the rows since; 0: none is. The other
+    arguments are those of ``train``. Each learner ends with the bits of one trained alone.
+
+    Gives the models, in the order of the grid; ``best`` is the one with the lowest progressive
+    loss (where losses differ: error or rmse). Raises what ``train`` raises; UnsupportedError in
+    any mode but exact.
+
+    >>> import tempfile, pyarrow, pyarrow.parquet
+    >>> from streamomd.training.demo import stream
+    >>> rows, folder = stream(True), tempfile.TemporaryDirectory()
+    >>> columns = {f"x{j}": rows.values[:, j] for j in range(12)} | {"y": rows.y}
+    >>> pyarrow.parquet.write_table(pyarrow.table(columns), f"{folder.name}/rows.parquet")
+    >>> models = sweep(
+    ...     folder.name, grid={"eta": "0.01..10:4"}, label="y", checkpoint="none", quiet=True
+    ... )
+    >>> [round(model.result()["error"], 3) for model in models]
+    [0.134, 0.114, 0.098, 0.109]
+    >>> models.best.spec.model.params["eta"]
+    1.0
+    >>> folder.cleanup()
+    """
+    tried = {key: values_of(key, values) for key, values in grid.items()}
+    if halve < 0:
+        raise UsageError(f"halve = {halve}: expected a number of rows, or 0 to drop no learner")
+    refuse_collection(job, flags, "a sweep")
+    flags = {**flags, "storage_options": storage_options}
+
+    def make(chosen: Mapping[str, Any]) -> Spec:
+        with hushed(True):  # said once, below
+            return build(job, flags, {**(sets or {}), **chosen})
+
+    with stop_on_signals() as stop, hushed(quiet):
+        found = entries(make, tried)
+        root = found[0].spec
+        _refuse_what_shares_no_rows(root)
+        for line in exposed(root, os.environ):
+            note(line)
+        data = root.data
+        shards = find(data.shards, order=data.order, storage_options=data.storage_options)
+        models = _new_models(found, shards)
+        for line in (*describe(models[0].plan), *without_checksums(shards)):
+            note(line)
+        learners = [
+            Learner(f"{at:03d}", entry.chosen, model)
+            for at, (entry, model) in enumerate(zip(found, models, strict=True))
+        ]
+        made = Sweep(learners, halve, min(model.cursor for model in models))
+        note(f"{len(made)} learners, each row read once")
+        keeper = begin_sweep(made, root, shards, restart=restart)
+        return Walk(made, shards, keeper, stop).go(quiet=quiet)
+
+
+def resume_sweep(
+    url: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    checkpoint_storage_options: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+    accept_new_shards: bool = False,
+    quiet: bool = False,
+) -> Sweep:
+    """Go on with the sweep that is kept at ``url``; a finished one gives its result again.
+
+    Arguments and errors are those of ``streamomd.resume``; learners that were dropped stay so.
+    """
+    with stop_on_signals() as stop, hushed(quiet):
+        found, loaded, commits = load_sweep(url, checkpoint_storage_options)
+        for sequence, reason in loaded.rejected:
+            note(f"commit {sequence} rejected: {reason}; going on from {found.sequence}")
+        more = False
+        for at, learner in enumerate(found.active):
+            model = learner.model
+            with hushed(quiet or at > 0):
+                more = change_job(model, sets or {}, storage_options, checkpoint_storage_options)
+            model.spec = kept_in(model.spec, model.url)
+            model.names = found.lead.names
+        if found.finished and not more:
+            return found
+        found.finished = False
+        silent = "data.cache" not in (sets or {})
+        for line in found.lead.recorded.hints(found.url, cluster=False, cache=silent):
+            note(line)
+        shards = find_recorded(found.lead.spec.data)
+        kept = found.sequence  # taking over makes another
+        keeper = take_over_sweep(found, loaded, commits, shards, accept_new=accept_new_shards)
+        note(f"going on from commit {kept} of {shown(url)}, after row {found.rows:,}")
+        return Walk(found, shards, keeper, stop).go(quiet=quiet)
+
+
+def _new_models(found: Sequence[Entry], shards: ShardSet) -> list[Model]:
+    """A model for each job; all of one loss read labels alike, so that is found out once.
+
+    Rows are encoded once for all: their values are in the range of every rule.
+    """
+    limits = limits_of(entry.spec.model for entry in found)
+    models: list[Model] = []
+    plans: dict[str, Plan] = {}
+    place = found[0].spec.checkpoint.url
+    for at, entry in enumerate(found):
+        spec = kept_in(entry.spec, f"{place}/learners/{at:03d}")
+        loss = spec.model.loss
+        if loss not in plans:
+            plans[loss] = replace(plan_of(spec, shards), limits=limits)
+        model = begun(spec, plans[loss])
+        models.append(model)
+        if model.plan != models[0].plan:
+            raise UsageError(
+                f"losses {found[0].spec.model.loss!r} and {loss!r} read the labels in two ways: "
+                "take a sweep for each, or say with model.task what they are"
+            )
+        model.names, model.digests = models[0].names, models[0].digests
+    return models
+
+
+def _refuse_what_shares_no_rows(spec: Spec) -> None:
+    if spec.train.mode != "exact":
+        raise UnsupportedError(
+            f"a sweep learns in exact mode, not {spec.train.mode}: its learners share every row"
+        )
+    if spec.data.holdout:
+        raise UnsupportedError(
+            f"data.holdout = {spec.data.holdout}: a sweep learns every row. Its progressive loss "
+            "is of rows not learned yet, and tells its learners apart as well"
+        )
+    if spec.cluster.scheduler:
+        raise UnsupportedError(
+            "a sweep decodes in this process: leave cluster.scheduler out (--scheduler '')"
+        )

@@ -1,0 +1,174 @@
+"""Learners side by side: those that differ in hyper-parameters alone share a loop and a state.
+
+A row's entries and the slots that it alone moves (scales) are then met once for all of them. The
+bits are those of each learner alone, for nothing of one enters the numbers of another.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import Batch
+from streamomd.engine import Engine
+from streamomd.core.finite import LEAST, RATIO, batch_problem
+from streamomd.training.model import Model
+from streamomd.rules.contract import Rule
+from streamomd.engine.state import Layout, State
+
+WIDEST = 8
+BLOCK = 1 << 14  # coordinates copied at a time, so that they stay in the cache
+
+
+@dataclass(eq=False)
+class Side:
+    """Models that one loop moves. Their states are in ``state``, but while ``each`` gives one."""
+
+    models: list[Model]
+    engine: Engine
+    state: State
+    _values: int = 0
+
+    @classmethod
+    def of(cls, models: Sequence[Model]) -> Side:
+        """One model as it is, or several in a state of their own."""
+        engine, state = models[0].engine, models[0].state
+        if len(models) > 1:
+            engine = Engine.side_by_side([model.engine for model in models])
+            state = joined([model.state for model in models], engine.layout)
+            for model in models:
+                model.state = state
+        return cls([*models], engine, state)
+
+    def look(self, batch: Batch) -> None:
+        """Observe rows, and learn nothing."""
+        self.engine.look(self.state, batch)
+
+    def learn(self, batch: Batch) -> dict[Model, str]:
+        """Learn rows; each model's figures grow as they would alone. What is not finite of which
+        models: of their figures; and of their slots, when enough rows were learned to look."""
+        sums = np.concatenate([model.metrics.current for model in self.models])
+        margins = self.engine.learn(self.state, sums, batch)
+        for model, own in zip(self.models, sums.reshape(-1, 3), strict=True):
+            model.metrics.current[:] = own
+            model.metrics.count(len(batch))
+        self._values += batch.values.size * len(self.models)
+        return self._diverged(margins) or self._slots_diverged()
+
+    def _diverged(self, margins: NDArray[np.float64]) -> dict[Model, str]:
+        sums = np.array([model.metrics.current for model in self.models])
+        if not batch_problem(sums.sum(axis=0), self.state.totals, margins):
+            return {}
+        width = margins.shape[1] // len(self.models)
+        found = {}
+        for k, model in enumerate(self.models):
+            own = slice(k * width, (k + 1) * width)
+            problem = batch_problem(model.metrics.current, self.state.totals[own], margins[:, own])
+            if problem:
+                found[model] = problem
+        return found
+
+    def _slots_diverged(self) -> dict[Model, str]:
+        if self._values < max(LEAST, RATIO * self.state.nbytes // 8):
+            return {}
+        self._values = 0
+        if not self.state.problem():
+            return {}
+        return {m: problem for m in self.each() if (problem := m.state.problem())}
+
+    def each(self) -> Iterator[Model]:
+        """Every model, one after the other, with its state as that of a model alone."""
+        if len(self.models) == 1:
+            yield self.models[0]
+            return
+        for k, model in enumerate(self.models):
+            model.state = alone(self.state, k)
+            yield model
+            model.state = self.state
+
+    def part(self) -> None:
+        """Give every model its own state, for good."""
+        for k, model in enumerate(self.models if len(self.models) > 1 else ()):
+            model.state = alone(self.state, k)
+
+
+def sides(models: Sequence[Model], threads: int = os.cpu_count() or 1) -> list[Side]:
+    """The models in as few loops as may be, but enough of them for the threads.
+
+    A loop has a power of two of learners, so that few are ever compiled.
+    """
+    kinds: list[list[Model]] = []
+    for model in models:
+        alike = [kind for kind in kinds if _alike(kind[0], model)]
+        if alike:
+            alike[0].append(model)
+        else:
+            kinds.append([model])
+    made = []
+    for kind in kinds:
+        most = min(WIDEST, max(1, -(-len(models) // threads)))
+        while kind:
+            width = 1 << (min(most, len(kind)).bit_length() - 1)
+            made.append(Side.of(kind[:width]))
+            del kind[:width]
+    return made
+
+
+def joined(states: Sequence[State], layout: Layout) -> State:
+    """The numbers of several states of one learner, side by side; shared slots are those of all."""
+    made = State.start(layout)
+    for low in range(0, layout.size, BLOCK):
+        block = made.table[low : low + BLOCK]
+        for (_, of), (_, at) in zip(states[0].layout.columns(), layout.columns(), strict=True):
+            for k in range(at.stop - at.start):
+                block[:, at.start + k] = states[k].table[low : low + BLOCK, of.start]
+    made.totals[...] = np.concatenate([state.totals for state in states])
+    made.clock = states[0].clock
+    return made
+
+
+def alone(state: State, k: int) -> State:
+    """Learner k's numbers, of several side by side, in a state of its own."""
+    layout = replace(state.layout, learners=1)
+    made = State.start(layout)
+    for low in range(0, layout.size, BLOCK):
+        block = state.table[low : low + BLOCK]
+        for (_, of), (_, at) in zip(state.layout.columns(), layout.columns(), strict=True):
+            own = k if of.stop - of.start > 1 else 0
+            made.table[low : low + BLOCK, at.start] = block[:, of.start + own]
+    made.totals[...] = state.totals[k]
+    made.clock = state.clock
+    return made
+
+
+def _alike(one: Model, other: Model) -> bool:
+    """Whether two models may be side by side."""
+    ours, theirs = one.engine, other.engine
+    rule, loss = ours.layout.rule, ours.loss
+    return (
+        rule.keeps == "coordinates"
+        and ours.layout == theirs.layout
+        and ours.layout.learners == 1
+        and not loss.coupled
+        and loss == theirs.loss
+        and one.cursor == other.cursor
+        and (ours.params == theirs.params or not observes_with_hyper(rule))
+    )
+
+
+def observes_with_hyper(rule: Rule) -> bool:
+    """Whether what a rule observes of a row depends on hyper-parameters: it is observed once for
+    all learners, with those of the first.
+
+    Told from the code, for a rule that should have said so and did not would be silently wrong.
+    """
+    if rule.observe is None:
+        return False
+    h = rule.observe.__code__.co_varnames[3]
+    used = [one.argval for one in dis.get_instructions(rule.observe)]
+    return any(h == one or (isinstance(one, tuple) and h in one) for one in used)

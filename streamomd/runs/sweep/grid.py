@@ -1,0 +1,183 @@
+"""The grid of a sweep: what is tried of each key, and a job of its own for each combination."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamomd.core.errors import UsageError
+from streamomd.training.job import FLAGS, parse_sets
+from streamomd.training.progress import note
+from streamomd.config.spec import Spec
+
+MOST = 1000
+"""Learners of a sweep: more are a slip of the pen, and would not fit in a commit's document."""
+EXAMPLE = "e.g. --grid eta=0.01..10:16 --grid rule=nag,adagrad"
+_RANGE = re.compile(r"(lin:)?([^,]+?)\.\.([^,]+):([^,:]+)")
+_ENDS = re.compile(r"(lin:)?[^,:]+\.\.[^,:]+")
+_LEARNERS = ("model.rule", "model.loss", "model.certificate")
+_PARAMETERS = ("model.params.", "model.loss_params.")
+_ROWS = ("data.", "model.task", "model.classes", "model.bias", "model.dtype")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One learner of a sweep: what was chosen for it, by key, and its job."""
+
+    chosen: Mapping[str, Any]
+    spec: Spec
+
+
+def parse_grid(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """``key=values`` texts; see ``values_of``.
+
+    >>> parse_grid(["eta=0.01..10:4", "rule=nag,ng"])
+    {'eta': [0.01, 0.1, 1.0, 10.0], 'rule': ['nag', 'ng']}
+    """
+    grid: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--grid {text}: expected key=values, {EXAMPLE}")
+        if key.strip() in grid:
+            raise UsageError(f"--grid {text}: {key.strip()!r} is there already; name it once")
+        grid[key.strip()] = values_of(key.strip(), values)
+    return grid
+
+
+def values_of(key: str, given: str | Sequence[Any]) -> list[Any]:
+    """The values of a key: a list as it is; of a text ``a..b:n`` n values, each as many times the
+    one before (a and b above 0); ``lin:a..b:n``, each as much more; ``v1,v2``: these.
+
+    What lies between a and b is rounded to six digits, so that it can be typed.
+
+    >>> values_of("eta", "0.1..1:3"), values_of("eta", "lin:0..1:3"), values_of("C", "1,2.5")
+    ([0.1, 0.316228, 1.0], [0.0, 0.5, 1.0], [1, 2.5])
+    """
+    if not isinstance(given, Iterable):
+        raise UsageError(
+            f"grid {key!r} = {given!r}: expected a list of values, or a text, {EXAMPLE}"
+        )
+    if not isinstance(given, str):
+        values = [_plain(one) for one in given]
+    else:
+        match = _RANGE.fullmatch(given.strip())
+        if not match and _ENDS.fullmatch(given.strip()):
+            raise UsageError(
+                f"grid {key}={given}: a range needs how many values, {key}={given.strip()}:8"
+            )
+        values = _between(key, *match.groups()) if match else _listed(key, given)
+    if not values:
+        raise UsageError(f"grid {key!r}: no value; expected key=values, {EXAMPLE}")
+    return values
+
+
+def entries(
+    make: Callable[[Mapping[str, Any]], Spec], grid: Mapping[str, Sequence[Any]]
+) -> list[Entry]:
+    """A learner for each combination that makes a legal job; the others are told of.
+
+    make: a job of these choices, by dotted key. Raises UsageError if no combination is legal, or a
+    key cannot differ from learner to learner.
+    """
+    keys = {key: _dotted(key) for key in grid}
+    if len(set(keys.values())) < len(keys) or not keys:
+        raise UsageError(f"a grid needs keys, each named once; got {', '.join(grid)}: {EXAMPLE}")
+    count = math.prod(len(values) for values in grid.values())
+    if count > MOST:
+        raise UsageError(f"a grid of {count:,} learners: at most {MOST:,} go side by side")
+    found: list[Entry] = []
+    refused: dict[str, list[dict[str, Any]]] = {}
+    for values in itertools.product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        try:
+            spec = make({keys[key]: value for key, value in chosen.items()})
+        except UsageError as error:
+            refused.setdefault(str(error), []).append(chosen)
+            continue
+        if any(spec.model == other.spec.model for other in found):
+            refused.setdefault("the same learner is there already", []).append(chosen)
+        else:
+            found.append(Entry(chosen, spec))
+    if not found:
+        raise UsageError(f"no combination of this grid can be learned: {'; '.join([*refused][:5])}")
+    for line in _left_out(refused):
+        note(line)
+    return found
+
+
+def worded(chosen: Mapping[str, Any]) -> str:
+    """Choices as a person reads them.
+
+    >>> worded({"rule": "nag", "eta": 0.1, "model.params.implicit": True})
+    'rule=nag eta=0.1 implicit=true'
+    """
+    return " ".join(f"{key.rpartition('.')[2]}={_word(value)}" for key, value in chosen.items())
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _left_out(refused: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    for reason, choices in refused.items():
+        more = f" and {len(choices) - 1} more" if len(choices) > 1 else ""
+        yield f"left out: {worded(choices[0])}{more}: {reason}"
+
+
+def _dotted(key: str) -> str:
+    name = key if "." in key else FLAGS.get(key, f"model.params.{key}")
+    if name in _LEARNERS or name.startswith(_PARAMETERS):
+        return name
+    if name.startswith(_ROWS):
+        raise UsageError(
+            f"grid {key!r}: {name} changes how rows are read, and the learners of a sweep read "
+            "the same rows once: take a sweep for each"
+        )
+    known = [*_LEARNERS, *(f"{table}NAME" for table in _PARAMETERS)]
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UsageError(
+        f"grid {key!r}: {name} is the whole sweep's. {hint}What may differ: a parameter by its "
+        f"name, or {', '.join(known)}"
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy's as Python's own: a commit keeps plain JSON."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _listed(key: str, text: str) -> list[Any]:
+    """TOML values between commas, or texts where they are none."""
+    whole = parse_sets((f"{key}=[{text}]",))[key]
+    if isinstance(whole, list):
+        return whole
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    return [parse_sets((f"{key}={word}",))[key] for word in words]
+
+
+def _between(key: str, linear: str | None, low: str, high: str, count: str) -> list[float]:
+    text = f"{linear or ''}{low}..{high}:{count}"
+    try:
+        a, b, n = float(low), float(high), int(count)
+    except ValueError:
+        raise UsageError(f"grid {key}={text}: expected numbers, a..b:n, {EXAMPLE}") from None
+    if not (math.isfinite(a) and math.isfinite(b) and 2 <= n <= MOST):
+        raise UsageError(f"grid {key}={text}: expected finite ends, and 2 to {MOST} values")
+    if linear:
+        inside = [a + (b - a) * (at / (n - 1)) for at in range(1, n - 1)]
+    elif a > 0.0 and b > 0.0:
+        ratio = math.log(b) - math.log(a)
+        inside = [math.exp(math.log(a) + ratio * (at / (n - 1))) for at in range(1, n - 1)]
+    else:
+        raise UsageError(
+            f"grid {key}={text}: each value is as many times the one before, so both ends must be "
+            f"above 0; for equal steps: {key}=lin:{text}"
+        )
+    return [a, *(float(f"{value:.6g}") for value in inside), b]

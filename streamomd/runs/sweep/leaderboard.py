@@ -1,0 +1,140 @@
+"""What a person looks at while a sweep runs: a table on a terminal, else lines at doubling rows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from streamomd.training.metrics import worded as worded_skipped
+from streamomd.training.progress import Speed, note, show
+from streamomd.runs.sweep.grid import worded
+from streamomd.runs.sweep.learners import Learner, Sweep
+from streamomd.core.urls import printable
+
+MOST = 24
+"""Learners of a table on a terminal, the best first."""
+EVERY = 0.5  # seconds between two tables
+
+
+class Teller(Protocol):
+    """Who tells how a sweep goes."""
+
+    next_row: float  # told at this row exactly, if batches pass it
+
+    def update(self) -> None:
+        """After some rows."""
+
+    def close(self) -> None:
+        """At the end, whether it was reached or not."""
+
+
+class Lines:
+    """A line at 1, 2, 4, 8 … rows: which is best so far, and how all of them do."""
+
+    def __init__(self, sweep: Sweep, total: int) -> None:
+        self._sweep, self._total, self._speed = sweep, total, Speed(sweep.rows)
+        self.next_row: float = 1 << sweep.rows.bit_length()
+        note(
+            f"{'rows':>12} {'done':>5} {'learners':>8} {'best':>10} {'median':>10} {'worst':>10} "
+            f"{'rows/s':>10}  by {sweep.measure}"
+        )
+
+    def update(self) -> None:
+        """A line, if it is time."""
+        sweep, rows = self._sweep, self._sweep.rows
+        if rows < self.next_row:
+            return
+        self.next_row = 1 << rows.bit_length()
+        ranked = sweep.ranked()
+        numbers = [show(learner.figures()[sweep.measure]) for learner in ranked]
+        told = f"{numbers[0]:>10} {numbers[len(numbers) // 2]:>10} {numbers[-1]:>10}"
+        done = f"{rows / self._total:.0%}" if self._total else ""
+        note(
+            f"{rows:>12,} {done:>5} {len(ranked):>8} {told} {self._speed.rate(rows):>10,.0f}  "
+            f"{worded(ranked[0].chosen)}{_skipped(sweep)}"
+        )
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+class Board:
+    """A table of the learners, the best first and marked, made anew twice a second."""
+
+    next_row = float("inf")
+
+    def __init__(self, sweep: Sweep, total: int) -> None:
+        self._sweep, self._total, self._speed = sweep, total, Speed(sweep.rows)
+        self._looked = 0.0
+        self._live = Live(board(sweep, ""), console=Console(file=sys.stderr), auto_refresh=False)
+        self._live.start()
+
+    def update(self) -> None:
+        """Another table, if it is time."""
+        if time.monotonic() - self._looked > EVERY:
+            self._show()
+
+    def close(self) -> None:
+        """Give the terminal back, the last table on it."""
+        self._show()
+        self._live.stop()
+
+    def _show(self) -> None:
+        self._looked, rows = time.monotonic(), self._sweep.rows
+        done = f" of {self._total:,} ({rows / self._total:.0%})" if self._total else ""
+        rate = f"{self._speed.rate(rows):,.0f} rows/s"
+        title = f"{rows:,} rows{done}, {rate}{_skipped(self._sweep)}"
+        self._live.update(board(self._sweep, title), refresh=True)
+
+
+def board(sweep: Sweep, title: str) -> Table:
+    """Learners and their figures so far, the best first and marked."""
+    wrong = "error" if sweep.lead.metrics.classifies else "rmse"
+    table = Table(title=title, title_justify="left")
+    for name in ("", "learner"):
+        table.add_column(name)
+    for name in ("rows", "loss", wrong):
+        table.add_column(name, justify="right")
+    ranked = standings(sweep)
+    for place, learner in enumerate(ranked[:MOST]):
+        figures = learner.figures()
+        table.add_row(
+            "best" if place == 0 else outcome_of(learner),
+            escape(printable(worded(learner.chosen))),
+            f"{learner.model.metrics.total_rows:,}",
+            show(figures["loss"]),
+            show(figures[wrong]),
+            style="bold" if place == 0 else "dim" if learner.dropped else "",
+        )
+    if len(ranked) > MOST:
+        table.add_row("", f"… and {len(ranked) - MOST} more", "", "", "")
+    return table
+
+
+def outcome_of(learner: Learner) -> str:
+    """Why it no longer learns, in a word."""
+    return "diverged" if learner.diverged else "dropped" if learner.dropped else ""
+
+
+def standings(sweep: Sweep) -> list[Learner]:
+    """All learners: those that learn, the best first, then the dropped, the last dropped first."""
+    dropped = [learner for learner in sweep.learners if learner.dropped]
+    return [*sweep.ranked(), *sorted(dropped, key=lambda learner: -learner.dropped)]
+
+
+def _skipped(sweep: Sweep) -> str:
+    skipped = sweep.lead.metrics.skipped
+    return f"; skipped {worded_skipped(skipped)}" if skipped else ""
+
+
+def teller(sweep: Sweep, total: int) -> Teller:
+    """The table on a terminal, lines elsewhere; on stderr. total: rows expected in all."""
+    if sys.stderr and sys.stderr.isatty():
+        return Board(sweep, total)
+    return Lines(sweep, total)

@@ -1,0 +1,208 @@
+"""The learners of a sweep: how each does, which is best, which are dropped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from streamomd.core.errors import DivergedError
+from streamomd.training.metrics import Floats
+from streamomd.training.model import Model
+from streamomd.training.progress import note
+from streamomd.shards.cursor import Cursor
+from streamomd.runs.sweep.grid import worded
+from streamomd.core.urls import shown
+
+
+@dataclass(eq=False)
+class Learner:
+    """A model of a sweep.
+
+    name: of its folder. chosen: what the grid chose for it. dropped: the row after which it was
+    dropped, 0 while it learns. mark: the sums of its figures when learners were last dropped.
+    diverged: what was not finite, if that is why it was dropped.
+    """
+
+    name: str
+    chosen: Mapping[str, Any]
+    model: Model
+    dropped: int = 0
+    mark: Floats = field(default_factory=lambda: np.zeros(3))
+    diverged: str = ""
+
+    def figures(self) -> dict[str, float | None]:
+        """Progressive loss, error and rmse of all rows."""
+        metrics = self.model.metrics
+        return metrics.figures(metrics.total)
+
+    def since(self) -> dict[str, float | None]:
+        """The same of the rows since learners were last dropped."""
+        metrics = self.model.metrics
+        with np.errstate(invalid="ignore"):  # squared errors may have overflowed: no figure then
+            return metrics.figures(metrics.total - self.mark)
+
+
+@dataclass(eq=False)
+class Sweep:
+    """What ``streamomd.sweep`` returns: many models that learned the same rows, read once.
+
+    A sequence of its models, in the order of the grid. ``cursor``: the next row of all that are
+    not dropped. ``url``, ``sequence``: its last commit; empty and −1 if none. ``halve``: as given.
+    """
+
+    learners: list[Learner]
+    halve: int = 0
+    cursor: Cursor = field(default_factory=Cursor)
+    url: str = ""
+    sequence: int = -1
+    finished: bool = False
+    seconds: float = 0.0
+    rows_per_second: float = 0.0
+    compile_seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """In a line: a model's own is as long."""
+        parts = [f"learners={len(self)}", f"active={len(self.active)}", f"rows={self.rows}"]
+        parts += [f"best={dict(self.ranked()[0].chosen)}"]
+        parts += [f"url={shown(self.url)!r}"] if self.url else []
+        return f"Sweep({', '.join(parts)})"
+
+    def __len__(self) -> int:
+        return len(self.learners)
+
+    def __iter__(self) -> Iterator[Model]:
+        return (learner.model for learner in self.learners)
+
+    def __getitem__(self, at: int) -> Model:
+        return self.learners[at].model
+
+    @property
+    def active(self) -> list[Learner]:
+        """Those that are not dropped; there is always one."""
+        return [learner for learner in self.learners if not learner.dropped]
+
+    @property
+    def lead(self) -> Model:
+        """One of those that learn: what all have alike is read from it."""
+        return self.active[0].model
+
+    @property
+    def rows(self) -> int:
+        """Learned, in all epochs."""
+        return self.lead.metrics.total_rows
+
+    @property
+    def measure(self) -> str:
+        """What they are compared by: the loss, where all have the same; else error or rmse."""
+        losses = {(m.spec.model.loss, repr(m.spec.model.loss_params)) for m in self}
+        if len(losses) == 1:
+            return "loss"
+        return "error" if self.lead.metrics.classifies else "rmse"
+
+    @property
+    def best(self) -> Model:
+        """The model with the lowest measure of all rows, of those that are not dropped."""
+        return self.ranked()[0].model
+
+    def ranked(self) -> list[Learner]:
+        """Those that learn, the best first."""
+        measure = self.measure
+        return sorted(self.active, key=lambda learner: _least(learner.figures()[measure]))
+
+    @property
+    def next_halving(self) -> float:
+        """The row after which half of the learners are dropped."""
+        if not self.halve or len(self.active) == 1:
+            return math.inf
+        return self.halve << (self.rows // self.halve).bit_length()
+
+    def drop_half(self) -> list[Learner]:
+        """Keep the half that did better since the last time, and the first of equals."""
+        measure, rows = self.measure, self.rows
+        ranked = sorted(self.active, key=lambda learner: _least(learner.since()[measure]))
+        worse = ranked[(len(ranked) + 1) // 2 :]
+        for learner in ranked:
+            learner.mark = learner.model.metrics.total
+        for learner in worse:
+            learner.dropped = rows
+        return worse
+
+    def drop_diverged(self, found: Mapping[Model, str]) -> None:
+        """Drop the learners of these models, for what is not finite of them.
+
+        Raises DivergedError if no other is left.
+        """
+        rows = self.rows
+        for learner in self.active:
+            if problem := found.get(learner.model):
+                learner.dropped, learner.diverged = rows, problem
+                note(f"learner {learner.name} ({worded(learner.chosen)}) is dropped: {problem}")
+        if not self.active:
+            last = next(learner.diverged for learner in self.learners if learner.diverged)
+            raise DivergedError(
+                f"every learner of the sweep diverged, the last after {rows:,} rows: {last}. Fix "
+                "extreme values in the shards, or pass smaller learning rates"
+            )
+
+    def document(self) -> dict[str, Any]:
+        """What a commit of the sweep keeps: its figures stand in the learners' own."""
+        return {
+            "sweep": {"halve": self.halve},
+            "learners": [
+                {
+                    "name": learner.name,
+                    "chosen": dict(learner.chosen),
+                    "sequence": learner.model.sequence,
+                    "dropped": learner.dropped,
+                    "mark": [float(number).hex() for number in learner.mark],
+                    "diverged": learner.diverged,
+                }
+                for learner in self.learners
+            ],
+            "cursor": self.cursor.to_json(),
+            "rows": self.rows,
+            "finished": self.finished,
+        }
+
+    def result(self) -> dict[str, Any]:
+        """What ``--json`` prints: figures of each learner, which is the best, and the commit."""
+        told = {learner.model: _told(learner) for learner in self.learners}
+        best = dict(told[self.best])
+        if self.url and self.finished:
+            best["checkpoint"] = {"url": f"{self.url}/best"}
+        return {
+            "learners": [*told.values()],
+            "best": best,
+            "measure": self.measure,
+            "rows": self.rows,
+            "epochs": len(self.lead.metrics.rows),
+            "skipped": self.lead.metrics.skipped,
+            "seconds": self.seconds,
+            "rows_per_second": self.rows_per_second,
+            "compile_seconds": self.compile_seconds,
+            "checkpoint": {"url": self.url, "sequence": self.sequence},
+        }
+
+
+def _least(number: float | None) -> float:
+    """What is no number is worse than any."""
+    return math.inf if number is None else number
+
+
+def _told(learner: Learner) -> dict[str, Any]:
+    model, diverged = learner.model, learner.diverged
+    figures = learner.figures()
+    return {
+        "name": learner.name,
+        "params": dict(learner.chosen),
+        **(dict.fromkeys(figures) if diverged else figures),
+        "rows": learner.dropped if diverged else model.metrics.total_rows,
+        "state_sha256": None if diverged else model.state_sha256,
+        "checkpoint": {"url": model.url, "sequence": model.sequence},
+        "dropped": learner.dropped or None,
+        "diverged": diverged or None,
+    }

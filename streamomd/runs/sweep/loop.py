@@ -1,0 +1,174 @@
+"""A sweep's walk over its shards: each piece of rows is learned by all, before the next."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import NoReturn
+
+from streamomd.core.errors import DataError, StoppedError
+from streamomd.core.finite import Place, between
+from streamomd.training.metrics import worded
+from streamomd.training.model import Model
+from streamomd.training.progress import note
+from streamomd.shards.cursor import Cursor
+from streamomd.shards.order import places
+from streamomd.shards.reader import Piece
+from streamomd.shards.shard import ShardSet
+from streamomd.training.signals import StopRequest
+from streamomd.training.row_stream import Rows, cache_of, no_rows, rows_of
+from streamomd.runs.sweep.sweep_checkpoint import SweepKeeper
+from streamomd.runs.sweep.learners import Sweep
+from streamomd.runs.sweep.batched import Side, sides
+from streamomd.runs.sweep.leaderboard import Teller, teller
+from streamomd.core.urls import shown
+
+
+@dataclass(eq=False)
+class Walk:
+    """One walk of a sweep over its shards, from its cursor on; its sides learn in threads."""
+
+    sweep: Sweep
+    shards: ShardSet
+    keeper: SweepKeeper | None
+    stop: StopRequest
+    sides: list[Side] = field(default_factory=list)
+
+    def go(self, *, quiet: bool) -> Sweep:
+        """Learn what is left, keep it, and tell how it goes."""
+        sweep, before = self.sweep, self.sweep.rows
+        self._side_by_side()
+        began, compiled = time.perf_counter(), sweep.compile_seconds
+        expected = self.shards.rows * sweep.lead.spec.train.epochs
+        telling = [] if quiet else [teller(sweep, expected)]
+        try:
+            with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
+                self._epochs(pool, telling)
+        finally:
+            for one in telling:
+                one.close()
+        for side in self.sides:
+            side.part()
+        last = {learner.model: learner.model.state.problem() for learner in sweep.active}
+        sweep.drop_diverged({model: problem for model, problem in last.items() if problem})
+        if not sweep.rows:
+            bad = sweep.lead.metrics.skipped
+            raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
+        if self.keeper:
+            self.keeper.finish(self.shards)
+        sweep.finished = True
+        again = sweep.compile_seconds - compiled  # after learners were dropped
+        sweep.seconds = max(time.perf_counter() - began - again, 1e-9)
+        sweep.rows_per_second = (sweep.rows - before) / sweep.seconds
+        return sweep
+
+    def _side_by_side(self) -> None:
+        """Those that learn, in as few loops as may be, which are compiled."""
+        for side in self.sides:
+            side.part()
+        self.sides = sides([learner.model for learner in self.sweep.active])
+        empty = no_rows(self.sweep.lead.plan, self.shards)
+        for side in self.sides:
+            before = side.engine.compile_seconds
+            side.engine.warm(side.state, empty, learning=True)
+            self.sweep.compile_seconds += side.engine.compile_seconds - before
+
+    def _epochs(self, pool: ThreadPoolExecutor, telling: Sequence[Teller]) -> None:
+        sweep, spec = self.sweep, self.sweep.lead.spec
+        cache = cache_of(spec.data)
+        while sweep.cursor.epoch < spec.train.epochs:
+            at = sweep.cursor
+            for learner in sweep.active if at.epoch >= 0 else ():
+                learner.model.metrics.begin(at.epoch)
+            order = places(spec.data.order, spec.data.seed, len(self.shards), at.epoch)
+            for piece in rows_of(
+                sweep.lead.plan,
+                self.shards,
+                order,
+                start=(at.place, at.row),
+                names=sweep.lead.names,
+                ahead_bytes=spec.train.prefetch << 20,
+                cache=cache,
+                digests=sweep.lead.digests,
+            ):
+                self._learn(piece, order[piece.position], pool, telling)
+            self._move(Cursor(at.epoch + 1))
+
+    def _learn(
+        self, piece: Piece[Rows], shard: int, pool: ThreadPoolExecutor, telling: Sequence[Teller]
+    ) -> None:
+        """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
+        sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
+        data = sweep.lead.spec.data
+        while True:
+            halving = sweep.next_halving
+            high = min(len(batch), low + self._rows_to_tell(telling))
+            bad = batch.skipped.before(high)
+            rows, left_out = batch.rows(low, high), batch.skipped.counts(passed, bad)
+            if sweep.cursor.epoch < 0:
+                looking = [side for side in self.sides if side.models[0].cursor.epoch < 0]
+                list(pool.map(Side.look, looking, repeat(rows)))
+            else:
+                for learner in sweep.active:
+                    learner.model.metrics.leave_out(left_out, data.max_bad_rows)
+                url = self.shards.shards[shard].url
+                at = (url, piece.row + low + passed), (url, piece.row + high + bad)
+                self._drop_diverged(list(pool.map(Side.learn, self.sides, repeat(rows))), at)
+            self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
+            low, passed = high, bad
+            self._after_rows(telling, halve=sweep.rows >= halving)
+            if low == len(batch):
+                return
+
+    def _drop_diverged(self, found: Sequence[dict[Model, str]], rows: tuple[Place, Place]) -> None:
+        """Drop what diverged in these rows; the others go on without it, in loops of their own."""
+        problems = {
+            model: f"{problem} after {between(*rows)}"
+            for one in found
+            for model, problem in one.items()
+        }
+        if problems:
+            self.sweep.drop_diverged(problems)
+            self._side_by_side()
+
+    def _rows_to_tell(self, telling: Sequence[Teller]) -> int:
+        sweep = self.sweep
+        if sweep.cursor.epoch < 0:  # none is learned: what is due waits
+            return 1 << 62
+        due = [sweep.lead.metrics.next_point, sweep.next_halving]
+        due += [one.next_row for one in telling]
+        due += [self.keeper.next_row] if self.keeper else []
+        return int(min(2.0**62, *due)) - sweep.rows
+
+    def _move(self, to: Cursor) -> None:
+        """Those that learn stand at another row; who does not look at them first waits at 0."""
+        at, self.sweep.cursor = self.sweep.cursor, to
+        for learner in self.sweep.active:
+            if learner.model.cursor.epoch == at.epoch:
+                learner.model.cursor = to
+
+    def _after_rows(self, telling: Sequence[Teller], *, halve: bool) -> None:
+        keeper, sweep = self.keeper, self.sweep
+        if halve:
+            worse = sweep.drop_half()
+            note(f"after row {sweep.rows:,} {len(worse)} learners are dropped")
+        if keeper and (halve or self.stop.signal or keeper.due(sweep.rows)):
+            keeper.commit(self.sides)
+        if halve or sum(len(side.models) for side in self.sides) != len(sweep.active):
+            self._side_by_side()
+        for one in telling:
+            one.update()
+        if self.stop.signal:
+            self._leave()
+
+    def _leave(self) -> NoReturn:
+        kept = "nothing was kept (checkpoint none)"
+        if self.keeper:
+            place = shown(self.sweep.url)
+            kept = f"commit {self.sweep.sequence}; go on with: streamomd resume {place}"
+        text = f"stopped after row {self.sweep.rows:,}: {kept}"
+        raise StoppedError(text, signal=self.stop.signal)

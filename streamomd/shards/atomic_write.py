@@ -1,0 +1,39 @@
+"""One output file, on a disk or in a store: put in place when it is whole, or nothing is left."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from streamomd.core.errors import OutputExistsError, StorageError
+from streamomd.core.urls import absolute, local_name, protocol, scrub, shown
+from streamomd.shards.filesystem import connect
+
+
+@contextmanager
+def put(
+    to: str, *, overwrite: bool, storage_options: Mapping[str, Any] | None = None
+) -> Iterator[Any]:
+    """A file to write bytes to. Raises OutputExistsError and StorageError naming the URL."""
+    url = absolute(to)
+    fs = connect(url, dict(storage_options or {}))
+    path = str(fs._strip_protocol(url)) if protocol(url) else local_name(url)
+    aside = f"{path}.tmp-{uuid.uuid4().hex}"
+    try:
+        if fs.exists(path) and not overwrite:
+            raise OutputExistsError(f"{shown(url)} is there already; --overwrite replaces it")
+        fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        try:
+            with fs.open(aside, "wb") as file:
+                yield file
+            fs.mv(aside, path)
+        finally:
+            if fs.exists(aside):
+                fs.rm(aside)
+    except OutputExistsError:
+        raise
+    except OSError as error:
+        # Not chained: a store's text may hold credentials.
+        raise StorageError(f"{shown(url)} cannot be written: {scrub(str(error))}") from None

@@ -1,0 +1,1 @@
+"""The local cache of decoded rows."""

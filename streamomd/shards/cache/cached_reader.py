@@ -1,0 +1,218 @@
+"""Row groups from a cache where they are in it, else decoded and put there.
+
+An entry's key holds all that its rows depend on: the plan, the shard as it was found, the place of
+the group in it, and the sources of everything that decodes. So no entry is ever out of date: what
+is asked for has another name.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import threading
+import time
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from streamomd.core.batch import Batch
+from streamomd.core.profiling import Stage, staged
+from streamomd.features import Names, Plan
+from streamomd.shards.cache.entry import FORMAT, DamagedError, Draft, Entry
+from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, Folder
+from streamomd.shards.cache.name_file import Noted, tell
+from streamomd.shards.digests import Digests
+from streamomd.shards.reader import Group, Job, Piece, Reader
+from streamomd.shards.shard import Shard
+
+T = TypeVar("T")
+Encode = Callable[[Any, Shard, int, Names | None], Batch]
+WRONG = (DamagedError, OSError, ValueError, TypeError, KeyError, pa.ArrowException)
+"""Whatever an entry may be: the shard has its rows."""
+SETTLED_NS = 2_000_000_000
+"""A file may be written again within one tick of its time: a younger one has no entry yet."""
+
+
+class Cache:
+    """The folder of a run, and what the run has from it; made once, for one table of names."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.named: set[str] = set()
+        """Keys of the entries whose names the run knows."""
+        self.threads = threading.local()
+        self.prints: dict[str, str] = {}
+        """How the keys of a shard begin, by its URL."""
+
+
+@dataclass(frozen=True)
+class Cached(Generic[T]):
+    """What stands between a job and its decoding, in each thread that reads.
+
+    encode: what makes a batch of a record batch, noting names. hand: what is wanted of a batch.
+    """
+
+    cache: Cache
+    plan: Plan
+    names: Names | None
+    encode: Encode
+    hand: Callable[[Batch], T]
+
+    def __call__(self, reader: Reader, job: Job) -> Iterator[tuple[Piece[T], int]]:
+        """The job's pieces, in order."""
+        if reader.digests is None:  # an entry is bound to the digest of its row group
+            reader.digests = Digests()
+        # The shard must be the one that was found, whoever gives its rows.
+        opened = reader.look(job)
+        group, begin, last = job.group, job.begin, job.group.row + job.group.rows
+        end = last if job.end is None else job.end
+        key = self._key(group, opened.identity)
+        for row, batch in self._kept(key, group, reader.digests, begin, end):
+            yield self._handed(job, row, batch)
+            begin = row + batch.passed
+            del batch
+        if begin < end:
+            rest = Job(job.position, group, begin, None if end == last else end)
+            whole = (begin, end) == (group.row, last) and is_settled(group.shard, opened.version)
+            draft = self.cache.folder.begin(key) if whole else None
+            yield from self._decoded(reader, rest, key, draft)
+
+    def _handed(self, job: Job, row: int, batch: Batch) -> tuple[Piece[T], int]:
+        return Piece(job.position, row, batch.passed, self.hand(batch)), batch.nbytes
+
+    def _kept(
+        self, key: str, group: Group, digests: Digests, begin: int, end: int
+    ) -> Iterator[tuple[int, Batch]]:
+        """What the entry gives of these rows, up to where it is found to be damaged."""
+        entry = self.cache.folder.open(key, self.plan.size - int(self.plan.bias))
+        if entry is None:
+            return
+        try:
+            known = digests.get(group.shard.url, group.number)
+            if known not in (None, entry.digest):
+                # The shard itself must have the bytes that were read first, then.
+                return self.cache.folder.drop(key, "made of other bytes of its shard")
+            digests.check(group.shard, group.number, entry.digest)
+            try:
+                self._learn_names(key, entry)
+                batches = staged("cache", entry.batches(begin, end))
+                found = next(batches, None)
+            except WRONG as error:
+                return self.cache.folder.drop(key, error)
+            while found is not None:
+                yield found
+                del found  # not held while the next one comes
+                try:
+                    found = next(batches, None)
+                except WRONG as error:
+                    return self.cache.folder.drop(key, error)
+        finally:
+            entry.close()
+
+    def _learn_names(self, key: str, entry: Entry) -> None:
+        if self.names is not None and key not in self.cache.named:
+            tell(entry.names(), self.names)
+            self.cache.named.add(key)
+
+    def _decoded(
+        self, reader: Reader, job: Job, key: str, draft: Draft | None
+    ) -> Iterator[tuple[Piece[T], int]]:
+        """What the shard gives, written to the draft on the way."""
+        own = None if draft is None else self._table(job.group.shard)
+        names = self.names if own is None else own
+
+        def convert(table: Any, shard: Shard, row: int) -> Batch:
+            return self.encode(table, shard, row, names)
+
+        try:
+            for piece, size in reader.run(job, convert):
+                if draft is not None and not self._added(draft, piece):
+                    draft.remove()
+                    draft = None
+                yield self._handed(job, piece.row, piece.value)[0], size
+                del piece
+            assert reader.digests is not None
+            digest = reader.digests.get(job.group.shard.url, job.group.number)
+            if draft is not None and own is not None and digest is not None:
+                with Stage("cache"):
+                    self.cache.folder.publish(key, draft, own.pack(), digest)
+                self.cache.named.add(key)
+                draft = None
+        finally:
+            if draft is not None:
+                draft.remove()
+
+    def _table(self, shard: Shard) -> Noted:
+        """This thread's table of the shard."""
+        held: Noted | None = getattr(self.cache.threads, "noted", None)
+        if held is None or held.url != shard.url:
+            held = self.cache.threads.noted = Noted(shard.url, self.names)
+        return held
+
+    def _added(self, draft: Draft, piece: Piece[Batch]) -> bool:
+        try:
+            with Stage("cache"):
+                draft.add(piece.row, piece.value)
+            return True
+        except (OSError, ValueError, pa.ArrowException) as error:
+            self.cache.folder.cannot_write(error)
+            return False
+
+    def _key(self, group: Group, identity: object) -> str:
+        """identity: of the shard on this machine, which may have a copy of its own."""
+        text = f"{identity} {group.number}"
+        return self.begins(group.shard) + _hash(text)[: KEY_LETTERS - SHARD_LETTERS]
+
+    def begins(self, shard: Shard) -> str:
+        """How the keys of a shard's groups begin."""
+        found = self.cache.prints.get(shard.url)
+        if found is None:
+            by = [FORMAT, _sources(), pa.__version__, unicodedata.unidata_version]
+            about = [by, self.plan.to_json(), shard.fingerprint()]
+            found = _hash(json.dumps(about, sort_keys=True))[:SHARD_LETTERS]
+            self.cache.prints[shard.url] = found
+        return found
+
+
+def between(
+    cache: Cache | None,
+    shards: Iterable[Shard],
+    plan: Plan,
+    names: Names | None,
+    encode: Encode,
+    hand: Callable[[Batch], T],
+) -> Cached[T] | None:
+    """What is to stand there for a run of these shards; nothing without a cache, or where rows have
+    no feature at all, which is no list that Arrow reads."""
+    if cache is None or plan.size == int(plan.bias):
+        return None
+    made = Cached(cache, plan, names, encode, hand)
+    cache.folder.spare(lambda: [made.begins(shard) for shard in shards])
+    return made
+
+
+def is_settled(shard: Shard, version: object) -> bool:
+    """Whether another content of the shard would be told: by its tag, or by a time that is past."""
+    if isinstance(version, str) or shard.etag is not None:
+        return True
+    time_ns = version[1] if isinstance(version, tuple) else shard.mtime_ns
+    return time_ns is not None and time.time_ns() - time_ns >= SETTLED_NS
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def _sources() -> str:
+    """A hash of every source that has a part in what a batch is: no version to forget."""
+    package, digest = Path(__file__).parents[2], hashlib.sha256()
+    for folder in ("core", "features", "shards"):
+        for file in sorted((package / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

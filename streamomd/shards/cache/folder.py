@@ -1,0 +1,178 @@
+"""A cache's folder: entries by key, made whole before they have their name, and bounded in size.
+
+Several processes may share one: an entry is put there by one rename, and one that was removed stays
+readable to whoever has it open. What goes wrong here is told once and never stops a run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any
+
+from streamomd.core.urls import shown
+from streamomd.shards.buffers import BufferPool
+from streamomd.shards.cache.entry import DamagedError, Draft, Entry
+
+SUFFIX, DRAFT = ".arrow", ".part"
+KEY_LETTERS, SHARD_LETTERS = 64, 32
+AN_ENTRY = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\{SUFFIX}")
+A_DRAFT = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\.(\d+)\.[0-9a-f]{{8}}\{DRAFT}")
+SLACK = 64  # a 64th of the bound is freed at once, so that not each entry looks through the folder
+LEFT_SECONDS, OLD_SECONDS = 60, 86_400
+GIB, MOST_BYTES = 1 << 30, 1 << 62
+
+
+class Folder:
+    """Entries in a local folder, for one run; threads may use it at once.
+
+    bound: bytes of all entries, 0 for any number; held to from the start. To make room the least
+    recently used ones go, but none of the run's own shards: a run whose rows are more than fit
+    keeps those it has, where the least recently used would always be the next one needed.
+    """
+
+    def __init__(self, path: str, bound: int, tell: Callable[[str], None]) -> None:
+        self.path = path
+        self._bound, self._tell = bound or MOST_BYTES, tell
+        self._lock = threading.Lock()
+        self._buffers = BufferPool()
+        self._ours: Callable[[], Collection[str]] = tuple
+        self._said: set[str] = set()
+        self._writes = True
+        self._held = 0  # bytes, as far as known
+        with suppress(OSError):
+            self._held = self._freed(0)
+
+    def open(self, key: str, columns: int) -> Entry | None:
+        """The entry, if there is one that is whole at its ends; the caller closes it."""
+        path = self._path(key)
+        try:
+            entry = Entry(path, key, columns, self._buffers)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._say("read", f"{shown(path)} cannot be read ({error.strerror})")
+            return None
+        except DamagedError as error:
+            self.drop(key, error)
+            return None
+        with suppress(OSError):
+            os.utime(path)
+        return entry
+
+    def spare(self, ours: Callable[[], Collection[str]]) -> None:
+        """Entries whose keys begin with one of these, ``SHARD_LETTERS`` long, make no room."""
+        self._ours = ours
+
+    def drop(self, key: str, why: object) -> None:
+        """Remove a damaged entry."""
+        path = self._path(key)
+        self._say("damaged", f"{shown(path)} is damaged ({why}) and goes")
+        with suppress(OSError):
+            os.unlink(path)
+
+    def begin(self, key: str) -> Draft | None:
+        """A draft of an entry, to be published or removed; None when nothing is to be written."""
+        if not self._writes:
+            return None
+        name = f"{key}.{os.getpid()}.{uuid.uuid4().hex[:8]}{DRAFT}"
+        try:
+            os.makedirs(self.path, mode=0o700, exist_ok=True)
+            return Draft(os.path.join(self.path, name), key)
+        except OSError as error:
+            self.cannot_write(error)
+            return None
+
+    def publish(self, key: str, draft: Draft, names: Any, digest: bytes) -> None:
+        """Finish a draft, and give it the entry's name if there is room."""
+        try:
+            draft.finish(names, digest)
+            size = os.stat(draft.path).st_size
+            with self._lock:
+                if self._has_room(size):
+                    os.replace(draft.path, self._path(key))
+                    return
+                self._writes = False
+            self._say(
+                "full",
+                f"{shown(self.path)} is full of this run's rows (data.cache_gib = "
+                f"{self._bound / GIB:g})",
+            )
+        except OSError as error:
+            self.cannot_write(error)
+        draft.remove()
+
+    def cannot_write(self, error: Exception) -> None:
+        """Tell of it, and write nothing more in this run."""
+        self._writes = False
+        number = getattr(error, "errno", None)
+        why = os.strerror(number) if number else error
+        self._say("write", f"{shown(self.path)} cannot be written ({why})")
+
+    def _path(self, key: str) -> str:
+        return os.path.join(self.path, key + SUFFIX)
+
+    def _say(self, kind: str, text: str) -> None:
+        with self._lock:
+            known = kind in self._said
+            self._said.add(kind)
+        if not known:
+            self._tell(f"cache: {text}; rows that it does not give are decoded from their shards")
+
+    def _has_room(self, size: int) -> bool:
+        """Whether so many bytes more may be kept, now that room was made for them."""
+        if self._held + size > self._bound:
+            self._held = self._freed(size)
+        if self._held + size > self._bound:
+            return False
+        self._held += size
+        return True
+
+    def _freed(self, size: int) -> int:
+        """Remove what was used least recently until there is room; bytes that are left."""
+        entries = []
+        with os.scandir(self.path) as found:
+            for one in found:
+                with suppress(OSError):
+                    if draft := A_DRAFT.fullmatch(one.name):
+                        _remove_left(one, int(draft[1]))
+                    elif AN_ENTRY.fullmatch(one.name):
+                        told = one.stat()
+                        entries.append((told.st_mtime_ns, one.name, told.st_size))
+        held = sum(entry[2] for entry in entries)
+        if held + size <= self._bound:
+            return held
+        most, ours = self._bound - max(size, self._bound // SLACK), set(self._ours())
+        for _, name, of_entry in sorted(entries):
+            if held <= most:
+                break
+            if name[:SHARD_LETTERS] not in ours:
+                with suppress(OSError):
+                    os.unlink(os.path.join(self.path, name))
+                    held -= of_entry
+        return held
+
+
+def _remove_left(draft: os.DirEntry[str], pid: int) -> None:
+    """Remove a draft of a process that ended within it."""
+    age = time.time() - draft.stat().st_mtime
+    if age > OLD_SECONDS or (age > LEFT_SECONDS and not _runs(pid)):
+        os.unlink(draft.path)
+
+
+def _runs(pid: int) -> bool:
+    """Whether there is such a process, as far as this machine tells."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's, or no number of a process
+        return True
+    return True

@@ -1,0 +1,48 @@
+"""Names of coordinates beside a cache's rows: written with each entry, told once a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from streamomd.features import Names
+from streamomd.shards.cache.entry import DamagedError
+
+SCHEMA = pa.schema({"coordinate": pa.int32(), "name": pa.large_binary()})
+
+
+class Noted(Names):
+    """Names of a shard as one thread decodes its groups, noted in the run's table too.
+
+    An entry tells those that the thread's entries before it do not. A run reads all groups of a
+    shard, and what is not in the cache is decoded: so it hears of each name from a group that has
+    it, whichever entries are gone by then.
+    """
+
+    def __init__(self, url: str, run: Names | None) -> None:
+        super().__init__()
+        self.url, self._run, self._packed = url, run, 0
+
+    def note(self, *told: Any) -> None:
+        """As Names does it."""
+        super().note(*told)
+        if self._run is not None:
+            self._run.note(*told)
+
+    def pack(self) -> pa.Buffer:
+        """Names since the last time, as the bytes of a record batch."""
+        fresh = pa.RecordBatch.from_arrays([*self.since(self._packed)], schema=SCHEMA)
+        self._packed += len(fresh)
+        return fresh.serialize()
+
+
+def tell(packed: Any, names: Names) -> None:
+    """Have a table know what ``Noted.pack`` gave bytes of. Raises DamagedError, ArrowException."""
+    record = pa.ipc.read_record_batch(pa.py_buffer(packed), SCHEMA)
+    record.validate(full=True)
+    coordinates = record.column(0).to_numpy()
+    texts = record.column(1).cast(pa.large_string())
+    if coordinates.min(initial=0) < 0 or texts.null_count:
+        raise DamagedError("its names are no names of coordinates")
+    names.tell(coordinates, texts)

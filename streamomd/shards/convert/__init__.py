@@ -1,0 +1,1 @@
+"""Text files (CSV, svmlight, Vowpal Wabbit) converted to shards."""

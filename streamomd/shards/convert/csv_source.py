@@ -1,0 +1,226 @@
+"""Delimited text: column types are inferred once, from the start, and then fixed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.urls import printable
+from streamomd.shards.convert.csv_dialect import DELIMITERS, CsvStream, sniff, without_spaces
+from streamomd.shards.convert.text_source import Text
+
+HEAD = 16 << 20
+BLOCK = 4 << 20
+_CONVERSION = re.compile(
+    r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (.+?): (.*)", re.DOTALL
+)
+_RAGGED = re.compile(
+    r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)(?:: (.*))?", re.DOTALL
+)
+_NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+MOST_WORDS = 5
+_INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
+
+
+class CsvReader:
+    """csv as one column each; whole numbers are int64, other numbers float64.
+
+    delimiter: one character, or ", " for a comma and a space; "" or None: found from the first
+    lines among comma, semicolon, tab and ", ". header: whether the first line names the columns;
+    else they are ``column_names``, or f0, f1, …. types: {column: Arrow type name} in place of what
+    is inferred from the first 16 MiB of the first file. null_values: spellings of a missing value
+    besides the empty one. quotes: False where a quote is a letter like any other.
+    """
+
+    size: int | None = None
+    size_is_final = True
+
+    def __init__(
+        self,
+        *,
+        delimiter: str | None = None,
+        header: bool = True,
+        column_names: Sequence[str] = (),
+        types: Mapping[str, str] | None = None,
+        null_values: Sequence[str] = (),
+        quotes: bool = True,
+    ) -> None:
+        if delimiter and delimiter not in DELIMITERS and len(delimiter.encode()) != 1:
+            raise UsageError(f'delimiter is one ASCII character or ", ", not {delimiter!r}')
+        if header and column_names:
+            raise UsageError("column_names are for text without a header: give header=False too")
+        self._delimiter = delimiter or ""
+        self._header = header
+        self._names = list(column_names)
+        self._types = {name: _arrow_type(name, kind) for name, kind in (types or {}).items()}
+        self._null_values = ["", *null_values]
+        self._quotes = quotes
+        self.schema: pa.Schema = pa.schema([])
+        self.almost_numbers: dict[str, tuple[str, ...]] = {}
+
+    def batches(self, text: Text) -> Iterator[pa.RecordBatch]:
+        """The rows of one file; DataError names file, line, column, value and remedy."""
+        head = text.read(HEAD)
+        if not head.strip():
+            raise DataError(
+                f"{text.name} is empty: expected {'a header' if self._header else 'rows'}"
+            )
+        delimiter = self._delimiter or sniff(head)
+        own = self._inferred(head, delimiter, text.name)
+        if not self.schema.names:
+            self.schema = self._fixed(own, text.name)
+        _check_same(own, self.schema, text.name)
+        stream = CsvStream(head, text, delimiter, quotes=self._quotes)
+        types = {field.name: field.type for field in self.schema}
+        try:
+            for batch in self._open(stream, delimiter, BLOCK, types):
+                if batch.num_rows:
+                    yield batch.select(self.schema.names)
+        except pa.ArrowInvalid as error:
+            raise _told(error, text.name, own.names) from None
+
+    def _inferred(self, head: bytes, delimiter: str, name: str) -> pa.Schema:
+        """Names and types of the first file's head; of the header alone in later files."""
+        start = without_spaces(head, quotes=self._quotes) if len(delimiter) == 2 else head
+        # One byte short of the head: its last record, cut anywhere, is then left for later.
+        block = len(start) - 1 if len(head) == HEAD else HEAD
+        types = {field.name: field.type for field in self.schema} or self._types
+        try:
+            opened = self._open(pa.BufferReader(start), delimiter, block, types)
+            opened.schema.names  # noqa: B018 (decoded when asked for)
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise DataError(
+                f"{name}, line 1: the header is not UTF-8 (byte 0x{byte:02x} in "
+                f"{_shown(error.object.decode('latin-1'))}): convert the file first, for example "
+                "iconv -f LATIN1 -t UTF-8"
+            ) from None
+        except pa.ArrowInvalid as error:
+            raise _told(error, name, self._names) from None
+        if not self.schema.names:
+            self._look_for_numbers(opened)
+        return opened.schema
+
+    def _look_for_numbers(self, opened: Any) -> None:
+        """Remember the columns of text that are mostly numbers, and words that made them text."""
+        guessed = [
+            field.name
+            for field in opened.schema
+            if pa.types.is_string(field.type) and field.name not in self._types
+        ]
+        if not guessed or len(set(opened.schema.names)) < len(opened.schema.names):
+            return
+        try:
+            batch = opened.read_next_batch()
+        except (pa.ArrowInvalid, StopIteration):
+            return  # Reading the rows tells it, with the line.
+        for name in guessed:
+            values = batch.column(name).drop_null()
+            number = pc.match_substring_regex(values, _NUMBER)
+            if 2 * (pc.sum(number).as_py() or 0) > len(values):
+                words = values.filter(pc.invert(number)).unique().to_pylist()
+                self.almost_numbers[name] = tuple(words[:MOST_WORDS])
+
+    def _open(self, file: Any, delimiter: str, block: int, types: Mapping[str, Any]) -> Any:
+        # Without threads an error tells the row; writing takes longer than reading anyway.
+        return pa.csv.open_csv(
+            file,
+            read_options=pa.csv.ReadOptions(
+                block_size=block,
+                use_threads=False,
+                column_names=self._names or None,
+                autogenerate_column_names=not self._header and not self._names,
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=delimiter[0],
+                quote_char='"' if self._quotes else False,
+                newlines_in_values=self._quotes,
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                column_types=types,
+                null_values=self._null_values,
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+    def _fixed(self, inferred: pa.Schema, name: str) -> pa.Schema:
+        twice = {column for column in inferred.names if inferred.names.count(column) > 1}
+        if twice:
+            raise DataError(f"{name} has several columns named {_shown(min(twice))}: rename them")
+        unknown = sorted(set(self._types) - set(inferred.names))
+        if unknown:
+            raise UsageError(f"types names {_shown(unknown[0])}, which is no column of {name}")
+        return pa.schema([self._field(field, name) for field in inferred])
+
+    def _field(self, field: pa.Field, name: str) -> pa.Field:
+        if field.name in self._types:
+            return field
+        if pa.types.is_binary(field.type):
+            raise DataError(
+                f"{name}: column {_shown(field.name)} is not UTF-8: save the text as UTF-8, or "
+                f"give types={{{field.name!r}: 'binary'}}"
+            )
+        # Nothing but missing values so far: most likely numbers, and text will be told.
+        return field.with_type(pa.float64()) if pa.types.is_null(field.type) else field
+
+
+def _arrow_type(column: str, kind: str) -> pa.DataType:
+    try:
+        return pa.type_for_alias(kind)
+    except (ValueError, TypeError):
+        raise UsageError(
+            f"types: {column!r} is to be {kind!r}, which is no type; "
+            "known are string, int64, float64, float32, bool and Arrow's other names"
+        ) from None
+
+
+def _check_same(own: pa.Schema, first: pa.Schema, name: str) -> None:
+    if sorted(own.names) != sorted(first.names):
+        other = set(own.names) ^ set(first.names)
+        raise DataError(
+            f"{name} has other columns than the first file ({len(own.names)} and "
+            f"{len(first.names)}; only one has {', '.join(map(_shown, sorted(other)[:5]))})"
+        )
+
+
+def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataError:
+    """Arrow's error with file, line, column, value and remedy."""
+    text = str(error)
+    if match := _RAGGED.match(text):
+        row, expected, got, line = match.groups()
+        return DataError(
+            f"{name}, {_line(row)}: expected {expected} fields, got {got}: {_shown(line or '')}; "
+            "mend the line, or give --delimiter or --no-quotes (in Python delimiter, quotes)"
+        )
+    if match := _CONVERSION.match(text):
+        number, row, kind, problem = match.groups()
+        column = columns[int(number)] if int(number) < len(columns) else f"#{number}"
+        value = _INVALID.match(problem)
+        got = _shown(value[1]) if value else printable(problem)
+        return DataError(
+            f"{name}, {_line(row)}: column {_shown(column)}: expected {kind} as in the lines "
+            f"before, got {got}; give --type {printable(column)}=string (or another type), "
+            "or --null if it means a missing value (in Python types, null_values)"
+        )
+    if "straddl" in text:
+        return DataError(
+            f"{name} holds a record longer than {BLOCK >> 20} MiB: a quote that is never closed? "
+            "Mend it, or give quotes=False"
+        )
+    return DataError(f"{name} is no csv text that can be read: {printable(text[:200])}")
+
+
+def _line(row: str | None) -> str:
+    """Arrow counts records: lines, but for blank ones and those inside quotes."""
+    return f"about line {row}" if row else "a line"
+
+
+def _shown(value: str) -> str:
+    return repr(printable(value[:60]))

@@ -1,0 +1,68 @@
+"""What `convert` writes a shard as: Parquet, or Arrow, which is larger and needs no decoding.
+
+Measured in benchmarks/layout.py, decided in docs/decisions/025-the-layout-of-shards.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamomd.shards.convert.encoding import stored
+
+SIZE_KEY = "streamomd.size"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How shards of a form are written, by a writer of pyarrow's."""
+
+    suffix: str
+    group_bytes: int
+    """Decoded bytes of a row group, or of a record batch, at most."""
+    begin: Callable[[Any, pa.Schema, pa.RecordBatch, int | None], Any]
+    """``begin(file, schema, first, size)``: a writer. first: rows it begins with. size: of a sparse
+    pair, for the schema's metadata; None: there is no pair; 0: ``add_size`` will tell it."""
+    write: Callable[[Any, pa.Table], None]
+    """``write(writer, table)``: a group."""
+    add_size: Callable[[Any, int | None], None] | None
+    """``add_size(writer, size)``, before the end. None: the size must be known at the beginning."""
+
+
+def _parquet(file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None) -> Any:
+    # Beside a stored Arrow schema, metadata added at the end is not read as the schema's.
+    return pq.ParquetWriter(file, _with(schema, size), store_schema=size != 0, **stored(first))
+
+
+def _arrow(file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None) -> Any:
+    return pa.ipc.new_file(file, _with(schema, size))
+
+
+def _with(schema: pa.Schema, size: int | None) -> pa.Schema:
+    return schema.with_metadata({SIZE_KEY: str(size)} if size else None)
+
+
+FORMS: Mapping[str, Form] = {
+    form.suffix: form
+    for form in (
+        Form(
+            "parquet",
+            48 << 20,
+            _parquet,
+            lambda writer, table: writer.write_table(table, row_group_size=table.num_rows),
+            lambda writer, size: writer.add_key_value_metadata({SIZE_KEY: str(size)}),
+        ),
+        # A record batch of a remote shard is read at once: it is no larger than a piece of rows.
+        Form(
+            "arrow",
+            16 << 20,
+            _arrow,
+            lambda writer, table: writer.write_table(table.combine_chunks()),
+            None,
+        ),
+    )
+}

@@ -1,0 +1,198 @@
+"""Text files, plain or compressed, one after the other, as bytes and as blocks of whole lines."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast
+
+import pyarrow as pa
+
+from streamomd.core.errors import DataError, StorageError, UsageError
+from streamomd.core.urls import absolute, protocol, shown
+from streamomd.shards.filesystem import RemoteFile, asking, connect, is_local, look
+
+if TYPE_CHECKING:
+    import fsspec
+
+BLOCK = 2 << 20
+LONGEST_LINE = 64 << 20
+_READ = {True: 1 << 20, False: 8 << 20}
+_BOM = b"\xef\xbb\xbf"
+_OPENERS: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw, mode="rb"),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+}
+_REFUSED = {
+    b"PK\x03\x04": "a zip archive: unpack it, and name the files inside",
+    b"\x28\xb5\x2f\xfd": "compressed with zstd: unpack it, or pack it as .gz, .bz2 or .xz",
+    b"PAR1": "Parquet already: train on it as it is",
+    b"ARROW1": "Arrow already: train on it as it is",
+    b"\xff\xfe": "UTF-16 text: save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text: save it as UTF-8",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One text file, by its exact name."""
+
+    url: str
+    path: str
+    fs: fsspec.AbstractFileSystem
+    size: int
+
+    @property
+    def name(self) -> str:
+        """How it is named in a message."""
+        return shown(self.url)
+
+
+class TextReader(Protocol):
+    """Makes record batches of one text file after another."""
+
+    schema: pa.Schema
+    """Of every batch; csv knows it from the first one on."""
+    size: int | None
+    """Coordinates of the sparse pair so far; None where there is no such pair."""
+    size_is_final: bool
+    """Whether no row can change the size."""
+
+    def batches(self, text: Text) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, in order."""
+
+
+def locate(names: Sequence[str], options: Mapping[str, Any] | None) -> tuple[Source, ...]:
+    """The files that ``names`` name exactly; options are for those that are not local.
+
+    Raises `InputNotFoundError`, `UsageError` for what is no file, `StorageError`.
+    """
+    if isinstance(names, str | os.PathLike):
+        names = [os.fspath(names)]
+    if not names:
+        raise UsageError("no source: name at least one text file or URL")
+    return tuple(_locate(os.fspath(name), options or {}) for name in names)
+
+
+def _locate(name: str, options: Mapping[str, Any]) -> Source:
+    url = absolute(name)
+    fs = connect(url, options if protocol(url) else {})
+    path = str(fs._strip_protocol(url)) if protocol(url) else url
+    entry = look(fs, path, url)
+    if entry.kind != "file":
+        raise UsageError(f"{shown(url)} is no file: name the text files themselves")
+    return Source(url, path, fs, max(entry.size, 0))
+
+
+class Text:
+    """The unpacked bytes of a source; ``done`` of its (packed) bytes have been read."""
+
+    def __init__(self, source: Source) -> None:
+        self.name = source.name
+        with asking(source.url):
+            self._raw = _open(source)
+        try:
+            self._file, self._pending = self._unpacked(source.url), b""
+            self._refuse(start := self.read(8))
+            self._pending = start.removeprefix(_BOM)
+        except BaseException:
+            self._raw.close()
+            raise
+
+    def _unpacked(self, url: str) -> Any:
+        with asking(url):
+            start = self._raw.read(8)
+            self._raw.seek(0)
+        self._refuse(start)
+        opener = next((_OPENERS[magic] for magic in _OPENERS if start.startswith(magic)), None)
+        return opener(self._raw) if opener else self._raw
+
+    @property
+    def done(self) -> int:
+        """Bytes of the source, as it is stored, that were read so far."""
+        return int(self._raw.tell())
+
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes; fewer only at the end. DataError if the packing is damaged."""
+        parts, wanted = [self._pending[:size]], size - len(self._pending)
+        self._pending = self._pending[size:]
+        while wanted > 0 and (part := self._read(wanted)):
+            parts.append(part)
+            wanted -= len(part)
+        return b"".join(parts)
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return bytes(self._file.read(size))
+        except EOFError:
+            raise DataError(
+                f"{self.name} is truncated: its packed stream has no end; copy it again"
+            ) from None
+        except (zlib.error, lzma.LZMAError) as error:
+            raise self._damaged(error) from None
+        except StorageError:
+            raise
+        except OSError as error:
+            # The unpackers raise it without a number for bad bytes.
+            if error.errno is None:
+                raise self._damaged(error) from None
+            raise StorageError(f"{self.name} cannot be read: {error.strerror}") from None
+
+    def _damaged(self, error: Exception) -> DataError:
+        return DataError(f"{self.name} is damaged, it cannot be unpacked ({error}); copy it again")
+
+    def _refuse(self, start: bytes) -> None:
+        for magic, what in _REFUSED.items():
+            if start.startswith(magic):
+                raise DataError(f"{self.name} is no plain text but {what}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._raw.close()
+
+
+def _open(source: Source) -> BinaryIO:
+    if is_local(source.fs):
+        return open(source.path, "rb", buffering=_READ[True])
+    block = _READ[False]
+    file = source.fs.open(source.path, "rb", block_size=block, cache_type="readahead")
+    return cast(BinaryIO, io.BufferedReader(_Readable(file, source.url), block))
+
+
+class _Readable(RemoteFile):
+    """A remote file that io's buffer can sit upon."""
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def blocks(text: Text, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
+    """Blocks of whole lines, each ending in a newline, with the number of the first line."""
+    line, parts, held = 1, [b""], 0
+    while data := text.read(size):
+        cut = data.rfind(b"\n") + 1
+        if cut:
+            block = b"".join([*parts, data[:cut]])
+            yield line, block
+            line += block.count(b"\n")
+            parts, held = [], 0
+        parts.append(data[cut:])
+        held += len(data) - cut
+        if held > LONGEST_LINE:
+            raise DataError(
+                f"{text.name}, line {line} is longer than {LONGEST_LINE >> 20} MiB: "
+                "is it text, with lines that end in a newline?"
+            )
+    if held:
+        yield line, b"".join([*parts, b"\n"])

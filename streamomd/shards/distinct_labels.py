@@ -1,0 +1,74 @@
+"""The distinct labels of a data set, as far as its first shards tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyarrow._compute import call_function  # pyarrow.compute writes 300 docstrings first
+
+from streamomd.core.errors import DataError, SchemaError
+from streamomd.core.urls import printable, shown
+from streamomd.shards.columns import require_columns
+from streamomd.shards.reader import read_units
+from streamomd.shards.shard import Shard, ShardSet
+
+
+def distinct_labels(shard_set: ShardSet, column: str, limit: int = 1000) -> list[Any]:
+    """Distinct values of a column in the first shard, as Python values, sorted.
+
+    Nulls and NaN are no labels. Following shards are read until there are two values.
+    Raises `SchemaError` without such a column, `DataError` for more than ``limit`` values.
+    """
+    shards = ((shard, _values(shard_set, at, column)) for at, shard in enumerate(shard_set))
+    return distinct_among(shards, column, limit)
+
+
+def distinct_among(
+    shards: Iterable[tuple[Any, Iterable[list[Any]]]], column: str, limit: int = 1000
+) -> list[Any]:
+    """As ``distinct_labels``, of shards (or what has a ``url`` and a ``schema``) with their values.
+
+    The next shard is asked for only when it is needed.
+    """
+    found: set[Any] = set()
+    for shard, pieces in shards:
+        _require_flat(shard, column)
+        for values in pieces:
+            found.update(values)
+            if len(found) > limit:
+                raise DataError(
+                    f"column {printable(column)!r} of {shown(shard.url)} has more than {limit} "
+                    "distinct values: is it a label? Learn it by regression, or give `classes`"
+                )
+        if len(found) > 1:
+            break
+    return sorted(found)
+
+
+def _require_flat(shard: Shard, column: str) -> None:
+    require_columns(shard, [column])
+    kind = shard.schema.field(column).type
+    if pa.types.is_nested(kind):
+        raise SchemaError(
+            f"column {printable(column)!r} of {shown(shard.url)} is {kind}: "
+            "a label is a number, a boolean or a string"
+        )
+
+
+def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[list[Any]]:
+    pieces = read_units(shard_set, places=[place], columns=[column], convert=_distinct, threads=1)
+    return (piece.value for piece in pieces)
+
+
+def _distinct(batch: pa.RecordBatch, shard: Shard, row: int) -> list[Any]:
+    return distinct(batch.column(0))
+
+
+def distinct(values: pa.Array) -> list[Any]:
+    """Distinct values, in order of appearance, without nulls and NaN."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    unique = call_function("unique", [values]).to_pylist()
+    return [v for v in unique if v is not None and v == v]  # noqa: PLR0124 (NaN is not itself)

@@ -1,0 +1,258 @@
+"""The few things asked of a file system: connect, look, list, open."""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import io
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamomd.core.errors import (
+    ChangedDataError,
+    DataError,
+    InputNotFoundError,
+    StorageError,
+    StreamomdError,
+    UsageError,
+)
+from streamomd.core.urls import protocol, scrub, shown
+from streamomd.shards.local_filesystem import Local
+
+if TYPE_CHECKING:
+    import fsspec
+
+REMOTE_BLOCK = 8 << 20
+_TAGS = ("ETag", "etag", "e_tag", "generation", "version_id")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a file system says of one name; ``kind`` is file, directory or other."""
+
+    path: str
+    kind: str
+    size: int = -1
+    etag: str | None = None
+    mtime_ns: int | None = None
+
+
+@contextmanager
+def asking(url: str) -> Iterator[None]:
+    """Turn whatever a store raises into an error that names the URL and no secret."""
+    try:
+        yield
+    except (StreamomdError, MemoryError):
+        raise
+    except (FileNotFoundError, NotADirectoryError) as error:
+        cause = error.__cause__
+        if _is_unreachable(cause):
+            text = f"{type(cause).__name__}: {scrub(str(cause))}"
+            raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
+        raise InputNotFoundError(f"{shown(url)}: no such file or directory") from None
+    except UnicodeEncodeError as error:
+        if not any("\udc80" <= letter <= "\udcff" for letter in url):
+            raise StorageError(f"{shown(url)} cannot be read: {error}") from None
+        raise DataError(
+            f"{shown(url)}: its name is not UTF-8, which Arrow's files need: rename it"
+        ) from None
+    except Exception as error:
+        if type(error).__name__ == "FileExpired":
+            # s3fs reads with the ETag it opened with, and says so when it is gone. By its name: of
+            # its errno, EBUSY, is a 503 too.
+            raise ChangedDataError(f"shard {shown(url)} was replaced while it was read") from None
+        # The original is not chained: its text and requests may hold credentials.
+        text = f"{type(error).__name__}: {scrub(str(error))}"
+        raise StorageError(f"{shown(url)} cannot be read: {text}") from None
+
+
+def _is_unreachable(cause: BaseException | None) -> bool:
+    """Whether http:// said "not found" of a refused connection or a forbidden page."""
+    if isinstance(cause, OSError):
+        return not isinstance(cause, FileNotFoundError)
+    return getattr(cause, "status", 404) not in (404, 410)
+
+
+def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
+    """The file system of a URL; its options come from the URL's host and ``options``."""
+    if not protocol(url) and not options:
+        return Local()
+    import fsspec
+
+    scheme = protocol(url) or "file"
+    try:
+        kind = fsspec.get_filesystem_class(scheme)
+        from_url = kind._get_kwargs_from_urls(url) if protocol(url) else {}
+        return fsspec.filesystem(scheme, **{**from_url, **options})
+    except ImportError as error:
+        raise UsageError(f"{scheme}:// needs another package: {scrub(str(error))}") from None
+    except (ValueError, TypeError) as error:
+        text = scrub(str(error))
+        raise UsageError(f"{shown(url)}: no file system can be made of it: {text}") from None
+    except Exception as error:
+        text = f"{type(error).__name__}: {scrub(str(error))}"
+        raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
+
+
+def is_local(fs: fsspec.AbstractFileSystem) -> bool:
+    """Whether names are those of the local disk."""
+    return "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
+
+
+def look(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
+    """Size, kind and version of an exact name, links followed, no cache used."""
+    with asking(url):
+        if is_local(fs):
+            return _look_local(path, url)
+        return _entry(fs.info(path), path)
+
+
+def _look_local(path: str, url: str) -> Entry:
+    try:
+        found = os.stat(path)
+    except ValueError as error:
+        raise UsageError(f"{shown(url)} is no file name: {error}") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise DataError(f"{shown(url)} is a loop of symbolic links: remove it") from None
+        raise
+    kind = "other"
+    if stat.S_ISREG(found.st_mode):
+        kind = "file"
+    elif stat.S_ISDIR(found.st_mode):
+        kind = "directory"
+    return Entry(path, kind, found.st_size, None, found.st_mtime_ns)
+
+
+def _entry(info: Mapping[str, Any], path: str) -> Entry:
+    size = info.get("size")
+    time = next((info[key] for key in _TIMES if info.get(key) is not None), None)
+    kind = info["type"] if info["type"] in ("file", "directory") else "other"
+    return Entry(path, kind, -1 if size is None else int(size), _tag(info), _nanoseconds(time))
+
+
+def _tag(info: Mapping[str, Any]) -> str | None:
+    # A listing may give it without the quotes that a single object's has.
+    return next((str(info[key]).strip('"') for key in _TAGS if info.get(key) is not None), None)
+
+
+def _nanoseconds(time: Any) -> int | None:
+    if isinstance(time, datetime.datetime):
+        time = time.timestamp()
+    return int(time * 1e9) if isinstance(time, int | float) else None
+
+
+def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
+    """Exact paths of what is directly inside a directory, in no order."""
+    with asking(url):
+        if is_local(fs):
+            return [os.path.join(path, name) for name in os.listdir(path)]
+        names = (str(entry["name"]).rstrip("/") for entry in fs.ls(path, detail=True))
+        return [name for name in names if name != path.rstrip("/")]
+
+
+def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:
+    """Exact paths of files and directories of a store that match a glob, in no order.
+
+    fsspec's own glob leaves out what it cannot list: shards would be missing, and nobody told.
+    """
+    from fsspec.utils import glob_translate
+
+    with asking(url):
+        fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0] + "/"
+        magic = pattern[len(fixed) :]
+        depth = math.inf if "**" in magic else magic.count("/") + 1
+        wanted = re.compile(glob_translate(pattern))
+        return [path for path in _below(fs, fixed, depth) if wanted.match(path)]
+
+
+def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator[str]:
+    for entry in fs.ls(folder, detail=True):
+        path = str(entry["name"]).rstrip("/")
+        if path != folder.rstrip("/"):
+            yield path
+            if entry["type"] == "directory" and depth > 1:
+                yield from _below(fs, f"{path}/", depth - 1)
+
+
+def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Any:
+    """A seekable binary file."""
+    with asking(url):
+        if is_local(fs):
+            return _in_sequence(pa.OSFile(path))
+        # Nothing is read ahead: pyarrow buffers columns by itself, record batches are read whole.
+        return RemoteFile(fs.open(path, "rb", block_size=REMOTE_BLOCK, cache_type="none"), url)
+
+
+def _in_sequence(file: pa.OSFile) -> pa.OSFile:
+    """Ask the system to read twice as far ahead: cold columns are then waited for half as long."""
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # it is advice
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+    return file
+
+
+def version(file: Any) -> object:
+    """What is another once an open file was written to or replaced; None where nothing tells."""
+    if isinstance(file, RemoteFile):
+        return file.etag
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def identity(file: Any) -> object:
+    """As `version`; of a local file also when it was last changed, which no program can restore.
+
+    Other names and permissions change it too, so it tells no other content from the same.
+    """
+    if isinstance(file, RemoteFile):
+        return version(file)
+    return version(file), os.fstat(file.fileno()).st_ctime_ns
+
+
+class RemoteFile(io.RawIOBase):
+    """A file of a store whose errors are told as `asking` tells them."""
+
+    # ruff: noqa: D102 (methods of every file)
+
+    def __init__(self, file: Any, url: str) -> None:
+        super().__init__()
+        self._file = file
+        self._url = url
+        self.etag = _tag(getattr(file, "details", None) or {})
+
+    def read(self, size: int | None = -1) -> bytes:
+        with asking(self._url):
+            return bytes(self._file.read(-1 if size is None else size))
+
+    def readinto(self, view: Any) -> int:
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        with asking(self._url):
+            return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()

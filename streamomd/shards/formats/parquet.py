@@ -1,0 +1,211 @@
+"""Parquet: a row group is decoded in slices, sized by the rows as they turn out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamomd.shards.chunks import Asked, ChunkFile, read_into_of
+from streamomd.shards.formats.contract import (
+    Check,
+    Format,
+    Groups,
+    ReadAt,
+    Wanted,
+    cut,
+    decoded_bytes,
+)
+from streamomd.shards.formats.parquet_pages import checker
+from streamomd.shards.formats.thrift import read_struct
+
+MAGIC = b"PAR1"
+FIRST_ROWS = 128
+GROWTH = 8
+MOST_ROWS = 1 << 17
+HEADER_BYTES = 16 << 10
+TEXT_WIDTH = 16  # a guess, for the first rows alone
+_PAGE_CRC = 4  # its field in a page's header
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+
+
+def describe(footer: bytes, read_at: ReadAt) -> tuple[pa.Schema, tuple[int, ...]]:
+    """Schema and rows of each row group, from the footer alone."""
+    with _without_data(footer) as parquet:
+        metadata = parquet.metadata
+        groups = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        if min(groups, default=0) < 0 or sum(groups) != metadata.num_rows:
+            raise ValueError(f"{metadata.num_rows} rows, but row groups of {groups[:10]}")
+        return parquet.schema_arrow, tuple(groups)
+
+
+def checksummed(head: bytes) -> bool | None:
+    """Whether the first page has a checksum: writers begin with it, right after the magic."""
+    try:
+        header, _ = read_struct(head, len(MAGIC))
+    except (ValueError, IndexError):
+        return None
+    return _PAGE_CRC in header if header.keys() >= {1, 2, 3} else None
+
+
+def _without_data(footer: bytes) -> pq.ParquetFile:
+    end = len(footer).to_bytes(4, "little") + MAGIC
+    return pq.ParquetFile(pa.BufferReader(MAGIC + footer + end), arrow_extensions_enabled=False)
+
+
+def open_groups(
+    file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted, check: Check | None = None
+) -> Groups:
+    """Decodes one row group after another from an open file."""
+    with _without_data(footer) as parquet:
+        metadata = parquet.metadata
+        schema = parquet.schema_arrow
+    texts = [name for name in wanted.dictionary if _is_string(schema, name)]
+    leaves = _leaves(metadata, wanted.columns)
+    first = _first_rows(metadata.schema, leaves, wanted.unit_bytes)
+    size = int(file.seek(0, os.SEEK_END))
+    steps = (wanted.buffer_bytes, wanted.held_bytes)
+    source = file if check is None else ChunkFile(size, read_into_of(file), *steps)
+
+    check_pages = checker(footer, metadata.schema, leaves, size, read_at)
+
+    @cache
+    def opened(dictionaries: bool, buffer_bytes: int) -> pq.ParquetFile:
+        return _opened(source, metadata, texts if dictionaries else [], buffer_bytes)
+
+    def decoded(group: int) -> Iterator[pa.RecordBatch]:
+        check_pages(group)
+        buffer_bytes = wanted.buffer_bytes
+        if isinstance(source, ChunkFile):
+            # What is in memory is not copied; of what is read in blocks no more than page headers.
+            buffer_bytes = 0 if source.is_held else HEADER_BYTES
+
+        def slices(dictionaries: bool) -> Iterator[pa.RecordBatch]:
+            parquet = opened(dictionaries, buffer_bytes)
+            return _slices(parquet, group, leaves, first, wanted)
+
+        return _either(slices) if texts else slices(False)
+
+    if check is None:
+        return decoded
+    asked = Asked(size)
+    asking = _opened(asked, metadata, texts, 0)
+
+    def checked(group: int) -> Iterator[pa.RecordBatch]:
+        check(group, source.load(_ranges(asked, asking, group, wanted.columns)))
+        yield from decoded(group)
+
+    return checked
+
+
+def _opened(source: Any, metadata: Any, dictionaries: list[str], buffer_bytes: int) -> Any:
+    return pq.ParquetFile(
+        source,
+        metadata=metadata,
+        read_dictionary=dictionaries,
+        pre_buffer=False,
+        buffer_size=buffer_bytes,
+        page_checksum_verification=True,
+        arrow_extensions_enabled=False,
+    )
+
+
+def _ranges(
+    asked: Asked, parquet: pq.ParquetFile, group: int, columns: tuple[str, ...]
+) -> set[tuple[int, int]]:
+    """The column chunks that are read of a row group: pyarrow reads all of them, then decodes."""
+    asked.ranges.clear()
+    rows = parquet.iter_batches(
+        batch_size=1, row_groups=[group], columns=list(columns), use_threads=False
+    )
+    with suppress(pa.ArrowException, OSError):  # zeros are no pages
+        next(rows, None)
+    return asked.ranges
+
+
+def _either(slices: Callable[[bool], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """A group's rows with texts as dictionaries; as they are from where Arrow cannot do that.
+
+    It cannot for texts stored by their lengths or common beginnings, as DuckDB and Java's second
+    version store them, in Java's case from the middle of a group on.
+    """
+    done = 0
+    try:
+        for batch in slices(True):
+            done += batch.num_rows
+            yield batch
+            del batch
+        return
+    except OSError as error:
+        if "Not yet implemented" not in str(error):
+            raise
+    for batch in slices(False):
+        before = min(done, batch.num_rows)
+        done -= before
+        if before < batch.num_rows:
+            yield batch.slice(before)
+        del batch
+
+
+def _is_string(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type if name in schema.names else pa.null()
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _leaves(metadata: Any, columns: tuple[str, ...]) -> list[int]:
+    paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+    inside = tuple(f"{name}." for name in columns)
+    return [i for i, path in enumerate(paths) if path in columns or path.startswith(inside)]
+
+
+def _first_rows(schema: Any, leaves: list[int], unit_bytes: int) -> int:
+    """How many rows to begin a group with: one, where a row may be a list of any length."""
+    columns = [schema.column(leaf) for leaf in leaves]
+    if any(column.max_repetition_level for column in columns):
+        return 1
+    width = sum(_WIDTHS.get(column.physical_type, TEXT_WIDTH) for column in columns)
+    return max(1, min(FIRST_ROWS, unit_bytes // max(1, width)))
+
+
+def _slices(
+    parquet: pq.ParquetFile, group: int, leaves: list[int], first: int, wanted: Wanted
+) -> Iterator[pa.RecordBatch]:
+    rows, declared = first, 0.0
+    batches = parquet.iter_batches(
+        batch_size=rows, row_groups=[group], columns=list(wanted.columns), use_threads=False
+    )
+    for batch in batches:
+        # Not before the reader has been there: it raises at a forged column chunk, where asking
+        # pyarrow for the chunk itself ends the process.
+        declared = declared or _declared_width(parquet.metadata.row_group(group), leaves)
+        # The reader asks for its batch size anew at each batch, so one pass can adapt.
+        width = max(declared, decoded_bytes(batch) / max(1, batch.num_rows))
+        most = min(MOST_ROWS, int(wanted.unit_bytes / width))
+        rows = max(1, min(max(FIRST_ROWS, rows * GROWTH), most))
+        parquet.reader.set_batch_size(rows)
+        yield from cut(batch.select(wanted.columns), 4 * wanted.unit_bytes)
+        del batch
+
+
+def _declared_width(group: Any, leaves: list[int]) -> float:
+    """Bytes a row by the footer: true of numbers, far too low of strings said once."""
+    total: int = 0
+    for chunk in map(group.column, leaves):
+        width = _WIDTHS.get(chunk.physical_type)
+        total += chunk.total_uncompressed_size if width is None else width * chunk.num_values
+    return max(1.0, total / int(group.num_rows))
+
+
+FORMAT = Format(
+    name="parquet",
+    magic=MAGIC,
+    suffixes=(".parquet",),
+    checksummed=checksummed,
+    describe=describe,
+    open_groups=open_groups,
+)

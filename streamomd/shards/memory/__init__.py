@@ -1,0 +1,1 @@
+"""Tables and frames in memory, as Arrow."""

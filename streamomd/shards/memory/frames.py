@@ -1,0 +1,114 @@
+"""Rows that are in memory already, a pandas frame or arrays, as the record batches of a shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.urls import scrub
+from streamomd.shards.distinct_labels import distinct
+from streamomd.shards.formats.contract import cut
+from streamomd.shards.prediction_files import as_arrow
+
+FEATURES, LABEL, WEIGHT = "X", "y", "w"
+"""What the columns of arrays are called."""
+_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "integer": pa.int64(),
+    "float": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "timestamp with a zone": pa.timestamp("us", "UTC"),
+}
+
+
+def table_of(parts: Sequence[Any], where: str) -> pa.Table:
+    """A pandas frame as a table; or arrays: X (n, m), and perhaps y (n,) and weights (n,).
+
+    The types are those of the Parquet file that pandas would write: NaN and None are nulls, except
+    in columns of Arrow's own types; a frame's index is left out. X becomes a column of fixed-size
+    lists. Raises DataError for what has no such form, ``where`` it came from.
+    """
+    try:
+        arrays = len(parts) > 1 or isinstance(parts[0], np.ndarray)
+        return _columned(parts, where) if arrays else _framed(parts[0], where)
+    except pa.ArrowException as error:
+        text = scrub(" ".join(str(part) for part in error.args))
+        raise DataError(
+            f"{where} cannot be turned into Arrow ({text}): give every column a single type"
+        ) from error
+
+
+def _framed(frame: Any, where: str) -> pa.Table:
+    if not isinstance(frame, _pandas().DataFrame):
+        raise DataError(f"{where} is a {type(frame).__name__}, expected a pandas DataFrame")
+    return pa.Table.from_pandas(frame, preserve_index=False)
+
+
+def _columned(parts: Sequence[Any], where: str) -> pa.Table:
+    arrays = [np.asarray(part) for part in parts]
+    shapes = [array.shape for array in arrays]
+    if [len(shape) for shape in shapes] != [2, 1, 1][: len(parts)]:
+        kinds = ", ".join(f"{type(part).__name__} {np.shape(part)}" for part in parts)
+        raise DataError(f"{where} holds {kinds}; expected dense arrays X (n, m), y (n,), w (n,)")
+    if len({shape[0] for shape in shapes}) > 1:
+        raise DataError(f"{where}: its arrays have {', '.join(str(s[0]) for s in shapes)} rows")
+    named = zip((FEATURES, LABEL, WEIGHT), arrays, strict=False)
+    return pa.table({name: as_arrow(array) for name, array in named})
+
+
+def without_null_types(table: pa.Table, families: Mapping[str, str]) -> pa.Table:
+    """A column of Python objects that are all None has no type: it is given its family's."""
+    for at, field in enumerate(table.schema):
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        wanted = _TYPES.get(families.get(field.name, ""))
+        if pa.types.is_null(kind) and wanted is not None:
+            table = table.set_column(at, field.name, pa.nulls(table.num_rows, wanted))
+    return table
+
+
+def batches(table: pa.Table, begin: int, unit_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(first row, rows) from row ``begin`` on, in batches of at most so many bytes, or one row."""
+    row = begin
+    for whole in table.slice(begin).combine_chunks().to_batches():
+        for batch in cut(whole, unit_bytes):
+            yield row, batch
+            row += batch.num_rows
+
+
+def distinct_in(table: pa.Table, column: str, limit: int) -> list[Any]:
+    """Distinct values of a column that is there and flat, in no order; at most ``limit`` + 1."""
+    if column not in table.schema.names or pa.types.is_nested(table.schema.field(column).type):
+        return []
+    found: set[Any] = set()
+    for batch in table.select([column]).to_batches():
+        found.update(distinct(batch.column(0)))
+    return list(found)[: limit + 1]
+
+
+def frame_of(columns: Mapping[str, Any], index: Any) -> Any:
+    """A pandas frame of Arrow's types; columns are numpy (2-d ones become lists) or Arrow arrays.
+
+    index: the frame's, or None for 0, 1, 2 ….
+    """
+    table = pa.table({name: as_arrow(column) for name, column in columns.items()})
+    frame = table.to_pandas(types_mapper=_pandas().ArrowDtype)
+    return frame if index is None else frame.set_axis(index, axis=0)
+
+
+def _pandas() -> Any:
+    """Imported when it is needed: it is slow, and an extra."""
+    try:
+        return import_module("pandas")
+    except ImportError as error:
+        raise UsageError(
+            f"Dask DataFrames need pandas, here and on the workers ({error}): "
+            "pip install 'streamomd[collections]'"
+        ) from None

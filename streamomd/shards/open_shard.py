@@ -1,0 +1,161 @@
+"""A shard opened for reading, after checking that it is still the file that was found."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from streamomd.core.errors import (
+    ChangedDataError,
+    DataError,
+    InputNotFoundError,
+    StorageError,
+    StreamomdError,
+)
+from streamomd.core.urls import scrub, shown
+from streamomd.shards.chunks import ChangedWhileReadError
+from streamomd.shards.columns import require_columns
+from streamomd.shards.digests import Digests
+from streamomd.shards.filesystem import identity, is_local, open_file, version
+from streamomd.shards.formats.contract import Groups, Wanted
+from streamomd.shards.formats.footer import look_at_file, read_at, read_footer
+from streamomd.shards.shard import Shard
+
+if TYPE_CHECKING:
+    import fsspec
+
+
+class Opened:
+    """An open shard; ``read(group)`` gives the group's rows in slices. Close it.
+
+    ``versions``: of local shards by path, as this process first saw them. ``version``,
+    ``identity``: see `store.version`, `store.identity`. ``digests``: to record and to verify those
+    of the row groups that are read.
+    """
+
+    def __init__(
+        self,
+        fs: fsspec.AbstractFileSystem,
+        shard: Shard,
+        wanted: Wanted,
+        versions: dict[str, object] | None = None,
+        digests: Digests | None = None,
+    ) -> None:
+        require_columns(shard, wanted.columns)
+        self.shard = shard
+        self._check = None if digests is None else partial(digests.check, shard)
+        self._local = is_local(fs)
+        if not self._local:
+            # A store's cached listing would tell the old size of a file that was replaced.
+            fs.invalidate_cache()
+        self._fs = fs
+        # A file that this process never opened may be on a disk that it does not see.
+        size = self._size(seen=bool(versions and shard.path in versions))
+        self._file: Any = open_file(fs, shard.path, shard.url)
+        try:
+            self.version, self.identity = version(self._file), identity(self._file)
+            first = {} if versions is None else versions
+            # A store's is the same for all; a file's time is not that of its copy elsewhere.
+            was = first.setdefault(shard.path, self.version) if self._local else shard.etag
+            if None not in (was, self.version) and was != self.version:
+                raise self._replaced("it was written again")
+            self._groups: Groups = self._open_groups(size, wanted)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _size(self, *, seen: bool) -> int:
+        """Of the shard as it is now. Raises ChangedDataError where it is another or no file.
+
+        seen: this process has read it before, so that a missing file was removed.
+        """
+        try:
+            size = look_at_file(self._fs, self.shard.path, self.shard.url).size
+        except InputNotFoundError:
+            if seen:
+                raise self._replaced("it was removed") from None
+            raise
+        except DataError:  # a file of 0 bytes, a pipe
+            raise self._replaced("it is empty now") from None
+        if size != self.shard.size:
+            raise self._replaced(f"it had {self.shard.size} bytes and now has {size}")
+        return size
+
+    def _open_groups(self, size: int, wanted: Wanted) -> Groups:
+        form, footer = read_footer(self._file, size, self.shard.url)
+        if hashlib.sha256(footer).hexdigest() != self.shard.footer_sha256:
+            raise self._replaced("it has another footer")
+        at = read_at(self._file, self.shard.url)
+        try:
+            return form.open_groups(self._file, footer, at, wanted, self._check)
+        except StreamomdError:
+            raise
+        except Exception as error:
+            raise explain(error, self.shard, 0, self.shard.rows) from error
+
+    def _replaced(self, how: str) -> ChangedDataError:
+        return ChangedDataError(
+            f"shard {shown(self.shard.url)} was replaced while it was in use: {how}. Put the old "
+            "file back and resume, or start a new run"
+        )
+
+    def _refuse_written(self, group: int, first: int, last: int) -> None:
+        """ChangedDataError if the open file was written to. A store refuses to read on by itself;
+        a local file that is written to gives other rows, or ends too early."""
+        if self._local and version(self._file) != self.version:
+            raise self._replaced(
+                f"it was written to as rows {first} to {last - 1} (row group or record batch "
+                f"{group}) were read"
+            )
+
+    def read(self, group: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one group, in order.
+
+        Raises ChangedDataError if the shard is no longer the one that was found, DataError for rows
+        that cannot be decoded, StorageError.
+        """
+        first = done = sum(self.shard.groups[:group])
+        last = first + self.shard.groups[group]
+        try:
+            for batch in self._groups(group):
+                self._refuse_written(group, done, done + batch.num_rows)
+                done += batch.num_rows
+                yield batch
+                del batch
+        except ChangedDataError:
+            raise
+        except ChangedWhileReadError as error:
+            raise self._replaced(f"row group {group} was being read: {error}") from None
+        except Exception as error:
+            # Of a file that was truncated or written to, what cannot be decoded is a consequence.
+            self._refuse_written(group, done, last)
+            if isinstance(error, StorageError):
+                raise
+            if not self._local:
+                self._size(seen=True)
+            if isinstance(error, StreamomdError):
+                raise
+            raise explain(error, self.shard, done, last) from error
+        if done != last:
+            self._refuse_written(group, done, last)
+            raise DataError(
+                f"shard {shown(self.shard.url)}: group {group} has {done - first} rows, but its "
+                f"footer says {last - first}: write it again"
+            )
+
+    def close(self) -> None:
+        """Close the file; what was read stays valid."""
+        self._file.close()
+
+
+def explain(error: Exception, shard: Shard, first: int, last: int) -> StreamomdError:
+    """The error to raise for one of pyarrow's that came while these rows were decoded."""
+    where = f"shard {shown(shard.url)}, rows {first} to {last - 1}"
+    text = scrub(str(error).split("\n", 1)[0]) or type(error).__name__
+    if isinstance(error, OSError) and error.errno is not None:
+        return StorageError(f"{where}: {text}")
+    return DataError(f"{where} cannot be decoded ({text}): write the shard again, or leave it out")

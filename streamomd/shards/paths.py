@@ -1,0 +1,139 @@
+"""From what the user wrote to exact file names: a file, a directory or a glob."""
+
+from __future__ import annotations
+
+import glob
+import os
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamomd.core.errors import DataError, InputNotFoundError, UsageError
+from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
+from streamomd.shards.filesystem import asking, children, is_local, look, matches
+from streamomd.shards.formats.footer import SUFFIXES
+from streamomd.shards.order import path_key
+
+if TYPE_CHECKING:
+    import fsspec
+
+MOST_LISTED = 10
+
+
+@dataclass(frozen=True)
+class Given:
+    """One string of the user's, in the file system it names."""
+
+    text: str
+    fs: fsspec.AbstractFileSystem
+
+    @property
+    def path(self) -> str:
+        """The exact name it stands for inside the file system."""
+        if is_local(self.fs):
+            return absolute(self.text)
+        path = str(self.fs._strip_protocol(self.text))
+        # memory:// leaves the slash out where it sees "::" in a name.
+        rootless = protocol(self.text) == "memory" and "::" in path
+        return "/" + path.lstrip("/") if rootless else path
+
+    def url(self, path: str) -> str:
+        """The URL of a path that was found by way of this string."""
+        if is_local(self.fs):
+            return path
+        if protocol(path):
+            return redact(path)
+        root = f"{protocol(self.text)}://"
+        # Some file systems keep the host out of their paths.
+        text = without_userinfo(self.text).rstrip("/")
+        if self.path and text.endswith(self.path):
+            root = text[: -len(self.path)]
+        return root + path
+
+    def files(self) -> list[str]:
+        """Exact paths, sorted bytewise. An existing name wins over its meaning as a glob."""
+        try:
+            entry = look(self.fs, self.path, self.text)
+        except InputNotFoundError:
+            return self._glob()
+        if entry.kind == "directory":
+            return self._sorted(self._directory(self.path, ()))
+        return [self.path]
+
+    def _glob(self) -> list[str]:
+        pattern = absolute(self.text) if is_local(self.fs) else self.path
+        # What follows "?" in http:// is a query.
+        pattern = redact(pattern) if protocol(pattern) else pattern
+        if not glob.has_magic(pattern):
+            hint = "; chained URLs (a::b) are not read" if "::" in self.text else ""
+            raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
+        found = [path for path in self._matches() if not self._is_hidden_in(pattern, path)]
+        files: list[str] = []
+        for path in found:
+            if look(self.fs, path, self.url(path)).kind != "directory":
+                files.append(path)
+            elif "**" not in pattern:
+                files += self._directory(path, ())
+        return self._sorted(files)
+
+    def _matches(self) -> list[str]:
+        if not is_local(self.fs):
+            return matches(self.fs, self.path, self.text)
+        with asking(self.text):
+            # Relative to the current directory: its own name may hold glob characters.
+            found = glob.glob(local_name(self.text), recursive=True)
+            return [absolute(path) for path in found]
+
+    def _is_hidden_in(self, pattern: str, path: str) -> bool:
+        fixed = len(glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0])
+        asked = posixpath.basename(pattern)[:1]
+        parts = path[fixed:].split("/")
+        return any(is_hidden(part) for part in parts if part[:1] != asked)
+
+    def _directory(self, path: str, above: tuple[str, ...]) -> list[str]:
+        here = os.path.realpath(path) if is_local(self.fs) else path
+        if here in above:
+            raise DataError(f"{shown(self.url(path))} is a loop of symbolic links: remove it")
+        names = children(self.fs, path, self.url(path))
+        if any(posixpath.basename(name) == "_delta_log" for name in names):
+            raise UsageError(f"{shown(self.url(path))} is a Delta table: pass its file list")
+        files: list[str] = []
+        for name in names:
+            if not is_hidden(posixpath.basename(name)):
+                files += self._member(name, (*above, here))
+        return files
+
+    def _member(self, path: str, above: tuple[str, ...]) -> list[str]:
+        if look(self.fs, path, self.url(path)).kind != "directory":
+            return [path]
+        if is_shard_name(path) or "=" in posixpath.basename(path):
+            return self._directory(path, above)
+        return [path + "/"]
+
+    def _sorted(self, paths: Iterable[str]) -> list[str]:
+        files = sorted(set(paths), key=path_key)
+        foreign = [self.url(path) for path in files if not is_shard_name(path)]
+        if foreign:
+            raise DataError(
+                f"{shown(self.text)} also holds what is no shard ({_listing(foreign)}): "
+                f"move it away, or name the shards; they end in {', '.join(SUFFIXES)}"
+            )
+        if not files:
+            raise InputNotFoundError(f"{shown(self.text)} holds no shard ({', '.join(SUFFIXES)})")
+        return files
+
+
+def is_hidden(name: str) -> bool:
+    """Names that other programs keep their own things under."""
+    return name.startswith(("_", "."))
+
+
+def is_shard_name(path: str) -> bool:
+    """Whether the name alone says it is a shard, or a directory of them."""
+    return path.lower().endswith(SUFFIXES)
+
+
+def _listing(urls: list[str]) -> str:
+    names = ", ".join(shown(url) for url in urls[:MOST_LISTED])
+    return names + (f" and {len(urls) - MOST_LISTED} more" if len(urls) > MOST_LISTED else "")

@@ -1,0 +1,139 @@
+"""Predictions as Parquet: one file for each shard, put in place when it is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from streamomd.core.errors import OutputExistsError, StorageError, UsageError
+from streamomd.core.urls import absolute, local_name, protocol, scrub, shown
+from streamomd.shards.columns import near
+from streamomd.shards.filesystem import connect
+from streamomd.shards.shard import Shard, ShardSet
+
+if TYPE_CHECKING:
+    import fsspec
+
+OWN = ("row", "prediction", "score", "probability")
+
+
+def output_names(shards: ShardSet) -> list[str]:
+    """A file name for each shard: its own if no two agree, else with its place before it."""
+    stems = [os.path.splitext(os.path.basename(shard.path))[0] for shard in shards]
+    if len(set(stems)) == len(stems):
+        return [f"{stem}.parquet" for stem in stems]
+    return [f"{place:05d}-{stem}.parquet" for place, stem in enumerate(stems)]
+
+
+def check_kept(shard: Shard, keep: Sequence[str]) -> None:
+    """Raises UsageError for a kept column that is not there or would hide one of ours."""
+    for name in keep:
+        if name not in shard.schema.names:
+            raise UsageError(
+                f"--keep {name}: {shown(shard.url)} has no such column; "
+                f"{near(name, shard.schema.names)}"
+            )
+        if name in OWN:
+            raise UsageError(f"--keep {name}: predictions have a column of that name themselves")
+
+
+def empty_rows(shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
+    """No rows of a shard's kept columns."""
+    schema = _kept_schema(shard, keep)
+    # Not of pa.array, which imports pandas where it is installed: 0.2 s.
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+
+
+def kept_rows(columns: pa.RecordBatch, shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
+    """The kept columns of some rows, of the types they have in their shard."""
+    schema = _kept_schema(shard, keep)
+    arrays = [columns.column(field.name).cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _kept_schema(shard: Shard, keep: Sequence[str]) -> pa.Schema:
+    return pa.schema([shard.schema.field(name) for name in keep])
+
+
+class PredictionWriter:
+    """One output file; ``with`` puts it in place at the end, or leaves nothing after an error."""
+
+    def __init__(
+        self,
+        directory: str,
+        name: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        classes: Sequence[Any] = (),
+    ) -> None:
+        """classes: kept in the schema's metadata, as JSON, in the order of lists of numbers."""
+        self._told = {"classes": json.dumps(list(classes), default=str)} if classes else None
+        url = absolute(directory)
+        self._fs: fsspec.AbstractFileSystem = connect(url, dict(storage_options or {}))
+        root = self._fs._strip_protocol(url) if protocol(url) else local_name(url)
+        self.path = f"{root.rstrip('/')}/{name}"
+        if self._fs.exists(self.path) and not overwrite:
+            raise OutputExistsError(f"{shown(self.path)} is there already; --overwrite replaces it")
+        self._fs.makedirs(root, exist_ok=True)
+        self._aside = f"{root.rstrip('/')}/.tmp-{uuid.uuid4().hex}"
+        self._file: Any = None
+        self._parquet: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> Self:
+        with self._naming():
+            self._file = self._fs.open(self._aside, "wb")
+        return self
+
+    def write(self, columns: Mapping[str, Any], kept: pa.RecordBatch | None) -> None:
+        """Add rows: our columns (numpy or Arrow arrays; 2-d ones become lists), then kept ones."""
+        arrays = {name: as_arrow(column) for name, column in columns.items()}
+        if kept is not None:
+            arrays |= {field.name: kept.column(field.name) for field in kept.schema}
+        table = pa.table(arrays).replace_schema_metadata(self._told)
+        with self._naming():
+            if self._parquet is None:
+                self._parquet = pq.ParquetWriter(self._file, table.schema, compression="zstd")
+            self._parquet.write_table(table)
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(
+                f"{shown(self.path)} cannot be written: {scrub(str(error))}"
+            ) from None
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            with self._naming():
+                if self._parquet is not None:
+                    self._parquet.close()
+                self._file.close()
+                if kind is None:
+                    self._fs.mv(self._aside, self.path)
+        finally:
+            if self._fs.exists(self._aside):
+                self._fs.rm(self._aside)
+
+
+def as_arrow(column: Any) -> pa.Array:
+    """A numpy array, of one dimension or of two (lists), or what is Arrow's already."""
+    if isinstance(column, np.ndarray) and column.ndim == 2:
+        return _lists(column)
+    return column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
+
+
+def _lists(matrix: NDArray[Any]) -> pa.Array:
+    flat = pa.array(np.ascontiguousarray(matrix).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])

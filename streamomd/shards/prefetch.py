@@ -1,0 +1,169 @@
+"""Running jobs ahead in threads: results in order, the waiting ones bounded in bytes."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from streamomd.core.profiling import waiting
+
+J = TypeVar("J")
+R = TypeVar("R")
+Run = Callable[[J], Iterator[tuple[R, int]]]
+"""Yields the results of a job, each with its bytes."""
+
+LEAST_BYTES = 1 << 12
+"""A result counts as at least this much, so that tiny ones are bounded in number as well."""
+
+
+@dataclass
+class _Lane(Generic[J, R]):
+    """One job and its results that nobody has taken yet."""
+
+    job: J
+    results: deque[tuple[R, int]] = field(default_factory=deque)
+    done: bool = False
+    error: BaseException | None = None
+
+
+class Ahead(Generic[J, R]):
+    """Threads that run jobs at the same time, and hand over their results in the jobs' order.
+
+    A thread pauses before a result while ``budget`` bytes wait, except that the job whose turn
+    it is may always have one result: so there is no deadlock, and at most one result a thread
+    beyond the budget. ``session`` makes what a thread runs its jobs with. An error is raised
+    where its result would have come; no job is begun after it.
+    """
+
+    def __init__(
+        self,
+        jobs: Iterator[J],
+        session: Callable[[], AbstractContextManager[Run[J, R]]],
+        *,
+        threads: int,
+        budget: int,
+    ) -> None:
+        self._jobs = jobs
+        self._session = session
+        self._budget = budget
+        self._changed = threading.Condition()
+        self._lanes: deque[_Lane[J, R]] = deque()
+        self._closed = False
+        self._exhausted = False
+        self.waiting = 0
+        self.most_waiting = 0
+        self._threads = [
+            threading.Thread(
+                target=contextvars.copy_context().run,
+                args=(self._work,),
+                name=f"streamomd-ahead-{i}",
+                daemon=True,
+            )
+            for i in range(threads)
+        ]
+
+    def results(self) -> Generator[R, None, None]:
+        """The results in order; closing this ends the threads and waits for them."""
+        try:
+            for thread in self._threads:
+                thread.start()
+            while self._await_result():
+                # Not bound to a name: nothing here may keep a result that was handed over.
+                yield self._take()
+        finally:
+            self._close()
+
+    def _await_result(self) -> bool:
+        """Wait for the next result in order; False after the last one."""
+        with waiting(), self._changed:
+            while True:
+                self._changed.wait_for(self._is_consumer_due)
+                if not self._lanes:
+                    return False
+                lane = self._lanes[0]
+                if lane.results:
+                    return True
+                if lane.error is not None:
+                    raise lane.error
+                self._lanes.popleft()
+                self._changed.notify_all()
+
+    def _is_consumer_due(self) -> bool:
+        if not self._lanes:
+            return self._exhausted
+        return bool(self._lanes[0].results) or self._lanes[0].done
+
+    def _take(self) -> R:
+        with self._changed:
+            result, size = self._lanes[0].results.popleft()
+            self.waiting -= size
+            self._changed.notify_all()
+            return result
+
+    def _close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        self._lanes.clear()
+
+    def _work(self) -> None:
+        with self._session() as run:
+            while (lane := self._next_lane()) is not None:
+                try:
+                    self._fill(lane, run)
+                except BaseException as error:
+                    self._fail(lane, error)
+
+    def _next_lane(self) -> _Lane[J, R] | None:
+        with self._changed:
+            if self._closed or self._exhausted:
+                return None
+            for job in self._jobs:
+                self._lanes.append(_Lane(job))
+                return self._lanes[-1]
+            self._exhausted = True
+            self._changed.notify_all()
+            return None
+
+    def _fill(self, lane: _Lane[J, R], run: Run[J, R]) -> None:
+        results = run(lane.job)
+        while self._may_go(lane):
+            entry = next(results, None)
+            if entry is None:
+                break
+            self._put(lane, *entry)
+            del entry
+        with self._changed:
+            lane.done = True
+            self._changed.notify_all()
+
+    def _may_go(self, lane: _Lane[J, R]) -> bool:
+        """Wait until this lane may make a result; False when everything is to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._has_room(lane))
+            return not self._closed
+
+    def _has_room(self, lane: _Lane[J, R]) -> bool:
+        return self.waiting < self._budget or (lane is self._lanes[0] and not lane.results)
+
+    def _put(self, lane: _Lane[J, R], result: R, size: int) -> None:
+        size = max(size, LEAST_BYTES)
+        with self._changed:
+            lane.results.append((result, size))
+            self.waiting += size
+            self.most_waiting = max(self.most_waiting, self.waiting)
+            self._changed.notify_all()
+
+    def _fail(self, lane: _Lane[J, R], error: BaseException) -> None:
+        with self._changed:
+            lane.error = error
+            lane.done = self._exhausted = True
+            self._changed.notify_all()

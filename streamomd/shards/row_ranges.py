@@ -1,0 +1,76 @@
+"""An epoch cut into stretches of rows, for those who learn side by side."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from streamomd.shards.reader import Group, jobs_of
+from streamomd.shards.shard import ShardSet
+
+NEAR = 0.25  # of a stretch: so far a cut moves to the edge of a row group
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group."""
+
+    group: Group
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive rows of an epoch. begin: place in the order, and row of that shard."""
+
+    begin: tuple[int, int]
+    spans: tuple[Span, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return sum(span.end - span.begin for span in self.spans)
+
+
+def stretches(shards: ShardSet, places: Sequence[int], count: int) -> list[Stretch]:
+    """All rows of the shards at ``places``, in order, as ``count`` stretches of about equal length;
+    fewer where there are fewer rows.
+
+    They depend on the shards and the count alone. A cut is made between row groups if one ends
+    near, for what begins within a group must pass over the rows before.
+    """
+    jobs = [*jobs_of(shards, places)]
+    edges = [0]
+    for job in jobs:
+        edges.append(edges[-1] + job.group.rows)
+    found = []
+    for low, high in pairwise(_cuts(edges, count)):
+        if low == high:
+            continue
+        spans, begin = [], None
+        for at in range(max(0, bisect_left(edges, low + 1) - 1), len(jobs)):
+            if edges[at] >= high:
+                break
+            job, first = jobs[at], jobs[at].group.row - edges[at]
+            begin = begin or (job.position, first + max(low, edges[at]))
+            spans.append(
+                Span(job.group, first + max(low, edges[at]), first + min(high, edges[at + 1]))
+            )
+        assert begin is not None
+        found.append(Stretch(begin, tuple(spans)))
+    return found
+
+
+def _cuts(edges: list[int], count: int) -> list[int]:
+    """Where stretches begin and end, counted in rows from the first."""
+    rows = edges[-1]
+    cuts = []
+    for k in range(count + 1):
+        ideal = k * rows // count
+        after = bisect_left(edges, ideal)
+        near = min(edges[max(0, after - 1) : after + 1], key=lambda edge: abs(edge - ideal))
+        cuts.append(near if abs(near - ideal) * count <= NEAR * rows else ideal)
+    return cuts

@@ -1,0 +1,57 @@
+"""Weights as a Parquet file: columns of numbers and names, in pieces; what is told of them beside.
+
+What is told stands as JSON in the schema's metadata, under ``KEY``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streamomd.core.errors import DataError
+
+KEY = b"streamomd.weights"
+FEATURE = "feature"
+
+
+def write_weights(file: Any, pieces: Iterable[Mapping[str, Any]], told: Mapping[str, Any]) -> int:
+    """Write at least one piece of columns, all of the same names and types; how many rows."""
+    rows, parquet = 0, None
+    try:
+        for piece in pieces:
+            # A piece may have no name at all: then its type would be null.
+            columns = {
+                name: pa.array(column, pa.string()) if name == FEATURE else pa.array(column)
+                for name, column in piece.items()
+            }
+            table = pa.table(columns)
+            if parquet is None:
+                schema = table.schema.with_metadata({KEY: json.dumps(told).encode()})
+                parquet = pq.ParquetWriter(file, schema, compression="zstd")
+            parquet.write_table(table.cast(schema))
+            rows += table.num_rows
+    finally:
+        if parquet is not None:
+            parquet.close()
+    return rows
+
+
+def told_in(schema: pa.Schema) -> dict[str, Any]:
+    """What ``write_weights`` was told; empty for a file of somebody else's.
+
+    Raises DataError for what no ``write_weights`` wrote.
+    """
+    found = (schema.metadata or {}).get(KEY, b"{}")
+    try:
+        told = json.loads(found)
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        raise DataError(
+            f"the schema's metadata {KEY.decode()} are no table in JSON: leave them out"
+        )
+    return told

@@ -1,0 +1,1 @@
+"""A model and its training loop: session, checkpoints, progress, evaluation."""

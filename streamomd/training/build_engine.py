@@ -1,0 +1,44 @@
+"""The engine of a job: its rule, loss and sizes, once its columns are coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamomd.config.spec import Spec
+from streamomd.core.errors import TooLargeError
+from streamomd.engine import Engine
+from streamomd.engine.state import Layout
+from streamomd.features import Plan
+from streamomd.losses.lipschitz import with_lipschitz
+
+
+def engine_of(spec: Spec, plan: Plan) -> Engine:
+    """The engine of a job whose columns become coordinates by this plan."""
+    told, loss = spec.model, spec.loss
+    layout = layout_of(spec, plan)
+    _refuse_too_many(layout, told.params)
+    params = with_lipschitz(spec.rule, loss, told.params, told.loss_params)
+    return Engine(layout, loss, _classes(spec, plan), told.bias, params, told.loss_params)
+
+
+def layout_of(spec: Spec, plan: Plan) -> Layout:
+    """How the state of a job lies in memory and in parts; nothing is allocated."""
+    classes = _classes(spec, plan)
+    learners = classes if classes > 2 or spec.loss.coupled else 1
+    return Layout(spec.rule, plan.size, learners, spec.model.dtype)
+
+
+def _classes(spec: Spec, plan: Plan) -> int:
+    return len(plan.classes) if spec.model.classifies else 1
+
+
+def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:
+    rule = layout.rule
+    most = rule.largest(params) if rule.largest else None
+    if most is not None and layout.size > most:
+        raise TooLargeError(
+            f"rule {rule.name!r} works on at most {most:,} coordinates with these parameters, and "
+            f"there are {layout.size:,}: lower data.bits, or choose a rule whose cost is a row's "
+            "non-zeros (streamomd list rules)"
+        )

@@ -1,0 +1,120 @@
+"""Callbacks: objects that are told how a run goes. One method, ``on_progress(figures)``.
+
+``figures`` is a dict, new for each call, of plain numbers and texts:
+
+    state        "running"; last of all "finished", or "stopped" after a signal or an error
+    rows         learned so far, of ``expected``, in all epochs
+    loss         progressive loss so far; ``since_last``: of the rows since the call before
+    error, rmse  so far; None where they have no meaning
+    rate         rows a second, of this process
+    seconds      since the run began in this process
+    skipped      bad rows left out, by reason
+    job          the job's tables, without secrets
+    checkpoint   its URL, empty if nothing is kept
+
+and the rule's own figure by its name, if it has one. Calls come at 1, 2, 4, 8 … rows, whenever ten
+seconds have passed, and at the end. They are made between rows, by the thread that learns: what
+takes long in them holds the run up. What they raise is told once, and that callback is not called
+again; the run goes on, for its bits do not depend on who looks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import scrub
+from streamomd.training.metrics import Metrics
+from streamomd.training.progress import Figure, Since, Speed, note
+
+SECONDS = 10.0
+
+
+class Callback(Protocol):
+    """Someone who is told."""
+
+    def on_progress(self, figures: dict[str, Any]) -> None:
+        """How the run goes; see the module."""
+
+
+def refuse_illegal(callbacks: Sequence[Any]) -> None:
+    """Raise UsageError for what has no ``on_progress``, before anything is done."""
+    for one in callbacks:
+        if not callable(getattr(one, "on_progress", None)):
+            raise UsageError(
+                f"callbacks hold a {type(one).__name__}, expected an object with a method "
+                "on_progress(figures)"
+            )
+
+
+class Told:
+    """The watcher that tells callbacks.
+
+    about: what is the same in every call. expected: rows in all.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        metrics: Metrics,
+        about: Mapping[str, Any],
+        expected: int,
+        figure: Figure | None = None,
+    ) -> None:
+        self._callbacks, self._metrics, self._figure = list(callbacks), metrics, figure
+        self._about, self._expected = dict(about), expected
+        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._began = self._told = time.monotonic()
+        self._ended = False
+        self._plan_next(metrics)
+
+    def update(self, metrics: Metrics) -> None:
+        """Tell, if it is time."""
+        self._metrics = metrics
+        due = time.monotonic() - self._told > SECONDS
+        if due or metrics.total_rows >= self.next_row:
+            self._tell("running")
+
+    def finish(self, metrics: Metrics) -> None:
+        """Tell the last figures."""
+        self._metrics, self._ended = metrics, True
+        self._tell("finished")
+
+    def close(self) -> None:
+        """Tell that it is over, if it did not come to its end."""
+        if not self._ended:
+            self._tell("stopped")
+
+    def _plan_next(self, metrics: Metrics) -> None:
+        self.next_row: float = 1 << metrics.total_rows.bit_length()
+
+    def _tell(self, state: str) -> None:
+        metrics = self._metrics
+        figures = self._figures(state)
+        for one in [*self._callbacks]:
+            try:
+                one.on_progress(dict(figures))
+            except Exception as error:
+                self._callbacks.remove(one)
+                text = scrub(f"{type(error).__name__}: {error}")
+                note(f"{type(one).__name__}.on_progress raised {text}; it is not called again")
+        self._told = time.monotonic()
+        self._plan_next(metrics)
+
+    def _figures(self, state: str) -> dict[str, Any]:
+        metrics, now = self._metrics, time.monotonic()
+        own = {self._figure.name: self._figure.now()} if self._figure else {}
+        return {
+            **own,
+            "state": state,
+            "rows": metrics.total_rows,
+            "expected": self._expected,
+            **metrics.figures(metrics.total),
+            "since_last": self._since.figures(metrics)["loss"],
+            "rate": self._speed.rate(metrics.total_rows),
+            "seconds": now - self._began,
+            "skipped": metrics.skipped,
+            **self._about,
+        }

@@ -1,0 +1,233 @@
+"""When to commit, and what: the watcher that keeps a run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from streamomd.checkpoint import Commit, Ledger, Part, Put, Store, Writer, keep_document
+from streamomd.core.errors import DivergedError, StorageError, TooLargeError
+from streamomd.core.profiling import Stage
+from streamomd.core.urls import shown
+from streamomd.shards.digests import Digests, Found
+from streamomd.training.async_commit import Aside, GivenUpError, aside_of
+from streamomd.training.metrics import Metrics
+from streamomd.training.model import Model, parts_of
+from streamomd.training.progress import note
+from streamomd.training.remote_state import Far
+
+SHARE = 0.05  # of wall time, at most, where time is the trigger
+FAILURES = 3  # of commits in a row, before it is an error
+DIVERGED_REMEDY = (
+    "Fix extreme values in the shard, or pass a smaller learning rate; to continue from that "
+    "commit: streamomd train SHARDS --start {url} --eta ETA"
+)
+Named = tuple[int, dict[str, tuple[str, ...]] | None]
+"""The version of a table of names, and the table if it was not kept yet."""
+
+
+class Keeper:
+    """Commits a model every so many rows or seconds, and when told to.
+
+    In exact mode a commit that is due is made aside: learning waits for a copy of the state, no
+    longer, and goes on while a thread puts it. One is under way at a time. Rows are a promise:
+    when the next one is due, the one before is waited for; time is not, and comes a little later.
+
+    spare: bytes of memory that may be had, where more is known than the system tells.
+    """
+
+    def __init__(self, model: Model, store: Store, writer: Writer, ledger: Ledger) -> None:
+        self._model, self._store, self._writer, self._ledger = model, store, writer, ledger
+        self._digests = len(model.digests.found())  # how many of those the ledger has
+        self._every_rows = model.spec.checkpoint.every_rows
+        self._every_seconds = model.spec.checkpoint.every_seconds
+        self.spare = math.inf
+        # In the other modes whoever commits waits for others, between rounds.
+        self._may = model.spec.checkpoint.aside and model.spec.train.mode == "exact"
+        self._aside: Aside | None = None
+        self._failed = 0
+        self._started = time.monotonic()
+        self._spent = 0.0
+        self._warned = False
+        self._names: tuple[int, str] = (0, "")
+        self._due_at = self._started + self._every_seconds
+        self._plan_next(model.metrics.total_rows)
+
+    def far(self) -> Far:
+        """The state of the last commit, left where it is."""
+        commit = self._writer.last
+        return Far(self._model.state.layout, self._store, Put(commit.directory, commit.parts))
+
+    def share(self, digests: Digests) -> None:
+        """Have the model use a table that others use too; the ledger takes what it lacks."""
+        own = self._model.digests
+        self._ledger.add([one for one in digests if own.get(*one[:2]) is None])
+        self._model.digests, self._digests = digests, len(digests.found())
+
+    def reserve(self) -> str:
+        """A directory of the checkpoint for parts that others put."""
+        return self._writer.reserve()
+
+    @property
+    def sequence(self) -> int:
+        """Of the last commit."""
+        return self._writer.sequence
+
+    def update(self, metrics: Metrics) -> None:
+        """Commit if it is time. Raises what the last commit aside raised, but a StorageError only
+        when it is the third in a row: the last commit that was made stands."""
+        by_rows = metrics.total_rows >= self.next_row
+        by_time = self._every_seconds > 0 and time.monotonic() >= self._due_at
+        if self._may and self._aside is None:
+            self._aside = aside_of(self._model.state, self.spare)
+            self._may = self._aside is not None
+        began = time.monotonic()
+        free = self._aside is None or by_rows or not self._aside.busy
+        if free and self._aside:
+            self._settle(self._aside)
+        if free and (by_rows or by_time):
+            if self._aside:
+                self._begin(self._aside)
+                self._paid(began)
+            else:
+                self.commit()
+
+    def commit(self, *, hurry: bool = False) -> Commit:
+        """Commit now, and wait for it; first for one under way, or in a hurry for a part of it."""
+        began = time.monotonic()
+        if self._aside:
+            self._settle(self._aside, hurry=hurry, last=True)
+        model = self._model
+        shared = self._names_now(), self._digests_now()
+        commit = self._put(self._document(), *shared, model.kept())
+        model.sequence = commit.sequence
+        self._paid(began)
+        return commit
+
+    def diverged(self, error: DivergedError) -> DivergedError:
+        """Name the parts of the last commit, which is finite, in one more that records the error.
+
+        So a resumed run knows that the same rows lead to the same error. Gives the error with the
+        last finite commit and what to do. Nothing may be under way.
+        """
+        last, place = self._writer.last, shown(self._model.url)
+        job = self._model.document()["job"]
+        document = {**last.document, "job": job, "diverged": str(error)}
+        try:
+            self._writer.commit(document, Put(last.directory, last.parts))
+        except StorageError as problem:
+            note(f"{problem}; the checkpoint does not record that the model diverged")
+        rows = last.document["rows"]
+        return DivergedError(
+            f"{error}. The last finite commit is {last.sequence}, after {rows:,} rows.\n"
+            f"{DIVERGED_REMEDY.format(url=place)}"
+        )
+
+    def finish(self, metrics: Metrics) -> None:
+        """The last commit is made by who knows that the run is finished."""
+
+    def close(self) -> None:
+        """Wait for a commit under way: after an error it is the last one."""
+        error = self._aside.outcome() if self._aside else None
+        if error and not isinstance(error, StorageError):  # which was told when it came
+            note(f"the commit under way was not made: {error}")
+
+    def _begin(self, aside: Aside) -> None:
+        """Copy what a commit keeps, all of one row's edge, and have it put."""
+        parts = parts_of(aside.take(), self._model.metrics.copy())
+        aside.begin(
+            partial(
+                self._put_aside,
+                self._document(),
+                self._names_now(),
+                self._digests_now(),
+                aside.each(parts),
+            )
+        )
+
+    def _put_aside(
+        self,
+        document: dict[str, Any],
+        names: Named,
+        digests: list[Found],
+        parts: Iterable[Part],
+    ) -> None:
+        try:
+            self._put(document, names, digests, parts)
+        except StorageError as error:
+            self._failed += 1
+            note(f"{error}; learning goes on, commit {self._writer.sequence} stands")
+            raise
+        self._failed = 0
+
+    def _put(
+        self,
+        document: dict[str, Any],
+        names: Named,
+        digests: list[Found],
+        parts: Iterable[Part] | Put,
+    ) -> Commit:
+        version, table = names
+        self._ledger.add(digests)
+        self._digests += len(digests)
+        with Stage("commit"):
+            if table is not None:
+                self._names = version, keep_document(self._store, "names", table)
+            shared = {"names": self._names[1], "segments": self._ledger.write(self._store)}
+            return self._writer.commit({**document, **shared}, parts)
+
+    def _document(self) -> dict[str, Any]:
+        return self._model.document()
+
+    def _names_now(self) -> Named:
+        names, (version, sha256) = self._model.names, self._names
+        if sha256 and names.version == version:
+            return version, None
+        return names.version, names.to_json()
+
+    def _digests_now(self) -> list[Found]:
+        """Digests that the ledger has not. Nothing may be under way.
+
+        A row group's is found before its first row is given, so those of all rows that were
+        learned are among them.
+        """
+        return self._model.digests.found(self._digests)
+
+    def _settle(self, aside: Aside, *, hurry: bool = False, last: bool = False) -> None:
+        """Hear what came of the commit aside. last: another follows, whose own error will tell."""
+        error = aside.outcome(hurry=hurry)
+        self._model.sequence = self._writer.sequence
+        if isinstance(error, TooLargeError):
+            note(f"commits are made while learning waits: {error}")
+            self._may, self._aside = False, None
+        elif isinstance(error, StorageError):
+            if self._failed >= FAILURES and not last:
+                raise error
+        elif error and not isinstance(error, GivenUpError):
+            raise error
+
+    def _paid(self, began: float) -> None:
+        """Plan the next commit, after one for which learning has waited since then."""
+        now = time.monotonic()
+        self._spent += now - began
+        self._due_at = now + max(self._every_seconds, (now - began) * (1 / SHARE - 1))
+        self._plan_next(self._model.metrics.total_rows)
+        self._warn_if_slow(now)
+
+    def _plan_next(self, rows: int) -> None:
+        every = self._every_rows
+        self.next_row = float((rows // every + 1) * every) if every else math.inf
+
+    def _warn_if_slow(self, now: float) -> None:
+        elapsed = now - self._started
+        if self._warned or not self._every_rows or elapsed < 5.0:
+            return
+        if self._spent > SHARE * elapsed:
+            self._warned = True
+            note(
+                f"checkpoints every {self._every_rows:,} rows take {self._spent / elapsed:.0%} of "
+                "the time; a larger checkpoint.every_rows, or every_seconds alone, would cost less"
+            )

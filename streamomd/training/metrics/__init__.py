@@ -1,0 +1,242 @@
+"""Progressive validation: each row is predicted before it is learned; sums of what came of it.
+
+Also bad rows that were left out, by reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import REASONS
+from streamomd.core.errors import TooManyBadRowsError
+from streamomd.losses import Loss
+from streamomd.training.metrics.bins import FINE
+from streamomd.training.metrics.curve import next_point
+from streamomd.training.metrics.detail import NOTHING, Detail, detail_of, restored, saved
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+BLOCK = 1 << 13
+"""Rows looked at in one go: memory for many more is taken from the system and given back, each time
+anew, at twice the cost."""
+HELD = "held."
+"""Before the names of what a checkpoint keeps of rows held out."""
+
+
+@dataclass(eq=False)
+class Metrics:
+    """Rows and sums of each epoch.
+
+    sums: float64 (epochs, 3): importance, loss times importance, and mistakes (squared errors in
+    regression) times importance. Rows are added one by one, so how they are cut changes no bit.
+    bad: int64 (epochs, reasons), rows left out, by place in REASONS; they are not among ``rows``.
+    curve: float64 (points, 4): rows learned in all epochs, and the sums of all epochs then; a point
+    where ``count`` came to the next one of ``streamomd.training.metrics.curve``, or first went past it.
+    detail: more of the same rows, if it is kept; see ``streamomd.training.metrics.detail``.
+    held: of rows held out. Its detail begins afresh with each epoch, and ranks, float64 (epochs
+    before, 2), tells their AUC and its error, NaN for none.
+    """
+
+    classifies: bool
+    rows: list[int] = field(default_factory=list)
+    sums: Floats = field(default_factory=lambda: np.zeros((0, 3)))
+    bad: Counts = field(default_factory=lambda: np.zeros((0, len(REASONS)), np.int64))
+    curve: Floats = field(default_factory=lambda: np.zeros((0, 4)))
+    detail: Detail | None = None
+    held: Metrics | None = None
+    ranks: Floats = field(default_factory=lambda: np.zeros((0, 2)))
+
+    @property
+    def current(self) -> Floats:
+        """The sums of the epoch under way, to be added to in place."""
+        sums: Floats = self.sums[-1]
+        return sums
+
+    @property
+    def next_point(self) -> int:
+        """The number of rows at which the curve goes on."""
+        return next_point(self.total_rows)
+
+    def count(self, rows: int) -> None:
+        """Count rows of the epoch under way, whose sums are among those of the epoch by now."""
+        due = self.next_point
+        self.rows[-1] += rows
+        if self.total_rows >= due:
+            self.curve = np.vstack([self.curve, [self.total_rows, *self.total]])
+
+    def examine(
+        self,
+        loss: Loss,
+        classes: int,
+        margins: Floats,
+        y: Floats,
+        weight: Floats,
+        *,
+        digits: int = FINE,
+    ) -> None:
+        """Keep more of rows than their sums. classes: 1 in regression; y as in a batch.
+
+        digits: how fine the bins of two classes are.
+        """
+        self.detail = self.detail or detail_of(classes, digits)
+        if self.detail is None:
+            return
+        for low in range(0, len(y), BLOCK):
+            some = slice(low, low + BLOCK)
+            self.detail.add(loss, margins[some], y[some], weight[some])
+
+    def leave_out(self, bad: Counts, most: int | None) -> None:
+        """Count bad rows of the epoch under way, by reason.
+
+        Raises TooManyBadRowsError when they are more than ``most``, if that is a number.
+        """
+        self.bad[-1] += bad
+        found = int(self.bad[-1].sum())
+        if most is not None and found > most:
+            raise TooManyBadRowsError(
+                f"{found:,} bad rows in this epoch ({worded(self.skipped)}), and at most {most:,} "
+                "were to be left out (data.max_bad_rows): mend the shards; or resume from the last "
+                "commit with a larger --set data.max_bad_rows=N"
+            )
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        """Bad rows of all epochs, by reason; those there are."""
+        total = self.bad.sum(axis=0).tolist()
+        return {reason: n for reason, n in zip(REASONS, total, strict=True) if n}
+
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch, or go on with it."""
+        if len(self.rows) <= epoch:
+            self.rows.append(0)
+            self.sums = np.vstack([self.sums, np.zeros(3)])
+            self.bad = np.vstack([self.bad, np.zeros(len(REASONS), np.int64)])
+            if self.held is not None:
+                self.held._begin_afresh(epoch)
+
+    def _begin_afresh(self, epoch: int) -> None:
+        """Begin an epoch, with a detail of its own."""
+        self.ranks, self.detail = self.ranks_by_epoch, None
+        self.begin(epoch)
+
+    @property
+    def ranks_by_epoch(self) -> Floats:
+        """AUC and its error in each epoch, of rows held out: (epochs, 2), NaN for none."""
+        if not self.rows:
+            return self.ranks
+        told = self.detail.rank() if self.detail is not None else {}
+        last = [told.get("auc"), told.get("auc_error")]
+        return np.vstack([self.ranks, np.array(last, dtype=np.float64)])
+
+    def copy(self) -> Metrics:
+        """The same figures, apart from these."""
+        return deepcopy(self)
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of all epochs."""
+        return sum(self.rows)
+
+    @property
+    def total(self) -> Floats:
+        """Sums of all epochs, added in their order."""
+        total = np.zeros(3)
+        for sums in self.sums:
+            total += sums
+        return total
+
+    def result(self) -> dict[str, Any]:
+        """rows, loss, error and rmse, of all and by epoch; null where there is nothing to say.
+
+        skipped: bad rows that were left out, by reason.
+        """
+        epochs = [
+            {"rows": rows, **self.figures(sums)}
+            for rows, sums in zip(self.rows, self.sums, strict=True)
+        ]
+        total = {"rows": self.total_rows, **self.figures(self.total)}
+        return {**total, "epochs": epochs, "skipped": self.skipped}
+
+    def detailed(self, loss: Loss, classes: Sequence[Any], *, last: bool = False) -> dict[str, Any]:
+        """What is told of all rows beside their sums; null where there is nothing to say.
+
+        classes: their names. last: of the last epoch's rows. All is null of a run that has a
+        detail of some of its rows only.
+        """
+        detail, rows, sums = self.detail, self.total_rows, self.total
+        if last and self.rows:
+            rows, sums = self.rows[-1], self.current
+        whole = detail is not None and detail.rows == rows
+        return {**NOTHING, **(detail.figures(loss, sums, classes) if detail and whole else {})}
+
+    def figures(self, sums: Floats) -> dict[str, float | None]:
+        """loss, error, rmse of some sums."""
+        importance, loss, wrong = (float(number) for number in sums)
+        mean = finite(wrong / importance) if importance > 0.0 else None
+        return {
+            "loss": finite(loss / importance) if importance > 0.0 else None,
+            "error": mean if self.classifies else None,
+            "rmse": math.sqrt(mean) if mean is not None and not self.classifies else None,
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What a checkpoint keeps."""
+        more = {"metrics.bad": self.bad, "metrics.curve": self.curve, "metrics.ranks": self.ranks}
+        held = self.held.arrays() if self.held is not None else {}
+        below = {f"{HELD}{name}": array for name, array in held.items()}
+        return {**self._learned(), **more, **saved(self.detail), **below}
+
+    def _learned(self) -> dict[str, NDArray[Any]]:
+        return {"metrics.rows": np.array(self.rows, dtype=np.int64), "metrics.sums": self.sums}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]], *, classifies: bool) -> Metrics:
+        """Back from ``arrays``."""
+        made = cls._read(arrays, classifies)
+        held = {n.removeprefix(HELD): array for n, array in arrays.items() if n.startswith(HELD)}
+        made.held = cls._read(held, classifies) if held else None
+        return made
+
+    @classmethod
+    def _read(cls, arrays: dict[str, NDArray[Any]], classifies: bool) -> Metrics:
+        rows = [int(row) for row in arrays["metrics.rows"]]
+        sums = np.array(arrays["metrics.sums"], dtype=np.float64)
+        if sums.shape != (len(rows), 3):
+            raise ValueError(f"sums of {sums.shape} for {len(rows)} epochs")
+        made = cls(classifies, rows, sums, np.zeros((len(rows), len(REASONS)), np.int64))
+        # Runs of older versions had no choice but to stop at bad rows, and kept no history.
+        if "metrics.bad" in arrays:
+            made.bad[:, : arrays["metrics.bad"].shape[1]] = arrays["metrics.bad"]
+        if "metrics.curve" in arrays:
+            made.curve = np.array(arrays["metrics.curve"], dtype=np.float64).reshape(-1, 4)
+            made.ranks = np.array(arrays["metrics.ranks"], dtype=np.float64).reshape(-1, 2)
+        made.detail = restored(arrays)
+        return made
+
+    def digest(self, digest: hashlib._Hash) -> None:
+        """Feed what was learned to a hash: it is the same where bad rows never were."""
+        for name, array in self._learned().items():
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(array).data)
+
+
+def worded(skipped: Mapping[str, int]) -> str:
+    """Counts by reason as a person reads them.
+
+    >>> worded({"nan": 1200, "null": 3})
+    'nan 1,200, null 3'
+    """
+    return ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())
+
+
+def finite(number: float) -> float | None:
+    """The number, or None for NaN and infinities: JSON has no word for them."""
+    return number if math.isfinite(number) else None

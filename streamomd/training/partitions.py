@@ -1,0 +1,167 @@
+"""Partitions of the coordinates, who owns which, and micro-batches of the rows.
+
+The coordinates 0 … size − 1 fall into P contiguous partitions, whoever owns them: every sum over
+coordinates is a sum over the partitions, in their order, so that no bit tells how many owners
+there were. A micro-batch is rows k B … (k + 1) B − 1 of an epoch, wherever its shards are cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import REASONS, Batch, DenseBatch, SparseBatch
+from streamomd.engine import Engine
+from streamomd.engine.state import State
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+def edges(size: int, parts: int) -> NDArray[np.int64]:
+    """The first coordinate of each of so many partitions, and ``size``.
+
+    >>> edges(10, 4).tolist(), edges(2, 4).tolist()
+    ([0, 2, 5, 7, 10], [0, 0, 1, 1, 2])
+    """
+    return np.array([part * size // parts for part in range(parts + 1)], dtype=np.int64)
+
+
+def owned(owner: int, owners: int, parts: int) -> range:
+    """The partitions of one of so many owners.
+
+    >>> owned(0, 3, 16), owned(1, 3, 16), owned(2, 3, 16)
+    (range(0, 5), range(5, 10), range(10, 16))
+    """
+    return range(owner * parts // owners, (owner + 1) * parts // owners)
+
+
+@dataclass(eq=False)
+class Share:
+    """Some consecutive partitions: an engine and a state for their coordinates alone.
+
+    low: the first coordinate. edges: between the partitions, from 0 to the last coordinate and one.
+    cells of ``state`` are those of coordinate ``low`` and on; totals and clock those of the model.
+    """
+
+    engine: Engine
+    state: State
+    low: int
+    edges: NDArray[np.int64]
+    bias: bool
+
+    @classmethod
+    def whole(cls, engine: Engine, state: State, parts: int) -> Share:
+        """All partitions of a model."""
+        return cls(engine, state, 0, edges(state.layout.size, parts), engine.bias)
+
+    @classmethod
+    def of(cls, engine: Engine, parts: int, mine: range) -> Share:
+        """The share of partitions ``mine`` of a model with this engine, at its start."""
+        all_edges = edges(engine.layout.size, parts)
+        between = all_edges[mine.start : mine.stop + 1]
+        low, high = int(between[0]), int(between[-1])
+        layout = replace(engine.layout, size=high - low)
+        # The bias is coordinate 0.
+        local = replace(engine, layout=layout, bias=engine.bias and low == 0 < high)
+        return cls(local, State.start(layout), low, between - low, engine.bias)
+
+    @property
+    def high(self) -> int:
+        """The last coordinate and one."""
+        return self.low + int(self.edges[-1])
+
+    def cut(self, batch: Batch) -> Batch:
+        """A batch's rows with the entries of this share's coordinates alone, numbered from 0."""
+        shift = int(self.bias)  # of the columns: coordinate 0 is no column
+        first, last = max(0, self.low - shift), max(0, self.high - shift)
+        if isinstance(batch, DenseBatch):
+            columns = np.ascontiguousarray(batch.values[:, first:last])
+            return replace(batch, values=columns)
+        inside = (batch.indices >= first) & (batch.indices < last)
+        if inside.all():
+            return replace(batch, indices=batch.indices - np.int32(first)) if first else batch
+        before = np.zeros(len(inside) + 1, dtype=np.int64)
+        np.cumsum(inside, out=before[1:])
+        indices = batch.indices[inside] - np.int32(first)
+        values = batch.values[inside]
+        return replace(batch, indptr=before[batch.indptr], indices=indices, values=values)
+
+    def sense(self, batch: Batch) -> Floats:
+        """What each partition adds to the rows of a micro-batch, (partitions, rows, n)."""
+        return self.engine.sense(self.state, self.edges, batch)
+
+    def follow(self, batch: Batch, sums: Floats, found: Floats) -> Floats:
+        """Learn the micro-batch just sensed; ``found`` is that of all partitions. Its margins."""
+        return self.engine.follow(self.state, sums, batch, found)
+
+    def fill(self, low: int, high: int, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take what is this share's of a part that a checkpoint keeps; the first is everyone's."""
+        if low == 0:
+            self.state.totals[...] = arrays["totals"]
+            self.state.clock = int(arrays["clock"][0])
+        first, last = max(low, self.low), min(high, self.high)
+        for slot, columns in self.state.layout.columns():
+            if first < last:
+                there = arrays[f"slot.{slot.name}"][first - low : last - low]
+                self.state.table[first - self.low : last - self.low, columns] = there
+
+    def parts(self) -> Iterator[tuple[int, int, dict[str, NDArray[Any]]]]:
+        """As ``State.parts``, of the model's coordinates; its first holds totals and clock."""
+        for low, high, arrays in self.state.parts():
+            slots = {name: array for name, array in arrays.items() if name.startswith("slot.")}
+            yield low + self.low, high + self.low, arrays if self.low == 0 else slots
+
+
+def micro_batches(
+    pieces: Iterable[tuple[Batch, int, int]], rows: int
+) -> Iterator[tuple[Batch, int, int, Counts]]:
+    """Consecutive batches of ``rows`` rows each, the last one of what is left, or of none.
+
+    pieces: (batch, place, row of its first row in that shard). With each: the place and row after
+    its last, and the bad rows that were passed since the one before, by reason.
+    """
+    waiting: list[Batch] = []
+    missing, after, bad = rows, (0, 0), _no_bad()
+    for batch, place, row in pieces:
+        low = passed = 0
+        while True:
+            high = min(len(batch), low + missing)
+            waiting.append(batch.rows(low, high))
+            missing -= high - low
+            left_out = batch.skipped.before(high)
+            bad += batch.skipped.counts(passed, left_out)
+            low, passed, after = high, left_out, (place, row + high + left_out)
+            if not missing:
+                yield joined(waiting), *after, bad
+                waiting, missing, bad = [], rows, _no_bad()
+            if low == len(batch):
+                break
+    if waiting:
+        yield joined(waiting), *after, bad
+
+
+def _no_bad() -> Counts:
+    return np.zeros(len(REASONS), np.int64)
+
+
+def joined(batches: list[Batch]) -> Batch:
+    """Rows one after the other."""
+    if len(batches) == 1:
+        return batches[0]
+    y = np.concatenate([batch.y for batch in batches])
+    weight = np.concatenate([batch.weight for batch in batches])
+    values = np.concatenate([batch.values for batch in batches])
+    sparse = [batch for batch in batches if isinstance(batch, SparseBatch)]
+    if not sparse:
+        return DenseBatch(values, y, weight)
+    indptr, before = [np.zeros(1, dtype=np.int64)], 0
+    for batch in sparse:
+        indptr.append(batch.indptr[1:] + before)
+        before += len(batch.indices)
+    indices = np.concatenate([batch.indices for batch in sparse])
+    return SparseBatch(np.concatenate(indptr), indices, values, y, weight)

@@ -1,0 +1,207 @@
+"""Predictions and evaluation, shard by shard; nothing is learned."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.finite import is_finite
+from streamomd.core.urls import is_inside, shown
+from streamomd.engine import Engine
+from streamomd.engine.state import State
+from streamomd.features import Plan, check_schema, decode_labels
+from streamomd.shards.cache.cached_reader import Cache
+from streamomd.shards.find import find
+from streamomd.shards.prediction_files import PredictionWriter, check_kept, empty_rows, output_names
+from streamomd.training.metrics import Metrics
+from streamomd.training.progress import hushed, note, progress, watching
+from streamomd.training.row_stream import no_rows, rows_of
+from streamomd.training.slices import slices_of
+
+Floats = NDArray[np.float64]
+Suspect = Callable[[], None] | None
+
+
+def predict(
+    plan: Plan,
+    engine: Engine,
+    state: State,
+    shards: str | Sequence[str],
+    to: str,
+    *,
+    keep: Sequence[str] = (),
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    quiet: bool = True,
+    suspect: Suspect = None,
+) -> list[str]:
+    """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
+
+    Columns: ``row`` (int64, in its shard), ``prediction`` (a value of the label column, or the
+    mean), ``score`` (margin, or a list of margins), ``probability`` (logistic: of the second class,
+    or a list that sums to 1), and the kept columns. Lists have the order of the plan's classes,
+    which each file's schema keeps as JSON under ``classes``.
+
+    Every row is answered: a bad one is told, also where training left such rows out. suspect:
+    called where a margin is not finite, for it to raise an error if that is the model's fault.
+    Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
+    """
+    began = time.perf_counter()
+    found = find(shards, storage_options=storage_options)
+    _refuse_among_shards(to, shards)
+    for shard in found:
+        check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
+        check_kept(shard, keep)
+    engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
+    writers = [
+        PredictionWriter(
+            to, name, storage_options=storage_options, overwrite=overwrite, classes=plan.classes
+        )
+        for name in output_names(found)
+    ]
+    none = np.empty((0, engine.layout.learners))
+    for place, (shard, writer) in enumerate(zip(found, writers, strict=True)):
+        with writer:
+            nothing = {"row": np.empty(0, np.int64), **columns(plan, engine, none)}
+            writer.write(nothing, empty_rows(shard, keep))
+            for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
+                margins = engine.predict(state, np.zeros(3), piece.value.batch)
+                _suspect(margins, suspect)
+                rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
+                writer.write({"row": rows, **columns(plan, engine, margins)}, piece.value.kept)
+    seconds = time.perf_counter() - began
+    with hushed(quiet):
+        note(f"{found.rows:,} rows predicted in {len(writers)} files, {seconds:.2f} s")
+    return [writer.path for writer in writers]
+
+
+def _suspect(margins: Floats, suspect: Suspect) -> None:
+    if suspect is not None and not is_finite(margins):
+        suspect()
+
+
+def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
+    """Predictions beside their shards would be taken for shards, or replace them."""
+    for given in [shards] if isinstance(shards, str) else shards:
+        if is_inside(to, given) or is_inside(given, to):
+            raise UsageError(
+                f"predictions of {shown(given)} would go beside their shards, to {shown(to)}: "
+                "choose a directory of their own"
+            )
+
+
+def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
+    """What is said of rows with these margins, (rows, learners)."""
+    score = margins[:, 0] if margins.shape[1] == 1 else margins
+    if not plan.classes:
+        return {"prediction": mean_of(engine, score), "score": score}
+    classes = chosen(margins)
+    classes[np.isnan(margins).any(axis=1)] = -1  # no class: null
+    told = {"prediction": decode_labels(plan, classes), "score": score}
+    if engine.loss.probabilistic:
+        told["probability"] = probabilities(engine, margins)
+    return told
+
+
+def chosen(margins: Floats) -> NDArray[np.int64]:
+    """Each row's class by its margins, (rows, learners): its place, from 0."""
+    one = margins.shape[1] == 1
+    return (margins[:, 0] > 0.0).astype(np.int64) if one else margins.argmax(axis=1)
+
+
+def mean_of(engine: Engine, margins: Floats) -> Floats:
+    """What is predicted at margins, of any shape."""
+    mean = _quiet(np.vectorize(engine.loss.mean, otypes=[np.float64]))
+    found: Floats = mean(margins)
+    return found
+
+
+def probabilities(engine: Engine, margins: Floats) -> Floats:
+    """Of the second class, (rows,); with a learner a class, (rows, classes)."""
+    one = margins.shape[1] == 1
+    return mean_of(engine, margins[:, 0]) if one else _shares(engine, margins)
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Without numpy's warnings: what comes of NaN and infinite margins is told by nulls."""
+
+    def quiet(*given: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*given)
+
+    return quiet
+
+
+def evaluate(
+    plan: Plan,
+    engine: Engine,
+    state: State,
+    shards: str | Sequence[str],
+    *,
+    by: Sequence[str] = (),
+    storage_options: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+    cache: Cache | None = None,
+    suspect: Suspect = None,
+) -> dict[str, Any]:
+    """Loss and error on labelled shards, as ``train`` reports its own, with seconds and speed.
+
+    by: columns; ``slices`` then has a list for each of them, of the rows that share a value: the
+    1,000 heaviest ones, and all others as "(other)". Each column is read once more, and the rows
+    are predicted once more.
+
+    Bad rows are treated as the training's were: told, or left out and counted. cache: of decoded
+    rows; nothing is looked for in it when ``by`` names columns.
+    """
+    found = find(shards, storage_options=storage_options)
+    for shard in found:
+        check_schema(plan, shard.schema, shard.url, made=True)
+    if not found.rows:
+        raise DataError(f"no rows: all {len(found)} shards are empty")
+    engine.warm(state, no_rows(plan, found), learning=False)
+    metrics = Metrics(bool(plan.classes))
+    metrics.begin(0)
+    began = time.perf_counter()
+    columns = list(dict.fromkeys(by))
+    with hushed(quiet):
+        slices = slices_of(found, columns, plan.weight, classifies=bool(plan.classes))
+    with watching([] if quiet else [progress(metrics, found.rows)], metrics) as watchers:
+        for piece in rows_of(plan, found, range(len(found)), keep=columns, cache=cache):
+            batch = piece.value.batch
+            margins = engine.predict(state, metrics.current, batch)
+            _suspect(margins, suspect)
+            metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
+            metrics.leave_out(batch.skipped.counts(0, len(batch.skipped)), None)
+            metrics.count(len(batch))
+            for one in slices:
+                one.add(engine, state, batch, piece.value.kept)
+            for watcher in watchers:
+                watcher.update(metrics)
+    seconds = time.perf_counter() - began
+    speed = {"seconds": seconds, "rows_per_second": metrics.total_rows / seconds}
+    return {
+        **metrics.result(),
+        **metrics.detailed(engine.loss, plan.classes),
+        "slices": {one.column: one.result(engine, plan.classes) for one in slices},
+        **speed,
+        "compile_seconds": engine.compile_seconds,
+    }
+
+
+def _shares(engine: Engine, margins: Floats) -> Floats:
+    """Each class's probability: softmax, or each one's part of the summed probabilities."""
+    if engine.loss.coupled:
+        with np.errstate(all="ignore"):
+            odds: Floats = np.exp(margins - margins.max(axis=1, keepdims=True))
+            softmax: Floats = odds / odds.sum(axis=1, keepdims=True)
+            return softmax
+    likely = mean_of(engine, margins)
+    total = likely.sum(axis=1, keepdims=True)
+    shares: Floats = np.full_like(likely, 1.0 / likely.shape[1])
+    np.divide(likely, total, out=shares, where=total != 0.0)
+    return shares

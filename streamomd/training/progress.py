@@ -1,0 +1,306 @@
+"""What a person looks at while a job runs: a bar on a terminal, else lines at doubling row counts.
+
+``Progress`` is told of every batch; ``log`` keeps the same figures as JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import numpy as np
+
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import harmless
+from streamomd.training.metrics import Metrics, worded
+
+LOG_SECONDS = 10.0
+COPY_SECONDS = 2.0
+WIDE = 100
+"""Columns of a terminal: in fewer the time left comes before the bar and the last loss."""
+_HUSHED = ContextVar("hushed", default=False)
+_HEARD: ContextVar[Callable[[str], None] | None] = ContextVar("heard", default=None)
+
+
+class Watcher(Protocol):
+    """Someone who is told how the run goes."""
+
+    next_row: float  # told at this row exactly, if batches pass it
+
+    def update(self, metrics: Metrics) -> None:
+        """After each batch."""
+
+    def finish(self, metrics: Metrics) -> None:
+        """When the last row is learned."""
+
+    def close(self) -> None:
+        """At the end, whether it was reached or not."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number of the rule's own, told beside the loss: its name, and what it is now."""
+
+    name: str
+    now: Callable[[], float]
+
+
+@dataclass
+class Since:
+    """Figures of the rows since the last look."""
+
+    sums: Any = field(default_factory=lambda: np.zeros(3))
+
+    def figures(self, metrics: Metrics) -> dict[str, float | None]:
+        """loss, error and rmse since the last call."""
+        total = metrics.total
+        with np.errstate(invalid="ignore"):  # squared errors may have overflowed: no figure then
+            figures = metrics.figures(total - self.sums)
+        self.sums = total
+        return figures
+
+
+class Speed:
+    """Rows a second since the run began in this process."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self._started = rows, time.monotonic()
+
+    def rate(self, rows: int) -> float:
+        """Rows a second, when ``rows`` have been learned."""
+        return (rows - self._rows) / max(time.monotonic() - self._started, 1e-9)
+
+
+class Lines:
+    """A line at 1, 2, 4, 8 … rows, and one at the end."""
+
+    def __init__(
+        self, metrics: Metrics, total: int, out: TextIO | None, figure: Figure | None = None
+    ) -> None:
+        self._total, self._out, self._told, self._figure = total, out, -1, figure
+        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._at(metrics.total_rows)
+        measure = "error" if metrics.classifies else "rmse"
+        _say(
+            f"{'rows':>12} {'done':>5} {'loss':>10} {'since last':>10} {measure:>10} "
+            f"{'rows/s':>10}{f' {figure.name:>12}' if figure else ''}",
+            out,
+        )
+
+    def update(self, metrics: Metrics) -> None:
+        """A line, if it is time."""
+        if metrics.total_rows >= self.next_row:
+            self._print(metrics)
+
+    def finish(self, metrics: Metrics) -> None:
+        """The last line."""
+        if metrics.total_rows != self._told:
+            self._print(metrics)
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def _at(self, rows: int) -> None:
+        self.next_row: float = 1 << rows.bit_length()
+
+    def _print(self, metrics: Metrics) -> None:
+        rows, now = metrics.total_rows, metrics.figures(metrics.total)
+        since = self._since.figures(metrics)
+        measure = now["error"] if metrics.classifies else now["rmse"]
+        done = f"{rows / self._total:.0%}" if self._total else ""
+        _say(
+            f"{rows:>12,} {done:>5} {show(now['loss']):>10} {show(since['loss']):>10} "
+            f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}"
+            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}{_beside(metrics)}",
+            self._out,
+        )
+        self._told = rows
+        self._at(rows)
+
+
+class Bar:
+    """A progress bar with the loss so far and since the last look, and the time left."""
+
+    next_row = float("inf")
+
+    def __init__(
+        self, metrics: Metrics, total: int, out: TextIO, figure: Figure | None = None
+    ) -> None:
+        from rich.console import Console  # for a terminal alone, and slow to import
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._looked, self._figure = 0.0, figure
+        self._told, self._last = metrics.total_rows, show(None)
+        console = Console(file=out)
+        self._wide = console.width >= WIDE
+        figures = TextColumn("{task.percentage:>3.0f}% {task.fields[figures]}")
+        columns = [BarColumn(), figures] if self._wide else [figures]
+        self._bar = Progress(
+            TextColumn("{task.completed:>12,.0f} rows"),
+            *columns,
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task(
+            "", total=total or None, completed=metrics.total_rows, figures=""
+        )
+        self._bar.start()
+
+    def update(self, metrics: Metrics) -> None:
+        """Move the bar, five times a second."""
+        if time.monotonic() - self._looked > 0.2:
+            self._show(metrics)
+
+    def finish(self, metrics: Metrics) -> None:
+        """Move it to the end."""
+        self._show(metrics)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self._bar.stop()
+
+    def _show(self, metrics: Metrics) -> None:
+        self._looked = time.monotonic()
+        now, rows = metrics.figures(metrics.total), metrics.total_rows
+        if rows != self._told:  # else what was the last still is
+            self._told, self._last = rows, show(self._since.figures(metrics)["loss"])
+        rate = self._speed.rate(rows)
+        last = f", last {self._last}" if self._wide else ""
+        figures = f"loss {show(now['loss'])}{last}, {rate:,.0f} rows/s"
+        if self._figure:
+            figures += f", {self._figure.name} {show(self._figure.now())}"
+        figures += _beside(metrics)
+        self._bar.update(self._task, completed=rows, figures=figures)
+
+
+class Log:
+    """JSON lines in a file: figures at doubling row counts and every ten seconds, and events."""
+
+    def __init__(self, path: str, metrics: Metrics) -> None:
+        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  open as long as the run
+        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._written = time.monotonic()
+        self.next_row: float = 1 << metrics.total_rows.bit_length()
+
+    def update(self, metrics: Metrics) -> None:
+        """A line, if it is time."""
+        due = time.monotonic() - self._written > LOG_SECONDS
+        if due or metrics.total_rows >= self.next_row:
+            self.finish(metrics)
+
+    def finish(self, metrics: Metrics) -> None:
+        """A line of figures."""
+        rows, now = metrics.total_rows, metrics.figures(metrics.total)
+        since = self._since.figures(metrics)["loss"]
+        rate, skipped = self._speed.rate(rows), metrics.skipped
+        self.event("progress", rows=rows, since_last=since, rate=rate, **now, skipped=skipped)
+        self._written = time.monotonic()
+        self.next_row = 1 << rows.bit_length()
+
+    def event(self, kind: str, **figures: Any) -> None:
+        """One line: what happened, when, and its figures."""
+        line = {"time": time.time(), "event": kind, **figures}
+        print(json.dumps(line, allow_nan=False), file=self._file, flush=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def check_log(path: str | None) -> None:
+    """Raises UsageError for a log that cannot be written, before anything is done."""
+    try:
+        if path:
+            Path(path).open("a").close()
+    except OSError as error:
+        raise UsageError(f"log {path!r} cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def watching(watchers: Sequence[Watcher], metrics: Metrics) -> Iterator[Sequence[Watcher]]:
+    """Watchers while inside: told of the end if it is reached, and closed whatever happens."""
+    try:
+        yield watchers
+        for watcher in watchers:
+            watcher.finish(metrics)
+    finally:
+        for watcher in watchers:
+            watcher.close()
+
+
+def note(text: str) -> None:
+    """Say something to the person, beside the results."""
+    tell = _HEARD.get()
+    if tell is not None:
+        tell(text)
+    if not _HUSHED.get():
+        _say(text, sys.stderr)
+
+
+@contextmanager
+def heard(tell: Callable[[str], None]) -> Iterator[None]:
+    """Notes are told to somebody too while inside."""
+    token = _HEARD.set(tell)
+    try:
+        yield
+    finally:
+        _HEARD.reset(token)
+
+
+@contextmanager
+def hushed(quiet: bool) -> Iterator[None]:
+    """Notes are kept back while inside, if ``quiet``."""
+    token = _HUSHED.set(quiet)
+    try:
+        yield
+    finally:
+        _HUSHED.reset(token)
+
+
+def copying() -> Callable[[int, int, int], None]:
+    """Told of rows, bytes done and bytes in all; says so every two seconds."""
+    told = time.monotonic()
+
+    def tell(rows: int, done: int, total: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > COPY_SECONDS:
+            told = time.monotonic()
+            share = f", {done / total:.0%} of the source" if total > 0 else ""
+            note(f"{rows:>12,} rows{share}")
+
+    return tell
+
+
+def progress(metrics: Metrics, total: int, figure: Figure | None = None) -> Lines | Bar:
+    """The bar on a terminal, lines elsewhere; on stderr. ``total``: rows expected in all."""
+    if sys.stderr and sys.stderr.isatty():
+        return Bar(metrics, total, sys.stderr, figure)
+    return Lines(metrics, total, sys.stderr, figure)
+
+
+def _say(text: str, out: TextIO | None) -> None:
+    """A line. Where nobody reads any more, or stderr was closed, the run goes on unheard."""
+    with suppress(BrokenPipeError):
+        if out:
+            print(harmless(text), file=out, flush=True)
+
+
+def _beside(metrics: Metrics) -> str:
+    """What is said after the figures: of rows held out, in this epoch, and of bad ones left out."""
+    held, told = metrics.held, ""
+    if held is not None and held.rows:
+        told = f"; held out {show(held.figures(held.current)['loss'])}"
+    return told + (f"; skipped {worded(metrics.skipped)}" if metrics.skipped else "")
+
+
+def show(number: float | None) -> str:
+    """Six digits, or nan."""
+    return "nan" if number is None else f"{number:.6f}" if abs(number) < 1000 else f"{number:.5g}"

@@ -1,0 +1,81 @@
+"""A state that lies in a checkpoint, in parts that its owners put there, until it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.checkpoint import Put, Store, read_part
+from streamomd.core.finite import part_problem
+from streamomd.engine.state import Arrays, Layout, State
+
+
+class Far(State):
+    """As any state, but its cells are read when they are first needed; its hash needs none.
+
+    put: where its parts are; None once its cells are here, for then they may have moved.
+    """
+
+    def __init__(self, layout: Layout, store: Store, put: Put) -> None:
+        self.layout, self.store = layout, store
+        self.put: Put | None = put
+        self.extra = {}
+        self._near: State | None = None
+        _, _, first = read_part(store, put, put.entries[0])
+        self.totals = np.array(first["totals"], dtype=np.float64)
+        self.clock = int(first["clock"][0])
+
+    def here(self) -> State:
+        """The state in memory, which it takes as much of as it has."""
+        if self._near is None:
+            near = State.start(self.layout)
+            for low, high, arrays in self._read():
+                near.fill(low, high, arrays)
+            self._near, self.put = near, None
+        return self._near
+
+    @property
+    def cells(self) -> NDArray[Any]:  # type: ignore[override]
+        """All cells: as much memory as the whole state."""
+        return self.here().cells
+
+    def parts(self) -> Iterator[tuple[int, int, Arrays]]:
+        """As ``State.parts``, in the same ranges, however the parts in the checkpoint are cut."""
+        if self._near is not None:
+            yield from super().parts()
+            return
+        held: list[tuple[int, int, Arrays]] = []
+        coming = self._read()
+        for low, high in self._ranges():
+            while not held or held[-1][1] < high:
+                held.append(next(coming))
+            arrays: Arrays = {
+                f"slot.{slot.name}": np.concatenate(
+                    [
+                        given[f"slot.{slot.name}"][max(low, lo) - lo : high - lo]
+                        for lo, hi, given in held
+                        if hi > low
+                    ]
+                )
+                for slot, _ in self.layout.columns()
+            }
+            if low == 0:
+                arrays["totals"] = self.totals
+                arrays["clock"] = np.array([self.clock], dtype=np.int64)
+            yield low, high, arrays
+            held = [one for one in held if one[1] > high]
+
+    def problem(self) -> str:
+        """As ``State.problem``; part by part, where its cells are not here."""
+        if self._near is not None:
+            return super().problem()
+        found = (part_problem(low, arrays) for low, _, arrays in self._read())
+        return next((problem for problem in found if problem), "")
+
+    def _read(self) -> Iterator[tuple[int, int, Arrays]]:
+        assert self.put is not None
+        for entry in self.put.entries:
+            yield read_part(self.store, self.put, entry)

@@ -1,0 +1,59 @@
+"""SIGTERM and SIGINT as a request: finish the batch, commit, leave. A second one leaves at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import NoReturn
+
+from streamomd.core.errors import StoppedError
+from streamomd.core.urls import shown
+from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.model import Model
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """``signal`` is the number of the first signal that came, or 0."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        if self.signal:
+            os._exit(128 + number)
+        self.signal = number
+        with suppress(OSError, AttributeError):  # stderr may be closed
+            os.write(sys.stderr.fileno(), b"\nstopping; once more to leave immediately\n")
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Receive signals while inside; in a thread other than the main one, none can be received."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.signal(number, request.receive) for number in SIGNALS}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def leave(stop: StopRequest, model: Model, keeper: Keeper | None) -> NoReturn:
+    """The batch is finished: commit, and raise StoppedError saying how to go on."""
+    kept = "nothing was kept (checkpoint none)"
+    if keeper:
+        sequence = keeper.commit(hurry=True).sequence
+        kept = f"commit {sequence}; go on with: streamomd resume {shown(model.url)}"
+    rows = model.metrics.total_rows
+    raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=stop.signal)

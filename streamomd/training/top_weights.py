@@ -1,0 +1,53 @@
+"""The heaviest coordinates of a state, and what its rule keeps of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.engine import Engine
+from streamomd.engine.state import State
+from streamomd.features import Names, Plan, name_of
+
+Floats = NDArray[np.float64]
+ROWS = 1 << 20  # coordinates weighed at a time
+
+
+def weighed(engine: Engine, state: State) -> Iterator[tuple[int, Floats]]:
+    """All weights, a stretch of coordinates at a time: where it begins, (coordinates, learners)."""
+    size = state.layout.size
+    for low in range(0, size, ROWS):
+        yield low, engine.weights(state, low, min(low + ROWS, size))
+
+
+def heaviest(
+    plan: Plan, engine: Engine, state: State, names: Names, top: int
+) -> list[dict[str, Any]]:
+    """The ``top`` with the largest absolute weight that is not 0, the heaviest first, and of equals
+    the first: coordinate, name, weight and slots of each learner.
+    """
+    found: list[tuple[float, int, list[float]]] = []
+    for low, weights in weighed(engine, state):
+        size = np.nan_to_num(np.abs(weights).max(axis=1), nan=np.inf, posinf=np.inf)
+        some = [int(at) for at in np.argsort(-size, kind="stable")[:top] if size[at] > 0.0]
+        found += [(-float(size[at]), low + at, weights[at].tolist()) for at in some]
+        found = sorted(found)[:top]
+    return [
+        {
+            "coordinate": at,
+            "name": name_of(plan, names, at),
+            "weight": weight,
+            "slots": _slots(state, at),
+        }
+        for _, at, weight in found
+    ]
+
+
+def _slots(state: State, at: int) -> dict[str, list[float]]:
+    return {
+        slot.name: np.atleast_1d(state.slot(slot.name)[at]).tolist()
+        for slot, _ in state.layout.columns()
+    }

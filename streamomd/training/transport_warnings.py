@@ -1,0 +1,45 @@
+"""What of a job others on the network may read or change on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamomd.config.spec import Spec
+from streamomd.core.urls import in_clear, protocol, shown
+
+ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST")
+UNCHECKED = (("verify", False), ("use_ssl", False), ("ssl", False))
+
+
+def exposed(spec: Spec, environment: Mapping[str, str]) -> list[str]:
+    """What of a job goes over a network so that others may read or change it, a line each.
+
+    It is said and not refused: inside a private network it may be meant.
+    """
+    stores = {"data": spec.data.storage_options, "checkpoint": spec.checkpoint.storage_options}
+    given = [*spec.data.shards, spec.checkpoint.url, spec.model.start]
+    if any(map(protocol, given)):
+        given += [environment.get(name, "") for name in ENDPOINTS]
+    given += [text for options in stores.values() for text in _texts(options)]
+    places = dict.fromkeys(shown(url) for url in given if protocol(url) == "http" and in_clear(url))
+    lines = [f"{place} is read and written in clear: https:// would hide it" for place in places]
+    for name, options in stores.items():
+        if any(_has(options, *off) for off in UNCHECKED):
+            lines.append(f"{name}.storage_options switch TLS or its check of certificates off")
+    if in_clear(spec.cluster.scheduler) and any(stores.values()):
+        lines.append(f"storage options go to {shown(spec.cluster.scheduler)} in clear: use tls://")
+    return lines
+
+
+def _texts(options: Any) -> list[str]:
+    """Every text in nested options."""
+    if isinstance(options, Mapping):
+        return [text for value in options.values() for text in _texts(value)]
+    return [options] if isinstance(options, str) else []
+
+
+def _has(options: Any, key: str, value: object) -> bool:
+    if not isinstance(options, Mapping):
+        return False
+    return options.get(key) is value or any(_has(one, key, value) for one in options.values())

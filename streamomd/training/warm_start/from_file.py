@@ -1,0 +1,92 @@
+"""Weights of a Parquet file: one that ``export`` wrote, or any with the columns told below.
+
+``coordinate`` or ``feature`` (a name), and ``weight``; with several learners ``weight[CLASS]``.
+Rows may come in any order; what is not there has weight 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.urls import shown
+from streamomd.shards.find import find
+from streamomd.shards.reader import read_units
+from streamomd.shards.weight_files import told_in
+from streamomd.training.model import Model
+from streamomd.training.progress import copying
+from streamomd.training.warm_start.weights import Given, columns_of, places_of, slots_of, why_scales
+
+_PLACES = (
+    "bias", "numeric", "vectors", "hashed", "sparse", "nulls", "bits", "hash_seed", "text",
+    "crosses", "dates", "classes",
+)  # fmt: skip
+"""What of a plan decides which feature a coordinate is, and whose weight it has."""
+
+
+def read(model: Model, url: str, storage_options: Mapping[str, Any] | None) -> Iterator[Given]:
+    """The file's weights, piece by piece. Raises UsageError for other columns than expected."""
+    shards = find(url, storage_options=storage_options)
+    first, where = next(iter(shards)), shown(url)
+    names = first.schema.names
+    by = next((name for name in ("coordinate", "feature") if name in names), "")
+    scales = [f"slot.{name}" for name in slots_of(model)[1]]
+    wanted = [*columns_of(model), *scales]
+    missing = [name for name in wanted if name not in names]
+    others = [name for name in names if name.split("[")[0] == "weight" and name not in wanted]
+    if not by or missing or others:
+        which = f"coordinate or feature, and {', '.join(wanted)}"
+        raise UsageError(
+            f"{where} has the columns {', '.join(names)}; expected {which}: one weight for each "
+            f"learner of the job{why_scales(model, scales)}"
+        )
+    if by == "coordinate":
+        _refuse_other_plan(model, told_in(first.schema), where)
+    convert, tell = partial(_given, model, by, scales, where), copying()
+    everything = range(len(shards))
+    for piece in read_units(shards, places=everything, columns=[by, *wanted], convert=convert):
+        yield piece.value
+        tell(piece.row + piece.rows, 0, 0)
+
+
+def _given(
+    model: Model, by: str, scales: list[str], where: str, table: Any, _: Any, row: int
+) -> Given:
+    if by == "feature":
+        places = places_of(model, table.column(by).to_pylist(), f"{where}, row {row} and after")
+    else:
+        places = table.column(by).to_numpy(zero_copy_only=False)
+        if places.dtype.kind not in "iu":
+            raise DataError(
+                f"{where}: column coordinate holds {places.dtype}, expected whole numbers, no nulls"
+            )
+    weights = [_numbers(table, name, where) for name in columns_of(model)]
+    told = {name.removeprefix("slot."): _numbers(table, name, where) for name in scales}
+    return Given(np.asarray(places, np.int64), np.stack(weights, axis=1), told, where)
+
+
+def _numbers(table: Any, name: str, where: str) -> Any:
+    found = table.column(name).to_numpy(zero_copy_only=False)
+    if found.dtype.kind not in "fiu":
+        raise DataError(f"{where}: column {name} holds {found.dtype}, expected numbers")
+    return found.astype(np.float64)
+
+
+def _refuse_other_plan(model: Model, told: Mapping[str, Any], where: str) -> None:
+    """A file that was exported tells what its coordinates are; of another they are trusted."""
+    theirs = told.get("plan", {})
+    if not theirs or not isinstance(theirs, dict):
+        return
+    ours = json.loads(json.dumps(model.plan.to_json()))  # as the file's went: lists, no tuples
+    differ = [key for key in _PLACES if theirs.get(key) != ours[key]]
+    if differ:
+        lines = "; ".join(f"{key}: {theirs.get(key)!r} there, {ours[key]!r} here" for key in differ)
+        raise UsageError(
+            f"{where}: its coordinates are not this job's ({lines}). To match features by their "
+            "names, leave out its column coordinate"
+        )
