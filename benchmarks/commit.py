@@ -26,7 +26,7 @@ def keeper(size: int, url: str) -> Any:
     from streamomd.checkpoint import Writer, keep_document, open_store
     from streamomd.config.spec import Spec
     from streamomd.features import make_plan
-    from streamomd.training.checkpoint_manager import Keeper
+    from streamomd.training.checkpoint_manager import CheckpointManager
     from streamomd.training.model import Model
 
     bits = size.bit_length() - 1
@@ -44,7 +44,7 @@ def keeper(size: int, url: str) -> Any:
     dataset, names = keep_document(store, "dataset", []), keep_document(store, "names", {})
     document = model.document(dataset=dataset, names=names)
     writer = Writer.begin(store, document, model.parts(), keep=spec.checkpoint.keep)
-    return model, Keeper(model, store, writer, dataset)
+    return model, CheckpointManager(model, store, writer, dataset)
 
 
 def waits(size: int, times: int, folder: str) -> tuple[list[float], list[float], int]:

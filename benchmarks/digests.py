@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 import streamomd
 from streamomd.runs import exact
 from streamomd.shards import read
-from streamomd.shards.chunks import Asked, ChunkFile, read_into_of
+from streamomd.shards.chunks import ChunkFile, RecordingFile, read_into_of
 from streamomd.shards.filesystem import open_file
 from streamomd.shards.find import find
-from streamomd.shards.formats.arrow_stored import Batches
+from streamomd.shards.formats.arrow_stored import StoredBatches
 from streamomd.shards.formats.footer import read_footer
 from streamomd.shards.formats.parquet import _opened, _ranges
 from streamomd.training.job import build
@@ -108,7 +108,7 @@ def own(job: dict[str, Any]) -> float:
         size, read_into = int(file.seek(0, 2)), read_into_of(file)
         chunks = ChunkFile(size, read_into, read.LOCAL_BLOCK, read.LOCAL_HELD)
         scratch = memoryview(bytearray(read.LOCAL_BLOCK))
-        asked = Asked(size)
+        asked = RecordingFile(size)
         parquet = _opened(asked, pq.read_metadata(shard.path), [], 0)
         for group in range(len(shard.groups)):
             began = time.thread_time()
@@ -130,7 +130,7 @@ def own_of_arrow(fs: Any, shard: Any, columns: tuple[str, ...]) -> float:
     """Processor seconds of hashing record batches that were copied."""
     file, took = open_file(fs, shard.path, shard.url), 0.0
     _, footer = read_footer(file, shard.size, shard.url)
-    batches = Batches(file, shard.schema, footer, columns)
+    batches = StoredBatches(file, shard.schema, footer, columns)
     for group in range(len(shard.groups)):
         begun = batches.begin(group)
         stored = batches.stored(begun)

@@ -54,7 +54,7 @@ class Clock:
 def without() -> Iterator[None]:
     """No looks while inside."""
     with (
-        patch.object(finite.Guard, "after", lambda *given: None),
+        patch.object(finite.FiniteCheck, "after", lambda *given: None),
         patch.object(model, "finite_parts", lambda parts: parts),
     ):
         yield
@@ -63,10 +63,10 @@ def without() -> Iterator[None]:
 @contextmanager
 def measured(clock: Clock, *, looks: bool = True) -> Iterator[None]:
     """The looks are timed while inside; without them, for what timing itself costs, nothing is."""
-    after = finite.Guard.after if looks else lambda *given: None
+    after = finite.FiniteCheck.after if looks else lambda *given: None
     part_problem = finite.part_problem if looks else lambda *given: ""
     with (
-        patch.object(finite.Guard, "after", clock.timed(after)),
+        patch.object(finite.FiniteCheck, "after", clock.timed(after)),
         patch.object(finite, "part_problem", clock.timed(part_problem)),
     ):
         yield

@@ -17,7 +17,7 @@ from typing import Any
 import common
 import numpy as np
 
-from streamomd.core import jit_cache
+from streamomd.core import jit
 from streamomd.engine import compile as fuse
 from streamomd.engine.loops import sparse as loops
 
@@ -35,7 +35,7 @@ def compiled(walk: common.Walk, distance: int) -> Callable[..., float]:
         fuse._name_apart(function, loop.__name__)
         fuse._register(function)
     signature = fuse._rows(layout.rule, layout.dtype, "float32")
-    made: Callable[..., float] = jit_cache._compiled(loop, signature, kept=False)
+    made: Callable[..., float] = jit.compile_one(loop, signature, kept=False)
     loops.AHEAD = usual
     return made
 

@@ -77,9 +77,9 @@ def child(phase: str, address: str, data: str, url: str, dtype: str, power: int,
     from distributed import Client
 
     import streamomd
-    from streamomd.distributed.sharded import Owners
+    from streamomd.distributed.sharded import PartitionOwners
 
-    hear, before = Owners._hear, {}
+    hear, before = PartitionOwners._hear, {}
 
     def peaks() -> dict[str, float]:
         workers = sorted(client.run(peak).values())
@@ -93,7 +93,7 @@ def child(phase: str, address: str, data: str, url: str, dtype: str, power: int,
             before["committed"] = 1.0
         return hear(self, message)
 
-    Owners._hear = looking  # type: ignore[method-assign]
+    PartitionOwners._hear = looking  # type: ignore[method-assign]
     with Client(address, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=300)
         if phase == "train":

@@ -11,7 +11,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.features import Plan, make_plan
 from streamomd.shards.cache.cached_reader import Cache
-from streamomd.shards.cache.folder import Folder
+from streamomd.shards.cache.folder import CacheFolder
 from streamomd.shards.find import find
 from streamomd.training.row_stream import rows_of
 
@@ -44,7 +44,7 @@ def entries(folder: Path) -> list[Path]:
 
 def cache_in(folder: Path, *, bound: int = 0, said: list[str] | None = None) -> Cache:
     """As a run has it. said: what it tells."""
-    return Cache(Folder(str(folder), bound, ([] if said is None else said).append))
+    return Cache(CacheFolder(str(folder), bound, ([] if said is None else said).append))
 
 
 Row = tuple[int, int, int, tuple[bytes, ...]]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import streamomd
-from streamomd.core import jit_cache
+from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.engine import compile as fuse
 from streamomd.engine.state import Layout
@@ -32,11 +32,11 @@ out = {}
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(50, 3)), np.sign(rng.normal(size=50))
 found = []
-original = jit_cache.compiled
+original = jit.compile_cached
 def recorded(loop, signature):
     found.append(original(loop, signature))
     return found[-1]
-jit_cache.compiled = recorded
+jit.compile_cached = recorded
 for name in sys.argv[1:]:
     rule = find_rule(name)
     layout = Layout(rule, 4, 1, "float64")
@@ -235,7 +235,7 @@ def test_what_a_factory_makes_is_named_after_its_loop(
     rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that of two loops in a process, each of other constants, each calls its own."""
-    monkeypatch.setattr(jit_cache, "compiled", lambda loop, signature: loop)
+    monkeypatch.setattr(jit, "compile_cached", lambda loop, signature: loop)
     described = find_rule(rule)
     loss = find_loss((described.losses or ("hinge",))[0])
     shape = fuse.Shape(3, 3, Layout(described, 4, 3, "float64").width, 0, False)
@@ -247,7 +247,7 @@ def test_what_a_factory_makes_is_named_after_its_loop(
 
 def test_a_loop_with_implicit_steps_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop without their pass is another loop, kept in another file; plain, it is told apart."""
-    monkeypatch.setattr(jit_cache, "compiled", lambda loop, signature: loop)
+    monkeypatch.setattr(jit, "compile_cached", lambda loop, signature: loop)
     fuse.learn_loop.cache_clear()
     rule, names = find_rule("nag"), []
     try:

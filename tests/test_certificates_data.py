@@ -114,11 +114,11 @@ def loss_of(name: str) -> str:
 
 @functools.cache
 def comparator(where: str, loss: str, model_url: str) -> np.ndarray:
-    from streamomd.analysis.certify.replay import Past
+    from streamomd.analysis.certify.replay import Replay
     from streamomd.shards.find import find
 
     model = streamomd.load(model_url)
-    past = Past(model, find(where))
+    past = Replay(model, find(where))
     learned = find_loss(loss)
     shape = (model.plan.size, model.engine.classes, model.engine.layout.learners, model.plan.bias)
     return best(Problem(past, learned, learned.parse_params({}), *shape), passes=60).u

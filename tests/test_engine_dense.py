@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import Learner, dense
 
-from streamomd.core import jit_cache
+from streamomd.core import jit
 from streamomd.engine import Engine
 from streamomd.engine import compile as fuse
 from streamomd.engine.loops.dense import LEAST, MOST, filled, fits
@@ -139,7 +139,7 @@ def test_mostly_zeros_go_by_rows() -> None:
 
 def test_what_the_factory_makes_is_named_after_its_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that of two loops in a process, each of other constants, each calls its own."""
-    monkeypatch.setattr(jit_cache, "compiled", lambda loop, signature: loop)
+    monkeypatch.setattr(jit, "compile_cached", lambda loop, signature: loop)
     rule, _ = simplest("nag")
     shape = fuse.Shape(3, 3, Layout(rule, 4, 3, "float64").width, 0, True)
     loss = Learner("nag", "logistic", 3).engine.loss

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamomd.checkpoint import Put, open_store, put_part
+from streamomd.checkpoint import StoredParts, open_store, put_part
 from streamomd.engine import Engine
 from streamomd.engine import state as states
 from streamomd.engine.state import Layout, State
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.training.partitions import Share
-from streamomd.training.remote_state import Far
+from streamomd.training.remote_state import RemoteState
 
 SIZE = 103
 FOLDER = "000000000001-0123abcd-0123abcd"
@@ -53,8 +53,8 @@ def test_far_is_near(whole: State, tmp_path: Path, owners: int) -> None:
         for low, high, arrays in whole.parts():
             share.fill(low, high, arrays)
         entries += [put_part(store, FOLDER, part) for part in share.parts()]
-    put = Put(FOLDER, tuple(entries))
-    far = Far(whole.layout, store, put)
+    put = StoredParts(FOLDER, tuple(entries))
+    far = RemoteState(whole.layout, store, put)
     assert (far.clock, far.totals.tolist()) == (41, [[7.5]])
     assert sha256(far) == sha256(whole)
     assert far.put is put

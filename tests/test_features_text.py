@@ -22,6 +22,7 @@ from streamomd.core.batch import DenseBatch
 from streamomd.core.errors import BadRowError
 from streamomd.features import Names, encode, make_plan, name_of
 from streamomd.features import text as text_module
+from streamomd.features import tokenize as words_module
 from streamomd.features.hashed import coordinate
 from streamomd.features.plan import COUNTED
 from streamomd.features.tokenize import words
@@ -300,7 +301,7 @@ def test_plain_python_splits_and_counts_as_the_compiled():
     offsets, data = texts.buffers()[1:]
     data, offsets = np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64)[:4]
     words(texts)  # whoever asks first fills in the table
-    lower = tokenize._lower()
+    lower = words_module._lower()
     made = []
     for split, count in (
         (split_words.split, split_words.count),

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as drawn
 
 from streamomd.core import finite
 from streamomd.core.errors import DivergedError
-from streamomd.core.finite import Guard, finite_parts, is_finite, part_problem
+from streamomd.core.finite import FiniteCheck, finite_parts, is_finite, part_problem
 from streamomd.engine.state import Layout, State
 from streamomd.rules import find_rule
 
@@ -68,7 +68,7 @@ def test_a_guard_names_the_rows_since_it_looked() -> None:
     """Figures are of the batch that was learned; slots, of all rows since they were looked at."""
     one, sums = SimpleNamespace(totals=np.zeros((1, 0)), nbytes=8 * 100, found=""), np.zeros(3)
     one.problem = lambda: one.found
-    guard, margins, enough = Guard(), np.zeros((10, 1)), finite.LEAST
+    guard, margins, enough = FiniteCheck(), np.zeros((10, 1)), finite.LEAST
 
     def learn(batch: int, values: int) -> None:
         rows = ("a", 10 * batch), ("a", 10 * batch + 10)
@@ -81,17 +81,17 @@ def test_a_guard_names_the_rows_since_it_looked() -> None:
     with pytest.raises(DivergedError, match=r"slot 'w' .* after rows 10 to 39 of a"):
         learn(3, enough)
     assert not guard.exact
-    guard, one.found = Guard(), ""
+    guard, one.found = FiniteCheck(), ""
     learn(3, 1)
     sums[1] = np.inf
     with pytest.raises(DivergedError, match="the loss is inf after rows 40 to 49 of a"):
         learn(4, 1)
     assert not guard.exact
-    guard, sums[1] = Guard(), 0.0
+    guard, sums[1] = FiniteCheck(), 0.0
     margins = np.full((finite.ROWS, 1), np.nan)
     with pytest.raises(DivergedError, match="a prediction is nan after rows 40 to 49 of a"):
         learn(4, 1)
-    guard, margins, one.totals = Guard(), np.zeros((10, 1)), np.full((1, 2), -np.inf)
+    guard, margins, one.totals = FiniteCheck(), np.zeros((10, 1)), np.full((1, 2), -np.inf)
     with pytest.raises(DivergedError, match="after rows 50 to 59"):
         learn(5, 1)
     assert guard.exact

@@ -23,7 +23,7 @@ from streamomd.engine.state import State
 from streamomd.features import make_plan
 from streamomd.shards.cursor import Cursor
 from streamomd.training import async_commit, checkpoint_manager
-from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 
 PATIENCE = 60.0
@@ -83,7 +83,7 @@ class Run:
         document = self.model.document(segments=[], names=keep_document(store, "names", {}))
         writer = Writer.begin(store, document, self.model.parts(), keep=99)
         self.gate.puts.clear()
-        self.keeper = Keeper(self.model, store, writer, Ledger())
+        self.keeper = CheckpointManager(self.model, store, writer, Ledger())
 
     def learn(self, count: int) -> None:
         """Learn some rows, and tell the keeper."""

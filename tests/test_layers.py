@@ -12,36 +12,30 @@ import pytest
 import streamomd
 
 PACKAGE = Path(streamomd.__file__).parent
-LAYERS = (
-    "errors", "machine_errors", "urls", "_plugins", "profiling", "garbage", "left_out", "finite",
-    "rules", "losses", "spec", "recorded", "batch", "state", "engine", "merge",
-    "partitions", "metrics", "holdout", "demo", "report",
-    "callbacks", "features", "shards", "checkpoint", "stream", "slices", "predict", "far",
-    "engines", "heaviest", "model", "loading",
-    "exposed", "job", "aside", "keep", "stop", "start", "begin", "rounds",
-    "distribute", "allowed_urls", "exact", "sharded", "modes", "collection", "away", "runs",
-    "preview", "sweeps",
-    "quasi_newton", "comparator", "estimators", "certify", "export", "trackers", "history", "pages",
-    "watch",
-    "rule_pages", "show", "planned",
-    "cli", "__init__", "__main__",
+PACKAGES = (
+    "core", "rules", "checkpoint", "losses", "config", "engine", "features", "shards", "training",
+    "distributed", "runs", "analysis", "integrations", "cli",
 )  # fmt: skip
+"""From the bottom up: a package imports those before it."""
+MODULES = ("__init__", "__main__", "compat", "testing")
+"""The only modules outside a package. Whatever imports nothing above may use ``testing``."""
 CONFINED = {
-    "numba": {"engine"},
-    "llvmlite": {"engine"},
-    "pyarrow": {"features", "shards"},
-    "dask": {"distribute"},
-    "distributed": {"distribute"},
-    "zmq": {"distribute"},
-    "safetensors": {"checkpoint"},
-    "click": {"cli"},
-    "rich": {"report", "sweeps", "watch"},
-    "sklearn": {"estimators", "export"},
-    "skops": {"export"},
-    "onnx": {"export"},
-    "mlflow": {"trackers"},
-    "tensorboardX": {"trackers"},
+    "numba": ("core/jit.py", "engine/", "features/kernels/"),
+    "llvmlite": ("engine/",),
+    "pyarrow": ("features/", "shards/"),
+    "dask": ("config/settings.py", "distributed/"),
+    "distributed": ("distributed/",),
+    "zmq": ("distributed/",),
+    "safetensors": ("checkpoint/",),
+    "click": ("cli/",),
+    "rich": ("training/progress.py", "runs/sweep/", "analysis/watch.py"),
+    "sklearn": ("integrations/",),
+    "skops": ("integrations/export/",),
+    "onnx": ("integrations/export/",),
+    "mlflow": ("integrations/trackers.py",),
+    "tensorboardX": ("integrations/trackers.py",),
 }
+"""Where a library may be imported."""
 
 
 def files() -> list[Path]:
@@ -49,9 +43,9 @@ def files() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def layer(file: Path) -> str:
-    """The layer a file belongs to: its top folder, or its own name."""
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def package_of(name: str) -> str:
+    """The package or top-level module of a path below streamomd/ or of a dotted name."""
+    return name.removeprefix("streamomd.").replace(".", "/").split("/")[0]
 
 
 def imports(file: Path) -> set[str]:
@@ -63,29 +57,41 @@ def imports(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module)
             if node.module == "streamomd":
+                found.discard("streamomd")
                 found |= {f"streamomd.{alias.name}" for alias in node.names}
     return found
 
 
-def test_every_file_has_a_layer() -> None:
-    """A new file or folder must say where it belongs."""
-    assert {layer(file) for file in files()} <= set(LAYERS)
+def test_the_map_is_complete() -> None:
+    """A new file belongs to a package of the list; there are 14 packages at most."""
+    places = {file.relative_to(PACKAGE).parts[0].removesuffix(".py") for file in files()}
+    assert places <= {*PACKAGES, *MODULES}
+    assert len(PACKAGES) <= 14
+    assert len(MODULES) <= 4
 
 
-@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_imports_go_down(file: Path) -> None:
-    """A layer imports those before it and itself."""
-    allowed = LAYERS[: LAYERS.index(layer(file)) + 1]
-    used = {name.split(".")[1] for name in imports(file) if name.startswith("streamomd.")}
-    assert used <= set(allowed) or layer(file) == "__init__"
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_go_down(package: str) -> None:
+    """A package imports those before it and itself."""
+    allowed = {*PACKAGES[: PACKAGES.index(package) + 1], "compat"}
+    for file in sorted((PACKAGE / package).rglob("*.py")):
+        used = {name for name in imports(file) if name.startswith("streamomd")}
+        above = {name for name in used if package_of(name) not in allowed}
+        assert not above, f"{file.relative_to(PACKAGE)} imports {above}"
 
 
-@pytest.mark.parametrize("file", files(), ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_heavy_libraries_are_confined(file: Path) -> None:
+@pytest.mark.parametrize("library", CONFINED)
+def test_heavy_libraries_are_confined(library: str) -> None:
     """numba, pyarrow, Dask and the like are imported in one place each."""
-    for library, places in CONFINED.items():
+    for file in files():
         if library in {name.split(".")[0] for name in imports(file)}:
-            assert layer(file) in places
+            assert file.relative_to(PACKAGE).as_posix().startswith(CONFINED[library])
+
+
+def test_names_of_files_say_where_they_are() -> None:
+    """No two files have one name, but the contracts of plug-ins."""
+    names = [file.name for file in files() if file.name not in ("__init__.py", "contract.py")]
+    assert len(names) == len(set(names)), sorted({n for n in names if names.count(n) > 1})
 
 
 def test_importing_streamomd_costs_nothing() -> None:

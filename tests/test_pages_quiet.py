@@ -12,7 +12,7 @@ from running import everything, shards, train
 
 import streamomd
 from streamomd.analysis.report import feature_scales
-from streamomd.analysis.report.data_warnings import Suspect, _broken, _together
+from streamomd.analysis.report.data_warnings import DataWarning, _broken, _together
 from streamomd.analysis.watch import View
 from streamomd.cli import formatting
 
@@ -33,8 +33,8 @@ def test_flags_are_not_huge(tmp_path: Path) -> None:
 
 
 def test_alarms_of_a_kind_are_one() -> None:
-    one, two = (Suspect(name, "nothing in it", "It was 0.") for name in "ab")
-    assert _together([one, two]) == [Suspect("a, b", *one[1:])]
+    one, two = (DataWarning(name, "nothing in it", "It was 0.") for name in "ab")
+    assert _together([one, two]) == [DataWarning("a, b", *one[1:])]
 
 
 @pytest.mark.parametrize("classes", [2, 7])

@@ -15,7 +15,7 @@ import pytest
 from running import everything, rows, run, write
 
 from streamomd.training.metrics import Metrics
-from streamomd.training.progress import Bar
+from streamomd.training.progress import ProgressBar
 
 MODULE = [sys.executable, "-W", "error", "-m", "streamomd"]
 HEAD = ["rows", "done", "loss", "since", "last", "error", "rows/s"]
@@ -130,7 +130,7 @@ def test_a_narrow_bar_keeps_the_time_left(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("COLUMNS", "80")
     metrics = Metrics(classifies=True)
     metrics.begin(0)
-    bar = Bar(metrics, 20_000_000, (out := io.StringIO()))
+    bar = ProgressBar(metrics, 20_000_000, (out := io.StringIO()))
     metrics.count(1_400_000)
     metrics.current[:] = 1.0, 0.25, 0.0
     bar.finish(metrics)
@@ -148,7 +148,7 @@ def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss(
     monkeypatch.setenv("COLUMNS", "100")
     metrics = Metrics(classifies=True)
     metrics.begin(0)
-    bar = Bar(metrics, 1, (out := io.StringIO()))
+    bar = ProgressBar(metrics, 1, (out := io.StringIO()))
     metrics.count(1)
     metrics.current[:] = 1.0, 0.25, 0.0
     bar.update(metrics)

@@ -73,18 +73,18 @@ def test_no_secret_where_everything_is_logged(
 def test_what_travels_to_workers_shows_no_secret() -> None:
     """The descriptions that tasks are given show no storage options where they are shown."""
     from streamomd.config.spec import Data
-    from streamomd.distributed.averaged_worker import Start
-    from streamomd.distributed.decode import Reading
-    from streamomd.distributed.diagnose import Patient
-    from streamomd.runs.submit import Sent
+    from streamomd.distributed.averaged_worker import RoundStart
+    from streamomd.distributed.decode import DecodeRequest
+    from streamomd.distributed.diagnose import DiagnosisRequest
+    from streamomd.runs.submit import SentSettings
 
     options = {"secret": CANARY}
     plan: Any = None
     for told in (
-        Reading(plan, options),
-        Patient({}, options=options, data_options=options),
-        Start("run", "s3://bucket", 1, options, Data(storage_options=options)),
-        Sent((options, options), {}, ()),
+        DecodeRequest(plan, options),
+        DiagnosisRequest({}, options=options, data_options=options),
+        RoundStart("run", "s3://bucket", 1, options, Data(storage_options=options)),
+        SentSettings((options, options), {}, ()),
     ):
         assert CANARY in repr(vars(told))
         assert CANARY not in repr(told) + str(told)

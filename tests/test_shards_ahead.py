@@ -12,11 +12,11 @@ import pytest
 from shard_rows import as_it_is, read_ids, write_parquet
 
 from streamomd.shards.find import find
-from streamomd.shards.prefetch import LEAST_BYTES, Ahead, Run
+from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
 from streamomd.shards.reader import Piece, read_units
 
 
-def numbers(jobs: int, each: int, size: int) -> Ahead[int, int]:
+def numbers(jobs: int, each: int, size: int) -> Prefetcher[int, int]:
     """Jobs that each give the next ``each`` numbers."""
 
     def run(job: int) -> Iterator[tuple[int, int]]:
@@ -26,7 +26,7 @@ def numbers(jobs: int, each: int, size: int) -> Ahead[int, int]:
     def session() -> Iterator[Run[int, int]]:
         yield run
 
-    return Ahead(iter(range(jobs)), session, threads=3, budget=3 * size)
+    return Prefetcher(iter(range(jobs)), session, threads=3, budget=3 * size)
 
 
 def test_waiting_bytes_stay_within_the_budget() -> None:
@@ -42,9 +42,9 @@ def test_budget_counts_decoded_batches(tmp_path: Path, monkeypatch: pytest.Monke
     """What waits while nobody takes is bounded by the batches' bytes, not by their number."""
     many = pa.table({"id": pa.array(range(60_000), pa.int64())})
     write_parquet(str(tmp_path / "a.parquet"), many, 20_000)
-    made: list[Ahead[object, object]] = []
+    made: list[Prefetcher[object, object]] = []
 
-    class Watched(Ahead):  # type: ignore[type-arg]
+    class Watched(Prefetcher):  # type: ignore[type-arg]
         def __init__(self, *args: object, **options: object) -> None:
             super().__init__(*args, **options)  # type: ignore[arg-type]
             made.append(self)

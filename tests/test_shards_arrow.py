@@ -17,9 +17,9 @@ from running import run
 from streamomd.core.errors import ChangedDataError, DataError
 from streamomd.shards.find import find
 from streamomd.shards.formats import arrow, arrow_stored
-from streamomd.shards.formats.contract import Wanted
+from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
-from streamomd.shards.open_shard import Opened
+from streamomd.shards.open_shard import OpenShard
 from streamomd.shards.reader import read_units
 
 MIB = 1 << 20
@@ -83,7 +83,7 @@ def test_every_type(
     for columns in (*CHOSEN, tuple(rows.column_names)):
         with pa.OSFile(str(path)) as file:
             _, footer = read_footer(file, file.size(), str(path))
-            asked = Wanted(columns, (), 1 << 10, MIB)
+            asked = ReadRequest(columns, (), 1 << 10, MIB)
             read = arrow.open_groups(file, footer, read_at(file, str(path)), asked)
             found = [batch for group in range(3) for batch in read(group)]
         expected = rows.select(list(columns))
@@ -97,7 +97,7 @@ def test_only_what_is_wanted_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.arrow", pa.table(wide), most=100_000)
     with pa.OSFile(str(path)) as file:
         _, footer = read_footer(file, file.size(), str(path))
-        batches = arrow_stored.Batches(file, pa.table(wide).schema, footer, ("x7",))
+        batches = arrow_stored.StoredBatches(file, pa.table(wide).schema, footer, ("x7",))
         stored = batches.stored(batches.begin(0))
         read = sum(high - low for low, high in stored.spans)
         assert 800_000 <= read < 900_000
@@ -156,7 +156,7 @@ def test_what_happens_to_the_file_changes_no_copy(tmp_path: Path) -> None:
     """A piece holds the rows that were there when it was read; the next one is refused."""
     path = write(tmp_path / "a.arrow", pa.table({"x": np.arange(9_000.0)}), most=3_000)
     shards = find(str(path))
-    opened = Opened(shards.fs, shards.shards[0], Wanted(("x",), (), MIB, MIB))
+    opened = OpenShard(shards.fs, shards.shards[0], ReadRequest(("x",), (), MIB, MIB))
     [first] = opened.read(0)
     path.write_bytes(bytes(path.stat().st_size))
     with pytest.raises(
@@ -188,15 +188,15 @@ def test_a_truncated_shard_is_exit_3(
     flags = (path, "--label", "y", "--rule", "ogd")
     if command not in ("train", "sweep"):
         assert run("train", *flags, "--checkpoint", kept).code == 0
-    read, times = Opened.read, itertools.count()
+    read, times = OpenShard.read, itertools.count()
 
-    def cut(opened: Opened, group: int) -> Any:
+    def cut(opened: OpenShard, group: int) -> Any:
         for batch in read(opened, group):
             if next(times) == 0:  # long before the last of 60 groups, whichever thread reads
                 path.write_bytes(path.read_bytes()[:5_000])
             yield batch
 
-    monkeypatch.setattr(Opened, "read", cut)
+    monkeypatch.setattr(OpenShard, "read", cut)
     words: dict[str, tuple[object, ...]] = {
         "train": (*flags, "--checkpoint", "none"),
         "resume": (kept, "--epochs", 2),

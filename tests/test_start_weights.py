@@ -23,7 +23,13 @@ from streamomd.rules import all_rules
 from streamomd.shards.weight_files import KEY
 from streamomd.training.model import Model
 from streamomd.training.warm_start import begin_at, is_weights
-from streamomd.training.warm_start.weights import Given, scales_of, start_at, starters, weight_slot
+from streamomd.training.warm_start.weights import (
+    StartWeights,
+    scales_of,
+    start_at,
+    starters,
+    weight_slot,
+)
 
 NUMBERS = {"numeric": ["n", "f"], "ignore": ["t", "h", "k", "e"]}
 EVERYTHING = {"numeric": ["n", "f", "t"], "vectors": ["e"], "hashed": ["h", "k"], "bits": 6}
@@ -81,7 +87,7 @@ def test_margins_are_those_of_the_given_weights(rule: str) -> None:
     model.state.slot(slot(model) or "")[...] = 0.0
     weights = np.array([[0.5], [-0.25], [3.0]])
     scales = {"s": np.array([1.0, 5000.0, 9.0])} if rule in SCALED else {}
-    start_at(model, [Given(np.arange(3), weights, scales, "here")])
+    start_at(model, [StartWeights(np.arange(3), weights, scales, "here")])
     np.testing.assert_array_equal(model.engine.weights(model.state, 0, 3), weights)
     if known.foresee or known.part or known.clamp:
         return

@@ -71,7 +71,7 @@ def test_a_slot_is_found_when_a_learner_is_committed(tmp_path: Path) -> None:
     data, url = shards(tmp_path / "data", 40, 30), tmp_path / "run"
     from streamomd.runs.sweep import sweep_checkpoint
 
-    before = sweep_checkpoint.SweepKeeper.commit
+    before = sweep_checkpoint.SweepCheckpoint.commit
 
     def commit(self: Any, sides: Any) -> None:
         if self._sweep.rows >= 32 and not any(one.dropped for one in self._sweep.learners):
@@ -79,7 +79,7 @@ def test_a_slot_is_found_when_a_learner_is_committed(tmp_path: Path) -> None:
         before(self, sides)
 
     with plain(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_checkpoint.SweepKeeper, "commit", commit)
+        patch.setattr(sweep_checkpoint.SweepCheckpoint, "commit", commit)
         patch.setattr("streamomd.runs.sweep.batched.LEAST", 10**9)
         grid = {"rule": ["ogd"], "loss": ["square"], "eta": [0.1, 0.02]}
         found = streamomd.sweep(told(data, str(url)), grid=grid, quiet=True)

@@ -64,7 +64,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, at: int) -> No
 
 DEATHS: dict[str, tuple[Any, str]] = {
     "a commit of a learner or the sweep": (Writer, "commit"),
-    "the naming of a sweep's commit": (sweep_checkpoint.SweepKeeper, "_name_them"),
+    "the naming of a sweep's commit": (sweep_checkpoint.SweepCheckpoint, "_name_them"),
     "a piece of rows": (sweep_walk.Walk, "_after_rows"),
     "the taking over of a learner": (sweep_checkpoint, "take_over"),
     "the publication of a manifest": (Writer, "_publish"),

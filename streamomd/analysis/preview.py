@@ -37,7 +37,7 @@ THREAD_BYTES = 4 * UNIT_BYTES  # that a thread holds while it decodes a unit
 Unit = list[tuple[str, int, Any]]  # shard, first row, and rows as they were read
 
 
-class Seen(Names):
+class SeenValues(Names):
     """Every value that was hashed, by column."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
 
 def _grown(plan: Plan, unit: Unit) -> tuple[dict[str, int], dict[str, int]]:
     """Distinct values by column, of the unit's first half and of all of it."""
-    seen, left_over = Seen(), sum(table.num_rows for *_, table in unit) // 2
+    seen, left_over = SeenValues(), sum(table.num_rows for *_, table in unit) // 2
     half: dict[str, int] = {}
     for shard, row, table in unit:
         cut = min(table.num_rows, left_over)

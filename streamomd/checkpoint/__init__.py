@@ -21,7 +21,7 @@ from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.ledger import Ledger, read_ledger
 from streamomd.checkpoint.listing import commits, left_temporary
 from streamomd.checkpoint.manifest import Commit
-from streamomd.checkpoint.parts import Part, PartEntry, Put, parse_entry
+from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, parse_entry
 from streamomd.checkpoint.stores.contract import Store, open_store
 
 __all__ = [
@@ -31,8 +31,8 @@ __all__ = [
     "Loaded",
     "Part",
     "PartEntry",
-    "Put",
     "Store",
+    "StoredParts",
     "Writer",
     "commits",
     "compare",

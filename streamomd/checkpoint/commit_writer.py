@@ -20,7 +20,7 @@ from streamomd.checkpoint.commit_reader import Loaded
 from streamomd.checkpoint.commits import mark_format, mark_restart, read_commit, sequences
 from streamomd.checkpoint.format_versions import versions
 from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
-from streamomd.checkpoint.parts import Part, PartEntry, Put, pack
+from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention
 from streamomd.checkpoint.stores.contract import Store, put_whole
 from streamomd.core.errors import (
@@ -115,7 +115,7 @@ class Writer:
         self._abandoned[directory] = []
         return directory
 
-    def commit(self, document: Mapping[str, Any], parts: Iterable[Part] | Put) -> Commit:
+    def commit(self, document: Mapping[str, Any], parts: Iterable[Part] | StoredParts) -> Commit:
         """Commit a document and parts, given lazily; older commits beyond ``keep`` are deleted.
 
         Parts that are put already, in a directory reserved or in that of the last commit, are
@@ -125,7 +125,7 @@ class Writer:
         Raises ConcurrentWriterError once another writer has taken over.
         """
         nonce = uuid.uuid4().hex
-        if isinstance(parts, Put):
+        if isinstance(parts, StoredParts):
             directory, entries = parts
         else:
             directory = self.reserve()

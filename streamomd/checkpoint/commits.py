@@ -16,7 +16,7 @@ from streamomd.checkpoint.manifest import (
     refuse_newer,
     sequence_of,
 )
-from streamomd.checkpoint.parts import Part, PartEntry, Put, unpack
+from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, unpack
 from streamomd.checkpoint.sealed_json import LIMIT, seal, unseal
 from streamomd.checkpoint.stores.contract import Store, confirmed, read_within
 from streamomd.checkpoint.validated_json import Fields
@@ -114,13 +114,13 @@ def check_parent(store: Store, commit: Commit) -> None:
         raise CorruptionError(f"it does not follow the commit {commit.parent} that is there")
 
 
-def read_part(store: Store, commit: Commit | Put, entry: PartEntry) -> Part:
+def read_part(store: Store, commit: Commit | StoredParts, entry: PartEntry) -> Part:
     """A part, proven; an object larger than its entry says is not read."""
     name = commit.part_name(entry)
     return confirmed(lambda: unpack(entry, read_within(store, name, entry.size)))
 
 
-def check_size(store: Store, commit: Commit | Put, entry: PartEntry) -> None:
+def check_size(store: Store, commit: Commit | StoredParts, entry: PartEntry) -> None:
     """Raises CorruptionError if a part is missing or of another size than its manifest says."""
     size = store.size(commit.part_name(entry))
     if size is None:

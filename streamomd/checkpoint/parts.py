@@ -47,7 +47,7 @@ class PartEntry:
         return {**vars(self), "arrays": arrays}
 
 
-class Put(NamedTuple):
+class StoredParts(NamedTuple):
     """Parts that are in a store already, below ``data/directory``."""
 
     directory: str

@@ -1,6 +1,25 @@
 """The command line: parse, call, print. A file a kind of command; each registers its own."""
 
-from streamomd.cli import cluster, export, models, plan, report, runs, sweep, tools
+from streamomd.cli import (
+    cluster_commands,
+    export_command,
+    model_commands,
+    plan_command,
+    report_command,
+    run_commands,
+    sweep_command,
+    tool_commands,
+)
 from streamomd.cli.options import main
 
-__all__ = ["cluster", "export", "main", "models", "plan", "report", "runs", "sweep", "tools"]
+__all__ = [
+    "cluster_commands",
+    "export_command",
+    "main",
+    "model_commands",
+    "plan_command",
+    "report_command",
+    "run_commands",
+    "sweep_command",
+    "tool_commands",
+]

@@ -42,13 +42,13 @@ def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
       streamomd submit job.toml --scheduler tcp://10.0.0.5:8786
       streamomd status omd-job-1a2b3c4d --scheduler tcp://10.0.0.5:8786
     """
-    import streamomd
+    from streamomd.runs.submit import submit
 
     job, given = described(what, given)
     given["scheduler"] = given["scheduler"] or _default_scheduler()
     if not given["scheduler"] and job is None:
         raise ClusterError("no scheduler: give --scheduler ADDRESS, or set DASK_SCHEDULER_ADDRESS")
-    name = streamomd.submit(job, **parsed(given))
+    name = submit(job, **parsed(given))
     return {"id": name}, formatting.submitted(name, given["scheduler"])
 
 

@@ -19,7 +19,10 @@ from streamomd.rules.contract import Rule, Slot
 from streamomd.rules.params import Above, Between, Choice, Kind
 from streamomd.rules.ranges import ANY
 
-MADE = "<!-- Made by python -m streamomd.cli.rule_docs docs/rules; edit the rule's docstring instead. -->"
+MADE = (
+    "<!-- Made by python -m streamomd.cli.rule_docs docs/rules; "
+    "edit the rule's docstring instead. -->"
+)
 NOTATION = """\
 `streamomd list rules` prints this table with the
 parameters; `streamomd train --rule`, without a value, helps to choose. Letters: x a row and y its

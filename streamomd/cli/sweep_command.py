@@ -42,22 +42,22 @@ def sweep(
       streamomd sweep data/ --label y --checkpoint runs/s --grid rule=nag,ogd --grid eta=0.1..1:4
       streamomd sweep job.toml --grid eta=0.01..10:32 --halve 10000    # 16 left, 8 after 20,000 …
     """
-    import streamomd
+    from streamomd.runs.sweep import sweep
     from streamomd.runs.sweep.grid import parse_grid
 
     job, given = described(what, given)
-    models = streamomd.sweep(job, grid=parse_grid(texts), halve=halve, **parsed(given))
+    models = sweep(job, grid=parse_grid(texts), halve=halve, **parsed(given))
     result = models.result()
     return result, swept(result, models.lead.spec.data.shards)
 
 
 def resumed(url: str, *, log: str | None = None, **given: Any) -> tuple[Any, str]:
     """What ``resume`` says of a sweep."""
-    import streamomd
+    from streamomd.runs.sweep import resume_sweep
 
     if log:
         raise UsageError("a sweep keeps no --log: its learners' figures are in --json")
-    models = streamomd.resume_sweep(url, **given)
+    models = resume_sweep(url, **given)
     result = models.result()
     return result, swept(result, models.lead.spec.data.shards)
 

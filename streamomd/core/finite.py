@@ -97,7 +97,7 @@ def finite_parts(parts: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, i
         yield low, high, arrays
 
 
-class Guard:
+class FiniteCheck:
     """Looks at one learner's numbers while it learns.
 
     ``always``: at every slot after every batch, whatever it costs. ``exact``: of the error that was

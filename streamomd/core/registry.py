@@ -1,16 +1,22 @@
-"""Named things: plug-ins by entry point, and a lookup that suggests the nearest name."""
+"""Plug-ins by entry point, late-bound converters, and a lookup that suggests the nearest name."""
 
 from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from streamomd.core.errors import UsageError
 
 T = TypeVar("T")
+CONVERTERS = {
+    "estimator": "streamomd.integrations.sklearn:to_estimator",
+    "sklearn": "streamomd.integrations.export:to_sklearn",
+}
+"""Functions of a model in packages above it, each imported when it is first called."""
 
 
 def load(group: str) -> list[Any]:
@@ -30,6 +36,12 @@ def find(kind: str, name: str, known: Mapping[str, T]) -> T:
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
     raise UsageError(f"unknown {kind} {name!r}; {hint}")
+
+
+def converter(name: str) -> Callable[[Any], Any]:
+    """The function that converts a model for another library."""
+    found: Callable[[Any], Any] = resolve_name(CONVERTERS[name])
+    return found
 
 
 @functools.cache  # reads a file of every installed package

@@ -22,7 +22,7 @@ HERE, THERE = "this process", "the cluster"
 clock = time.monotonic
 
 
-class Faster:
+class FasterSource:
     """A source of rows that is the faster one of two, from some seconds on. They give the same.
 
     ready: whether there is a usable worker. left: rows to come, those of the next epochs with them.

@@ -17,15 +17,15 @@ from distributed import Client, Future
 
 from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError
 from streamomd.core.urls import shown
-from streamomd.distributed.averaged_worker import Part, Start, learn_part, merge_parts
+from streamomd.distributed.averaged_worker import PartialState, RoundStart, learn_part, merge_parts
 from streamomd.distributed.cluster import LostError, outcome, sent
 from streamomd.distributed.events import hearing
 from streamomd.distributed.memory_checks import refuse_small
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.order import places
-from streamomd.shards.row_ranges import Stretch, stretches
+from streamomd.shards.row_ranges import RowRange, stretches
 from streamomd.shards.shard import ShardSet
-from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
@@ -40,7 +40,7 @@ class Averaged:
 
     model: Model
     shards: ShardSet
-    keeper: Keeper
+    keeper: CheckpointManager
     watchers: list[Watcher]
     stop: StopRequest
     connection: Client
@@ -58,7 +58,7 @@ class Averaged:
                 for parts, end in self._rounds(epoch):
                     self._take(self._tried(parts), end)
 
-    def _rounds(self, epoch: int) -> Iterator[tuple[list[Stretch], Cursor]]:
+    def _rounds(self, epoch: int) -> Iterator[tuple[list[RowRange], Cursor]]:
         """The rounds of an epoch that are left, each with where it ends."""
         train, at = self.model.spec.train, self.model.cursor
         data = self.model.spec.data
@@ -77,11 +77,11 @@ class Averaged:
             if begin >= at:
                 yield parts, end
 
-    def _tried(self, parts: list[Stretch]) -> Part:
+    def _tried(self, parts: list[RowRange]) -> PartialState:
         """What a round gives. It begins anew, from its commit, when its workers die."""
         for _ in range(TRIES):
             try:
-                found: Part = outcome(self.connection, self._sent(parts), self._waiting)
+                found: PartialState = outcome(self.connection, self._sent(parts), self._waiting)
                 return found
             except LostError as error:
                 note(f"a round was lost ({error}); it begins again from its commit")
@@ -90,11 +90,11 @@ class Averaged:
             f"{shown(self.model.url)} stands. Look at the workers' logs, then: streamomd resume"
         )
 
-    def _sent(self, parts: list[Stretch]) -> Future[Any]:
+    def _sent(self, parts: list[RowRange]) -> Future[Any]:
         """The round's tasks, under way; the last of them. Nothing else keeps the others alive, so
         that each state is freed when it is merged."""
         spec, run = self.model.spec, uuid.uuid4().hex[:8]
-        start = Start(
+        start = RoundStart(
             run,
             self.model.url,
             self.keeper.sequence,
@@ -132,7 +132,7 @@ class Averaged:
             nodes = above + nodes[len(nodes) - len(nodes) % 2 :]
         return nodes[0]
 
-    def _take(self, found: Part, end: Cursor) -> None:
+    def _take(self, found: PartialState, end: Cursor) -> None:
         """A round's state becomes the model's, and is committed."""
         model, state = self.model, self.model.state
         model.digests.check_all(found.digests)  # before anything of a changed shard is taken

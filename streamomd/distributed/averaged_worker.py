@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streamomd.config.spec import Data
 from streamomd.core.batch import REASONS, Batch
 from streamomd.core.errors import ClusterError, DivergedError, NoCommitError
-from streamomd.core.finite import Guard
+from streamomd.core.finite import FiniteCheck
 from streamomd.core.urls import shown
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
@@ -27,7 +27,7 @@ from streamomd.features import Names, encode
 from streamomd.shards.cache.cached_reader import between
 from streamomd.shards.digests import Digests, Found
 from streamomd.shards.reader import read_rows
-from streamomd.shards.row_ranges import Stretch
+from streamomd.shards.row_ranges import RowRange
 from streamomd.shards.shard import Shard
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
@@ -40,7 +40,7 @@ Seen = dict[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
-class Start:
+class RoundStart:
     """The commit a round begins from. run: of this driver alone, so that no other is meant.
 
     data: of the driver's job, for its storage options and cache, which no commit chooses.
@@ -54,7 +54,7 @@ class Start:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class PartialState:
     """A state as it travels, and what it has learned since the round began."""
 
     cells: NDArray[Any]
@@ -84,17 +84,17 @@ def part_of(
     bad: NDArray[np.int64],
     names: Seen,
     digests: list[Found],
-) -> Part:
+) -> PartialState:
     """What travels of a state."""
     extra = (rows, sums, bad, names, digests)
-    return Part(state.cells, state.totals, state.clock, state.extra, *extra)
+    return PartialState(state.cells, state.totals, state.clock, state.extra, *extra)
 
 
 _reading = threading.Lock()
-_held: list[tuple[Start, Model]] = []
+_held: list[tuple[RoundStart, Model]] = []
 
 
-def model_at(start: Start) -> Model:
+def model_at(start: RoundStart) -> Model:
     """The model of that commit, not to be changed; held until another is asked for."""
     with _reading:
         if not (_held and _held[0][0] == start):
@@ -103,7 +103,7 @@ def model_at(start: Start) -> Model:
         return _held[0][1]
 
 
-def _read(start: Start) -> Model:
+def _read(start: RoundStart) -> Model:
     try:
         return load_model(start.url, storage_options=start.options, at=start.sequence)[0]
     except NoCommitError as error:
@@ -114,23 +114,25 @@ def _read(start: Start) -> Model:
         ) from None
 
 
-def learn_part(start: Start, stretch: Stretch, topic: str, number: int) -> Part:
+def learn_part(start: RoundStart, stretch: RowRange, topic: str, number: int) -> PartialState:
     """Learn a stretch of rows from the commit's state on, telling how it goes.
 
     Decoded and learned in one thread: a worker has as many tasks at once as it has threads.
     Raises DivergedError, naming rows, if a number is no longer finite.
     """
-    guard = Guard()
+    guard = FiniteCheck()
     try:
         return _learned(start, stretch, topic, number, guard)
     except DivergedError:
         if guard.exact:
             raise
         # The task is pure: again, with a look at every slot after every batch, to name the first.
-        return _learned(start, stretch, topic, number, Guard(always=True))
+        return _learned(start, stretch, topic, number, FiniteCheck(always=True))
 
 
-def _learned(start: Start, stretch: Stretch, topic: str, number: int, guard: Guard) -> Part:
+def _learned(
+    start: RoundStart, stretch: RowRange, topic: str, number: int, guard: FiniteCheck
+) -> PartialState:
     model = model_at(start)
     plan, state, names = model.plan, model.state.copy(), Names(model.names.seen())
     sums, rows, told, digests = np.zeros(3), 0, time.monotonic(), Digests()
@@ -173,7 +175,7 @@ def tell(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
     get_worker().log_event(topic, {"part": number, "rows": rows, "sums": sums.tolist()})
 
 
-def merge_parts(start: Start, by: str, a: Part, b: Part) -> Part:
+def merge_parts(start: RoundStart, by: str, a: PartialState, b: PartialState) -> PartialState:
     """One of two that began from the commit's state."""
     model = model_at(start)
     states = [part.state_like(model.state) for part in (a, b)]

@@ -9,7 +9,7 @@ from streamomd.config.spec import Checkpoint
 from streamomd.training.checkpoint_manager import SHARE
 
 
-class Due:
+class CommitSchedule:
     """By rows exactly; by time, of which commits may take their share and no more."""
 
     def __init__(self, kept: Checkpoint, rows: int) -> None:

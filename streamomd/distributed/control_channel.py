@@ -13,7 +13,7 @@ TOLD_SECONDS = 30.0  # for the scheduler to take or give a word
 
 
 @dataclass
-class Wire:
+class ControlChannel:
     """To the driver and back, through the scheduler: some words a second, never data."""
 
     queue: Any

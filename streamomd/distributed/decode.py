@@ -37,14 +37,14 @@ Decoded = tuple[list[tuple[int, Arrays]], dict[int, tuple[str, ...]], list[Found
 
 
 @dataclass(frozen=True)
-class Reading:
+class DecodeRequest:
     """What every task is told: how columns become coordinates, and how to reach the store."""
 
     plan: Plan
     options: Mapping[str, Any] = field(repr=False)
 
 
-def decode(reading: Reading, group: Group, begin: int, end: int) -> Decoded:
+def decode(reading: DecodeRequest, group: Group, begin: int, end: int) -> Decoded:
     """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; names seen in them; and the
     group's digest.
 
@@ -86,7 +86,7 @@ def batch_of(arrays: Arrays) -> Batch:
 
 
 @dataclass
-class _Task:
+class _DecodeTask:
     """A task under way."""
 
     position: int
@@ -106,7 +106,7 @@ class Decoders:
     def __init__(
         self,
         client: Client,
-        reading: Reading,
+        reading: DecodeRequest,
         shards: ShardSet,
         *,
         window_bytes: int,
@@ -133,7 +133,7 @@ class Decoders:
         their workers, or the scheduler is lost.
         """
         spans = self._spans(places, start)
-        pending: deque[_Task] = deque()
+        pending: deque[_DecodeTask] = deque()
         try:
             while True:
                 while self._has_room(pending) and (task := next(spans, None)) is not None:
@@ -148,11 +148,11 @@ class Decoders:
             if self._client.status == "running":  # of a lost one nothing can be taken back
                 self._client.cancel([task.future for task in pending])
 
-    def _has_room(self, pending: deque[_Task]) -> bool:
+    def _has_room(self, pending: deque[_DecodeTask]) -> bool:
         rows = sum(task.end - task.begin for task in pending)
         return not pending or 0.0 < rows * self._width < self._window
 
-    def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_Task]:
+    def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_DecodeTask]:
         """Tasks in order, sent one by one; a large group is cut by what rows have weighed so far.
 
         Who reads the second half of a group decodes the first too: halves cost 1.5 groups.
@@ -167,7 +167,7 @@ class Decoders:
                 end = last if last - begin <= 2 * most else begin + most
                 self._place += 1
                 future = self._send(group, begin, end, self._place)
-                yield _Task(job.position, group, begin, end, future)
+                yield _DecodeTask(job.position, group, begin, end, future)
                 begin = end
 
     def _send(self, group: Group, begin: int, end: int, place: int) -> Future[Any]:
@@ -176,7 +176,7 @@ class Decoders:
         given = (self._reading, group, begin, end)
         return sent(self._client, key, decode, *given, waiting=self._waiting, priority=-place)
 
-    def _taken(self, task: _Task) -> Decoded:
+    def _taken(self, task: _DecodeTask) -> Decoded:
         """A task's result, asked for again when it is lost. What the task raised is raised."""
         for tried in range(TRIES):
             if tried:
@@ -195,7 +195,7 @@ class Decoders:
             "they larger than a worker's memory? Look at the workers' logs"
         )
 
-    def _pieces(self, task: _Task, found: Decoded) -> Iterator[Piece[Rows]]:
+    def _pieces(self, task: _DecodeTask, found: Decoded) -> Iterator[Piece[Rows]]:
         pieces, names, digests = found
         if self._digests is not None:
             self._digests.check_all(digests)

@@ -31,7 +31,7 @@ PROBE, PRIORITY = "probe/", 100
 
 
 @dataclass(frozen=True)
-class Patient:
+class DiagnosisRequest:
     """What a worker is asked to look at. probe: name and content of an object at ``url``."""
 
     versions: Mapping[str, str]
@@ -50,7 +50,7 @@ def versions() -> dict[str, str]:
     return {**found, **more, "libc": libc}
 
 
-def examine(patient: Patient) -> tuple[list[str], list[str]]:
+def examine(patient: DiagnosisRequest) -> tuple[list[str], list[str]]:
     """On a worker: what makes it unfit, and what might change bits."""
     here = versions()
     wrong = [
@@ -69,7 +69,7 @@ def examine(patient: Patient) -> tuple[list[str], list[str]]:
     return unfit, [text for text in wrong if text not in unfit]
 
 
-def _read_probe(patient: Patient) -> None:
+def _read_probe(patient: DiagnosisRequest) -> None:
     name, content = patient.probe
     try:
         found = open_store(patient.url, patient.options).read(name)
@@ -97,7 +97,7 @@ def diagnose(
     found, unusable = lookout.there, lookout.unusable
     if not found:
         raise ClusterError("the scheduler has no workers, or does not tell of them")
-    patient, store = Patient(versions()), None
+    patient, store = DiagnosisRequest(versions()), None
     if model is not None and model.spec.checkpoint.url != "none":
         kept, data = model.spec.checkpoint, model.spec.data
         store = open_store(kept.url, kept.storage_options)
@@ -105,7 +105,7 @@ def diagnose(
         store.put(*probe)
         ends = {shard.url: shard for shard in (*(shards or ()),)}
         some = tuple(dict.fromkeys([*ends][:1] + [*ends][-1:]))
-        patient = Patient(
+        patient = DiagnosisRequest(
             patient.versions,
             kept.url,
             kept.storage_options,
@@ -140,7 +140,7 @@ def diagnose(
 
 
 def _asked(
-    client: Client, addresses: Sequence[str], patient: Patient
+    client: Client, addresses: Sequence[str], patient: DiagnosisRequest
 ) -> dict[str, tuple[list[str], list[str]]]:
     """Each worker's own answer; one that is busy or silent has none in time."""
     futures = {

@@ -36,8 +36,8 @@ from streamomd.core.errors import ClusterError
 from streamomd.core.finite import finite_parts
 from streamomd.distributed.allreduce_dask import StreamMesh
 from streamomd.distributed.allreduce_zmq import DRIVER, Mesh, PeerLostError, ZmqMesh, others
-from streamomd.distributed.commit_schedule import Due
-from streamomd.distributed.control_channel import Wire
+from streamomd.distributed.commit_schedule import CommitSchedule
+from streamomd.distributed.control_channel import ControlChannel
 from streamomd.distributed.curve_keys import Keys, require_curve
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.features import Names, Plan
@@ -60,7 +60,7 @@ SPEAK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Order:
+class OwnerSetup:
     """What one owner is told. gang: its name, in hex. keys: of the gang, None without ZeroMQ.
     directory: where the parts of the next commit go."""
 
@@ -78,7 +78,7 @@ class Order:
     directory: str
 
 
-def own(order: Order) -> str:
+def own(order: OwnerSetup) -> str:
     """On a worker: the rounds that are left. "done", or "stopped" if the driver asked for it."""
     if order.version != VERSION:
         raise ClusterError(
@@ -94,7 +94,9 @@ def own(order: Order) -> str:
         else:
             mesh = StreamMesh(worker, *which)
         with closing(mesh):
-            wire = Wire(Queue(order.topic, client=client), Variable(order.topic, client=client))
+            wire = ControlChannel(
+                Queue(order.topic, client=client), Variable(order.topic, client=client)
+            )
             me = uuid.uuid4().hex
             wire.say("here", owner=order.owner, place=(me, mesh.place))
             places = wire.wait(lambda told: told["places"], TABLE_SECONDS)
@@ -103,7 +105,7 @@ def own(order: Order) -> str:
                 # one would learn from where the gang began, into a directory committed long ago.
                 raise PeerLostError(DRIVER, "it goes on with another in this owner's place")
             mesh.join([place for _, place in places])
-            how = Owner(order, mesh, wire).run()
+            how = PartitionOwner(order, mesh, wire).run()
             if order.owner == 0:
                 wire.say(how)
             return how
@@ -115,10 +117,10 @@ def _host(address: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-class Owner:
+class PartitionOwner:
     """One member of the gang, once all are connected."""
 
-    def __init__(self, order: Order, mesh: Mesh, wire: Wire) -> None:
+    def __init__(self, order: OwnerSetup, mesh: Mesh, wire: ControlChannel) -> None:
         self._order, self._mesh, self._wire = order, mesh, wire
         self._leads = order.owner == 0
         spec, parts = order.spec, order.spec.train.parts
@@ -146,7 +148,7 @@ class Owner:
             self._digests,
             self._swapped,
         )
-        self._due = Due(spec.checkpoint, self._metrics.total_rows)
+        self._due = CommitSchedule(spec.checkpoint, self._metrics.total_rows)
         self._word = self._number = self._count = self._stop = 0
         self._met = False
         self._spoke = time.monotonic()

@@ -34,7 +34,7 @@ TRIES = 3  # without a row learned in between: Dask itself gives up after four d
 TOLD_SECONDS, ASKED_SECONDS = 0.5, 1.0
 
 
-class Teller:
+class EventReporter:
     """On the worker: tells how the run goes, and asks whether it is to stop."""
 
     next_row = math.inf
@@ -96,11 +96,11 @@ def copy_into(metrics: Metrics, told: dict[str, Any]) -> None:
 
 
 @contextmanager
-def teller(topic: str, stop: StopRequest) -> Iterator[tuple[Client, Teller]]:
+def teller(topic: str, stop: StopRequest) -> Iterator[tuple[Client, EventReporter]]:
     """On the worker: its client, and who tells the submitter. The task gives its thread back, so
     that this worker can also decode."""
     with worker_client(separate_thread=True) as client:
-        yield client, Teller(topic, stop, client)
+        yield client, EventReporter(topic, stop, client)
 
 
 @dataclass

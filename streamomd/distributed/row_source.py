@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from distributed import Client
 
-from streamomd.distributed.auto_decode import Faster
+from streamomd.distributed.auto_decode import FasterSource
 from streamomd.distributed.cluster import has_workers
-from streamomd.distributed.decode import Decoders, Reading
+from streamomd.distributed.decode import DecodeRequest, Decoders
 from streamomd.shards.shard import ShardSet
 from streamomd.training.model import Model
 from streamomd.training.row_stream import Source
@@ -24,7 +24,7 @@ def source(
     cluster = model.spec.cluster
     decoders = Decoders(
         client,
-        Reading(model.plan, model.spec.data.storage_options),
+        DecodeRequest(model.plan, model.spec.data.storage_options),
         shards,
         window_bytes=cluster.window << 20,
         names=model.names,
@@ -38,4 +38,4 @@ def source(
     def left() -> int:
         return total - model.metrics.total_rows
 
-    return Faster(here, decoders.rows, lambda: has_workers(client, waiting), left).rows
+    return FasterSource(here, decoders.rows, lambda: has_workers(client, waiting), left).rows

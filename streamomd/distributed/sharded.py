@@ -13,26 +13,26 @@ from typing import Any
 
 from distributed import Client
 
-from streamomd.checkpoint import Put, read_part
+from streamomd.checkpoint import StoredParts, read_part
 from streamomd.config.settings import seconds, setting
 from streamomd.core.errors import ClusterError, StoppedError, UsageError
 from streamomd.core.urls import shown
 from streamomd.distributed.curve_keys import has_curve, new_keys
 from streamomd.distributed.memory_checks import refuse_small
-from streamomd.distributed.partition_owner import Order, digests_of, entries_of, gang_size
+from streamomd.distributed.partition_owner import OwnerSetup, digests_of, entries_of, gang_size
 from streamomd.distributed.remote_learner import copy_into, figures
 from streamomd.distributed.scheduler import refuse_lost, workers_of
-from streamomd.distributed.worker_group import Gang, LostOwnersError
+from streamomd.distributed.worker_group import LostOwnersError, WorkerGroup
 from streamomd.distributed.worker_monitor import usable_workers
 from streamomd.distributed.worker_probe import VERSION
 from streamomd.features import Names
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.shard import ShardSet
-from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
-from streamomd.training.remote_state import Far
+from streamomd.training.remote_state import RemoteState
 from streamomd.training.signals import StopRequest
 
 TRIES = 5  # without a commit in between
@@ -41,12 +41,12 @@ TRANSPORTS = ("auto", "zmq", "dask")
 
 
 @dataclass(eq=False)
-class Owners:
-    """The rounds of a model over its shards, as ``streamomd.runs.sharded_local.Sharded``, by a cluster."""
+class PartitionOwners:
+    """The rounds of a model over its shards, as ``runs.sharded_local.Sharded``, by a cluster."""
 
     model: Model
     shards: ShardSet
-    keeper: Keeper | None
+    keeper: CheckpointManager | None
     watchers: list[Watcher]
     stop: StopRequest
     connection: Client
@@ -102,7 +102,7 @@ class Owners:
                 signal=self.stop.signal,
             )
 
-    def _kept(self, state: Far) -> None:
+    def _kept(self, state: RemoteState) -> None:
         """The state is that of a commit now; so are the figures, should those after it be lost."""
         self.model.state = state
         self._figures = figures(self.model.metrics)
@@ -110,13 +110,13 @@ class Owners:
     def _tell_all(self) -> None:
         """Take from the last commit what owners keep beside the sums, and do not send."""
         state, metrics = self.model.state, self.model.metrics
-        assert isinstance(state, Far)
+        assert isinstance(state, RemoteState)
         assert state.put is not None
         first = read_part(state.store, state.put, state.put.entries[0])[2]
         kept = Metrics.from_arrays(first, classifies=metrics.classifies)
         metrics.curve, metrics.detail = kept.curve, kept.detail
 
-    def _gang(self, keeper: Keeper, tries: int) -> Gang:
+    def _gang(self, keeper: CheckpointManager, tries: int) -> WorkerGroup:
         addresses = self._live()
         model, run = self.model, uuid.uuid4().hex
         size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
@@ -127,7 +127,7 @@ class Owners:
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
         self._directory = keeper.reserve()
         orders = [
-            Order(
+            OwnerSetup(
                 VERSION,
                 run,
                 f"omd-owner-{run[:8]}",
@@ -145,7 +145,9 @@ class Owners:
         ]
         # Who is only slow to begin must not be taken for lost again and again.
         patience = 2**tries
-        return Gang(self.connection, orders, addresses[:size], self._hear, self._look, patience)
+        return WorkerGroup(
+            self.connection, orders, addresses[:size], self._hear, self._look, patience
+        )
 
     def _live(self) -> list[str]:
         """Workers to place owners on. Those suspected only once they are heard of again, or when
@@ -187,8 +189,12 @@ class Owners:
         model.names.update(Names.from_json(message.get("names", {})).seen())
         model.cursor = Cursor.from_json(message["cursor"])
         entries = entries_of(message["entries"])
-        assert isinstance(model.state, Far)
-        self._kept(Far(model.state.layout, model.state.store, Put(self._directory, entries)))
+        assert isinstance(model.state, RemoteState)
+        self._kept(
+            RemoteState(
+                model.state.layout, model.state.store, StoredParts(self._directory, entries)
+            )
+        )
         keeper.commit()
         self._directory = keeper.reserve()
         return {"committed": message["number"], "directory": self._directory}

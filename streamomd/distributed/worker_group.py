@@ -13,7 +13,7 @@ from distributed import Client, Queue, Variable
 from streamomd.core.errors import SchedulerLostError
 from streamomd.distributed.cluster import sent
 from streamomd.distributed.membership import Members
-from streamomd.distributed.partition_owner import Order, own
+from streamomd.distributed.partition_owner import OwnerSetup, own
 from streamomd.distributed.scheduler import refuse_lost, workers_of
 from streamomd.distributed.worker_monitor import look_out
 from streamomd.training.progress import note
@@ -32,7 +32,7 @@ class LostOwnersError(Exception):
 
 
 @dataclass(eq=False)
-class Gang:
+class WorkerGroup:
     """One attempt: it ends with all rows learned, with a stop, or with a lost owner.
 
     orders: one an address. hear: told of each message of the leader's. look: called now and then.
@@ -40,7 +40,7 @@ class Gang:
     """
 
     client: Client
-    orders: Sequence[Order]
+    orders: Sequence[OwnerSetup]
     addresses: Sequence[str]
     hear: Callable[[dict[str, Any]], dict[str, Any]]
     look: Callable[[], dict[str, Any]]

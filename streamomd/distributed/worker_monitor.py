@@ -22,7 +22,7 @@ PAUSE_SECONDS, LOOK_SECONDS = 0.05, 0.5
 Waiting = Callable[[], object]
 
 
-class Lookout:
+class WorkerMonitor:
     """Looks at the workers every few seconds, over all that is waited for with one client.
 
     A worker is usable once it has answered the probe with this version of streamomd; one that joins
@@ -175,12 +175,12 @@ class Lookout:
                 )
 
 
-_lookouts: WeakKeyDictionary[Client, Lookout] = WeakKeyDictionary()
+_lookouts: WeakKeyDictionary[Client, WorkerMonitor] = WeakKeyDictionary()
 
 
-def lookout_of(client: Client) -> Lookout:
+def lookout_of(client: Client) -> WorkerMonitor:
     """The one of a client."""
-    return _lookouts.setdefault(client, Lookout())
+    return _lookouts.setdefault(client, WorkerMonitor())
 
 
 def look_out(client: Client) -> list[str]:

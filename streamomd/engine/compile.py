@@ -21,7 +21,7 @@ import numpy as np
 from numba import types
 from numba.extending import register_jitable
 
-from streamomd.core import jit_cache  # fmt: skip
+from streamomd.core import jit
 from streamomd.engine.loops import (  # fmt: skip
     cache_prefetch,
     dense,
@@ -158,7 +158,7 @@ def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, sig
     for function in _reached(loop):
         _name_apart(function, loop.__name__)
         _register(function)
-    return jit_cache.compiled(loop, signature)
+    return jit.compile_cached(loop, signature)
 
 
 def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from streamomd.core.jit import Soon, float64, read
+from streamomd.core.jit import LazyCompiled, float64, read
 
 _AS_IS = 1 << 14
 """So many values Python looks at: few rows need nothing compiled."""
@@ -14,7 +14,7 @@ _AS_IS = 1 << 14
 @functools.cache
 def checker(dtype: str) -> Any:
     """``within`` for values of a dtype, compiled once there is enough to look at."""
-    return Soon(within, [read(dtype), float64, float64], _AS_IS)
+    return LazyCompiled(within, [read(dtype), float64, float64], _AS_IS)
 
 
 def within(values: Any, least: float, most: float) -> bool:

@@ -25,10 +25,10 @@ Places = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Note:
+class Finding:
     """What one check found: rows, ascending, and for each the place of the value that is bad."""
 
-    cells: Cells
+    cells: CheckedValues
     reason: str
     rows: Places
     places: Places
@@ -37,17 +37,17 @@ class Note:
     remedy: str
 
 
-class Flaws:
+class BadRows:
     """What is wrong with the rows of a batch; false if nothing is."""
 
     def __init__(self, rows: int) -> None:
-        self._notes: list[Note] = []
+        self._notes: list[Finding] = []
         self._of = np.full(rows, -1, np.int32)  # each row's note
 
     def __bool__(self) -> bool:
         return bool(self._notes)
 
-    def add(self, note: Note) -> None:
+    def add(self, note: Finding) -> None:
         """Mark the rows of a note that nothing was noted of before."""
         rows = note.rows[self._of[note.rows] < 0]
         self._of[rows] = len(self._notes)
@@ -78,7 +78,7 @@ class Flaws:
         return BadRowError(f"{where}: {found}", reason=note.reason)
 
 
-class LeftOut:
+class SkippedRows:
     """Which rows of a batch were left out so far, in turn after turn; false if none."""
 
     def __init__(self, rows: int) -> None:
@@ -106,13 +106,13 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Cells:
+class CheckedValues:
     """Values of a column on their way through the checks: where what is found of them is noted.
 
     width: values a row; 0: one, which is the row's own. indptr: of lists, where each row's begin.
     """
 
-    flaws: Flaws
+    flaws: BadRows
     column: str
     width: int = 0
     indptr: Places | None = None
@@ -123,7 +123,7 @@ class Cells:
         """Say that the values at ``places``, ascending, are bad; ``found`` tells one of them."""
         if len(places):
             rows, first = np.unique(self._rows(places), return_index=True)
-            self.flaws.add(Note(self, reason, rows, places[first], found, expected, remedy))
+            self.flaws.add(Finding(self, reason, rows, places[first], found, expected, remedy))
 
     def named(self, place: int) -> str:
         """What a message calls the column."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, Floats, SparseBatch
 from streamomd.core.profiling import Stage
-from streamomd.features.bad_rows import Cells, Flaws, LeftOut
+from streamomd.features.bad_rows import BadRows, CheckedValues, SkippedRows
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import counted_rows, indptr_of, joined
@@ -44,9 +44,9 @@ def encode(
     then features are looked at.
     """
     skip = labelled and plan.on_bad_row == "skip"
-    left_out, error = LeftOut(batch.num_rows), None
+    left_out, error = SkippedRows(batch.num_rows), None
     while True:
-        flaws = Flaws(batch.num_rows)
+        flaws = BadRows(batch.num_rows)
         encoded = _encode(plan, batch, labelled, names, flaws)
         if encoded is not None and not flaws:
             break
@@ -61,7 +61,7 @@ def encode(
 
 
 def _encode(
-    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: Flaws
+    plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows
 ) -> Batch | None:
     """None where flaws were noted on the way."""
     with Stage("labels"):
@@ -74,7 +74,8 @@ def _encode(
             return DenseBatch(matrix(parts, batch.num_rows, dtype), y, weight)
     with Stage("texts"):
         texts = [
-            texts_of(batch.column(text.column), Cells(flaws, text.column)) for text in plan.text
+            texts_of(batch.column(text.column), CheckedValues(flaws, text.column))
+            for text in plan.text
         ]
     with Stage("lists"):
         pair = _pair(plan, batch, dtype, flaws)
@@ -88,7 +89,7 @@ def _encode(
 
 
 def _targets(
-    plan: Plan, batch: pa.RecordBatch, labelled: bool, flaws: Flaws
+    plan: Plan, batch: pa.RecordBatch, labelled: bool, flaws: BadRows
 ) -> tuple[Floats, Floats]:
     rows = batch.num_rows
     if not labelled:
@@ -108,9 +109,11 @@ def _dtype(plan: Plan, batch: pa.RecordBatch) -> Any:
     return np.float32 if kinds and all(kind == pa.float32() for kind in kinds) else np.float64
 
 
-def _numbers(plan: Plan, batch: pa.RecordBatch, flaws: Flaws) -> list[Numbers]:
+def _numbers(plan: Plan, batch: pa.RecordBatch, flaws: BadRows) -> list[Numbers]:
     rule = (plan.nulls, plan.legal)
-    parts = [numbers(batch.column(name), Cells(flaws, name), *rule) for name in plan.numeric]
+    parts = [
+        numbers(batch.column(name), CheckedValues(flaws, name), *rule) for name in plan.numeric
+    ]
     parts += [vectors(batch.column(v.column), flaws, v.column, *rule) for v in plan.vectors]
     return parts + (_missing(plan, batch) if plan.dense else [])
 
@@ -127,7 +130,7 @@ def _indicators(plan: Plan, batch: pa.RecordBatch, dtype: Any) -> Csr:
     return indptr, indices.astype(np.int32), np.ones(len(indices), dtype)
 
 
-def _pair(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: Flaws) -> Csr | None:
+def _pair(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: BadRows) -> Csr | None:
     if plan.sparse is None:
         return None
     lists = (batch.column(plan.sparse.indices), batch.column(plan.sparse.values))

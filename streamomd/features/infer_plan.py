@@ -27,7 +27,7 @@ from streamomd.features.arrow_types import (
 from streamomd.features.classes import find_classes
 from streamomd.features.crosses import cross_name
 from streamomd.features.dates import parts_of
-from streamomd.features.plan import Column, Date, Pair, Plan, Text, Vector
+from streamomd.features.plan import Column, Date, Plan, SparsePair, Text, Vector
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.ranges import ANY, Limits, narrowest
@@ -50,7 +50,7 @@ def make_plan(
     _check_names(data, schema)
     numeric, hashed = _features(data, schema)
     pair = data.sparse
-    sparse = Pair(pair.indices, pair.values, _sparse_size(data, schema)) if pair else None
+    sparse = SparsePair(pair.indices, pair.values, _sparse_size(data, schema)) if pair else None
     vectors = tuple(Vector(name, schema.field(name).type.list_size) for name in data.vectors)
     label_type = plain(schema.field(data.label).type)
     plan = Plan(

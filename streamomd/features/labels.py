@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Floats
 from streamomd.core.errors import UsageError
 from streamomd.features.arrow_types import family
-from streamomd.features.bad_rows import Cells, Flaws, shown
+from streamomd.features.bad_rows import BadRows, CheckedValues, shown
 from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
 
 
-def labels(array: pa.Array, plan: Plan, flaws: Flaws) -> Floats:
+def labels(array: pa.Array, plan: Plan, flaws: BadRows) -> Floats:
     """y (n,): −1 or 1 for two classes, the place 0 … K − 1 for more, the value in regression.
 
     Notes null, NaN and ±inf labels, and those that are not among the classes.
     """
-    cells = Cells(flaws, plan.label)
+    cells = CheckedValues(flaws, plan.label)
     if not plan.classes:
         y: Floats = numbers(array, cells, "error").astype(np.float64)
         _note_small(y, cells, plan.least_label)
@@ -50,9 +50,9 @@ def _two_numbers(array: pa.Array, classes: Sequence[Any]) -> Floats | None:
     return y if np.array_equal(y < 0.0, values == negative) else None
 
 
-def weights(array: pa.Array, column: str, flaws: Flaws) -> Floats:
+def weights(array: pa.Array, column: str, flaws: BadRows) -> Floats:
     """Importance weights (n,). Notes those that are null, negative, NaN or ±inf."""
-    cells = Cells(flaws, column)
+    cells = CheckedValues(flaws, column)
     found: Floats = numbers(array, cells, "error").astype(np.float64)
     if len(found) and not found.min() >= 0:
         cells.note(
@@ -100,7 +100,7 @@ def _codes(values: list[Any], plan: Plan) -> list[float]:
     return [known.get(value, np.nan) for value in values]
 
 
-def _note_small(y: Floats, cells: Cells, least: float | None) -> None:
+def _note_small(y: Floats, cells: CheckedValues, least: float | None) -> None:
     if least is not None and len(y) and not y.min() >= least:
         cells.note(
             "label",
@@ -112,7 +112,7 @@ def _note_small(y: Floats, cells: Cells, least: float | None) -> None:
 
 
 def _note_strange(
-    y: Floats, codes: NDArray[np.int64], values: list[Any], cells: Cells, plan: Plan
+    y: Floats, codes: NDArray[np.int64], values: list[Any], cells: CheckedValues, plan: Plan
 ) -> None:
     """Labels that are no class, values[codes] of which are told."""
     rows = np.flatnonzero(np.isnan(y))

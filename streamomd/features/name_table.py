@@ -24,7 +24,7 @@ class Watch(NamedTuple):
     met: NDArray[np.uint32]
 
 
-class Ledger:
+class NameTable:
     """Names in the order they were told: at most 65,536 coordinates, 4 names each, then "+".
 
     One thread adds at a time; what ``watch`` gave may be read meanwhile.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.arrow_buffers import buffers
-from streamomd.features.name_table import Ledger, Watch
+from streamomd.features.name_table import NameTable, Watch
 from streamomd.features.plan import Plan
 
 _COORDINATES = 65_536
@@ -31,7 +31,9 @@ class Names:
         """seen: of another table, within the same bounds."""
         self._seen = dict(seen or {})
         self._written = sum(map(len, self._seen.values()))  # of the ledger's, those in the dict
-        self._ledger: Ledger | None = None  # made when somebody adds: who only asks needs no numba
+        self._ledger: NameTable | None = (
+            None  # made when somebody adds: who only asks needs no numba
+        )
         self._lock = threading.Lock()
 
     @property
@@ -84,10 +86,10 @@ class Names:
         with self._lock:
             return self._open().since(version)
 
-    def _open(self) -> Ledger:
+    def _open(self) -> NameTable:
         if self._ledger is None:
             coordinates, names = _flat(self._seen)
-            self._ledger = Ledger()
+            self._ledger = NameTable()
             self._ledger.add(coordinates, b"", names)
             self._written = len(self._ledger)
         return self._ledger

@@ -10,20 +10,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.bad_rows import Cells, Flaws, Places, shown
-from streamomd.features.plan import Legal
+from streamomd.features.bad_rows import BadRows, CheckedValues, Places, shown
+from streamomd.features.plan import LegalValues
 from streamomd.rules.ranges import FLOAT32_MAX, Limits
 
 Numbers = NDArray[Any]
 
-ANYTHING = Legal()
+ANYTHING = LegalValues()
 _EXACT = 2**53
 # Rows written together: the block stays in cache while column after column is strewn into it
 # (54 int64 columns: 2.4 ns a cell; 6.8 when each column is written whole).
 BLOCK = 2048
 
 
-def numbers(array: pa.Array, cells: Cells, nulls: str, legal: Legal = ANYTHING) -> Numbers:
+def numbers(
+    array: pa.Array, cells: CheckedValues, nulls: str, legal: LegalValues = ANYTHING
+) -> Numbers:
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
     Notes nulls, NaN, ±inf, integers float64 cannot hold, and numbers that are not ``legal``. With
@@ -43,17 +45,21 @@ def numbers(array: pa.Array, cells: Cells, nulls: str, legal: Legal = ANYTHING) 
 
 
 def vectors(
-    array: pa.FixedSizeListArray, flaws: Flaws, column: str, nulls: str, legal: Legal = ANYTHING
+    array: pa.FixedSizeListArray,
+    flaws: BadRows,
+    column: str,
+    nulls: str,
+    legal: LegalValues = ANYTHING,
 ) -> Numbers:
     """The values of a column of fixed-size lists, (n, width). Notes what ``numbers`` does."""
     width = array.type.list_size
     child = _plain(array.values.slice(array.offset * width, len(array) * width))
     if array.null_count:
         if nulls == "error":
-            _note_nulls(array, Cells(flaws, column))
+            _note_nulls(array, CheckedValues(flaws, column))
         gone = np.repeat(array.is_null().to_numpy(zero_copy_only=False), width)
         child = _zeroed(child, pa.array(gone))
-    cells = Cells(flaws, column, width=width)
+    cells = CheckedValues(flaws, column, width=width)
     return numbers(child, cells, nulls, legal).reshape(len(array), width)
 
 
@@ -68,7 +74,7 @@ def missing(array: pa.Array) -> NDArray[np.bool_]:
     return found
 
 
-def unfit(values: Numbers, legal: Legal = ANYTHING) -> Iterator[tuple[str, Places]]:
+def unfit(values: Numbers, legal: LegalValues = ANYTHING) -> Iterator[tuple[str, Places]]:
     """The places of values not finite, not exact in float64, too large or out of range, by reason.
 
     A place may come twice; its first reason counts.
@@ -88,7 +94,7 @@ def unfit(values: Numbers, legal: Legal = ANYTHING) -> Iterator[tuple[str, Place
         yield "out_of_range", np.flatnonzero(((size < least) & (size > 0.0)) | (size > most))
 
 
-def expected(legal: Legal) -> str:
+def expected(legal: LegalValues) -> str:
     """What a value out of range should have been.
 
     >>> expected(Legal(limits=Limits(1e-140, 1e140)))
@@ -155,13 +161,15 @@ def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
     return found
 
 
-def _note_nulls(array: pa.Array, cells: Cells) -> None:
+def _note_nulls(array: pa.Array, cells: CheckedValues) -> None:
     remedy = 'drop the row, or set data.nulls = "zero" or "indicator" if the column is a feature'
     places = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     cells.note("null", places, lambda _: "null", "a number", remedy)
 
 
-def _note_unfit(reason: str, places: Places, values: Numbers, cells: Cells, legal: Legal) -> None:
+def _note_unfit(
+    reason: str, places: Places, values: Numbers, cells: CheckedValues, legal: LegalValues
+) -> None:
     wanted, remedy = "a finite number", "fix or drop the row"
     if reason == "out_of_range":
         wanted = expected(legal)

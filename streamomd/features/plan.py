@@ -27,7 +27,7 @@ class Vector(NamedTuple):
     width: int
 
 
-class Pair(NamedTuple):
+class SparsePair(NamedTuple):
     """Two list columns: coordinates 0 … size − 1 and their values."""
 
     indices: str
@@ -59,7 +59,7 @@ class Date(NamedTuple):
         return tuple(f"{self.column}.{part}" for part in self.parts)
 
 
-class Legal(NamedTuple):
+class LegalValues(NamedTuple):
     """largest: the largest number the slots can hold. limits: what the rule learns from."""
 
     largest: float = math.inf
@@ -91,7 +91,7 @@ class Plan:
     numeric: tuple[str, ...]
     vectors: tuple[Vector, ...]
     hashed: tuple[str, ...]
-    sparse: Pair | None
+    sparse: SparsePair | None
     nulls: str
     bits: int
     hash_seed: int
@@ -154,9 +154,9 @@ class Plan:
         return ANY.of(self.dtype).most
 
     @property
-    def legal(self) -> Legal:
+    def legal(self) -> LegalValues:
         """Which numbers are legal features."""
-        return Legal(self.largest, self.limits or Limits(0.0, math.inf))
+        return LegalValues(self.largest, self.limits or Limits(0.0, math.inf))
 
     @property
     def vector_offset(self) -> int:
@@ -200,7 +200,7 @@ class Plan:
                 fields[key] = tuple(saved[key])
             fields["vectors"] = tuple(Vector(*vector) for vector in saved["vectors"])
             fields["types"] = tuple(Column(*column) for column in saved["types"])
-            fields["sparse"] = Pair(*saved["sparse"]) if saved["sparse"] else None
+            fields["sparse"] = SparsePair(*saved["sparse"]) if saved["sparse"] else None
             fields["text"] = tuple(Text(*text) for text in saved.get("text", ()))
             fields["crosses"] = tuple(tuple(cross) for cross in saved.get("crosses", ()))
             dates = saved.get("dates", ())

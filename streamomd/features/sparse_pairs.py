@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.features.bad_rows import Cells, Flaws
+from streamomd.features.bad_rows import BadRows, CheckedValues
 from streamomd.features.canonical import Csr, canonical, row_of
 from streamomd.features.numeric import ANYTHING, expected, numbers, unfit
-from streamomd.features.plan import Legal, Pair
+from streamomd.features.plan import LegalValues, SparsePair
 
 Indptr = NDArray[np.int64]
 
@@ -19,12 +19,12 @@ Indptr = NDArray[np.int64]
 def sparse(
     indices: pa.Array,
     values: pa.Array,
-    pair: Pair,
-    flaws: Flaws,
+    pair: SparsePair,
+    flaws: BadRows,
     *,
     offset: int,
     dtype: Any,
-    legal: Legal = ANYTHING,
+    legal: LegalValues = ANYTHING,
 ) -> Csr | None:
     """Canonical rows: indptr from 0, indices + offset, values as ``dtype``. A null list is empty.
 
@@ -35,15 +35,15 @@ def sparse(
     indptr, keys = _lists(indices)
     ends, numeric = _lists(values)
     _note_lengths(indptr, ends, pair, flaws)
-    coordinates = _indices(keys, pair, Cells(flaws, pair.indices, indptr=indptr))
-    elements = Cells(flaws, pair.values, indptr=ends)
+    coordinates = _indices(keys, pair, CheckedValues(flaws, pair.indices, indptr=indptr))
+    elements = CheckedValues(flaws, pair.values, indptr=ends)
     stored = numbers(_without_nulls(numeric, elements), elements, "error", legal)
     if flaws:
         return None
     stored = stored.astype(dtype, copy=False)
     rows, places, summed = canonical(indptr, coordinates, stored)
     if summed is not stored:
-        _note_sums(summed, Cells(flaws, pair.values, indptr=rows), legal)
+        _note_sums(summed, CheckedValues(flaws, pair.values, indptr=rows), legal)
     return rows, places + np.int32(offset) if offset else places, summed
 
 
@@ -56,11 +56,11 @@ def _lists(array: pa.Array) -> tuple[Indptr, pa.Array]:
     return offsets - offsets[0], array.values.slice(offsets[0], offsets[-1] - offsets[0])
 
 
-def _note_lengths(indptr: Indptr, ends: Indptr, pair: Pair, flaws: Flaws) -> None:
+def _note_lengths(indptr: Indptr, ends: Indptr, pair: SparsePair, flaws: BadRows) -> None:
     if np.array_equal(indptr, ends):
         return
     counts = np.diff(indptr), np.diff(ends)
-    Cells(flaws, pair.indices).note(
+    CheckedValues(flaws, pair.indices).note(
         "ragged",
         np.flatnonzero(counts[0] != counts[1]),
         lambda row: f"{counts[0][row]} indices and {counts[1][row]} values in {pair.values!r}",
@@ -69,7 +69,7 @@ def _note_lengths(indptr: Indptr, ends: Indptr, pair: Pair, flaws: Flaws) -> Non
     )
 
 
-def _indices(keys: pa.Array, pair: Pair, cells: Cells) -> NDArray[np.int32]:
+def _indices(keys: pa.Array, pair: SparsePair, cells: CheckedValues) -> NDArray[np.int32]:
     found = _without_nulls(keys, cells).to_numpy(zero_copy_only=False)
     if found.dtype.itemsize < 4:
         found = found.astype(np.int32)
@@ -84,7 +84,11 @@ def _indices(keys: pa.Array, pair: Pair, cells: Cells) -> NDArray[np.int32]:
 
 
 def _note_outside(
-    reason: str, which: NDArray[np.bool_], found: NDArray[Any], pair: Pair, cells: Cells
+    reason: str,
+    which: NDArray[np.bool_],
+    found: NDArray[Any],
+    pair: SparsePair,
+    cells: CheckedValues,
 ) -> None:
     cells.note(
         reason,
@@ -95,7 +99,7 @@ def _note_outside(
     )
 
 
-def _without_nulls(elements: pa.Array, cells: Cells) -> pa.Array:
+def _without_nulls(elements: pa.Array, cells: CheckedValues) -> pa.Array:
     """The elements, nulls noted and then 0."""
     if not elements.null_count:
         return elements
@@ -111,7 +115,7 @@ def _without_nulls(elements: pa.Array, cells: Cells) -> pa.Array:
     return elements.fill_null(pa.scalar(0).cast(elements.type))
 
 
-def _note_sums(summed: NDArray[Any], cells: Cells, legal: Legal) -> None:
+def _note_sums(summed: NDArray[Any], cells: CheckedValues, legal: LegalValues) -> None:
     for reason, places in unfit(summed, legal):
         outside = reason == "out_of_range"
         to = "a number out of range" if outside else "infinity or beyond float32"

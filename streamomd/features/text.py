@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.features.arrow_buffers import buffers
-from streamomd.features.bad_rows import Cells, shown
+from streamomd.features.bad_rows import CheckedValues, shown
 from streamomd.features.canonical import Csr
 from streamomd.features.csr import Places, indptr_of, joined, taken
 from streamomd.features.hashed import Codes, as_bytes, coded, paired, places, side_by_side
@@ -37,7 +37,7 @@ class Texts(NamedTuple):
     found: pa.Array
 
 
-def texts_of(array: pa.Array, cells: Cells) -> Texts:
+def texts_of(array: pa.Array, cells: CheckedValues) -> Texts:
     """A column's texts; a null is empty. Notes those that are not UTF-8."""
     known = _looked_up(array) if _repeats(array) else _plain(array)
     try:
@@ -170,7 +170,7 @@ _VALUES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
 }
 
 
-def _note_other_bytes(texts: Texts, cells: Cells) -> None:
+def _note_other_bytes(texts: Texts, cells: CheckedValues) -> None:
     given = texts.found.to_pylist()
     strange = np.array([not _is_utf8(text) for text in given])
     rows = np.arange(len(given)) if texts.places is None else texts.places

@@ -59,7 +59,7 @@ def in_word(character: str) -> bool:
 
 @functools.cache
 def _lower() -> NDArray[np.uint32]:
-    """By character what ``features.kernels.split_words.split`` is to know; threads may write the same there.
+    """By character what ``kernels.split_words.split`` is to know; threads may write the same there.
 
     Of its 4 MiB a process has only the pages that were written.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.training.holdout import best_epoch, held_out, is_spent
-from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.shards.cache.cached_reader import Cache
@@ -25,12 +25,12 @@ from streamomd.training.row_stream import Rows, Source, cache_of, rows_of
 
 
 @dataclass(eq=False)
-class Run:
+class ExactRun:
     """One walk of a model over its shards, from its cursor on."""
 
     model: Model
     shards: Dataset
-    keeper: Keeper | None
+    keeper: CheckpointManager | None
     watchers: list[Watcher]
     stop: StopRequest
     connection: Any = None

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamomd.training.async_commit import left
-from streamomd.training.callbacks import Callback, Told
+from streamomd.training.callbacks import Callback, CallbackWatcher
 from streamomd.core.errors import (
     DataError,
     DivergedError,
@@ -17,10 +17,10 @@ from streamomd.core.errors import (
     TooLargeError,
     UsageError,
 )
-from streamomd.runs.exact import Run
-from streamomd.training.remote_state import Far
-from streamomd.core.finite import Guard
-from streamomd.training.checkpoint_manager import Keeper
+from streamomd.runs.exact import ExactRun
+from streamomd.training.remote_state import RemoteState
+from streamomd.core.finite import FiniteCheck
+from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
@@ -73,7 +73,7 @@ def connected(spec: Spec, client: Any, stop: StopRequest | None = None) -> Itera
 def run(
     model: Model,
     shards: Dataset,
-    keeper: Keeper | None,
+    keeper: CheckpointManager | None,
     stop: StopRequest,
     connection: Any,
     *,
@@ -125,7 +125,7 @@ def _first_batch(
     error: DivergedError,
     model: Model,
     shards: Dataset,
-    keeper: Keeper,
+    keeper: CheckpointManager,
     stop: StopRequest,
     connection: Any,
 ) -> DivergedError:
@@ -141,7 +141,7 @@ def _first_batch(
     try:
         with hushed(True):
             again, _ = load_model(model.url, storage_options=options, at=keeper.sequence)
-            again.spec, again.plan, again.guard = model.spec, model.plan, Guard(always=True)
+            again.spec, again.plan, again.guard = model.spec, model.plan, FiniteCheck(always=True)
             _walk(again, shards, None, [], stop, connection)
     except DivergedError as first:
         return first
@@ -167,7 +167,7 @@ def told_to(callbacks: Sequence[Callback], model: Model, expected: int) -> list[
     if not callbacks:
         return []
     about = {"job": model.spec.to_json(), "checkpoint": redact(model.url)}
-    return [Told(callbacks, model.metrics, about, expected, model.live)]
+    return [CallbackWatcher(callbacks, model.metrics, about, expected, model.live)]
 
 
 def learned_of(rows: int, holdout: int) -> int:
@@ -192,7 +192,7 @@ def read_state(model: Model) -> None:
 
     Raises TooLargeError with the bytes needed and available.
     """
-    if not isinstance(model.state, Far):
+    if not isinstance(model.state, RemoteState):
         return
     needed, available = model.state.layout.nbytes, left()
     if needed > available:
@@ -208,7 +208,7 @@ def read_state(model: Model) -> None:
 def _walk(
     model: Model,
     shards: Dataset,
-    keeper: Keeper | None,
+    keeper: CheckpointManager | None,
     watchers: list[Watcher],
     stop: StopRequest,
     connection: Any,
@@ -216,7 +216,7 @@ def _walk(
     """Every row that is left, in the job's mode."""
     train = model.spec.train
     if train.mode == "exact":
-        Run(model, shards, keeper, watchers, stop, connection).go(train.epochs)
+        ExactRun(model, shards, keeper, watchers, stop, connection).go(train.epochs)
         return
     assert isinstance(shards, ShardSet)
     if train.mode == "sharded":
@@ -224,7 +224,7 @@ def _walk(
         return
     assert keeper is not None
     begun = model.cursor
-    Run(model, shards, keeper, watchers, stop, connection).go(train.exact_epochs)
+    ExactRun(model, shards, keeper, watchers, stop, connection).go(train.exact_epochs)
     if model.cursor != begun:  # the first round begins from a commit
         keeper.commit()
     from streamomd.distributed.averaged import Averaged

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.partitions import Share
 from streamomd.training.progress import Watcher
@@ -27,7 +27,7 @@ class Sharded:
 
     model: Model
     shards: ShardSet
-    keeper: Keeper | None
+    keeper: CheckpointManager | None
     watchers: list[Watcher]
     stop: StopRequest
     connection: Any = None
@@ -36,10 +36,10 @@ class Sharded:
     def go(self) -> None:
         """Learn every row that is left. Raises StoppedError after a signal, its commit made."""
         if self.connection is not None:
-            from streamomd.distributed.sharded import Owners
+            from streamomd.distributed.sharded import PartitionOwners
 
             told = (self.keeper, self.watchers, self.stop, self.connection)
-            Owners(self.model, self.shards, *told).go()
+            PartitionOwners(self.model, self.shards, *told).go()
         else:
             self._go_alone()
 

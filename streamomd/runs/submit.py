@@ -27,7 +27,7 @@ Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentSettings:
     """What a learner's task gets from its sender, and never from a checkpoint, wherever it runs.
 
     settings: cluster and cache, by dotted key. shards: as the sender named or checked them.
@@ -69,7 +69,7 @@ def watch(
     watchers += [] if quiet else [progress(model.metrics, expected)]
     watchers += told_to(callbacks, model, expected)
     with resumable(model, connection), watching(watchers, model.metrics):
-        sent = Sent.of(model.spec)
+        sent = SentSettings.of(model.spec)
         task = Submitted(connection, go_on, model.url, sent, model.metrics, watchers, stop)
         found = task.result()
     options = model.spec.checkpoint.storage_options
@@ -80,7 +80,7 @@ def watch(
     return learned
 
 
-def go_on(url: str, topic: str, sent: Sent) -> dict[str, Any]:
+def go_on(url: str, topic: str, sent: SentSettings) -> dict[str, Any]:
     """On a worker: what ``resume`` does, with the sender's settings; it reports to the submitter.
 
     Nothing comes of one that Dask has begun again elsewhere: nobody waits for it.
@@ -140,7 +140,7 @@ def submit(
         begin(model, shards, restart=restart)
         rows = shards.rows * spec.train.epochs
         with resumable(model, connection):
-            return jobs.send(connection, go_on, model.url, Sent.of(spec), rows)
+            return jobs.send(connection, go_on, model.url, SentSettings.of(spec), rows)
 
 
 def diagnose(

@@ -64,7 +64,7 @@ class SeekableFile(ABC):
         """Bytes at an offset, all inside the file."""
 
 
-class Asked(SeekableFile):
+class RecordingFile(SeekableFile):
     """Records what is read, and gives zeros.
 
     The ranges of column chunks are what pyarrow itself reads. They are not taken from the footer's
@@ -94,8 +94,8 @@ class ChunkFile(SeekableFile):
         super().__init__(size)
         self._read_into, self._block, self._most_held = read_into, block, held
         self._offsets: list[int] = []
-        self._parts: list[_Part] = []
-        self._memory = Memory()
+        self._parts: list[_ChunkBytes] = []
+        self._memory = ReusableBuffer()
         self.is_held = True
 
     def load(
@@ -113,12 +113,12 @@ class ChunkFile(SeekableFile):
             [(offset, share) for (offset, _), share in zip(chunks, held, strict=True) if share],
             self._memory.of(sum(held)),
         )
-        scratch = Memory()
+        scratch = ReusableBuffer()
         hashed = []
         for (offset, length), share in zip(chunks, held, strict=True):
-            parts: list[_Part] = []
+            parts: list[_ChunkBytes] = []
             if share:
-                parts.append(_Held(self._memory, offset, memory[:share]))
+                parts.append(_InMemory(self._memory, offset, memory[:share]))
                 memory = memory[share:]
             if share < length:
                 rest = (offset + share, length - share)
@@ -184,7 +184,7 @@ def _spans(ranges: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
         yield span
 
 
-class Memory:
+class ReusableBuffer:
     """Memory that is used again and again: new pages would cost more than hashing them."""
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class Memory:
         return view
 
 
-class _Part(ABC):
+class _ChunkBytes(ABC):
     """Consecutive bytes of a column chunk; hashes: of their windows."""
 
     def __init__(self, offset: int, length: int) -> None:
@@ -222,10 +222,10 @@ class _Part(ABC):
         """At least one byte and at most ``length``, from ``begin`` on, counted from the first."""
 
 
-class _Held(_Part):
+class _InMemory(_ChunkBytes):
     """Bytes in memory."""
 
-    def __init__(self, memory: Memory, offset: int, data: memoryview) -> None:
+    def __init__(self, memory: ReusableBuffer, offset: int, data: memoryview) -> None:
         super().__init__(offset, len(data))
         self._memory, self._data = memory, data
         self.hashes.extend(_hashes(data))
@@ -234,13 +234,13 @@ class _Held(_Part):
         return self._memory.lent(self._data[begin : begin + length])
 
 
-class _Windowed(_Part):
+class _Windowed(_ChunkBytes):
     """Bytes that are read again, in blocks whose windows are compared."""
 
     def __init__(self, read_into: ReadInto, offset: int, length: int, scratch: memoryview) -> None:
         super().__init__(offset, length)
         self._read_into, self._block_bytes = read_into, len(scratch)
-        self._number, self._block, self._memory = -1, scratch[:0], Memory()
+        self._number, self._block, self._memory = -1, scratch[:0], ReusableBuffer()
         for low in range(0, length, len(scratch)):
             block = scratch[: length - low]
             read_into(offset + low, block)

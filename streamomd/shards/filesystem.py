@@ -25,7 +25,7 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.urls import protocol, scrub, shown
-from streamomd.shards.local_filesystem import Local
+from streamomd.shards.local_filesystem import LocalFilesystem
 
 if TYPE_CHECKING:
     import fsspec
@@ -85,7 +85,7 @@ def _is_unreachable(cause: BaseException | None) -> bool:
 def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     """The file system of a URL; its options come from the URL's host and ``options``."""
     if not protocol(url) and not options:
-        return Local()
+        return LocalFilesystem()
     import fsspec
 
     scheme = protocol(url) or "file"

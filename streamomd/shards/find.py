@@ -12,7 +12,7 @@ from streamomd.core.urls import protocol, shown, userinfo
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.order import path_key
-from streamomd.shards.paths import Given
+from streamomd.shards.paths import PathPattern
 from streamomd.shards.shard import Shard, ShardSet
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def find(
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
     named: list[Named] = []
-    for given in [Given(text, fs) for text in texts]:
+    for given in [PathPattern(text, fs) for text in texts]:
         _refuse_credentials(given)
         named += [(path, given.url(path)) for path in given.files()]
     if order != "given":
@@ -97,7 +97,7 @@ def _root(text: str) -> str:
     return f"{scheme}://{host}" if scheme else "the local disk"
 
 
-def _refuse_credentials(given: Given) -> None:
+def _refuse_credentials(given: PathPattern) -> None:
     secret = userinfo(given.text)
     if secret and secret in given.path and not protocol(given.path):
         raise UsageError(

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamomd.shards.filesystem import open_file
-from streamomd.shards.formats.contract import Wanted
-from streamomd.shards.open_shard import Opened
+from streamomd.shards.formats.contract import ReadRequest
+from streamomd.shards.open_shard import OpenShard
 from streamomd.shards.shard import ShardSet
 
 TIMES = 3
@@ -23,7 +23,7 @@ UNITS = 8
 PIECE = 128 << 10
 
 
-def shares(shard_set: ShardSet, wanted: Wanted) -> Mapping[str, float]:
+def shares(shard_set: ShardSet, wanted: ReadRequest) -> Mapping[str, float]:
     """read, decompress, decode: what share of a Parquet shard's reading each has; they sum to 1.
 
     Of another format, which has nothing to take apart, all is decode. Raises what reading raises.
@@ -32,7 +32,7 @@ def shares(shard_set: ShardSet, wanted: Wanted) -> Mapping[str, float]:
     group = next((number for number, rows in enumerate(shard.groups) if rows), None)
     if shard.format != "parquet" or group is None:
         return {"decode": 1.0}
-    opened = Opened(shard_set.fs, shard, wanted)
+    opened = OpenShard(shard_set.fs, shard, wanted)
     try:
         rows = _first(opened.read(group), UNITS * wanted.unit_bytes)
     finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalFilesystem:
     """What readers have for fsspec's own local file system: they ask the operating system.
 
     Whoever asks it for anything else, as those do who write, is answered by fsspec's.

@@ -21,7 +21,7 @@ from streamomd.shards.chunks import ChangedWhileReadError
 from streamomd.shards.columns import require_columns
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import identity, is_local, open_file, version
-from streamomd.shards.formats.contract import Groups, Wanted
+from streamomd.shards.formats.contract import Groups, ReadRequest
 from streamomd.shards.formats.footer import look_at_file, read_at, read_footer
 from streamomd.shards.shard import Shard
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import fsspec
 
 
-class Opened:
+class OpenShard:
     """An open shard; ``read(group)`` gives the group's rows in slices. Close it.
 
     ``versions``: of local shards by path, as this process first saw them. ``version``,
@@ -41,7 +41,7 @@ class Opened:
         self,
         fs: fsspec.AbstractFileSystem,
         shard: Shard,
-        wanted: Wanted,
+        wanted: ReadRequest,
         versions: dict[str, object] | None = None,
         digests: Digests | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Opened:
             raise self._replaced(f"it had {self.shard.size} bytes and now has {size}")
         return size
 
-    def _open_groups(self, size: int, wanted: Wanted) -> Groups:
+    def _open_groups(self, size: int, wanted: ReadRequest) -> Groups:
         form, footer = read_footer(self._file, size, self.shard.url)
         if hashlib.sha256(footer).hexdigest() != self.shard.footer_sha256:
             raise self._replaced("it has another footer")

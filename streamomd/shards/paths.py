@@ -22,7 +22,7 @@ MOST_LISTED = 10
 
 
 @dataclass(frozen=True)
-class Given:
+class PathPattern:
     """One string of the user's, in the file system it names."""
 
     text: str

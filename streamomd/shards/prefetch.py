@@ -31,7 +31,7 @@ class _Lane(Generic[J, R]):
     error: BaseException | None = None
 
 
-class Ahead(Generic[J, R]):
+class Prefetcher(Generic[J, R]):
     """Threads that run jobs at the same time, and hand over their results in the jobs' order.
 
     A thread pauses before a result while ``budget`` bytes wait, except that the job whose turn

@@ -17,10 +17,10 @@ from streamomd.core.urls import shown
 from streamomd.shards.allocator import Release, steady
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import REMOTE_BLOCK, connect, is_local
-from streamomd.shards.formats.contract import Wanted
+from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.io_costs import shares
-from streamomd.shards.open_shard import Opened, explain
-from streamomd.shards.prefetch import Ahead, Run
+from streamomd.shards.open_shard import OpenShard, explain
+from streamomd.shards.prefetch import Prefetcher, Run
 from streamomd.shards.shard import Shard, ShardSet
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ def read_units(
         finally:
             reader.close()
 
-    return Ahead(jobs, session, threads=max(1, threads), budget=budget_bytes).results()
+    return Prefetcher(jobs, session, threads=max(1, threads), budget=budget_bytes).results()
 
 
 def _legal_start(
@@ -178,7 +178,7 @@ def read_rows(
         finally:
             reader.close()
         return
-    opened = Opened(fs, group.shard, wanted, digests=digests)
+    opened = OpenShard(fs, group.shard, wanted, digests=digests)
     try:
         for batch, row in _within(opened.read(group.number), group.row, begin, end):
             yield row, _converted(convert, batch, group.shard, row)
@@ -186,15 +186,17 @@ def read_rows(
         opened.close()
 
 
-def _wanted(fs: Any, columns: Sequence[str], dictionary: Sequence[str], unit_bytes: int) -> Wanted:
+def _wanted(
+    fs: Any, columns: Sequence[str], dictionary: Sequence[str], unit_bytes: int
+) -> ReadRequest:
     steps = (LOCAL_BLOCK, LOCAL_HELD) if is_local(fs) else (REMOTE_BLOCK, REMOTE_HELD)
-    return Wanted(tuple(columns), tuple(dictionary), max(1, unit_bytes), *steps)
+    return ReadRequest(tuple(columns), tuple(dictionary), max(1, unit_bytes), *steps)
 
 
 def look(shard: Shard, options: Mapping[str, Any]) -> None:
     """Open a shard and read its footer. Raises what ``read_units`` does, but of rows nothing."""
     fs = connect(shard.url, options)
-    Opened(fs, shard, Wanted((), (), 1, LOCAL_BLOCK)).close()
+    OpenShard(fs, shard, ReadRequest((), (), 1, LOCAL_BLOCK)).close()
 
 
 def _within(
@@ -224,12 +226,14 @@ def _converted(convert: Convert[T], batch: pa.RecordBatch, shard: Shard, row: in
 class Reader:
     """What one thread reads with: it keeps its shard open from one job to the next."""
 
-    def __init__(self, shard_set: ShardSet, wanted: Wanted, digests: Digests | None = None) -> None:
+    def __init__(
+        self, shard_set: ShardSet, wanted: ReadRequest, digests: Digests | None = None
+    ) -> None:
         self.digests = digests
         self._fs, self._versions = shard_set.fs, shard_set.versions
         self._wanted = wanted
         self._position = -1
-        self._opened: Opened | None = None
+        self._opened: OpenShard | None = None
         self._release = Release()
 
     def run(self, job: Job, convert: Convert[T]) -> Iterator[tuple[Piece[T], int]]:
@@ -242,12 +246,12 @@ class Reader:
             yield self._piece(job, batch, row, convert)
             del batch
 
-    def look(self, job: Job) -> Opened:
+    def look(self, job: Job) -> OpenShard:
         """Open the job's shard, unless it is: it must be the one that was found."""
         if self._opened is None or self._position != job.position:
             self.close()
             told = (self._wanted, self._versions, self.digests)
-            self._opened = Opened(self._fs, job.group.shard, *told)
+            self._opened = OpenShard(self._fs, job.group.shard, *told)
             self._position = job.position
         return self._opened
 

@@ -14,7 +14,7 @@ NEAR = 0.25  # of a stretch: so far a cut moves to the edge of a row group
 
 
 @dataclass(frozen=True)
-class Span:
+class ShardRange:
     """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group."""
 
     group: Group
@@ -23,11 +23,11 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RowRange:
     """Consecutive rows of an epoch. begin: place in the order, and row of that shard."""
 
     begin: tuple[int, int]
-    spans: tuple[Span, ...]
+    spans: tuple[ShardRange, ...]
 
     @property
     def rows(self) -> int:
@@ -35,7 +35,7 @@ class Stretch:
         return sum(span.end - span.begin for span in self.spans)
 
 
-def stretches(shards: ShardSet, places: Sequence[int], count: int) -> list[Stretch]:
+def stretches(shards: ShardSet, places: Sequence[int], count: int) -> list[RowRange]:
     """All rows of the shards at ``places``, in order, as ``count`` stretches of about equal length;
     fewer where there are fewer rows.
 
@@ -57,10 +57,10 @@ def stretches(shards: ShardSet, places: Sequence[int], count: int) -> list[Stret
             job, first = jobs[at], jobs[at].group.row - edges[at]
             begin = begin or (job.position, first + max(low, edges[at]))
             spans.append(
-                Span(job.group, first + max(low, edges[at]), first + min(high, edges[at + 1]))
+                ShardRange(job.group, first + max(low, edges[at]), first + min(high, edges[at + 1]))
             )
         assert begin is not None
-        found.append(Stretch(begin, tuple(spans)))
+        found.append(RowRange(begin, tuple(spans)))
     return found
 
 

@@ -25,7 +25,7 @@ class GivenUpError(Exception):
     """A commit under way was given up between two of its parts; the one before it stands."""
 
 
-class Aside:
+class AsyncCommitter:
     """The copy of a state, and the thread that does something with it.
 
     Made with the state that is to be copied, whose layout stays. Its memory is had and touched by
@@ -85,12 +85,12 @@ class Aside:
         return found
 
 
-def aside_of(state: State, spare: float) -> Aside | None:
+def aside_of(state: State, spare: float) -> AsyncCommitter | None:
     """None where a copy of the state, which may itself not be in memory yet, is too much.
 
     spare: bytes that may be had, as far as the caller knows.
     """
-    return Aside(state) if 2 * state.nbytes <= min(spare, left()) else None
+    return AsyncCommitter(state) if 2 * state.nbytes <= min(spare, left()) else None
 
 
 def left() -> float:

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import scrub
 from streamomd.training.metrics import Metrics
-from streamomd.training.progress import Figure, Since, Speed, note
+from streamomd.training.progress import Figure, RecentFigures, Speed, note
 
 SECONDS = 10.0
 
@@ -49,7 +49,7 @@ def refuse_illegal(callbacks: Sequence[Any]) -> None:
             )
 
 
-class Told:
+class CallbackWatcher:
     """The watcher that tells callbacks.
 
     about: what is the same in every call. expected: rows in all.
@@ -65,7 +65,7 @@ class Told:
     ) -> None:
         self._callbacks, self._metrics, self._figure = list(callbacks), metrics, figure
         self._about, self._expected = dict(about), expected
-        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
         self._began = self._told = time.monotonic()
         self._ended = False
         self._plan_next(metrics)

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from streamomd.checkpoint import Commit, Ledger, Part, Put, Store, Writer, keep_document
+from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, keep_document
 from streamomd.core.errors import DivergedError, StorageError, TooLargeError
 from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
-from streamomd.training.async_commit import Aside, GivenUpError, aside_of
+from streamomd.training.async_commit import AsyncCommitter, GivenUpError, aside_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model, parts_of
 from streamomd.training.progress import note
-from streamomd.training.remote_state import Far
+from streamomd.training.remote_state import RemoteState
 
 SHARE = 0.05  # of wall time, at most, where time is the trigger
 FAILURES = 3  # of commits in a row, before it is an error
@@ -29,7 +29,7 @@ Named = tuple[int, dict[str, tuple[str, ...]] | None]
 """The version of a table of names, and the table if it was not kept yet."""
 
 
-class Keeper:
+class CheckpointManager:
     """Commits a model every so many rows or seconds, and when told to.
 
     In exact mode a commit that is due is made aside: learning waits for a copy of the state, no
@@ -47,7 +47,7 @@ class Keeper:
         self.spare = math.inf
         # In the other modes whoever commits waits for others, between rounds.
         self._may = model.spec.checkpoint.aside and model.spec.train.mode == "exact"
-        self._aside: Aside | None = None
+        self._aside: AsyncCommitter | None = None
         self._failed = 0
         self._started = time.monotonic()
         self._spent = 0.0
@@ -56,10 +56,12 @@ class Keeper:
         self._due_at = self._started + self._every_seconds
         self._plan_next(model.metrics.total_rows)
 
-    def far(self) -> Far:
+    def far(self) -> RemoteState:
         """The state of the last commit, left where it is."""
         commit = self._writer.last
-        return Far(self._model.state.layout, self._store, Put(commit.directory, commit.parts))
+        return RemoteState(
+            self._model.state.layout, self._store, StoredParts(commit.directory, commit.parts)
+        )
 
     def share(self, digests: Digests) -> None:
         """Have the model use a table that others use too; the ledger takes what it lacks."""
@@ -117,7 +119,7 @@ class Keeper:
         job = self._model.document()["job"]
         document = {**last.document, "job": job, "diverged": str(error)}
         try:
-            self._writer.commit(document, Put(last.directory, last.parts))
+            self._writer.commit(document, StoredParts(last.directory, last.parts))
         except StorageError as problem:
             note(f"{problem}; the checkpoint does not record that the model diverged")
         rows = last.document["rows"]
@@ -135,7 +137,7 @@ class Keeper:
         if error and not isinstance(error, StorageError):  # which was told when it came
             note(f"the commit under way was not made: {error}")
 
-    def _begin(self, aside: Aside) -> None:
+    def _begin(self, aside: AsyncCommitter) -> None:
         """Copy what a commit keeps, all of one row's edge, and have it put."""
         parts = parts_of(aside.take(), self._model.metrics.copy())
         aside.begin(
@@ -168,7 +170,7 @@ class Keeper:
         document: dict[str, Any],
         names: Named,
         digests: list[Found],
-        parts: Iterable[Part] | Put,
+        parts: Iterable[Part] | StoredParts,
     ) -> Commit:
         version, table = names
         self._ledger.add(digests)
@@ -196,7 +198,7 @@ class Keeper:
         """
         return self._model.digests.found(self._digests)
 
-    def _settle(self, aside: Aside, *, hurry: bool = False, last: bool = False) -> None:
+    def _settle(self, aside: AsyncCommitter, *, hurry: bool = False, last: bool = False) -> None:
         """Hear what came of the commit aside. last: another follows, whose own error will tell."""
         error = aside.outcome(hurry=hurry)
         self._model.sequence = self._writer.sequence

@@ -19,8 +19,8 @@ from streamomd.checkpoint import (
     Loaded,
     Part,
     PartEntry,
-    Put,
     Store,
+    StoredParts,
     load,
     open_store,
     read_document,
@@ -44,7 +44,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.training.build_engine import layout_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
-from streamomd.training.remote_state import Far
+from streamomd.training.remote_state import RemoteState
 
 COUNTERS = re.compile(r"(held\.)?(metrics|detail)\.[a-z]+(\.at|\.value)?")
 """Arrays of the first part beside those of the state: see ``Metrics.arrays``."""
@@ -86,7 +86,7 @@ def load_model(
             )
         with _legible():
             models.append(_described(commit, store, far))
-        left = isinstance(models[-1].state, Far)
+        left = isinstance(models[-1].state, RemoteState)
         take = partial(fill_figures if left else fill, models[-1])
 
         def taken(part: Part) -> None:
@@ -124,7 +124,7 @@ def _described(commit: Commit, store: Store, far: Callable[[Spec], bool] | None)
     _check_parts(layout, commit.parts)
     state = None
     if far is not None and far(spec):  # no memory is taken for it here
-        state = Far(layout, store, Put(commit.directory, commit.parts))
+        state = RemoteState(layout, store, StoredParts(commit.directory, commit.parts))
     model = Model.new(spec, plan, state)
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])

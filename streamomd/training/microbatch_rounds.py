@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
-from streamomd.core.finite import Guard, Place
+from streamomd.core.finite import FiniteCheck, Place
 from streamomd.features import Names, Plan
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
@@ -51,7 +51,7 @@ class Rounds:
     names: Names | None = None
     digests: Digests = field(default_factory=Digests)
     swap: Swap = alone
-    guard: Guard = field(default_factory=Guard)
+    guard: FiniteCheck = field(default_factory=FiniteCheck)
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""

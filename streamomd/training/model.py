@@ -10,13 +10,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.checkpoint import Part, Put
+from streamomd.checkpoint import Part, StoredParts
 from streamomd.config.recorded import Recorded
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, check
 from streamomd.core.errors import DivergedError, UsageError
-from streamomd.core.finite import Guard, Place, finite_parts, is_finite
+from streamomd.core.finite import FiniteCheck, Place, finite_parts, is_finite
 from streamomd.core.profiling import Stage
+from streamomd.core.registry import converter
 from streamomd.core.urls import shown
 from streamomd.engine import Engine
 from streamomd.engine.state import State
@@ -29,7 +30,7 @@ from streamomd.training.holdout import result, stretches_of
 from streamomd.training.metrics import Counts, Metrics
 from streamomd.training.predict import evaluate, predict
 from streamomd.training.progress import Figure
-from streamomd.training.remote_state import Far
+from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import cache_of
 from streamomd.training.top_weights import heaviest, weighed
 
@@ -58,7 +59,7 @@ class Model:
     seconds: float = 0.0
     rows_per_second: float = 0.0
     recorded: Recorded = field(default_factory=Recorded)
-    guard: Guard = field(default_factory=Guard, repr=False)
+    guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""
@@ -152,9 +153,9 @@ class Model:
         """What a commit keeps of this model."""
         return parts_of(self.state, self.metrics)
 
-    def kept(self) -> Iterator[Part] | Put:
+    def kept(self) -> Iterator[Part] | StoredParts:
         """What a commit is to be made of: parts, or those that are in the checkpoint already."""
-        put = self.state.put if isinstance(self.state, Far) else None
+        put = self.state.put if isinstance(self.state, RemoteState) else None
         return put or self.parts()
 
     def summary(self) -> dict[str, Any]:
@@ -358,19 +359,14 @@ class Model:
 
         ``to_model()`` of it is the way back. Raises MissingExtraError without scikit-learn.
         """
-        import streamomd  # estimators stand above models, and are asked for by their public names
-
-        kind: Any = streamomd.OMDClassifier if self.plan.classes else streamomd.OMDRegressor
-        return kind.from_model(self)
+        return converter("estimator")(self)
 
     def to_sklearn(self) -> Any:
         """A fitted linear model of scikit-learn's own, with these weights.
 
-        See ``streamomd.integrations.export.to_sklearn``; it is imported from there, by its public name.
+        See ``streamomd.to_sklearn``, which this calls.
         """
-        import streamomd
-
-        return streamomd.to_sklearn(self)
+        return converter("sklearn")(self)
 
     def inspect(self, top: int = 20) -> list[dict[str, Any]]:
         """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""

@@ -53,7 +53,7 @@ class Figure:
 
 
 @dataclass
-class Since:
+class RecentFigures:
     """Figures of the rows since the last look."""
 
     sums: Any = field(default_factory=lambda: np.zeros(3))
@@ -78,14 +78,14 @@ class Speed:
         return (rows - self._rows) / max(time.monotonic() - self._started, 1e-9)
 
 
-class Lines:
+class LineProgress:
     """A line at 1, 2, 4, 8 … rows, and one at the end."""
 
     def __init__(
         self, metrics: Metrics, total: int, out: TextIO | None, figure: Figure | None = None
     ) -> None:
         self._total, self._out, self._told, self._figure = total, out, -1, figure
-        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
         self._at(metrics.total_rows)
         measure = "error" if metrics.classifies else "rmse"
         _say(
@@ -125,7 +125,7 @@ class Lines:
         self._at(rows)
 
 
-class Bar:
+class ProgressBar:
     """A progress bar with the loss so far and since the last look, and the time left."""
 
     next_row = float("inf")
@@ -136,7 +136,7 @@ class Bar:
         from rich.console import Console  # for a terminal alone, and slow to import
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
         self._looked, self._figure = 0.0, figure
         self._told, self._last = metrics.total_rows, show(None)
         console = Console(file=out)
@@ -186,7 +186,7 @@ class Log:
 
     def __init__(self, path: str, metrics: Metrics) -> None:
         self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  open as long as the run
-        self._since, self._speed = Since(metrics.total), Speed(metrics.total_rows)
+        self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
         self._written = time.monotonic()
         self.next_row: float = 1 << metrics.total_rows.bit_length()
 
@@ -279,11 +279,13 @@ def copying() -> Callable[[int, int, int], None]:
     return tell
 
 
-def progress(metrics: Metrics, total: int, figure: Figure | None = None) -> Lines | Bar:
+def progress(
+    metrics: Metrics, total: int, figure: Figure | None = None
+) -> LineProgress | ProgressBar:
     """The bar on a terminal, lines elsewhere; on stderr. ``total``: rows expected in all."""
     if sys.stderr and sys.stderr.isatty():
-        return Bar(metrics, total, sys.stderr, figure)
-    return Lines(metrics, total, sys.stderr, figure)
+        return ProgressBar(metrics, total, sys.stderr, figure)
+    return LineProgress(metrics, total, sys.stderr, figure)
 
 
 def _say(text: str, out: TextIO | None) -> None:

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.checkpoint import Put, Store, read_part
+from streamomd.checkpoint import Store, StoredParts, read_part
 from streamomd.core.finite import part_problem
 from streamomd.engine.state import Arrays, Layout, State
 
 
-class Far(State):
+class RemoteState(State):
     """As any state, but its cells are read when they are first needed; its hash needs none.
 
     put: where its parts are; None once its cells are here, for then they may have moved.
     """
 
-    def __init__(self, layout: Layout, store: Store, put: Put) -> None:
+    def __init__(self, layout: Layout, store: Store, put: StoredParts) -> None:
         self.layout, self.store = layout, store
-        self.put: Put | None = put
+        self.put: StoredParts | None = put
         self.extra = {}
         self._near: State | None = None
         _, _, first = read_part(store, put, put.entries[0])

@@ -11,7 +11,7 @@ from streamomd.config.spec import Data
 from streamomd.core.batch import Batch
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.cache.cached_reader import Cache, between
-from streamomd.shards.cache.folder import GIB, Folder
+from streamomd.shards.cache.folder import GIB, CacheFolder
 from streamomd.shards.digests import Digests
 from streamomd.shards.prediction_files import empty_rows, kept_rows
 from streamomd.shards.reader import Piece, read_units
@@ -94,7 +94,7 @@ def cache_of(data: Data, *, there: bool = False) -> Cache | None:
     """The cache that a job names, for one run, if it names one; ``there``: and it is there."""
     if not data.cache or (there and not os.path.isdir(data.cache)):
         return None
-    return Cache(Folder(data.cache, ceil(data.cache_gib * GIB), note))
+    return Cache(CacheFolder(data.cache, ceil(data.cache_gib * GIB), note))
 
 
 def no_rows(plan: Plan, shards: ShardSet, *, labelled: bool = True) -> Batch:

@@ -26,7 +26,7 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
 from streamomd.shards.distinct_labels import distinct_labels
 from streamomd.shards.shard import ShardSet
-from streamomd.training.checkpoint_manager import DIVERGED_REMEDY, Keeper
+from streamomd.training.checkpoint_manager import DIVERGED_REMEDY, CheckpointManager
 from streamomd.training.job import change
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
@@ -97,7 +97,7 @@ def _labels(shards: ShardSet, column: str) -> list[Any]:
     return found
 
 
-def begin(model: Model, shards: Dataset, *, restart: bool) -> Keeper | None:
+def begin(model: Model, shards: Dataset, *, restart: bool) -> CheckpointManager | None:
     """Commit 0: the job, the facts of the shards and the state before the first row."""
     kept = model.spec.checkpoint
     if kept.url == "none":
@@ -109,10 +109,12 @@ def begin(model: Model, shards: Dataset, *, restart: bool) -> Keeper | None:
     document = model.document(segments=ledger.write(store), names=names)
     writer = Writer.begin(store, document, model.parts(), keep=kept.keep, restart=restart)
     model.url = store.url
-    return Keeper(model, store, writer, ledger)
+    return CheckpointManager(model, store, writer, ledger)
 
 
-def take_over(model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool) -> Keeper:
+def take_over(
+    model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool
+) -> CheckpointManager:
     """Compare the shards with those the run was begun on, then fence an older writer.
 
     Raises ResumeRefusedError telling what differs, field by field.
@@ -141,7 +143,7 @@ def take_over(model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool
     model.digests = Digests(ledger.digests())
     ledger.take(found)
     writer = Writer.take_over(store, loaded, keep=kept.keep)
-    return Keeper(model, store, writer, ledger)
+    return CheckpointManager(model, store, writer, ledger)
 
 
 def divergence(loaded: Loaded) -> str:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from streamomd.core.errors import StoppedError
 from streamomd.core.urls import shown
-from streamomd.training.checkpoint_manager import Keeper
+from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -49,7 +49,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def leave(stop: StopRequest, model: Model, keeper: Keeper | None) -> NoReturn:
+def leave(stop: StopRequest, model: Model, keeper: CheckpointManager | None) -> NoReturn:
     """The batch is finished: commit, and raise StoppedError saying how to go on."""
     kept = "nothing was kept (checkpoint none)"
     if keeper:

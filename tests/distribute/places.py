@@ -36,7 +36,7 @@ PLACES: dict[str, dict[str, Place]] = {
     "sharded": {
         "rendezvous": (
             ("streamomd.distributed.allreduce_zmq.ZmqMesh.join", range(2)),
-            ("streamomd.distributed.partition_owner.Owner._filled", range(2)),
+            ("streamomd.distributed.partition_owner.PartitionOwner._filled", range(2)),
         ),
         "round": (("streamomd.training.microbatch_rounds.Rounds._learn", range(2, 280)),),
         "merge": (("streamomd.distributed.partition_owner.put_part", range(16)),),

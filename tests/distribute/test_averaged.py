@@ -247,9 +247,9 @@ def test_what_is_learned_from_is_not_changed(data: Path, client: Client, tmp_pat
     table = spread(data, tmp_path / "run", {"epochs": 1})
     streamomd.train(table, client=client, quiet=True)
     shards = find(str(data))
-    begin = averaged_worker.Start("run", str(tmp_path / "run"), 0, {}, Data())
+    begin = averaged_worker.RoundStart("run", str(tmp_path / "run"), 0, {}, Data())
 
-    def hashed(one: averaged_worker.Part) -> str:
+    def hashed(one: averaged_worker.PartialState) -> str:
         return hashlib.sha256(one.cells.tobytes() + one.totals.tobytes()).hexdigest()
 
     with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,7 @@ from running import rows, with_column, write
 
 import streamomd
 from streamomd.core.errors import TooManyBadRowsError
-from streamomd.distributed.decode import Decoders, Reading
+from streamomd.distributed.decode import DecodeRequest, Decoders
 from streamomd.shards.find import find
 
 # Dask's own warnings of workers that die are what is provoked here.
@@ -75,7 +75,7 @@ def test_pieces_tell_of_all_their_rows(pair: Any, client: Client, small_tasks: N
     bad, _, counts = pair
     model = streamomd.train(skipping(job(bad)), **QUIET)
     shards = find(str(bad))
-    decoders = Decoders(client, Reading(model.plan, {}), shards, window_bytes=1 << 20)
+    decoders = Decoders(client, DecodeRequest(model.plan, {}), shards, window_bytes=1 << 20)
     places, row, left_out = list(range(SHARDS)), 0, 0
     for piece in decoders.rows(places):
         assert (piece.position, piece.row) == divmod(row, ROWS)

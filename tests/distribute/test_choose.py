@@ -74,6 +74,6 @@ def test_what_is_soon_done_is_done_here(
         asks.append(start)
         yield from here(places, start)
 
-    source: Any = auto_decode.Faster(here, there, lambda: True, lambda: left)
+    source: Any = auto_decode.FasterSource(here, there, lambda: True, lambda: left)
     assert [piece.row for piece in source.rows([0])] == list(range(0, 200, 10))
     assert len(asks) == asked

@@ -67,7 +67,7 @@ def test_small_files_are_not_joined(shards: Path, alone: Any, fs: str | None) ->
     read = dd.read_parquet(shards, filesystem=fs)
     made = read.assign(k=read["k"] + 0)
     assert made[["y", "k"]].optimize().npartitions < PARTS
-    reader = partition_rows.Here(Collection(made).graph(["y", "k"]), 0)
+    reader = partition_rows.LocalPartitions(Collection(made).graph(["y", "k"]), 0)
     for number in range(PARTS):
         found = reader.ask(number, lambda _, part: part["k"].to_list())
         assert found == made.partitions[number]["k"].compute().to_list()

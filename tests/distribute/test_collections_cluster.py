@@ -34,10 +34,12 @@ def test_bits_are_those_of_one_process(
 ) -> None:
     """Whatever the number of workers: state and names; also of partitions that come in pieces."""
     sized(workers, count)
-    asked, send = [], partition_rows.There._sent
+    asked, send = [], partition_rows.ClusterPartitions._sent
     monkeypatch.setattr(partition_rows, "TASK_BYTES", 10_000)
     monkeypatch.setattr(
-        partition_rows.There, "_sent", lambda *given: asked.append(given) or send(*given)
+        partition_rows.ClusterPartitions,
+        "_sent",
+        lambda *given: asked.append(given) or send(*given),
     )
     with Client(workers, set_as_default=False) as client:
         found = learn(collection(), client)
@@ -50,7 +52,7 @@ def test_never_more_under_way_than_the_window_holds(
     alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of partitions; the first alone, for nobody knows how large they are."""
-    most = under_way(monkeypatch, partition_rows.There, "_begun", "_taken")
+    most = under_way(monkeypatch, partition_rows.ClusterPartitions, "_begun", "_taken")
     found = learn(collection(), client, cluster={"window": 2})
     assert found.state_sha256 == alone.state_sha256
     assert most[0] == 2

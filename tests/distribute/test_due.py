@@ -6,12 +6,12 @@ import pytest
 
 from streamomd.config.spec import Checkpoint
 from streamomd.distributed import commit_schedule
-from streamomd.distributed.commit_schedule import Due
+from streamomd.distributed.commit_schedule import CommitSchedule
 
 
 def test_by_rows_exactly() -> None:
     """The first round that ends at or after each multiple."""
-    asked, now = [], Due(Checkpoint(every_seconds=0, every_rows=100), 0)
+    asked, now = [], CommitSchedule(Checkpoint(every_seconds=0, every_rows=100), 0)
     for rows in range(64, 700, 64):
         if now.at(rows):
             asked.append(rows)
@@ -23,7 +23,7 @@ def test_by_time_within_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every ten seconds; after a commit of five seconds, when that is a twentieth of the time."""
     clock = [0.0]
     monkeypatch.setattr(commit_schedule.time, "monotonic", lambda: clock[0])
-    now = Due(Checkpoint(every_seconds=10), 0)
+    now = CommitSchedule(Checkpoint(every_seconds=10), 0)
     for at, expected in ((9.9, False), (10.0, True)):
         clock[0] = at
         assert now.at(5) is expected
@@ -35,4 +35,4 @@ def test_by_time_within_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_never_but_at_the_end() -> None:
     """Neither rows nor seconds."""
-    assert not Due(Checkpoint(every_seconds=0), 0).at(10**12)
+    assert not CommitSchedule(Checkpoint(every_seconds=0), 0).at(10**12)

@@ -19,7 +19,7 @@ from gangs import told
 import streamomd
 from streamomd.core.errors import ConcurrentWriterError
 from streamomd.distributed import worker_group
-from streamomd.distributed.sharded import Owners
+from streamomd.distributed.sharded import PartitionOwners
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -52,7 +52,7 @@ def test_two_gangs_on_two_workers_of_one_thread(
     jobs = [told(data, tmp_path / str(rows), rows, every_rows=2_000) for rows in (256, 512)]
     alone = [{**one, "checkpoint": {"url": "none"}} for one in jobs]
     expected = [streamomd.train(one, quiet=True).state_sha256 for one in alone]
-    most, look = [0], Owners._look
+    most, look = [0], PartitionOwners._look
 
     def counted(self: Any) -> Any:
         most.append(owners(workers))
@@ -65,7 +65,7 @@ def test_two_gangs_on_two_workers_of_one_thread(
 
     pids = client.run(os.getpid)
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as pool:
-        patch.setattr(Owners, "_look", counted)
+        patch.setattr(PartitionOwners, "_look", counted)
         running = [
             pool.submit(streamomd.train, one, client=given, quiet=True)
             for one, given in zip(jobs, (client, second), strict=True)

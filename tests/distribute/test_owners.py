@@ -17,7 +17,7 @@ from running import rows, with_column, write
 import streamomd
 from streamomd.core.errors import BadRowError, ClusterError, UsageError
 from streamomd.distributed.curve_keys import new_keys
-from streamomd.distributed.sharded import Owners, _transport
+from streamomd.distributed.sharded import PartitionOwners, _transport
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -140,10 +140,12 @@ def test_tasks_are_as_many_as_owners(data: Path, client: Client, tmp_path: Path)
     def looked(dask_scheduler: Any) -> int:
         return len(dask_scheduler.tasks)
 
-    look = Owners._look
+    look = PartitionOwners._look
     patch = pytest.MonkeyPatch()
     patch.setattr(
-        Owners, "_look", lambda self: (most.append(client.run_on_scheduler(looked)), look(self))[1]
+        PartitionOwners,
+        "_look",
+        lambda self: (most.append(client.run_on_scheduler(looked)), look(self))[1],
     )
     try:
         streamomd.train(told(data, tmp_path / "kept", 64), client=client, quiet=True)

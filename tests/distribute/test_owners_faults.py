@@ -82,10 +82,10 @@ def test_a_stop_is_a_commit_and_another_gang_goes_on(
 ) -> None:
     """A signal: the owners commit and leave; resumed by another number of workers, then by none."""
     from streamomd.core.errors import StoppedError
-    from streamomd.distributed.sharded import Owners
+    from streamomd.distributed.sharded import PartitionOwners
 
     sized(workers, 2)
-    look, url = Owners._look, tmp_path / "kept"
+    look, url = PartitionOwners._look, tmp_path / "kept"
 
     def signalled(self: Any) -> Any:
         if self.model.metrics.total_rows > 1000:
@@ -93,7 +93,7 @@ def test_a_stop_is_a_commit_and_another_gang_goes_on(
         return look(self)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(Owners, "_look", signalled)
+    patch.setattr(PartitionOwners, "_look", signalled)
     table = told(data, url, 1)
     try:
         with pytest.raises(StoppedError, match="stopped after row") as caught:

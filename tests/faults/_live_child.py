@@ -48,7 +48,7 @@ def main(where: str, number: str, change: str, folder: str, *words: str) -> None
     """Run the command, with the change on its way."""
     from streamomd.cli import main as command
     from streamomd.shards.cache.cached_reader import Cached
-    from streamomd.shards.open_shard import Opened
+    from streamomd.shards.open_shard import OpenShard
 
     times = itertools.count()
 
@@ -58,7 +58,7 @@ def main(where: str, number: str, change: str, folder: str, *words: str) -> None
                 CHANGES[change](path)
             print("the change was made", file=sys.stderr)
 
-    handed, read = Cached._handed, Opened.read
+    handed, read = Cached._handed, OpenShard.read
 
     def changed_entry(cached: Any, *given: Any) -> Any:
         passing()
@@ -72,7 +72,7 @@ def main(where: str, number: str, change: str, folder: str, *words: str) -> None
     if where == "entries":
         Cached._handed = changed_entry  # type: ignore[method-assign]
     else:
-        Opened.read = changed_shard  # type: ignore[method-assign]
+        OpenShard.read = changed_shard  # type: ignore[method-assign]
     command(list(words))
 
 

@@ -16,7 +16,7 @@ from remote_s3 import PATIENCE, bucket
 from remote_training import Place, kept
 from running import ROWS, rows
 
-from streamomd.shards.open_shard import Opened
+from streamomd.shards.open_shard import OpenShard
 
 Change = Callable[[bytes], bytes | None]
 NAME = "b.parquet"
@@ -124,16 +124,16 @@ def s3(folder: Path) -> Iterator[Ground]:
 def changing(time: str, change: Callable[[], None]) -> Iterator[None]:
     """The change is made at its time by the only thread that reads."""
     name, read_before = {TIMES[0]: ("a", 0), TIMES[1]: ("b", 0), TIMES[2]: ("a", 1)}[time]
-    whole, times = Opened.read, itertools.count()
+    whole, times = OpenShard.read, itertools.count()
 
-    def read(opened: Opened, group: int) -> Iterator[pa.RecordBatch]:
+    def read(opened: OpenShard, group: int) -> Iterator[pa.RecordBatch]:
         for batch in whole(opened, group):
             here = opened.shard.url.endswith(f"{name}.parquet") and group == 0
             if here and next(times) == read_before:
                 change()
             yield batch
 
-    with mock.patch.object(Opened, "read", read), mock.patch("os.cpu_count", return_value=1):
+    with mock.patch.object(OpenShard, "read", read), mock.patch("os.cpu_count", return_value=1):
         yield
 
 

@@ -24,7 +24,7 @@ from streamomd.distributed import (
     worker_group,
 )
 from streamomd.distributed.averaged import Averaged
-from streamomd.distributed.sharded import Owners
+from streamomd.distributed.sharded import PartitionOwners
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,17 @@ MUTANTS = (
         "return decode(data, self._next), False\n        except StorageError",
     ),
     Mutant(
-        "commits share a directory", Owners, "_hear", "self._directory = keeper.reserve()", "pass"
+        "commits share a directory",
+        PartitionOwners,
+        "_hear",
+        "self._directory = keeper.reserve()",
+        "pass",
     ),
     Mutant("parts in use are deleted", Retention, "apply", "if name not in used", "if 1"),
     Mutant("a free number is ours", Writer, "_refuse_late", "if not later:", "if 1:"),
-    Mutant("gangs share a topic", Owners, "_gang", 'f"omd-owner-{run[:8]}"', '"omd-owner"'),
+    Mutant(
+        "gangs share a topic", PartitionOwners, "_gang", 'f"omd-owner-{run[:8]}"', '"omd-owner"'
+    ),
     Mutant(
         "listings are believed",
         chain,
@@ -109,7 +115,13 @@ MUTANTS = (
         "if 0:",
         (worker_group,),
     ),
-    Mutant("no word of the leader", partition_owner.Owner, "_swapped", "if peer == 0:", "if 0:"),
+    Mutant(
+        "no word of the leader",
+        partition_owner.PartitionOwner,
+        "_swapped",
+        "if peer == 0:",
+        "if 0:",
+    ),
 )
 
 

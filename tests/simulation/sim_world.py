@@ -23,7 +23,7 @@ from streamomd.checkpoint import Ledger, Writer, keep_document, load
 from streamomd.core.errors import NoCommitError, StreamomdError
 from streamomd.distributed.allreduce_zmq import SILENT_SECONDS
 from streamomd.distributed.averaged import Averaged
-from streamomd.distributed.sharded import Owners
+from streamomd.distributed.sharded import PartitionOwners
 from streamomd.training import checkpoint_manager
 from streamomd.training.signals import StopRequest
 
@@ -165,9 +165,9 @@ class World:
             made = SimWriter.take_over(store, loaded)
         self.disk.took_over(made, last)
         self.disk.tell(f"{process.name} is {made._self.uuid[:4]}, after commit {last}")
-        keeper = checkpoint_manager.Keeper(model, store, made, Ledger())
+        keeper = checkpoint_manager.CheckpointManager(model, store, made, Ledger())
         told: Any = (model, shards, keeper, [], stop, SimClient(self.cluster, process))
-        (Averaged if spec.train.mode == "averaged" else Owners)(*told).go()
+        (Averaged if spec.train.mode == "averaged" else PartitionOwners)(*told).go()
         model.finished = True
         keeper.commit()
 

@@ -15,8 +15,8 @@ from streamomd.analysis.certify.claims import (
     sets_of,
 )
 from streamomd.analysis.certify.comparator_file import weights_of
-from streamomd.analysis.certify.replay import Past, why_not
-from streamomd.analysis.certify.total_losses import Fixed
+from streamomd.analysis.certify.replay import Replay, why_not
+from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, remembered
 from streamomd.shards.find import find
 from streamomd.training.model import Model
@@ -53,7 +53,7 @@ def certify(
     """
     spec, plan = model.spec, model.plan
     found = find(shards, order=spec.data.order, storage_options=storage_options)
-    past, learners = Past(model, found), model.engine.layout.learners
+    past, learners = Replay(model, found), model.engine.layout.learners
     given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")
     if not sought:
         given = weights_of(comparator, plan.size, learners)
@@ -65,10 +65,10 @@ def certify(
     facts = facts_of(model, past, problem)
     sets = sets_of(model)
     if given is not None:
-        return rows_told(model, facts, Fixed(problem, fitted(sets, given), gammas_of(model)))
+        return rows_told(model, facts, FixedWeights(problem, fitted(sets, given), gammas_of(model)))
     note(f"looking for the best fixed weights over {model.metrics.total_rows:,} rows …")
     least = best(problem, sets)
-    fixed = Fixed(problem, least.u, gammas_of(model), least.lower)
+    fixed = FixedWeights(problem, least.u, gammas_of(model), least.lower)
     if comparator == "best":
         return rows_told(model, facts, fixed)
     note("looking for the weights of the least bound …")

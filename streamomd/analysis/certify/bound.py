@@ -32,7 +32,7 @@ from streamomd.analysis.certify.claims import (
     rows_told,
     run_of,
 )
-from streamomd.analysis.certify.total_losses import Fixed
+from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import KINKED, Objective, scale
 from streamomd.losses import find_loss
 from streamomd.losses.smoothed import smoothed
@@ -52,7 +52,7 @@ STARTS = (1.0, 0.3, 0.1, 0.03, 0.0)  # times the best weights: where the search 
 
 
 def with_least_bounds(
-    model: Model, facts: Facts, fixed: Fixed, sets: Sequence[ComparatorSet]
+    model: Model, facts: Facts, fixed: FixedWeights, sets: Sequence[ComparatorSet]
 ) -> list[Row]:
     """``rows_told``, each claim with the comparator that makes its right-hand side least.
 
@@ -76,9 +76,9 @@ def with_least_bounds(
     return rows
 
 
-def replace_u(fixed: Fixed, u: Floats) -> Fixed:
+def replace_u(fixed: FixedWeights, u: Floats) -> FixedWeights:
     """What other weights cost over the same rows."""
-    return Fixed(fixed.problem, u, tuple(fixed.costs.hinges))
+    return FixedWeights(fixed.problem, u, tuple(fixed.costs.hinges))
 
 
 class Sums(NamedTuple):
@@ -96,7 +96,7 @@ class Search:
 
     model: Model
     facts: Facts
-    fixed: Fixed
+    fixed: FixedWeights
     sets: Sequence[ComparatorSet]
     objectives: dict[tuple[str, float], Objective] = field(default_factory=dict)
 

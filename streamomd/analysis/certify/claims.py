@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.analysis.certify.replay import Past
-from streamomd.analysis.certify.total_losses import Costs, Fixed
+from streamomd.analysis.certify.replay import Replay
+from streamomd.analysis.certify.total_losses import FixedWeights, TotalLosses
 from streamomd.analysis.comparator import Problem
 from streamomd.features import decode_labels
 from streamomd.rules import find_rule
@@ -73,11 +73,11 @@ class Facts:
     """
 
     weighted: bool
-    own: Costs
+    own: TotalLosses
     outside: str
 
 
-def facts_of(model: Model, past: Past, problem: Problem) -> Facts:
+def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
     """One or two passes over the rows, where they are needed."""
     rule, loss = model.spec.rule, problem.loss
     weighted, heaviest = False, 1.0
@@ -87,7 +87,7 @@ def facts_of(model: Model, past: Past, problem: Problem) -> Facts:
             weighted = weighted or bool((batch.weight != 1.0).any())
             heaviest = max(heaviest, float(batch.weight.max(initial=0.0)))
     steep = rule.needs_lipschitz and loss.lipschitz is None
-    own = Costs.none(problem, steep=steep)
+    own = TotalLosses.none(problem, steep=steep)
     if (problem.learners > 1 or steep) and not past.replay(own.add):
         return Facts(weighted, own, "learning these rows anew leads to another state")
     steepest = own.steepest if steep else heaviest * lipschitz(problem)
@@ -118,7 +118,7 @@ def lipschitz(problem: Problem) -> float:
     return float(loss.lipschitz(loss.numbers(problem.loss_params))) if loss.lipschitz else math.nan
 
 
-def run_of(model: Model, fixed: Fixed, k: int, lost: tuple[float, float, float]) -> Run:
+def run_of(model: Model, fixed: FixedWeights, k: int, lost: tuple[float, float, float]) -> Run:
     """What the certificate of learner k is shown. lost: loss, mistakes, loss of u."""
     own, shared, totals = _slots(model, k)
     loss, mistakes, loss_u = lost
@@ -151,7 +151,7 @@ def _slots(model: Model, k: int) -> tuple[dict[str, Floats], dict[str, Floats], 
     return own, shared, totals
 
 
-def rows_told(model: Model, facts: Facts, fixed: Fixed) -> list[Row]:
+def rows_told(model: Model, facts: Facts, fixed: FixedWeights) -> list[Row]:
     """A row for each learner and, where there are several, one for their sum."""
     L = fixed.problem.learners
     if fixed.problem.loss.coupled:
@@ -160,14 +160,14 @@ def rows_told(model: Model, facts: Facts, fixed: Fixed) -> list[Row]:
     return told if L == 1 else [*told, _sum(model, told)]
 
 
-def _learner(model: Model, facts: Facts, fixed: Fixed, k: int) -> Row:
+def _learner(model: Model, facts: Facts, fixed: FixedWeights, k: int) -> Row:
     run = run_of(model, fixed, k, lost_by(model, facts, fixed, k))
     judged = judge(model, facts, run)
     gap = None if fixed.lower is None else max(run.loss_u - float(fixed.lower[k]), 0.0)
     return _told(nothing(model, k), (run.loss, run.mistakes, run.loss_u), gap, judged)
 
 
-def lost_by(model: Model, facts: Facts, fixed: Fixed, k: int) -> tuple[float, float, float]:
+def lost_by(model: Model, facts: Facts, fixed: FixedWeights, k: int) -> tuple[float, float, float]:
     """The loss and the mistakes of learner k, and the loss of its u."""
     problem = fixed.problem
     _, loss, wrong = model.metrics.total.tolist()
@@ -180,7 +180,7 @@ def lost_by(model: Model, facts: Facts, fixed: Fixed, k: int) -> tuple[float, fl
     return loss, mistakes, fixed.total if alone else float(fixed.costs.loss[k])
 
 
-def _coupled(model: Model, facts: Facts, fixed: Fixed) -> Row:
+def _coupled(model: Model, facts: Facts, fixed: FixedWeights) -> Row:
     """Learners with one loss together: their bounds add up to one of the whole regret."""
     lost = [lost_by(model, facts, fixed, k) for k in range(fixed.problem.learners)]
     each = [judge(model, facts, run_of(model, fixed, k, one)) for k, one in enumerate(lost)]
@@ -196,7 +196,7 @@ def about_regret(claim: Claim) -> bool:
     return claim.name.startswith("regret")
 
 
-class Judged(NamedTuple):
+class CheckedClaims(NamedTuple):
     """The claims of a run that can be made; those refused, with the reason; why there is none."""
 
     claims: list[Claim] | None
@@ -204,28 +204,28 @@ class Judged(NamedTuple):
     reason: str | None
 
 
-def judge(model: Model, facts: Facts, run: Run) -> Judged:
+def judge(model: Model, facts: Facts, run: Run) -> CheckedClaims:
     """What the rule's certificate says of a run."""
     if facts.outside:
-        return Judged(None, [], facts.outside)
+        return CheckedClaims(None, [], facts.outside)
     try:
         claims = certified(model, run)
     except KeyError:
         if model.spec.model.certificate:
             raise
-        return Judged(None, [], KEEP)
+        return CheckedClaims(None, [], KEEP)
     except ArithmeticError as error:
-        return Judged(None, [], f"its numbers leave the range of float64: {error}")
+        return CheckedClaims(None, [], f"its numbers leave the range of float64: {error}")
     except ValueError as error:
-        return Judged(None, [], str(error))
+        return CheckedClaims(None, [], str(error))
     if facts.weighted:
         claims = [claim for claim in claims if about_regret(claim)]
         if not claims:
             reason = "the rows have importance weights, and the theorem counts each row once"
-            return Judged(None, [], reason)
+            return CheckedClaims(None, [], reason)
     refused = [_refused(claim, run) for claim in claims if not _finite(claim)]
     fine = [claim._replace(limit=limit_of(model, claim, run)) for claim in claims if _finite(claim)]
-    return Judged(fine or None, refused, None if fine else refused[0]["reason"])
+    return CheckedClaims(fine or None, refused, None if fine else refused[0]["reason"])
 
 
 def certified(model: Model, run: Run) -> list[Claim]:
@@ -267,7 +267,9 @@ def limit_of(model: Model, claim: Claim, run: Run) -> float:
     return math.inf
 
 
-def _told(row: Row, lost: tuple[float, float, float], gap: float | None, judged: Judged) -> Row:
+def _told(
+    row: Row, lost: tuple[float, float, float], gap: float | None, judged: CheckedClaims
+) -> Row:
     loss, mistakes, loss_u = lost
     known = (loss, mistakes, loss_u, loss - loss_u, gap)
     said = None if judged.claims is None else [_said(claim, loss_u) for claim in judged.claims]
@@ -319,7 +321,7 @@ def _sum(model: Model, told: list[Row]) -> Row:
     loss, mistakes, loss_u = (sum(one[key] for one in told) for key in SUMMED[:3])
     gaps = [one["comparator_gap"] for one in told]
     gap = None if None in gaps else sum(gaps)
-    judged = Judged(_added(each), refused, reasons[0] if reasons else None)
+    judged = CheckedClaims(_added(each), refused, reasons[0] if reasons else None)
     return _told(nothing(model, None), (loss, mistakes, loss_u), gap, judged)
 
 

@@ -42,7 +42,7 @@ def why_not(model: Model) -> str:
 
 
 @dataclass(frozen=True)
-class Past:
+class Replay:
     """The learned rows of a model, to be walked any number of times."""
 
     model: Model

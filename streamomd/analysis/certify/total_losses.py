@@ -25,7 +25,7 @@ def aims(problem: Problem, y: Floats) -> Floats:
 
 
 @dataclass
-class Costs:
+class TotalLosses:
     """Sums by learner, each row times its importance; a coupled loss has none of its own.
 
     loss (of one learner: left to the loops), square ((y - p)^2), mistakes (classification).
@@ -45,7 +45,7 @@ class Costs:
     @classmethod
     def none(
         cls, problem: Problem, gammas: tuple[float, ...] = (), *, steep: bool = False
-    ) -> Costs:
+    ) -> TotalLosses:
         """Of no rows."""
         loss, square, mistakes, widest, *hinges = np.zeros((4 + len(gammas), problem.learners))
         by_gamma = dict(zip(gammas, hinges, strict=True))
@@ -72,7 +72,7 @@ def _each(function: Callable[..., float], told: Any) -> Callable[[Floats, Floats
 
 
 @dataclass
-class Fixed:
+class FixedWeights:
     """What fixed weights u, (size, learners), cost over the rows of a problem.
 
     lower: where they were looked for, what no weights of the set cost less than, by learner.
@@ -83,7 +83,7 @@ class Fixed:
     gammas: tuple[float, ...]
     lower: Floats | None = None
     total: float = field(init=False)
-    costs: Costs = field(init=False)
+    costs: TotalLosses = field(init=False)
 
     def __post_init__(self) -> None:
         self.total, self.costs = self._walk(self.gammas)
@@ -103,8 +103,8 @@ class Fixed:
         squares = [squared_lengths(batch).max(initial=0.0) for batch in self.problem.batches()]
         return float(max(squares, default=0.0)) + float(self.problem.bias)
 
-    def _walk(self, gammas: tuple[float, ...]) -> tuple[float, Costs]:
-        sums, costs = np.zeros(3), Costs.none(self.problem, gammas)
+    def _walk(self, gammas: tuple[float, ...]) -> tuple[float, TotalLosses]:
+        sums, costs = np.zeros(3), TotalLosses.none(self.problem, gammas)
         for batch, margins in self._margins(sums):
             costs.add(batch, margins)
         return float(sums[1]), costs

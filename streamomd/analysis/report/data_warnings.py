@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.analysis.report.axes import brief
-from streamomd.analysis.report.feature_scales import Sizes
+from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.analysis.report.largest_weights import Weights
 from streamomd.features import Plan, name_of
 from streamomd.training.metrics import worded
@@ -29,7 +29,7 @@ WEIGHTY = re.compile(r"(?<![a-z])(weights?|wts?|wgts?|importance)(?![a-z])|wgt$|
 IDS = re.compile(r"(?<![a-z])(ids?|uuid|guid|key|row ?(id|num|number)|serial)(?![a-z])")
 
 
-class Suspect(NamedTuple):
+class DataWarning(NamedTuple):
     """What to look at, what was seen, and what to do."""
 
     name: str
@@ -37,7 +37,7 @@ class Suspect(NamedTuple):
     text: str
 
 
-def suspects(model: Model, sizes: Sizes, weights: Weights) -> list[Suspect]:
+def suspects(model: Model, sizes: FeatureScales, weights: Weights) -> list[DataWarning]:
     """All there are, the gravest first."""
     found = [*_run(model, weights), *_dominant(weights)]
     for at in _columns(model.plan):
@@ -45,12 +45,12 @@ def suspects(model: Model, sizes: Sizes, weights: Weights) -> list[Suspect]:
     return [*_together(found), *_shared(weights)]
 
 
-def _together(found: list[Suspect]) -> list[Suspect]:
+def _together(found: list[DataWarning]) -> list[DataWarning]:
     """Those of which the same is to be said, in one."""
     names: dict[tuple[str, str], list[str]] = {}
     for one in found:
         names.setdefault((one.title, one.text), []).append(one.name)
-    return [Suspect(", ".join(all_of), *said) for said, all_of in names.items()]
+    return [DataWarning(", ".join(all_of), *said) for said, all_of in names.items()]
 
 
 def _columns(plan: Plan) -> range:
@@ -58,27 +58,27 @@ def _columns(plan: Plan) -> range:
     return range(int(plan.bias), plan.vector_offset)
 
 
-def _run(model: Model, weights: Weights) -> Iterator[Suspect]:
+def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
     metrics = model.metrics
     if not metrics.total_rows:
-        yield Suspect("the run", "no row was learned yet", "There is only the first commit.")
+        yield DataWarning("the run", "no row was learned yet", "There is only the first commit.")
     elif metrics.figures(metrics.total)["loss"] is None:
         text = "It is no finite number: try a smaller eta, or a rule that minds no scales (nag)."
-        yield Suspect("the loss", "it broke", text)
+        yield DataWarning("the loss", "it broke", text)
     if weights.broken:
         text = f"{weights.broken:,} of them are no finite number: try a smaller eta."
-        yield Suspect("the weights", "some broke", text)
+        yield DataWarning("the weights", "some broke", text)
     left_out = sum(metrics.skipped.values())
     if left_out:
         share = left_out / (left_out + metrics.total_rows)
         text = f"{left_out:,} of them, {share:.2%} ({worded(metrics.skipped)}), were left out."
-        yield Suspect("the rows", "bad ones", text)
+        yield DataWarning("the rows", "bad ones", text)
 
 
-def _dominant(weights: Weights) -> Iterator[Suspect]:
+def _dominant(weights: Weights) -> Iterator[DataWarning]:
     for one in weights.top[:1]:
         if one.share > DOMINATES and weights.by_unit:
-            yield Suspect(
+            yield DataWarning(
                 one.name,
                 "it outweighs all others together",
                 f"Its weight, {brief(one.heaviest)}, times a typical value is {one.share:.0%} of "
@@ -87,7 +87,7 @@ def _dominant(weights: Weights) -> Iterator[Suspect]:
             )
 
 
-def _column(model: Model, sizes: Sizes, at: int) -> Iterator[Suspect]:
+def _column(model: Model, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:
     name = name_of(model.plan, model.names, at)
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
     broken = list(_broken(name, sizes, at, SAME[model.spec.model.dtype]))
@@ -100,7 +100,7 @@ def _column(model: Model, sizes: Sizes, at: int) -> Iterator[Suspect]:
     ratio = _beside_others(model.plan, sizes, at)
     beside = f" That is {ratio:,.0f} times the typical column's." if ratio >= FAR else ""
     if WEIGHTY.search(name.lower()):
-        yield Suspect(
+        yield DataWarning(
             name,
             "named like a weight of rows",
             f"It is learned as a feature.{size}{beside} If it says how many rows or people a row "
@@ -108,14 +108,14 @@ def _column(model: Model, sizes: Sizes, at: int) -> Iterator[Suspect]:
             "data.ignore, or name it in data.weight to let it weigh the rows.",
         )
     elif IDS.search(_words(name)):
-        yield Suspect(
+        yield DataWarning(
             name,
             "named like an id",
             f"It is learned as a number.{size}{beside} A number that only names a row or a thing "
             "has no slope: add it to data.ignore, or hash it if things come again.",
         )
     elif ratio >= FAR and not _flag(sizes)[at] and _steady(sizes, at):
-        yield Suspect(
+        yield DataWarning(
             name,
             "much larger than other columns, in all rows",
             f"{size[1:]}{beside} Ids, sampling weights, years and times look like this: are they "
@@ -123,21 +123,21 @@ def _column(model: Model, sizes: Sizes, at: int) -> Iterator[Suspect]:
         )
 
 
-def _broken(name: str, sizes: Sizes, at: int, near: float) -> Iterator[Suspect]:
+def _broken(name: str, sizes: FeatureScales, at: int, near: float) -> Iterator[DataWarning]:
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
     low, high = float(sizes.low[at]), float(sizes.high[at])
     if largest == 0.0 or (math.isnan(largest) and typical == 0.0):
-        yield Suspect(name, "nothing in it", f"It was null or 0 in every row{sizes.of}.")
+        yield DataWarning(name, "nothing in it", f"It was null or 0 in every row{sizes.of}.")
     elif low == high:
         text = f"It is {brief(low)} in every row: the bias says as much."
-        yield Suspect(name, "constant", text)
+        yield DataWarning(name, "constant", text)
     elif math.isnan(low) and abs(largest - typical) <= near * largest:
         text = f"Its absolute value is {brief(largest)} in every row; unless its sign changes, "
-        yield Suspect(name, "constant", text + "the bias says as much.")
+        yield DataWarning(name, "constant", text + "the bias says as much.")
     elif _flag(sizes)[at]:
         return
     elif largest >= FAR * typical and largest * largest >= ONE_ROW * sizes.rows * typical * typical:
-        yield Suspect(
+        yield DataWarning(
             name,
             "one huge value",
             f"Its largest absolute value, {brief(largest)}, is {largest / typical:,.0f} times a "
@@ -146,7 +146,7 @@ def _broken(name: str, sizes: Sizes, at: int, near: float) -> Iterator[Suspect]:
         )
 
 
-def _beside_others(plan: Plan, sizes: Sizes, at: int) -> float:
+def _beside_others(plan: Plan, sizes: FeatureScales, at: int) -> float:
     """A column's typical size in those of the median column that is no flag; NaN if unknown."""
     columns = slice(int(plan.bias), plan.vector_offset)
     typical = sizes.unit[columns]
@@ -155,12 +155,12 @@ def _beside_others(plan: Plan, sizes: Sizes, at: int) -> float:
     return float(sizes.unit[at]) / middle
 
 
-def _flag(sizes: Sizes) -> NDArray[np.bool_]:
+def _flag(sizes: FeatureScales) -> NDArray[np.bool_]:
     """Columns of 0 and 1, as far as their largest value tells: a rare 1 is no mistake."""
     return np.asarray(sizes.largest == 1.0)
 
 
-def _steady(sizes: Sizes, at: int) -> bool:
+def _steady(sizes: FeatureScales, at: int) -> bool:
     present = float(sizes.present[at])
     if not math.isnan(present):
         return present > 0.99
@@ -176,10 +176,10 @@ def _words(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|[_\W]+", " ", name).lower()
 
 
-def _shared(weights: Weights) -> Iterator[Suspect]:
+def _shared(weights: Weights) -> Iterator[DataWarning]:
     shared = [one.name for one in weights.top if " | " in one.name]
     if shared:
-        yield Suspect(
+        yield DataWarning(
             shared[0],
             "values that share a coordinate",
             f"{len(shared)} of the {len(weights.top)} heaviest coordinates stand for several "

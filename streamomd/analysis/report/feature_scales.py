@@ -30,7 +30,7 @@ LARGEST = ("s", "b", "M", "x")
 
 
 @dataclass(frozen=True)
-class Sizes:
+class FeatureScales:
     """Of each coordinate, NaN where it is not known.
 
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
@@ -56,7 +56,7 @@ class Sizes:
         return np.where(np.isnan(self.typical), self.largest, self.typical)
 
 
-def kept_by_rule(model: Model) -> Sizes:
+def kept_by_rule(model: Model) -> FeatureScales:
     """Sizes as far as the slots of the model's rule tell."""
     rule, state = model.spec.rule, model.state
     merges = {slot.name: slot.merge for slot in rule.shared_slots}
@@ -73,7 +73,7 @@ def kept_by_rule(model: Model) -> Sizes:
         f"Rule {rule.name} keeps no sizes of features: give the report the shards, and it looks."
     )  # fmt: skip
     estimated, rows = bool(how) and merges.get("s") != "sum", model.metrics.total_rows
-    return Sizes(
+    return FeatureScales(
         told["largest"], told["typical"], told["low"], told["high"], told["present"],
         rows, source, estimated,
     )  # fmt: skip
@@ -93,7 +93,7 @@ def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, s
 
 def found_in(
     plan: Plan, shards: str | Sequence[str], storage_options: Mapping[str, Any] | None = None
-) -> Sizes:
+) -> FeatureScales:
     """Sizes in all rows of some shards. Raises what ``Model.evaluate`` raises."""
     found = find(shards, storage_options=storage_options)
     note(f"looking at the sizes of features in {found.rows:,} rows …")
@@ -101,7 +101,7 @@ def found_in(
     return of_rows(plan, (piece.value.batch for piece in pieces))
 
 
-def of_rows(plan: Plan, batches: Iterable[Batch]) -> Sizes:
+def of_rows(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     """Sizes of the rows themselves, each counting once."""
     size, front, bias = plan.size, plan.hashed_offset, int(plan.bias)
     squares, largest, seen = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -123,7 +123,7 @@ def of_rows(plan: Plan, batches: Iterable[Batch]) -> Sizes:
     count = max(rows, 1)
     source = f"Counted in the {rows:,} rows given."
     typical, present = np.sqrt(squares / count), seen / count
-    return Sizes(largest, typical, low, high, present, rows, source, of=" of those given")
+    return FeatureScales(largest, typical, low, high, present, rows, source, of=" of those given")
 
 
 def _entries(batch: Batch, bias: int) -> tuple[NDArray[np.int64], Floats]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.charts import Series, bars, columns
-from streamomd.analysis.report.data_warnings import Suspect
-from streamomd.analysis.report.feature_scales import Sizes
+from streamomd.analysis.report.data_warnings import DataWarning
+from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.analysis.report.largest_weights import Weights
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
 from streamomd.features import name_of
@@ -23,7 +23,9 @@ MOST_COLUMNS = 400  # named in the table of sizes
 MOST_LEARNERS = 6  # with a column each
 
 
-def features_told(model: Model, sizes: Sizes, weights: Weights, found: list[Suspect]) -> Element:
+def features_told(
+    model: Model, sizes: FeatureScales, weights: Weights, found: list[DataWarning]
+) -> Element:
     """What moves predictions."""
     return section(
         "Features",
@@ -74,7 +76,7 @@ def _weights_said(model: Model, weights: Weights) -> str:
     return said
 
 
-def _heaviest(model: Model, sizes: Sizes, weights: Weights) -> Element:
+def _heaviest(model: Model, sizes: FeatureScales, weights: Weights) -> Element:
     learners = model.engine.layout.learners
     several = 1 < learners <= MOST_LEARNERS
     names = [f"weight of {name}" for name in model.plan.classes] if several else ["weight"]
@@ -93,7 +95,9 @@ def _heaviest(model: Model, sizes: Sizes, weights: Weights) -> Element:
     return table(heads, rows, numbers=range(1, len(heads)))
 
 
-def _sizes(model: Model, sizes: Sizes, weights: Weights, found: list[Suspect]) -> list[Element]:
+def _sizes(
+    model: Model, sizes: FeatureScales, weights: Weights, found: list[DataWarning]
+) -> list[Element]:
     plan, marked = model.plan, {one.name for one in found}
     front = range(int(plan.bias), min(plan.hashed_offset, MOST_COLUMNS))
     later = [one.coordinate for one in weights.top if one.coordinate >= plan.hashed_offset]

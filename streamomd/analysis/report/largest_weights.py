@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.analysis.report.feature_scales import Sizes
+from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.features import name_of
 from streamomd.training.model import Model
 from streamomd.training.top_weights import weighed
@@ -52,7 +52,7 @@ class Weights:
     by_unit: bool
 
 
-def weigh(model: Model, sizes: Sizes, top: int = 25) -> Weights:
+def weigh(model: Model, sizes: FeatureScales, top: int = 25) -> Weights:
     """Look at every weight once, in stretches of about a million coordinates."""
     unit, counts = sizes.unit, np.zeros((2, len(EDGES) - 1), np.int64)
     by_unit = not np.isnan(unit).all()

@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from streamomd.analysis.history import History, passed
-from streamomd.analysis.report.data_warnings import Suspect
+from streamomd.analysis.report.data_warnings import DataWarning
 from streamomd.analysis.report.markup import element, paragraph, section
 from streamomd.core.urls import shown, typed
 from streamomd.training.metrics import Metrics
@@ -114,7 +114,7 @@ def _boxes(model: Model, told: History, figures: Mapping[str, Any]) -> Element:
     )
 
 
-def to_look_at(found: Sequence[Suspect]) -> Element:
+def to_look_at(found: Sequence[DataWarning]) -> Element:
     """Each suspect: its name, what stood out, and what to do."""
     if not found:
         return section(

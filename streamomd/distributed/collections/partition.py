@@ -17,7 +17,7 @@ LABELS = 1000  # more are no classes
 
 
 @dataclass(frozen=True)
-class Looked:
+class PartitionSummary:
     """A partition's columns, how many rows it has, and the values of its label column."""
 
     url: str
@@ -27,7 +27,7 @@ class Looked:
 
 
 @dataclass(frozen=True)
-class Decoded:
+class DecodedRows:
     """Rows of a partition from one on: all that are left, or as many as were asked for.
 
     pieces: (first row, arrays). end: the row after the last. rows, nbytes: of the whole partition.
@@ -40,10 +40,10 @@ class Decoded:
     nbytes: int
 
 
-def look(url: str, label: str, *parts: Any) -> Looked:
+def look(url: str, label: str, *parts: Any) -> PartitionSummary:
     """What a plan is made from."""
     table = table_of(parts, url)
-    return Looked(url, table.schema, table.num_rows, distinct_in(table, label, LABELS))
+    return PartitionSummary(url, table.schema, table.num_rows, distinct_in(table, label, LABELS))
 
 
 def encoded(
@@ -72,7 +72,7 @@ def encoded(
     return table.num_rows, table.nbytes, pieces
 
 
-def decode(url: str, plan: Plan, begin: int, limit: int, *parts: Any) -> Decoded:
+def decode(url: str, plan: Plan, begin: int, limit: int, *parts: Any) -> DecodedRows:
     """On a worker: a partition's rows from ``begin`` on, until they have ``limit`` bytes."""
     names = Names()
     rows, nbytes, batches = encoded(plan, url, begin, parts, names, min(UNIT_BYTES, limit))
@@ -82,4 +82,4 @@ def decode(url: str, plan: Plan, begin: int, limit: int, *parts: Any) -> Decoded
         taken, end = taken + batch.nbytes, row + batch.passed
         if taken >= limit:
             break
-    return Decoded(pieces, names.seen(), end, rows, max(nbytes, taken))
+    return DecodedRows(pieces, names.seen(), end, rows, max(nbytes, taken))

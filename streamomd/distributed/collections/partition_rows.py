@@ -18,13 +18,13 @@ from distributed import Client, Future
 from streamomd.core.errors import ClusterError, StreamomdError
 from streamomd.distributed.cluster import LostError, SilentError, outcome, sent
 from streamomd.distributed.collections.collection import Graph, url_of
-from streamomd.distributed.collections.partition import Decoded, decode, encoded
+from streamomd.distributed.collections.partition import DecodedRows, decode, encoded
 from streamomd.distributed.decode import TASK_BYTES, TRIES, batch_of
 from streamomd.distributed.scheduler import refuse_lost
 from streamomd.distributed.worker_monitor import lookout_of
 from streamomd.features import Names, Plan
 from streamomd.shards.allocator import steady
-from streamomd.shards.prefetch import Ahead
+from streamomd.shards.prefetch import Prefetcher
 from streamomd.shards.reader import Piece
 from streamomd.training.row_stream import Rows
 
@@ -33,7 +33,7 @@ LEAST_BYTES = 1 << 20  # a partition counts as this much, so that small ones are
 Start = tuple[int, int]
 
 
-class Here:
+class LocalPartitions:
     """Partitions computed in this process, by Dask's threads; at most ``budget`` bytes wait."""
 
     def __init__(self, graph: Graph, budget: int) -> None:
@@ -58,7 +58,7 @@ class Here:
                     yield Piece(position, row, batch.passed, Rows(batch, None)), batch.nbytes
 
             jobs, session = iter(range(start[0], len(places))), lambda: nullcontext(run)
-            yield from Ahead(jobs, session, threads=AT_ONCE, budget=self._budget).results()
+            yield from Prefetcher(jobs, session, threads=AT_ONCE, budget=self._budget).results()
 
     def _parts(self, number: int, pool: Executor | None = None) -> tuple[Any, ...]:
         tasks, keys = self._graph.of(number)
@@ -67,7 +67,7 @@ class Here:
 
 
 @dataclass
-class _Task:
+class _PartitionTask:
     """Something asked of a partition. held: its parts, kept on their worker until it is done."""
 
     position: int
@@ -77,7 +77,7 @@ class _Task:
     future: Future[Any]
 
 
-class There:
+class ClusterPartitions:
     """Partitions computed and decoded by a cluster's workers, ahead of one learner.
 
     The oldest is taken first, whatever else is done; so many are under way as fit in the window. A
@@ -106,7 +106,7 @@ class There:
         """
         limit = min(TASK_BYTES, self._window)
         left = iter(range(start[0], len(places)))
-        pending: deque[_Task] = deque()
+        pending: deque[_PartitionTask] = deque()
         try:
             while True:
                 while self._has_room(pending) and (at := next(left, None)) is not None:
@@ -114,7 +114,7 @@ class There:
                     pending.append(self._begun(at, places[at], decode, plan, begin, limit))
                 if not pending:
                     return
-                found: Decoded = self._taken(pending[0])
+                found: DecodedRows = self._taken(pending[0])
                 task = pending.popleft()
                 if found.end < found.rows:
                     asked = (decode, plan, found.end, limit)
@@ -131,10 +131,10 @@ class There:
             if self._client.status == "running":  # of a lost one nothing can be taken back
                 self._client.cancel([task.future for task in pending])
 
-    def _has_room(self, pending: deque[_Task]) -> bool:
+    def _has_room(self, pending: deque[_PartitionTask]) -> bool:
         return not pending or 0.0 < len(pending) * self._size < self._window
 
-    def _begun(self, position: int, number: int, *asked: Any) -> _Task:
+    def _begun(self, position: int, number: int, *asked: Any) -> _PartitionTask:
         """A partition's own tasks under way, and what is asked of it behind them.
 
         The parts' futures are dropped, never cancelled: their keys may be the user's too.
@@ -151,14 +151,14 @@ class There:
 
     def _sent(
         self, position: int, number: int, asked: tuple[Any, ...], held: list[Future[Any]]
-    ) -> _Task:
+    ) -> _PartitionTask:
         count = next(self._count)
         key, (function, *given) = f"omd-partition-{self._run}-{count}", asked
         more: Any = {"waiting": self._waiting, "held": held, "priority": -count}
         future = sent(self._client, key, function, url_of(number), *given, **more)
-        return _Task(position, number, asked, held, future)
+        return _PartitionTask(position, number, asked, held, future)
 
-    def _taken(self, task: _Task) -> Any:
+    def _taken(self, task: _PartitionTask) -> Any:
         """What was asked for, asked for again when it is lost. What the task raised is raised."""
         for tried in range(TRIES):
             if tried:

@@ -12,8 +12,8 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import DataError, UsageError
 from streamomd.distributed.cluster import told
 from streamomd.distributed.collections.collection import Collection
-from streamomd.distributed.collections.partition import Looked, look
-from streamomd.distributed.collections.partition_rows import Here, There
+from streamomd.distributed.collections.partition import PartitionSummary, look
+from streamomd.distributed.collections.partition_rows import ClusterPartitions, LocalPartitions
 from streamomd.features import Plan, make_plan
 from streamomd.shards.distinct_labels import distinct_among
 from streamomd.shards.reader import Piece
@@ -28,9 +28,9 @@ def plan_of(collection: Collection, spec: Spec, client: Client | None) -> Plan:
     Raises DataError when all are empty, and what ``make_plan`` raises.
     """
     reader = _reader(collection, spec, client, None, lambda: None)
-    seen: list[Looked] = []
+    seen: list[PartitionSummary] = []
 
-    def looked() -> Iterator[Looked]:
+    def looked() -> Iterator[PartitionSummary]:
         yield from seen
         for number in range(len(seen), len(collection)):
             seen.append(reader.ask(number, look, spec.data.label))
@@ -74,13 +74,13 @@ def _reader(
     client: Client | None,
     columns: Sequence[str] | None,
     waiting: Callable[[], None],
-) -> Here | There:
+) -> LocalPartitions | ClusterPartitions:
     graph = collection.graph(columns)
     if client is not None:
-        return There(client, graph, spec.cluster.window << 20, waiting)
+        return ClusterPartitions(client, graph, spec.cluster.window << 20, waiting)
     if collection.client is not None:
         raise UsageError(
             "this collection is persisted on a cluster, where alone it can be computed: pass its "
             'client=, and leave cluster.decode at "auto"'
         )
-    return Here(graph, spec.train.prefetch << 20)
+    return LocalPartitions(graph, spec.train.prefetch << 20)

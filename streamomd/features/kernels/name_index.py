@@ -15,7 +15,7 @@ from typing import Any
 
 from numba.extending import register_jitable
 
-from streamomd.core.jit import Soon, int64, read, written
+from streamomd.core.jit import LazyCompiled, int64, read, written
 
 COORDINATES, EACH, SLOTS = 1 << 16, 4, 1 << 17
 MORE = ord("+")
@@ -26,20 +26,20 @@ LOW = 16
 
 
 @functools.cache
-def chooser() -> Soon:
+def chooser() -> LazyCompiled:
     """``unsettled``, soon compiled."""
     table = [read("int32"), read("uint8"), read("uint32"), read("uint8"), written("uint32")]
     signature = [read("uint32"), int64, int64, *table, written("int64")]
-    return Soon(unsettled, signature, FEW)
+    return LazyCompiled(unsettled, signature, FEW)
 
 
 @functools.cache
-def noter() -> Soon:
+def noter() -> LazyCompiled:
     """``note``, soon compiled."""
     told = [read("int32"), read("uint32"), read("uint8"), read("uint8"), read("int64")]
     table = [written("int32"), written("uint8"), written("uint32"), written("int32")]
     order = [written("int32"), written("int64"), written("uint8"), written("int64")]
-    return Soon(note, [*told, *table, *order, written("uint8")], FEW)
+    return LazyCompiled(note, [*told, *table, *order, written("uint8")], FEW)
 
 
 @register_jitable(no_cfunc_wrapper=True)

@@ -1,4 +1,4 @@
-"""What is said of rows with these margins, in ONNX: ``streamomd.training.predict.columns`` once more."""
+"""Predictions from margins, in ONNX: what ``training.predict.columns`` computes in numpy."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streamomd.core.urls import without_secrets
 from streamomd.features import name_of
 from streamomd.integrations.export.contract import Format
-from streamomd.integrations.export.weight_chunks import Piece, pieces
+from streamomd.integrations.export.weight_chunks import WeightChunk, pieces
 from streamomd.shards.weight_files import write_weights
 from streamomd.training.metrics import finite
 from streamomd.training.model import Model
@@ -47,7 +47,7 @@ def _columns(model: Model) -> Iterator[dict[str, Any]]:
         yield {"coordinate": coordinates, "feature": feature, **dict(weights), **slots}
 
 
-def _moved(piece: Piece, starts: dict[str, float]) -> NDArray[np.bool_]:
+def _moved(piece: WeightChunk, starts: dict[str, float]) -> NDArray[np.bool_]:
     """Which coordinates have a weight, or a slot that is not as it starts (NaN is not)."""
     moved: NDArray[np.bool_] = (piece.weights != 0.0).any(axis=1)
     for name, slot in piece.slots.items():

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 HUGE = 1e300
 
 
-class Piece(NamedTuple):
+class WeightChunk(NamedTuple):
     """Coordinates low … low + n − 1: their weights, (n, learners), as the next row meets them.
 
     slots: each slot by name, (n, 1) if learners share it, else (n, learners).
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     slots: dict[str, NDArray[Any]]
 
 
-def pieces(model: Model) -> Iterator[Piece]:
+def pieces(model: Model) -> Iterator[WeightChunk]:
     """All coordinates in order; every two seconds it is said how far it is.
 
     A state that is left in its checkpoint is read part by part.
@@ -45,7 +45,7 @@ def pieces(model: Model) -> Iterator[Piece]:
         block = State.start(replace(state.layout, rule=plain, size=high - low))
         block.fill(0, high - low, arrays | totals)
         slots = {slot.name: arrays[f"slot.{slot.name}"] for slot, _ in block.layout.columns()}
-        yield Piece(low, model.engine.weights(block, 0, high - low), slots)
+        yield WeightChunk(low, model.engine.weights(block, 0, high - low), slots)
         if time.monotonic() - told > COPY_SECONDS:
             told = time.monotonic()
             note(f"{high:,} of {size:,} coordinates")

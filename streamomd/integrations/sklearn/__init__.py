@@ -1,5 +1,7 @@
 """scikit-learn's face: a classifier and a regressor over the same engine as ``streamomd.train``."""
 
+from typing import Any
+
 from streamomd.core.errors import MissingExtraError
 
 try:
@@ -13,4 +15,10 @@ except ImportError as error:
 from streamomd.integrations.sklearn.classifier import OMDClassifier
 from streamomd.integrations.sklearn.regressor import OMDRegressor
 
-__all__ = ["OMDClassifier", "OMDRegressor"]
+__all__ = ["OMDClassifier", "OMDRegressor", "to_estimator"]
+
+
+def to_estimator(model: Any) -> OMDClassifier | OMDRegressor:
+    """A copy of a model as an estimator: a classifier if the model has classes."""
+    kind = OMDClassifier if model.plan.classes else OMDRegressor
+    return kind.from_model(model)

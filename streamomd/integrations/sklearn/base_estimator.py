@@ -18,7 +18,7 @@ from streamomd.core.finite import is_finite
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed
 from streamomd.integrations.sklearn.fit import begun, distinct, go_on, is_dask, trained_on, walk
 from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, read_in
-from streamomd.integrations.sklearn.pickling import Held
+from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.targets import Targets, weights_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     """Base of both; ``OMDClassifier`` tells of the parameters."""
 
     _classifies = False
-    _held: Held
+    _held: PickledModel
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
             made.feature_names_in_ = np.array(plan.features, dtype=object)
             made.n_features_in_ = len(plan.features)
         made.n_iter_ = max(1, len(model.metrics.rows))
-        made._keep(Held(model).copy(), np.array(plan.classes))
+        made._keep(PickledModel(model).copy(), np.array(plan.classes))
         return made
 
     def to_model(self) -> Model:
@@ -141,7 +141,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     def _classes_among(self, labels: NDArray[Any]) -> NDArray[Any]:
         """The classes that these labels make; none in regression."""
 
-    def _keep(self, held: Held, classes: NDArray[Any]) -> None:
+    def _keep(self, held: PickledModel, classes: NDArray[Any]) -> None:
         self._held = held
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -176,12 +176,12 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         head = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
         validate_data(self, head, reset=True, skip_check_array=True)
         self.n_iter_ = self.max_iter
-        self._keep(Held(model), classes)
+        self._keep(PickledModel(model), classes)
         return self
 
     def _taken_in(
         self, X: Any, y: Any, sample_weight: Any, classes: Any, *, anew: bool
-    ) -> tuple[Held, NDArray[Any], Batch]:
+    ) -> tuple[PickledModel, NDArray[Any], Batch]:
         """The model to go on with, its classes, and rows for it."""
         if not anew and self._held.told != (told := repr(_parameters(self))):
             refuse_changed(self, self._held.model.spec)
@@ -191,7 +191,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         check_consistent_length(read, targets.y)
         weight = weights_of(sample_weight, targets.y) * targets.weight
         known = targets.classes
-        held = Held(begun(self, read, y, known, targets.kind)) if anew else self._held
+        held = PickledModel(begun(self, read, y, known, targets.kind)) if anew else self._held
         batch = batch_of(held.model.plan, read, held.model.names)
         return held, known, labelled(batch, targets.y, weight)
 

@@ -16,7 +16,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.integrations.sklearn.base_estimator import Estimator
 from streamomd.integrations.sklearn.estimator_job import loss_of
 from streamomd.integrations.sklearn.fit import is_dask
-from streamomd.integrations.sklearn.pickling import Held
+from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.targets import Targets, labels_of, places_of, refuse_no_classes
 
 
@@ -154,7 +154,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         weights = super()._weights()
         return weights[1:] - weights[:1] if len(weights) == 2 else weights
 
-    def _keep(self, held: Held, classes: NDArray[Any]) -> None:
+    def _keep(self, held: PickledModel, classes: NDArray[Any]) -> None:
         super()._keep(held, classes)
         self.classes_ = classes
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamomd.training.model import Model
 
 
-class Held:
+class PickledModel:
     """A model; ``pickle`` and ``copy`` take its description, as JSON, and its arrays."""
 
     def __init__(self, model: Model) -> None:
@@ -25,17 +25,17 @@ class Held:
         self.told = ""
         """The estimator's parameters when they were last seen to be the model's."""
 
-    def copy(self) -> Held:
+    def copy(self) -> PickledModel:
         """The same numbers in memory of their own."""
         restore, saved = self.__reduce__()
         return restore(*saved)
 
-    def __reduce__(self) -> tuple[Callable[..., Held], tuple[str, list[Any]]]:
+    def __reduce__(self) -> tuple[Callable[..., PickledModel], tuple[str, list[Any]]]:
         document = self.model.document(names=self.model.names.to_json())
         return restored, (json.dumps(document), list(self.model.parts()))
 
 
-def restored(text: str, parts: list[Any]) -> Held:
+def restored(text: str, parts: list[Any]) -> PickledModel:
     """Back from what was pickled, with memory and an engine of its own."""
     from streamomd.rules.state_versions import refuse_other_state
     from streamomd.training.metrics import Metrics
@@ -54,4 +54,4 @@ def restored(text: str, parts: list[Any]) -> Held:
     model.cursor = Cursor.from_json(document["cursor"])
     model.names = Names.from_json(document["names"])
     model.finished = document["finished"]
-    return Held(model)
+    return PickledModel(model)

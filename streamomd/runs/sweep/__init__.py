@@ -23,7 +23,7 @@ from streamomd.training.signals import stop_on_signals
 from streamomd.runs.sweep.grid import Entry, entries, values_of
 from streamomd.runs.sweep.sweep_checkpoint import begin_sweep, kept_in, load_sweep, take_over_sweep
 from streamomd.runs.sweep.learners import Learner, Sweep
-from streamomd.runs.sweep.loop import Walk
+from streamomd.runs.sweep.loop import SweepLoop
 from streamomd.core.urls import shown
 
 
@@ -92,7 +92,7 @@ def sweep(
         made = Sweep(learners, halve, min(model.cursor for model in models))
         note(f"{len(made)} learners, each row read once")
         keeper = begin_sweep(made, root, shards, restart=restart)
-        return Walk(made, shards, keeper, stop).go(quiet=quiet)
+        return SweepLoop(made, shards, keeper, stop).go(quiet=quiet)
 
 
 def resume_sweep(
@@ -129,7 +129,7 @@ def resume_sweep(
         kept = found.sequence  # taking over makes another
         keeper = take_over_sweep(found, loaded, commits, shards, accept_new=accept_new_shards)
         note(f"going on from commit {kept} of {shown(url)}, after row {found.rows:,}")
-        return Walk(found, shards, keeper, stop).go(quiet=quiet)
+        return SweepLoop(found, shards, keeper, stop).go(quiet=quiet)
 
 
 def _new_models(found: Sequence[Entry], shards: ShardSet) -> list[Model]:

@@ -26,7 +26,7 @@ BLOCK = 1 << 14  # coordinates copied at a time, so that they stay in the cache
 
 
 @dataclass(eq=False)
-class Side:
+class LearnerGroup:
     """Models that one loop moves. Their states are in ``state``, but while ``each`` gives one."""
 
     models: list[Model]
@@ -35,7 +35,7 @@ class Side:
     _values: int = 0
 
     @classmethod
-    def of(cls, models: Sequence[Model]) -> Side:
+    def of(cls, models: Sequence[Model]) -> LearnerGroup:
         """One model as it is, or several in a state of their own."""
         engine, state = models[0].engine, models[0].state
         if len(models) > 1:
@@ -97,7 +97,7 @@ class Side:
             model.state = alone(self.state, k)
 
 
-def sides(models: Sequence[Model], threads: int = os.cpu_count() or 1) -> list[Side]:
+def sides(models: Sequence[Model], threads: int = os.cpu_count() or 1) -> list[LearnerGroup]:
     """The models in as few loops as may be, but enough of them for the threads.
 
     A loop has a power of two of learners, so that few are ever compiled.
@@ -114,7 +114,7 @@ def sides(models: Sequence[Model], threads: int = os.cpu_count() or 1) -> list[S
         most = min(WIDEST, max(1, -(-len(models) // threads)))
         while kind:
             width = 1 << (min(most, len(kind)).bit_length() - 1)
-            made.append(Side.of(kind[:width]))
+            made.append(LearnerGroup.of(kind[:width]))
             del kind[:width]
     return made
 

@@ -22,7 +22,7 @@ MOST = 24
 EVERY = 0.5  # seconds between two tables
 
 
-class Teller(Protocol):
+class SweepWatcher(Protocol):
     """Who tells how a sweep goes."""
 
     next_row: float  # told at this row exactly, if batches pass it
@@ -34,7 +34,7 @@ class Teller(Protocol):
         """At the end, whether it was reached or not."""
 
 
-class Lines:
+class LeaderboardLines:
     """A line at 1, 2, 4, 8 … rows: which is best so far, and how all of them do."""
 
     def __init__(self, sweep: Sweep, total: int) -> None:
@@ -64,7 +64,7 @@ class Lines:
         """Nothing is left open."""
 
 
-class Board:
+class Leaderboard:
     """A table of the learners, the best first and marked, made anew twice a second."""
 
     next_row = float("inf")
@@ -133,8 +133,8 @@ def _skipped(sweep: Sweep) -> str:
     return f"; skipped {worded_skipped(skipped)}" if skipped else ""
 
 
-def teller(sweep: Sweep, total: int) -> Teller:
+def teller(sweep: Sweep, total: int) -> SweepWatcher:
     """The table on a terminal, lines elsewhere; on stderr. total: rows expected in all."""
     if sys.stderr and sys.stderr.isatty():
-        return Board(sweep, total)
-    return Lines(sweep, total)
+        return Leaderboard(sweep, total)
+    return LeaderboardLines(sweep, total)

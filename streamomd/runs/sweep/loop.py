@@ -21,22 +21,22 @@ from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training.signals import StopRequest
 from streamomd.training.row_stream import Rows, cache_of, no_rows, rows_of
-from streamomd.runs.sweep.sweep_checkpoint import SweepKeeper
+from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
 from streamomd.runs.sweep.learners import Sweep
-from streamomd.runs.sweep.batched import Side, sides
-from streamomd.runs.sweep.leaderboard import Teller, teller
+from streamomd.runs.sweep.batched import LearnerGroup, sides
+from streamomd.runs.sweep.leaderboard import SweepWatcher, teller
 from streamomd.core.urls import shown
 
 
 @dataclass(eq=False)
-class Walk:
+class SweepLoop:
     """One walk of a sweep over its shards, from its cursor on; its sides learn in threads."""
 
     sweep: Sweep
     shards: ShardSet
-    keeper: SweepKeeper | None
+    keeper: SweepCheckpoint | None
     stop: StopRequest
-    sides: list[Side] = field(default_factory=list)
+    sides: list[LearnerGroup] = field(default_factory=list)
 
     def go(self, *, quiet: bool) -> Sweep:
         """Learn what is left, keep it, and tell how it goes."""
@@ -77,7 +77,7 @@ class Walk:
             side.engine.warm(side.state, empty, learning=True)
             self.sweep.compile_seconds += side.engine.compile_seconds - before
 
-    def _epochs(self, pool: ThreadPoolExecutor, telling: Sequence[Teller]) -> None:
+    def _epochs(self, pool: ThreadPoolExecutor, telling: Sequence[SweepWatcher]) -> None:
         sweep, spec = self.sweep, self.sweep.lead.spec
         cache = cache_of(spec.data)
         while sweep.cursor.epoch < spec.train.epochs:
@@ -99,7 +99,7 @@ class Walk:
             self._move(Cursor(at.epoch + 1))
 
     def _learn(
-        self, piece: Piece[Rows], shard: int, pool: ThreadPoolExecutor, telling: Sequence[Teller]
+        self, piece: Piece[Rows], shard: int, pool: ThreadPoolExecutor, telling: Sequence[SweepWatcher]
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
         sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
@@ -111,13 +111,13 @@ class Walk:
             rows, left_out = batch.rows(low, high), batch.skipped.counts(passed, bad)
             if sweep.cursor.epoch < 0:
                 looking = [side for side in self.sides if side.models[0].cursor.epoch < 0]
-                list(pool.map(Side.look, looking, repeat(rows)))
+                list(pool.map(LearnerGroup.look, looking, repeat(rows)))
             else:
                 for learner in sweep.active:
                     learner.model.metrics.leave_out(left_out, data.max_bad_rows)
                 url = self.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
-                self._drop_diverged(list(pool.map(Side.learn, self.sides, repeat(rows))), at)
+                self._drop_diverged(list(pool.map(LearnerGroup.learn, self.sides, repeat(rows))), at)
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
             self._after_rows(telling, halve=sweep.rows >= halving)
@@ -135,7 +135,7 @@ class Walk:
             self.sweep.drop_diverged(problems)
             self._side_by_side()
 
-    def _rows_to_tell(self, telling: Sequence[Teller]) -> int:
+    def _rows_to_tell(self, telling: Sequence[SweepWatcher]) -> int:
         sweep = self.sweep
         if sweep.cursor.epoch < 0:  # none is learned: what is due waits
             return 1 << 62
@@ -151,7 +151,7 @@ class Walk:
             if learner.model.cursor.epoch == at.epoch:
                 learner.model.cursor = to
 
-    def _after_rows(self, telling: Sequence[Teller], *, halve: bool) -> None:
+    def _after_rows(self, telling: Sequence[SweepWatcher], *, halve: bool) -> None:
         keeper, sweep = self.keeper, self.sweep
         if halve:
             worse = sweep.drop_half()

@@ -29,7 +29,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.training.checkpoint_manager import SHARE, Keeper
+from streamomd.training.checkpoint_manager import SHARE, CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.shards.cursor import Cursor
@@ -37,17 +37,17 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.shard import ShardSet
 from streamomd.config.spec import Spec
 from streamomd.runs.sweep.learners import Learner, Sweep
-from streamomd.runs.sweep.batched import Side
+from streamomd.runs.sweep.batched import LearnerGroup
 from streamomd.core.urls import absolute, shown
 
 LEAST_KEPT = 2
 """Commits of a learner: what the sweep's last commit names, and one that it does not name yet."""
 
 
-class SweepKeeper:
+class SweepCheckpoint:
     """Commits a sweep every so many rows or seconds, and when told to."""
 
-    def __init__(self, sweep: Sweep, writer: Writer, keepers: Mapping[Model, Keeper]) -> None:
+    def __init__(self, sweep: Sweep, writer: Writer, keepers: Mapping[Model, CheckpointManager]) -> None:
         self._sweep, self._writer, self._keepers = sweep, writer, keepers
         kept = sweep.lead.spec.checkpoint
         self._every_rows, self._every_seconds = kept.every_rows, kept.every_seconds
@@ -58,7 +58,7 @@ class SweepKeeper:
         """Whether it is time."""
         return rows >= self.next_row or time.monotonic() >= self._due_at
 
-    def commit(self, sides: Sequence[Side]) -> None:
+    def commit(self, sides: Sequence[LearnerGroup]) -> None:
         """Commit all that learn, in these sides, and then the sweep. What diverged is dropped."""
         began = time.monotonic()
         found: dict[Model, str] = {}
@@ -103,7 +103,7 @@ def kept_in(spec: Spec, url: str) -> Spec:
     return spec.model_copy(update={"checkpoint": changed})
 
 
-def begin_sweep(sweep: Sweep, root: Spec, shards: ShardSet, *, restart: bool) -> SweepKeeper | None:
+def begin_sweep(sweep: Sweep, root: Spec, shards: ShardSet, *, restart: bool) -> SweepCheckpoint | None:
     """The first commits, of each learner and then of the sweep; a half-made beginning is begun
     anew.
 
@@ -119,13 +119,13 @@ def begin_sweep(sweep: Sweep, root: Spec, shards: ShardSet, *, restart: bool) ->
             f"{place} holds a run already: go on with `streamomd resume {place}`, or begin anew "
             "with --restart"
         )
-    keepers: dict[Model, Keeper] = {}
+    keepers: dict[Model, CheckpointManager] = {}
     for model in sweep:
         keeper = begin(model, shards, restart=True)
         assert keeper is not None
         keepers[model], model.sequence = keeper, keeper.sequence
     writer = Writer.begin(store, sweep.document(), (), keep=kept.keep, restart=restart)
-    return SweepKeeper(sweep, writer, keepers)
+    return SweepCheckpoint(sweep, writer, keepers)
 
 
 def take_over_sweep(
@@ -135,12 +135,12 @@ def take_over_sweep(
     shards: ShardSet,
     *,
     accept_new: bool,
-) -> SweepKeeper:
+) -> SweepCheckpoint:
     """Go on after a commit of the sweep: the learners' writers, then its own, are fenced.
 
     Raises ResumeRefusedError if the shards are not those it was begun on.
     """
-    keepers: dict[Model, Keeper] = {}
+    keepers: dict[Model, CheckpointManager] = {}
     for learner in sweep.active:
         model = learner.model
         keepers[model] = take_over(model, commits[model], shards, accept_new=accept_new)
@@ -150,7 +150,7 @@ def take_over_sweep(
         each.share(known)
     kept = sweep.lead.spec.checkpoint
     store = open_store(sweep.url, kept.storage_options)
-    keeper = SweepKeeper(sweep, Writer.take_over(store, loaded, keep=kept.keep), keepers)
+    keeper = SweepCheckpoint(sweep, Writer.take_over(store, loaded, keep=kept.keep), keepers)
     keeper._name_them()  # what it named before may be retired with the next commit
     return keeper
 

@@ -24,8 +24,8 @@ from streamomd.core.batch import Batch
 from streamomd.core.profiling import Stage, staged
 from streamomd.features import Names, Plan
 from streamomd.shards.cache.entry import FORMAT, DamagedError, Draft, Entry
-from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, Folder
-from streamomd.shards.cache.name_file import Noted, tell
+from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolder
+from streamomd.shards.cache.name_file import RecordedNames, tell
 from streamomd.shards.digests import Digests
 from streamomd.shards.reader import Group, Job, Piece, Reader
 from streamomd.shards.shard import Shard
@@ -41,7 +41,7 @@ SETTLED_NS = 2_000_000_000
 class Cache:
     """The folder of a run, and what the run has from it; made once, for one table of names."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: CacheFolder) -> None:
         self.folder = folder
         self.named: set[str] = set()
         """Keys of the entries whose names the run knows."""
@@ -147,11 +147,11 @@ class Cached(Generic[T]):
             if draft is not None:
                 draft.remove()
 
-    def _table(self, shard: Shard) -> Noted:
+    def _table(self, shard: Shard) -> RecordedNames:
         """This thread's table of the shard."""
-        held: Noted | None = getattr(self.cache.threads, "noted", None)
+        held: RecordedNames | None = getattr(self.cache.threads, "noted", None)
         if held is None or held.url != shard.url:
-            held = self.cache.threads.noted = Noted(shard.url, self.names)
+            held = self.cache.threads.noted = RecordedNames(shard.url, self.names)
         return held
 
     def _added(self, draft: Draft, piece: Piece[Batch]) -> bool:

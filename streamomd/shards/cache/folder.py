@@ -28,7 +28,7 @@ LEFT_SECONDS, OLD_SECONDS = 60, 86_400
 GIB, MOST_BYTES = 1 << 30, 1 << 62
 
 
-class Folder:
+class CacheFolder:
     """Entries in a local folder, for one run; threads may use it at once.
 
     bound: bytes of all entries, 0 for any number; held to from the start. To make room the least

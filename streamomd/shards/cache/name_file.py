@@ -12,7 +12,7 @@ from streamomd.shards.cache.entry import DamagedError
 SCHEMA = pa.schema({"coordinate": pa.int32(), "name": pa.large_binary()})
 
 
-class Noted(Names):
+class RecordedNames(Names):
     """Names of a shard as one thread decodes its groups, noted in the run's table too.
 
     An entry tells those that the thread's entries before it do not. A run reads all groups of a
@@ -38,7 +38,7 @@ class Noted(Names):
 
 
 def tell(packed: Any, names: Names) -> None:
-    """Have a table know what ``Noted.pack`` gave bytes of. Raises DamagedError, ArrowException."""
+    """Add to a table what ``RecordedNames.pack`` packed. Raises DamagedError, ArrowException."""
     record = pa.ipc.read_record_batch(pa.py_buffer(packed), SCHEMA)
     record.validate(full=True)
     coordinates = record.column(0).to_numpy()

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.shards.convert.csv_source import CsvReader
-from streamomd.shards.convert.output_formats import FORMS, Form
+from streamomd.shards.convert.output_formats import FORMS, OutputFormat
 from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_target
 from streamomd.shards.convert.shuffle import shuffled
 from streamomd.shards.convert.svmlight_source import SvmlightReader
@@ -178,7 +178,7 @@ def _maker(source_format: str, options: Mapping[str, Any]) -> Callable[[], TextR
     return make
 
 
-def _form(name: str) -> Form:
+def _form(name: str) -> OutputFormat:
     if name not in FORMS:
         raise UsageError(f"form is one of {', '.join(FORMS)}, not {name!r}")
     return FORMS[name]

@@ -18,7 +18,7 @@ SIZE_KEY = "streamomd.size"
 
 
 @dataclass(frozen=True)
-class Form:
+class OutputFormat:
     """How shards of a form are written, by a writer of pyarrow's."""
 
     suffix: str
@@ -46,10 +46,10 @@ def _with(schema: pa.Schema, size: int | None) -> pa.Schema:
     return schema.with_metadata({SIZE_KEY: str(size)} if size else None)
 
 
-FORMS: Mapping[str, Form] = {
+FORMS: Mapping[str, OutputFormat] = {
     form.suffix: form
     for form in (
-        Form(
+        OutputFormat(
             "parquet",
             48 << 20,
             _parquet,
@@ -57,7 +57,7 @@ FORMS: Mapping[str, Form] = {
             lambda writer, size: writer.add_key_value_metadata({SIZE_KEY: str(size)}),
         ),
         # A record batch of a remote shard is read at once: it is no larger than a piece of rows.
-        Form(
+        OutputFormat(
             "arrow",
             16 << 20,
             _arrow,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import OutputExistsError, StorageError, StreamomdError, UsageError
 from streamomd.core.urls import absolute, protocol, scrub, shown
-from streamomd.shards.convert.output_formats import FORMS, Form
+from streamomd.shards.convert.output_formats import FORMS, OutputFormat
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.paths import is_shard_name
 
@@ -172,12 +172,12 @@ class _Open:
 class ShardWriter:
     """Cuts rows into shards of a form, and those into groups of as many bytes as it has at most.
 
-    rows_of: the rows of a shard by its place. size: as for ``Form.begin``; where it is 0, shards
+    rows_of: the rows of a shard by its place. size: as for ``OutputFormat.begin``; 0: shards
     stay open until `finish`.
     """
 
     target: Target
-    form: Form
+    form: OutputFormat
     schema: pa.Schema
     rows_of: Callable[[int], int]
     size: int | None

@@ -11,8 +11,8 @@ from streamomd.shards.chunks import ChunkFile
 from streamomd.shards.digests import WINDOW
 from streamomd.shards.formats import arrow_rows
 from streamomd.shards.formats.arrow_footer import batch_rows
-from streamomd.shards.formats.arrow_stored import Batches, Begun
-from streamomd.shards.formats.contract import Check, Format, Groups, ReadAt, Wanted, cut
+from streamomd.shards.formats.arrow_stored import PendingBatch, StoredBatches
+from streamomd.shards.formats.contract import Check, Format, Groups, ReadAt, ReadRequest, cut
 
 MAGIC = b"ARROW1"
 MOST_COPIED = 64 << 20
@@ -34,16 +34,16 @@ def _alone(footer: bytes) -> bytes:
 
 
 def open_groups(
-    file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted, check: Check | None = None
+    file: Any, footer: bytes, read_at: ReadAt, wanted: ReadRequest, check: Check | None = None
 ) -> Groups:
     """Reads one record batch after another from an open file."""
     with pa.ipc.open_file(pa.BufferReader(_alone(footer))) as reader:
-        batches = Batches(file, reader.schema, footer, wanted.columns)
+        batches = StoredBatches(file, reader.schema, footer, wanted.columns)
     return lambda group: _slices(batches, group, wanted, check)
 
 
 def _slices(
-    batches: Batches, group: int, wanted: Wanted, check: Check | None
+    batches: StoredBatches, group: int, wanted: ReadRequest, check: Check | None
 ) -> Iterator[pa.RecordBatch]:
     begun = batches.begin(group)
     parts = _parts(batches, begun, wanted)
@@ -70,7 +70,9 @@ def _slices(
         del batch, chosen
 
 
-def _parts(batches: Batches, begun: Begun, wanted: Wanted) -> list[arrow_rows.Part] | None:
+def _parts(
+    batches: StoredBatches, begun: PendingBatch, wanted: ReadRequest
+) -> list[arrow_rows.Part] | None:
     """The columns of a record batch that is too large to be copied whole, where their types allow
     slices."""
     if begun.nbytes <= MOST_COPIED or begun.head.compressed or not wanted.columns:

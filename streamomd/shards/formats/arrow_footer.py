@@ -34,7 +34,7 @@ class Block(NamedTuple):
         return self.offset + self.metadata
 
 
-class Head(NamedTuple):
+class BatchHeader(NamedTuple):
     """What the metadata of a record batch says."""
 
     rows: int
@@ -68,13 +68,13 @@ def batch_rows(footer: bytes, read_at: ReadAt) -> Iterator[int]:
         yield _rows(message, _batch_table(message))
 
 
-def batch_head(metadata: bytes) -> Head:
+def batch_head(metadata: bytes) -> BatchHeader:
     """What the metadata of a block says; `ValueError` or `struct.error` if forged."""
     message = _message(metadata)
     table = _batch_table(message)
     compressed = _field(message, table, _BATCH_COMPRESSION) is not None
     nodes, buffers = (_pairs(message, table, one) for one in (_BATCH_NODES, _BATCH_BUFFERS))
-    return Head(_rows(message, table), nodes, buffers, compressed)
+    return BatchHeader(_rows(message, table), nodes, buffers, compressed)
 
 
 def _message(metadata: bytes) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streamomd.shards.formats.arrow_footer import Head, Pair
+from streamomd.shards.formats.arrow_footer import BatchHeader, Pair
 from streamomd.shards.formats.arrow_shapes import TEXTS, is_list, shape_of
 
 Read = Callable[[int, int], pa.Buffer]
@@ -40,7 +40,7 @@ def can_be_sliced(kind: pa.DataType) -> bool:
     return kind in TEXTS or pa.types.is_primitive(kind)
 
 
-def parts_of(schema: pa.Schema, wanted: list[int], head: Head) -> list[Part] | None:
+def parts_of(schema: pa.Schema, wanted: list[int], head: BatchHeader) -> list[Part] | None:
     """The wanted columns of a record batch; None where one cannot be sliced."""
     found: dict[int, Part] = {}
     nodes, buffers = iter(head.nodes), iter(head.buffers)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from streamomd.shards.chunks import digest_of
-from streamomd.shards.formats.arrow_footer import Block, Head, batch_head, blocks
+from streamomd.shards.formats.arrow_footer import BatchHeader, Block, batch_head, blocks
 from streamomd.shards.formats.arrow_shapes import shape_of
 
 GAP = 64 << 10
@@ -26,22 +26,22 @@ _FIRST = 8  # where the first message begins, after the magic and its padding
 Span = tuple[int, int]
 
 
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """Bytes of a record batch, as they are in the file, before anything is decoded."""
 
     data: pa.Buffer
     """An IPC stream; what is outside ``spans`` is no part of the file."""
     spans: tuple[Span, ...]
     """Begin and end, in ``data``, of the bytes that were read, in order."""
-    head: Head
+    head: BatchHeader
 
 
-class Begun(NamedTuple):
+class PendingBatch(NamedTuple):
     """A record batch of which only the metadata was read."""
 
     block: Block
     metadata: bytes
-    head: Head
+    head: BatchHeader
     spans: tuple[Span, ...]
     """Begin and end of what is wanted of its body."""
 
@@ -51,7 +51,7 @@ class Begun(NamedTuple):
         return sum(high - low for low, high in self.spans)
 
 
-class Batches:
+class StoredBatches:
     """The record batches of an open file, of which some columns are wanted (none: all)."""
 
     def __init__(
@@ -73,14 +73,14 @@ class Batches:
                 self._head += data
         self._options = pa.ipc.IpcReadOptions(included_fields=self.fields, use_threads=False)
 
-    def begin(self, group: int) -> Begun:
+    def begin(self, group: int) -> PendingBatch:
         """The metadata of a record batch, read and looked through."""
         block = self._within(self._blocks[group])
         metadata = self.read_at(block.offset, block.metadata)
         head = batch_head(metadata)
-        return Begun(block, metadata, head, self._body_spans(head, block.body))
+        return PendingBatch(block, metadata, head, self._body_spans(head, block.body))
 
-    def stored(self, begun: Begun) -> Stored:
+    def stored(self, begun: PendingBatch) -> StoredBatch:
         """A copy of a record batch: its metadata, and the buffers of the columns asked for."""
         start, block = len(self._head), begun.block
         data = pa.allocate_buffer(start + block.metadata + block.body)
@@ -92,19 +92,19 @@ class Batches:
         for low, high in begun.spans:
             self.fill(block.body_at + low, view[start + low : start + high])
             spans.append((start + low, start + high))
-        return Stored(data, tuple(spans), begun.head)
+        return StoredBatch(data, tuple(spans), begun.head)
 
-    def ranges(self, begun: Begun) -> list[tuple[int, int]]:
+    def ranges(self, begun: PendingBatch) -> list[tuple[int, int]]:
         """Offset and length, in the file, of the buffers that are wanted of a body."""
         wanted = self._wanted_buffers(begun.head)
         places = [(0, begun.block.body)] if wanted is None else sorted(set(wanted))
         return [(begun.block.body_at + place, length) for place, length in places if length]
 
-    def read_before(self, begun: Begun) -> list[tuple[int, bytes]]:
+    def read_before(self, begun: PendingBatch) -> list[tuple[int, bytes]]:
         """Offset and bytes of what is decoded too and was read before: dictionaries, metadata."""
         return [*self._dictionaries, (begun.block.offset, begun.metadata)]
 
-    def digest(self, begun: Begun, stored: Stored) -> bytes:
+    def digest(self, begun: PendingBatch, stored: StoredBatch) -> bytes:
         """The digest of a record batch that was copied."""
         view = memoryview(stored.data).cast("B")[stored.spans[1][1] :]
         buffers = [
@@ -113,13 +113,13 @@ class Batches:
         ]
         return digest_of([*self.read_before(begun), *buffers])
 
-    def decode(self, stored: Stored) -> pa.RecordBatch:
+    def decode(self, stored: StoredBatch) -> pa.RecordBatch:
         """The columns asked for, of a copy whose memory they share. Raises ArrowInvalid."""
         self._refuse_bomb(stored)
         with pa.ipc.open_stream(pa.BufferReader(stored.data), options=self._options) as stream:
             return stream.read_next_batch()
 
-    def _body_spans(self, head: Head, body: int) -> tuple[Span, ...]:
+    def _body_spans(self, head: BatchHeader, body: int) -> tuple[Span, ...]:
         """Where in a body the buffers of the columns asked for lie; all of it where unknown."""
         wanted = self._wanted_buffers(head)
         if wanted is None:
@@ -134,7 +134,7 @@ class Batches:
                 spans.append((offset, offset + length))
         return tuple(spans)
 
-    def _wanted_buffers(self, head: Head) -> list[Span] | None:
+    def _wanted_buffers(self, head: BatchHeader) -> list[Span] | None:
         try:
             counts = [shape_of(field.type).buffers for field in self.schema]
         except LookupError:
@@ -145,7 +145,7 @@ class Batches:
         found = (head.buffers[ends[at] - counts[at] : ends[at]] for at in self.fields)
         return [buffer for buffers in found for buffer in buffers]
 
-    def _refuse_bomb(self, stored: Stored) -> None:
+    def _refuse_bomb(self, stored: StoredBatch) -> None:
         """ValueError for a few compressed bytes that are said to be very many."""
         head, view, body = stored.head, memoryview(stored.data).cast("B"), stored.spans[1][1]
         if not head.compressed:

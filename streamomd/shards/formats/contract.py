@@ -17,7 +17,7 @@ Groups = Callable[[int], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReadRequest:
     """What a reader asks of a file."""
 
     columns: tuple[str, ...]
@@ -43,7 +43,7 @@ class Format:
     not say."""
     describe: Callable[[bytes, ReadAt], tuple[pa.Schema, tuple[int, ...]]]
     """``describe(footer, read_at)``: the schema, and the rows of each group."""
-    open_groups: Callable[[Any, bytes, ReadAt, Wanted, Check | None], Groups]
+    open_groups: Callable[[Any, bytes, ReadAt, ReadRequest, Check | None], Groups]
     """``open_groups(file, footer, read_at, wanted, check)``; the caller closes the file. Without
     ``check`` no digest is computed."""
 

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streamomd.shards.chunks import Asked, ChunkFile, read_into_of
+from streamomd.shards.chunks import ChunkFile, RecordingFile, read_into_of
 from streamomd.shards.formats.contract import (
     Check,
     Format,
     Groups,
     ReadAt,
-    Wanted,
+    ReadRequest,
     cut,
     decoded_bytes,
 )
@@ -59,7 +59,7 @@ def _without_data(footer: bytes) -> pq.ParquetFile:
 
 
 def open_groups(
-    file: Any, footer: bytes, read_at: ReadAt, wanted: Wanted, check: Check | None = None
+    file: Any, footer: bytes, read_at: ReadAt, wanted: ReadRequest, check: Check | None = None
 ) -> Groups:
     """Decodes one row group after another from an open file."""
     with _without_data(footer) as parquet:
@@ -93,7 +93,7 @@ def open_groups(
 
     if check is None:
         return decoded
-    asked = Asked(size)
+    asked = RecordingFile(size)
     asking = _opened(asked, metadata, texts, 0)
 
     def checked(group: int) -> Iterator[pa.RecordBatch]:
@@ -116,7 +116,7 @@ def _opened(source: Any, metadata: Any, dictionaries: list[str], buffer_bytes: i
 
 
 def _ranges(
-    asked: Asked, parquet: pq.ParquetFile, group: int, columns: tuple[str, ...]
+    asked: RecordingFile, parquet: pq.ParquetFile, group: int, columns: tuple[str, ...]
 ) -> set[tuple[int, int]]:
     """The column chunks that are read of a row group: pyarrow reads all of them, then decodes."""
     asked.ranges.clear()
@@ -173,7 +173,7 @@ def _first_rows(schema: Any, leaves: list[int], unit_bytes: int) -> int:
 
 
 def _slices(
-    parquet: pq.ParquetFile, group: int, leaves: list[int], first: int, wanted: Wanted
+    parquet: pq.ParquetFile, group: int, leaves: list[int], first: int, wanted: ReadRequest
 ) -> Iterator[pa.RecordBatch]:
     rows, declared = first, 0.0
     batches = parquet.iter_batches(

@@ -39,7 +39,7 @@ class Metrics:
     regression) times importance. Rows are added one by one, so how they are cut changes no bit.
     bad: int64 (epochs, reasons), rows left out, by place in REASONS; they are not among ``rows``.
     curve: float64 (points, 4): rows learned in all epochs, and the sums of all epochs then; a point
-    where ``count`` came to the next one of ``streamomd.training.metrics.curve``, or first went past it.
+    where ``count`` came to the next one of ``metrics.curve``, or first went past it.
     detail: more of the same rows, if it is kept; see ``streamomd.training.metrics.detail``.
     held: of rows held out. Its detail begins afresh with each epoch, and ranks, float64 (epochs
     before, 2), tells their AUC and its error, NaN for none.

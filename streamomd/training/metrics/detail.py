@@ -33,7 +33,7 @@ RANKS = tuple(NOTHING)[:4]
 
 
 @dataclass(eq=False)
-class Pair:
+class BinaryDetail:
     """Two classes. weights: float64 (2, bins), of either class by margin."""
 
     classes: ClassVar[int] = 2
@@ -78,7 +78,7 @@ class Pair:
 
 
 @dataclass(eq=False)
-class Several:
+class MulticlassDetail:
     """More classes. weights: float64 (classes, 2, bins), of all others and of the class itself, by
     its score; confusion: float64 (classes, classes), by class and predicted class.
 
@@ -125,7 +125,7 @@ class Several:
 
 
 @dataclass(eq=False)
-class Numbers:
+class RegressionDetail:
     """Regression. sums: float64 (3,) of abs(error), y − c and (y − c)², times importance; c, (1,),
     is the first label, which keeps the digits of what lies far from 0."""
 
@@ -161,18 +161,18 @@ class Numbers:
         return {"mae": off / importance, "r2": 1.0 - squared / about if about > 0.0 else None}
 
 
-Detail = Pair | Several | Numbers
+Detail = BinaryDetail | MulticlassDetail | RegressionDetail
 
 
 def detail_of(classes: int, digits: int = FINE) -> Detail | None:
     """No rows yet. classes: 1 in regression; of more than 100 nothing is kept."""
     if classes == 1:
-        return Numbers()
+        return RegressionDetail()
     if classes == 2:
-        return Pair(np.zeros((2, bins(digits))))
+        return BinaryDetail(np.zeros((2, bins(digits))))
     if classes > MOST_CLASSES:
         return None
-    return Several(np.zeros((classes, 2, bins(COARSE))), np.zeros((classes, classes)))
+    return MulticlassDetail(np.zeros((classes, 2, bins(COARSE))), np.zeros((classes, classes)))
 
 
 def saved(detail: Detail | None) -> dict[str, NDArray[Any]]:

@@ -9,10 +9,16 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.training.model import Model
-from streamomd.training.warm_start.weights import Floats, Given, places_of, slots_of, why_scales
+from streamomd.training.warm_start.weights import (
+    Floats,
+    StartWeights,
+    places_of,
+    slots_of,
+    why_scales,
+)
 
 
-def weights_in(model: Model, fitted: Any) -> Given:
+def weights_in(model: Model, fitted: Any) -> StartWeights:
     """``coef_`` and ``intercept_``, by ``feature_names_in_`` where it has names.
 
     Raises UsageError where it has other features, classes or learners than the job.
@@ -32,8 +38,8 @@ def weights_in(model: Model, fitted: Any) -> Given:
         raise UsageError(f"{kind} has an intercept, and the job no bias: set model.bias = true")
     places = _features(model, fitted, kind, weights.shape[1] - 1)
     if bias:
-        return Given(np.append(places, 0), weights.T, {}, kind)
-    return Given(places, weights[:, :-1].T, {}, kind)
+        return StartWeights(np.append(places, 0), weights.T, {}, kind)
+    return StartWeights(places, weights[:, :-1].T, {}, kind)
 
 
 def _by_class(model: Model, fitted: Any, kind: str) -> Floats:

@@ -20,7 +20,13 @@ from streamomd.shards.reader import read_units
 from streamomd.shards.weight_files import told_in
 from streamomd.training.model import Model
 from streamomd.training.progress import copying
-from streamomd.training.warm_start.weights import Given, columns_of, places_of, slots_of, why_scales
+from streamomd.training.warm_start.weights import (
+    StartWeights,
+    columns_of,
+    places_of,
+    slots_of,
+    why_scales,
+)
 
 _PLACES = (
     "bias", "numeric", "vectors", "hashed", "sparse", "nulls", "bits", "hash_seed", "text",
@@ -29,7 +35,9 @@ _PLACES = (
 """What of a plan decides which feature a coordinate is, and whose weight it has."""
 
 
-def read(model: Model, url: str, storage_options: Mapping[str, Any] | None) -> Iterator[Given]:
+def read(
+    model: Model, url: str, storage_options: Mapping[str, Any] | None
+) -> Iterator[StartWeights]:
     """The file's weights, piece by piece. Raises UsageError for other columns than expected."""
     shards = find(url, storage_options=storage_options)
     first, where = next(iter(shards)), shown(url)
@@ -56,7 +64,7 @@ def read(model: Model, url: str, storage_options: Mapping[str, Any] | None) -> I
 
 def _given(
     model: Model, by: str, scales: list[str], where: str, table: Any, _: Any, row: int
-) -> Given:
+) -> StartWeights:
     if by == "feature":
         places = places_of(model, table.column(by).to_pylist(), f"{where}, row {row} and after")
     else:
@@ -67,7 +75,7 @@ def _given(
             )
     weights = [_numbers(table, name, where) for name in columns_of(model)]
     told = {name.removeprefix("slot."): _numbers(table, name, where) for name in scales}
-    return Given(np.asarray(places, np.int64), np.stack(weights, axis=1), told, where)
+    return StartWeights(np.asarray(places, np.int64), np.stack(weights, axis=1), told, where)
 
 
 def _numbers(table: Any, name: str, where: str) -> Any:

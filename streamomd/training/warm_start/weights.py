@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 _PROBE = 0.375
 
 
-class Given(NamedTuple):
+class StartWeights(NamedTuple):
     """Weights (n, learners) of coordinates (n,), and scales (n,) by slot; where they came from."""
 
     coordinates: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Given(NamedTuple):
     where: str
 
 
-def start_at(model: Model, given: Iterable[Given]) -> None:
+def start_at(model: Model, given: Iterable[StartWeights]) -> None:
     """Set weights, and the scales they need; coordinates that are not given keep weight 0.
 
     Raises UnsupportedError (the rule), DataError (what is given twice, outside, or not finite).
@@ -154,7 +154,7 @@ def why_scales(model: Model, scales: Sequence[str]) -> str:
     )
 
 
-def _refuse_illegal(given: Given, seen: NDArray[np.bool_], largest: float) -> None:
+def _refuse_illegal(given: StartWeights, seen: NDArray[np.bool_], largest: float) -> None:
     at, where = given.coordinates, given.where
     outside = at[(at < 0) | (at >= len(seen))]
     if len(outside):

@@ -1,0 +1,46 @@
+"""Former module names, which users' programs and pickles of estimators still have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+FORMER = {
+    "streamomd.callbacks": "streamomd.training.callbacks",
+    "streamomd.certify": "streamomd.analysis.certify",
+    "streamomd.demo": "streamomd.training.demo",
+    "streamomd.errors": "streamomd.core.errors",
+    "streamomd.estimators": "streamomd.integrations.sklearn",
+    "streamomd.estimators.classifier": "streamomd.integrations.sklearn.classifier",
+    "streamomd.estimators.held": "streamomd.integrations.sklearn.pickling",
+    "streamomd.estimators.regressor": "streamomd.integrations.sklearn.regressor",
+    "streamomd.export": "streamomd.integrations.export",
+    "streamomd.sweeps": "streamomd.runs.sweep",
+    "streamomd.sweeps.learners": "streamomd.runs.sweep.learners",
+    "streamomd.trackers": "streamomd.integrations.trackers",
+}
+"""Documented names and those inside pickles, with the modules that replaced them."""
+
+
+class FormerNames(MetaPathFinder, Loader):
+    """Finds the modules of ``FORMER``; importing one gives the very module that replaced it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Asked last, after every other finder, so that no existing module is hidden."""
+        return ModuleSpec(fullname, self) if fullname in FORMER else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Replace the empty module that importlib made for the former name."""
+        sys.modules[module.__name__] = import_module(FORMER[module.__name__])
+
+
+def install() -> None:
+    """Make the former names importable in this process."""
+    if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
+        sys.meta_path.append(FormerNames())
