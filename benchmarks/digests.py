@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 import streamomd
 from streamomd.runs import exact
-from streamomd.shards import read
+from streamomd.shards import reader as read
 from streamomd.shards.chunks import ChunkFile, RecordingFile, read_into_of
 from streamomd.shards.filesystem import open_file
 from streamomd.shards.find import find

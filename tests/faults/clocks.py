@@ -17,7 +17,8 @@ from checkpoint_helpers import begin, load_all, numbers
 from kinds import Cases, Verdict, kind
 from standing import stands
 
-from streamomd.checkpoint import Writer, commits, open_store, writer
+from streamomd.checkpoint import Writer, commits, open_store
+from streamomd.checkpoint import commit_writer as writer
 
 DAY = 86_400
 NOW = 1_795_000_000

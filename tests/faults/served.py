@@ -17,7 +17,8 @@ class Server:
     """Forks a child a case: it prepares, stops itself, and when it is let go on does the deed."""
 
     def __init__(self, *prefix: str) -> None:
-        places = (HERE, HERE.parent, HERE.parents[1], os.environ.get("PYTHONPATH", ""))
+        support = HERE.parent / "support"
+        places = (HERE, support, HERE.parents[1], os.environ.get("PYTHONPATH", ""))
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "served"],
             stdin=subprocess.PIPE,

@@ -215,7 +215,7 @@ def test_sizes_are_checked_before_memory_is_taken(run: Path) -> None:
     change(run, lambda f: f["parts"][0].update(size=1 << 30))
     change(run, lambda f: f["parts"][0]["arrays"].update(w=["F64", [(1 << 27) - 64]]))
     code = (
-        "import sys; sys.path.insert(0, 'tests')\n"
+        "import sys; sys.path.insert(0, 'tests/support')\n"
         "from checkpoint_helpers import load_all\n"
         "from streamomd.checkpoint import open_store\n"
         "import resource; limit = resource.getrlimit(resource.RLIMIT_AS)[1]\n"

@@ -49,7 +49,7 @@ def put_shards() -> None:
 
 def main(name: str) -> None:
     """Train each mode, and leave what it was after about one epoch."""
-    sys.path.insert(0, str(HERE.parent))
+    sys.path.insert(0, str(HERE.parent / "support"))
     from distributed import Client, LocalCluster
     from running import rows
 

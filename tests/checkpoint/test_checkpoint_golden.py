@@ -1,0 +1,194 @@
+"""Checkpoints of every format there was: they load, predict and resume, to the bit, for ever."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow.parquet as pq
+import pytest
+from flipping import last_byte
+
+import streamomd
+from streamomd.checkpoint import commits, open_store, read_commit, read_ledger
+from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.core.errors import ChangedDataError, NoCommitError, StreamomdError
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FORMATS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name[0] != "_")
+ROWS = {"exact": 180, "averaged": 120, "sharded": 192}
+MODES = tuple(ROWS)
+LOADED = {
+    "exact": "1683ba9d9fabf1c61d63c1cf7584748a283f993652fff93b95b21a2356a828a8",
+    "averaged": "99d60e27b7da779bb239eec52624349336abe510dc7e53c778137c1691756e0d",
+    "sharded": "f9eacb0718961eba6c2411faa89d291d63ae00119f35e94b169bb75b9cbfe00a",
+}
+"""``state_sha256`` of what is loaded, in the middle of the first epoch."""
+RESUMED = {
+    "exact": "b854738ec01a6df339b2336c36b091c8c4e4b41043c53618c72b27b1a27251b9",
+    "averaged": "45ff1122efea05df3cef8f9834891cf1603085bfb0839fd8c8e61509276b37d5",
+    "sharded": "51ba8c6692c42bcb51e30650923c7edef7348963025013f38b1d7b92eace50ab",
+}
+"""And when its two epochs are learned."""
+SCORES = {
+    "exact": "2e5a9cb235b942c61ca873bff0d5684e1a124970a9d0626f93953290b1b20145",
+    "averaged": "09eb68def2070841febed87672a88f9f98edc0ce5a0f56b17dcf22a386c198db",
+    "sharded": "cc5f19f89ad8990a16b04ff6ca86c77791566e0a0097fcdcf23a4d919973241c",
+}
+"""SHA-256 of the scores that the loaded model gives its first shard."""
+RESUMING = [MODES[0], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Callable[[str, str], Path]:
+    """A copy of a golden checkpoint, which may be gone on from; its shards are in place."""
+    sys.path.insert(0, str(GOLDEN))
+    try:
+        from make import put_shards
+    finally:
+        sys.path.remove(str(GOLDEN))
+    put_shards()
+    return lambda format_, mode: Path(shutil.copytree(GOLDEN / format_ / mode, tmp_path / "run"))
+
+
+Copy = Callable[[str, str], Path]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_it_loads_as_what_it_was(format_: str, mode: str, copied: Copy) -> None:
+    """Every commit is whole, and the newest has the bits it had when it was made."""
+    url = str(copied(format_, mode))
+    assert all(one["ok"] for one in commits(open_store(url), deep=True))
+    model = streamomd.load(url)
+    assert model.metrics.total_rows == ROWS[mode]
+    assert model.state_sha256 == LOADED[mode]
+
+
+@pytest.mark.parametrize("mode", RESUMING)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_it_predicts_and_resumes(format_: str, mode: str, copied: Copy, tmp_path: Path) -> None:
+    """Its scores are those it gave, and the rest of its rows leads where it led."""
+    url = str(copied(format_, mode))
+    files = streamomd.load(url).predict(str(GOLDEN / "a.parquet"), str(tmp_path / "out"))
+    scores = b"".join(pq.read_table(file)["score"].to_numpy().tobytes() for file in files)
+    assert hashlib.sha256(scores).hexdigest() == SCORES[mode]
+    with a_client(mode) as client:
+        model = streamomd.resume(url, client=client, quiet=True)
+    assert model.state_sha256 == RESUMED[mode]
+    assert model.metrics.total_rows == 480
+
+
+def a_client(mode: str) -> Any:
+    """Averaged mode needs a cluster; one in this process sees its memory, where the shards are."""
+    if mode != "averaged":
+        return nullcontext()
+    from distributed import Client
+
+    return Client(processes=False, n_workers=2, dashboard_address=":0", set_as_default=False)
+
+
+def newest(url: Path) -> Path:
+    return max((url / "commits").iterdir())
+
+
+PLACES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "manifest": lambda fields: fields,
+    "format": lambda fields: fields["format"],
+    "writer": lambda fields: fields["writer"],
+    "parent": lambda fields: fields["parent"],
+    "versions": lambda fields: fields["versions"],
+    "part": lambda fields: fields["parts"][0],
+    "document": lambda fields: fields["document"],
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_later_minor_format_adds_is_ignored(place: str, copied: Copy) -> None:
+    """A key that is not known, of any kind, at any place where one may be added."""
+    url = copied(FORMATS[-1], "exact")
+    fields, _ = unseal(newest(url).read_bytes())
+    for value in (None, 1, "x", [], {"later": 1}):
+        edited = copy.deepcopy(fields)
+        edited["format"]["minor"] = 7
+        PLACES[place](edited)["later"] = value
+        newest(url).write_bytes(seal(edited))
+        assert streamomd.load(str(url)).state_sha256 == LOADED["exact"]
+        assert streamomd.load(str(url)).sequence == 3
+
+
+@pytest.mark.parametrize("change", ["major", "feature"])
+def test_what_only_a_later_version_can_read_is_refused(change: str, copied: Copy) -> None:
+    """It is told who wrote it and to upgrade; an older commit, that could be read, is not used."""
+    url = copied(FORMATS[-1], "exact")
+    fields, _ = unseal(newest(url).read_bytes())
+    fields["versions"]["streamomd"] = "2.1"
+    if change == "major":
+        fields["format"]["major"] = 2
+    else:
+        fields["required_features"] = ["sparse-parts"]
+    newest(url).write_bytes(seal(fields))
+    why = "format 2" if change == "major" else "needs sparse-parts"
+    with pytest.raises(NoCommitError, match=rf"by a newer streamomd 2\.1 .*{why}.*: upgrade"):
+        streamomd.load(str(url))
+
+
+@pytest.mark.parametrize("place", ["job", "plan"])
+def test_what_a_later_version_tells_of_the_model_is_not_ignored(place: str, copied: Copy) -> None:
+    """A setting that is not known here may change what is learned: it is refused by its name."""
+    url = copied(FORMATS[-1], "exact")
+    fields, _ = unseal(newest(url).read_bytes())
+    fields["document"][place]["later"] = True
+    newest(url).write_bytes(seal(fields))
+    with pytest.raises(StreamomdError, match="later"):
+        streamomd.load(str(url))
+
+
+def ledger(url: Path) -> Any:
+    """Of the newest commit."""
+    store = open_store(str(url))
+    return read_ledger(store, read_commit(store, int(newest(url).stem)))
+
+
+@pytest.mark.parametrize("mode", RESUMING)
+def test_a_checkpoint_without_digests_gets_them(mode: str, copied: Copy) -> None:
+    """Format 1.0 has none: row groups that are read after resume are recorded, and verified."""
+    url = copied("1.0", mode)
+    assert not [*ledger(url).digests()]
+    with a_client(mode) as client:
+        streamomd.resume(str(url), client=client, quiet=True)
+        assert {group for _, group, _ in ledger(url).digests()} == {0, 1, 2}
+        change_labels()
+        with pytest.raises(ChangedDataError, match="row group 1"):
+            streamomd.resume(str(url), client=client, sets={"train.epochs": 3}, quiet=True)
+
+
+@pytest.mark.parametrize("mode", RESUMING)
+@pytest.mark.parametrize("format_", FORMATS[1:])
+def test_its_digests_are_those_of_the_shards(format_: str, mode: str, copied: Copy) -> None:
+    """What it has learned was hashed as it is hashed today; an older version refuses to read it."""
+    url = copied(format_, mode)
+    fields, _ = unseal(newest(url).read_bytes())
+    assert fields["required_features"] == ["segments"]
+    assert [*ledger(url).digests()]
+    change_labels()
+    with a_client(mode) as client, pytest.raises(ChangedDataError, match="row group 1"):
+        streamomd.resume(str(url), client=client, quiet=True)
+
+
+def change_labels() -> None:
+    """Change a byte of the second row group of the second shard, in memory."""
+    memory, name = fsspec.filesystem("memory"), "/golden-shards/b.parquet"
+    at = last_byte(GOLDEN / "b.parquet", 1, "y")
+    data = bytearray(memory.cat_file(name))
+    data[at] ^= 1
+    modified = memory.store[name].modified
+    memory.pipe_file(name, bytes(data))
+    memory.store[name].modified = modified

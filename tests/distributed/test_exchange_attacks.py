@@ -1,0 +1,257 @@
+"""A process without the keys of a gang learns nothing, joins nothing and changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clustered import long
+from distributed import Client
+from gangs import told
+from test_exchange import GANG, HOST, meshes, together
+
+import streamomd
+from streamomd.distributed import allreduce_zmq
+from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, others
+from streamomd.distributed.curve_keys import Keys, new_keys
+
+# Dask's own warnings of workers that are stopped.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+SECRETS = ("listen_public", "listen_secret", "connect_public", "connect_secret")
+KINDS = ("pair", "curve", "garbage", "silent")
+
+
+@contextlib.contextmanager
+def attacker(how: str, out: Path, *given: object) -> Iterator[list[str]]:
+    """A process that attacks ports, or new ports of processes; yields those that it has found."""
+    script = Path(__file__).parents[1] / "support" / "attacker.py"
+    words = [sys.executable, str(script), how, str(out), *map(str, given)]
+    found: list[str] = []
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() in ("connected", "scanning")
+            yield found
+        finally:
+            process.kill()
+            found += process.communicate()[0].splitlines()
+
+
+def port_of(mesh: ZmqMesh, peer: int) -> int:
+    return int(mesh.place[peer].rpartition(":")[2])
+
+
+def exchanged(mesh: ZmqMesh, places: list[Any], rounds: int) -> list[bytes]:
+    """What an owner receives in so many rounds, in which each sends what it is."""
+    mesh.join(places)
+    found = []
+    for number in range(rounds):
+        for peer in others(mesh):
+            mesh.send(peer, b"%d of %d" % (number, mesh.owner))
+        found += [mesh.receive(peer) for peer in others(mesh)]
+    return found
+
+
+def honest(owner: int, owners: int, rounds: int) -> list[bytes]:
+    return [
+        b"%d of %d" % (number, peer)
+        for number in range(rounds)
+        for peer in range(owners)
+        if peer != owner
+    ]
+
+
+def assert_nothing(learned: bytes, keys: Keys) -> None:
+    """Neither a key nor the gang's name nor a number is among it."""
+    for name in SECRETS:
+        assert getattr(keys, name) not in learned
+    assert GANG not in learned
+    assert b" of " not in learned
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_who_connects_before_the_real_peer_joins_nothing(how: str, tmp_path: Path) -> None:
+    """Nor while numbers are exchanged: each owner receives what the others sent, and no more."""
+    keys, out = new_keys(), tmp_path / "learned"
+    made = meshes(3, keys)
+    places = [mesh.place for mesh in made]
+    ports = [port_of(mesh, peer) for mesh in made for peer in mesh.place]
+    with attacker(how, out, *ports):
+        found = together(made, lambda mesh: exchanged(mesh, places, 5_000))
+        assert found == [honest(owner, 3, 5_000) for owner in range(3)]
+        made[2].close()
+        for mesh in made[:2]:  # a peer's end is seen among the ends of strangers
+            with pytest.raises(PeerLostError, match="owner 2 was lost: its connection closed"):
+                mesh.receive(2)
+    together(made[:2], ZmqMesh.close)
+    assert_nothing(out.read_bytes(), keys)
+
+
+def test_who_knows_where_and_the_listeners_key_needs_one_of_its_own() -> None:
+    """The right key to connect with is required: another client's key is refused."""
+    keys, strange = new_keys(), new_keys()
+    made = meshes(2, keys)
+    half = Keys(
+        keys.listen_public, strange.listen_secret, strange.connect_public, strange.connect_secret
+    )
+    other = ZmqMesh(HOST, GANG, 1, 2, half)
+    places = [made[0].place, {}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(allreduce_zmq, "JOIN_SECONDS", 2.0)
+        with pytest.raises(PeerLostError):
+            other.join(places)
+    found = together(made, lambda mesh: exchanged(mesh, places, 3))
+    assert found == [honest(owner, 2, 3) for owner in range(2)]
+    for mesh in (*made, other):
+        mesh.close()
+
+
+class Recorder:
+    """Between two owners: passes all on, and writes down what the one that connects has sent."""
+
+    def __init__(self, port: int) -> None:
+        self.sent = bytearray()
+        self._to = port
+        self._listener = socket.create_server((HOST, 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with (
+            self._listener,
+            self._listener.accept()[0] as here,
+            socket.create_connection((HOST, self._to)) as there,
+        ):
+            answers = threading.Thread(target=self._pump, args=(there, here, bytearray()))
+            answers.start()
+            self._pump(here, there, self.sent)
+            answers.join()
+
+    def close(self) -> None:
+        """Once an owner has left."""
+        self._thread.join()
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket, record: bytearray) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                record += data
+                sink.sendall(data)
+        with contextlib.suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+
+def test_recorded_bytes_say_nothing_and_open_nothing_again() -> None:
+    """All that an owner sent, sent again: to the same port, and to a gang with the same keys."""
+    keys = new_keys()
+    made = meshes(2, keys)
+    recorder = Recorder(port_of(made[0], 1))
+    through = [{1: f"tcp://{HOST}:{recorder.port}"}, {}]
+    found = together(made, lambda mesh: exchanged(mesh, through, 100))
+    assert found == [honest(owner, 2, 100) for owner in range(2)]
+    recorded = bytes(recorder.sent)
+    assert len(recorded) > 100 * len(b"99 of 1")
+    assert_nothing(recorded, keys)
+    again = meshes(2, keys)
+    for mesh in (made[0], again[0]):
+        with socket.create_connection((HOST, port_of(mesh, 1))) as replaying:
+            replaying.sendall(recorded[:10_000])
+            replaying.settimeout(5.0)
+            with contextlib.suppress(OSError):
+                while replaying.recv(1 << 16):
+                    pass
+    found = together(again, lambda mesh: exchanged(mesh, [again[0].place, {}], 100))
+    assert found == [honest(owner, 2, 100) for owner in range(2)]
+    made[1].send(0, b"still here")
+    assert made[0].receive(1) == b"still here"
+    for mesh in (*made, *again):
+        mesh.close()
+    recorder.close()
+
+
+@pytest.mark.parametrize("answers", ["nothing", "pair"])
+def test_who_has_the_port_of_an_owner_that_is_gone_learns_nothing(
+    answers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real owner waits for its peer, in vain; what it sent holds neither key nor number."""
+    import zmq
+
+    monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 1.0)
+    keys = new_keys()
+    real = ZmqMesh(HOST, GANG, 1, 2, keys)
+    learned = bytearray()
+    context = zmq.Context()
+    server = socket.create_server((HOST, 0))
+    port = server.getsockname()[1]
+    if answers == "pair":
+        server.close()
+        pair = context.socket(zmq.PAIR)
+        pair.setsockopt(zmq.LINGER, 0)
+        pair.bind(f"tcp://{HOST}:{port}")
+    else:
+        thread = threading.Thread(target=listen, args=(server, learned))
+        thread.start()
+    with pytest.raises(PeerLostError, match="owner 0 was lost"):
+        real.join([{1: f"tcp://{HOST}:{port}"}, {}])
+    if answers == "pair":
+        assert pair.poll(100) == 0
+    else:
+        thread.join()
+        assert len(learned) > 0
+    assert_nothing(bytes(learned), keys)
+    real.close()
+    context.destroy(0)
+
+
+def listen(server: socket.socket, learned: bytearray) -> None:
+    """Takes what comes first, and answers as a listener with CURVE would begin."""
+    greeting = (
+        b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + b"\x01" + bytes(31)
+    )
+    with server, server.accept()[0] as connection, contextlib.suppress(OSError):
+        connection.sendall(greeting)
+        connection.settimeout(0.5)
+        while data := connection.recv(1 << 16):
+            learned += data
+
+
+def slow_to_join() -> None:
+    """On a worker: others have a second to connect first."""
+    import time
+
+    from streamomd.distributed.allreduce_zmq import ZmqMesh
+
+    join = ZmqMesh.join
+    ZmqMesh.join = lambda mesh, places: (time.sleep(1.0), join(mesh, places))[1]  # type: ignore
+
+
+def pid_of() -> int:
+    import os
+
+    return os.getpid()
+
+
+@pytest.mark.parametrize("how", ["pair", *long("curve", "garbage", "silent")])
+def test_training_under_attack_ends_with_the_same_bits(
+    how: str, data: Path, client: Client, tmp_path: Path
+) -> None:
+    """A process that connects to each port of the owners before the owners do, and ever after."""
+    table = told(data, "none")
+    expected = streamomd.train(table, quiet=True).state_sha256
+    client.run(slow_to_join)
+    pids = list(client.run(pid_of).values())
+    with attacker(how, tmp_path / "learned", "scan", *pids) as found_ports:
+        attacked = told(data, tmp_path / "run")
+        found = streamomd.train(attacked, client=client, quiet=True).state_sha256
+    assert found_ports, "it found no port to attack"
+    assert found == expected
+    client.restart()

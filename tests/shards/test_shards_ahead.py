@@ -1,0 +1,73 @@
+"""Reading ahead: bounded, in order, and what was delivered is let go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from shard_rows import as_it_is, read_ids, write_parquet
+
+from streamomd.shards.find import find
+from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
+from streamomd.shards.reader import Piece, read_units
+
+
+def numbers(jobs: int, each: int, size: int) -> Prefetcher[int, int]:
+    """Jobs that each give the next ``each`` numbers."""
+
+    def run(job: int) -> Iterator[tuple[int, int]]:
+        return ((job * each + i, size) for i in range(each))
+
+    @contextmanager
+    def session() -> Iterator[Run[int, int]]:
+        yield run
+
+    return Prefetcher(iter(range(jobs)), session, threads=3, budget=3 * size)
+
+
+def test_waiting_bytes_stay_within_the_budget() -> None:
+    """At most one result a thread waits beyond the budget, and the order holds."""
+    size = 4 * LEAST_BYTES
+    ahead = numbers(50, 7, size)
+    assert list(ahead.results()) == list(range(350))
+    assert size <= ahead.most_waiting <= 3 * size + 2 * size
+    assert ahead.waiting == 0
+
+
+def test_budget_counts_decoded_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits while nobody takes is bounded by the batches' bytes, not by their number."""
+    many = pa.table({"id": pa.array(range(60_000), pa.int64())})
+    write_parquet(str(tmp_path / "a.parquet"), many, 20_000)
+    made: list[Prefetcher[object, object]] = []
+
+    class Watched(Prefetcher):  # type: ignore[type-arg]
+        def __init__(self, *args: object, **options: object) -> None:
+            super().__init__(*args, **options)  # type: ignore[arg-type]
+            made.append(self)
+
+    monkeypatch.setattr("streamomd.shards.reader.Prefetcher", Watched)
+    shards = find(str(tmp_path))
+    got = read_ids(shards, budget_bytes=50_000, unit_bytes=10_000)
+    assert got == list(range(60_000))
+    assert 0 < made[0].most_waiting <= 50_000 + 2 * 40_000
+
+
+def test_delivered_batches_are_let_go(tmp_path: Path) -> None:
+    """Reading a shard of many units leaves no more Arrow memory than its last pieces."""
+    lists = pa.FixedSizeListArray.from_arrays(np.zeros(4_000_000, np.float32), 100)
+    write_parquet(str(tmp_path / "a.parquet"), pa.table({"x": lists}), 40_000)
+    shards = find(str(tmp_path))
+    del lists
+    before = pa.total_allocated_bytes()
+    options = {"columns": ["x"], "convert": as_it_is, "unit_bytes": 1 << 20, "threads": 1}
+    most = 0
+    for piece in read_units(shards, places=[0], budget_bytes=2 << 20, **options):
+        assert isinstance(piece, Piece)
+        most = max(most, pa.total_allocated_bytes() - before)
+        del piece
+    assert most < 12 << 20
+    assert pa.total_allocated_bytes() - before < 1 << 20

@@ -1,0 +1,173 @@
+"""Progress: what a person sees on a terminal, in a file and in a pipe that nobody reads."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from running import everything, rows, run, write
+from terminal import MODULE, on_a_terminal, plain
+
+from streamomd.training.metrics import Metrics
+from streamomd.training.progress import ProgressBar
+
+HEAD = ["rows", "done", "loss", "since", "last", "error", "rows/s"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Five shards of unlike size, 300 rows in all, in row groups of 7."""
+    sizes = [1, 59, 140, 0, 100]
+    for place, size in enumerate(sizes):
+        shard = rows(size, first=place)
+        write(tmp_path / "data" / f"{place}.parquet", shard, row_group_size=7)
+    return tmp_path / "data"
+
+
+def command(data: Path, *more: object) -> list[str]:
+    words = ["train", data, *everything(), "--checkpoint", "none", *more]
+    return [*MODULE, *map(str, words)]
+
+
+def table(err: str) -> list[list[str]]:
+    """The words of each line of figures."""
+    lines = [line.split() for line in err.splitlines()]
+    return lines[lines.index(HEAD) + 1 :]
+
+
+def doubling(last: int, first: int = 0) -> list[int]:
+    counts = [1 << power for power in range(40) if first < 1 << power < last]
+    return [*counts, last]
+
+
+@pytest.mark.parametrize("prefetch", [1, 160])
+@pytest.mark.parametrize("every", [0, 13])
+def test_lines_at_doubling_rows(every: int, prefetch: int, data: Path) -> None:
+    """Off a terminal: a line at exactly 1, 2, 4, … rows over all epochs, and one at the end."""
+    sets = ["--set", f"train.prefetch={prefetch}", "--set", f"checkpoint.every_rows={every}"]
+    kept = ["--checkpoint", data.parent / "kept"]
+    done = run("train", data, *everything(), "--epochs", "2", *sets, *kept)
+    lines = table(done.err)
+    assert [line[0] for line in lines] == [str(count) for count in doubling(600)]
+    assert [len(line) for line in lines] == [6] * len(lines)
+    assert lines[-1][1] == "100%"
+    assert float(lines[-1][2]) == pytest.approx(
+        run("resume", data.parent / "kept", "--json").result["loss"], abs=1e-6
+    )
+    assert float(lines[0][2]) == float(lines[0][3]) == pytest.approx(0.693147)
+
+
+def test_a_last_line_is_not_told_twice(data: Path) -> None:
+    """Where the rows end at a power of two there is one line of them."""
+    shard = write(data.parent / "b" / "b.parquet", rows(64))
+    lines = table(run("train", shard, *everything(), "--checkpoint", "none").err)
+    assert [line[0] for line in lines] == [str(count) for count in doubling(64)]
+
+
+def test_lines_go_on_after_a_resume(data: Path) -> None:
+    """A resumed run tells at the powers of two above the rows it begins with."""
+    run("train", data, *everything(), "--checkpoint", data.parent / "kept")
+    done = run("resume", data.parent / "kept", "--set", "train.epochs=5")
+    assert [line[0] for line in table(done.err)] == ["512", "1,024", "1,500"]
+
+
+def test_evaluate_tells_its_progress(data: Path) -> None:
+    """Evaluation tells the rows it has seen, ending with all of them."""
+    run("train", data, *everything(), "--checkpoint", data.parent / "kept")
+    done = run("evaluate", data.parent / "kept", data)
+    assert [line[0] for line in table(done.err)][-1] == "300"
+
+
+def test_bar_on_a_terminal(data: Path) -> None:
+    """On a terminal: a bar with rows, share, loss so far and since last, rows/s and time left."""
+    code, out, seen = on_a_terminal(command(data, "--json"))
+    assert code == 0
+    assert len(out.splitlines()) == 1
+    last = plain(seen).strip().splitlines()[-1]
+    assert re.search(
+        r"300 rows .* 100% loss \d\.\d{6}, last \d\.\d{6}, [\d,]+ rows/s \d+:\d\d:\d\d", last
+    )
+    assert "\x1b[?25l" in seen
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+
+
+def test_a_narrow_bar_keeps_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 80 columns it goes without the bar and the last loss."""
+    monkeypatch.setenv("COLUMNS", "80")
+    metrics = Metrics(classifies=True)
+    metrics.begin(0)
+    bar = ProgressBar(metrics, 20_000_000, (out := io.StringIO()))
+    metrics.count(1_400_000)
+    metrics.current[:] = 1.0, 0.25, 0.0
+    bar.finish(metrics)
+    bar.close()
+    line = plain(out.getvalue()).strip().splitlines()[-1]
+    assert re.search(
+        r"1,400,000 rows +7% loss 0\.250000, [\d,]+ rows/s [-\d]+:[-\d]+:[-\d]+$", line
+    )
+
+
+def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the last look fell on the last row there are no rows since; what was told stands."""
+    monkeypatch.setenv("COLUMNS", "100")
+    metrics = Metrics(classifies=True)
+    metrics.begin(0)
+    bar = ProgressBar(metrics, 1, (out := io.StringIO()))
+    metrics.count(1)
+    metrics.current[:] = 1.0, 0.25, 0.0
+    bar.update(metrics)
+    bar.finish(metrics)
+    bar.close()
+    assert re.search(r"loss 0\.250000, last 0\.250000,", out.getvalue())
+
+
+def test_the_terminal_is_given_back_after_an_error(data: Path) -> None:
+    """After a bad row the cursor is shown again, and the error stands on a line of its own."""
+    write(data / "9.parquet", rows(40).set_column(2, "n", [[float("nan")] * 40]))
+    code, _, seen = on_a_terminal(command(data))
+    assert code == 2
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+    assert re.search(r"(?m)^streamomd: shard .*9.parquet, row 0, column 'n'", plain(seen))
+
+
+def shell(words: list[str], redirect: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", f'set -o pipefail; "$@" {redirect}', "bash", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_pipe_that_nobody_reads(data: Path) -> None:
+    """When the reader of stdout or of both outputs has left, the run ends well and is kept."""
+    for place, redirect in enumerate(["| true", "2>&1 | true", "2>&1 | head -1", "2> >(true)"]):
+        kept = data.parent / f"kept{place}"
+        words = [*command(data, "--epochs", "3"), "--checkpoint", str(kept)]
+        done = shell(words, redirect)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "Exception" not in done.stderr
+        assert run("checkpoint", "list", kept, "--json").result["commits"][-1]["rows"] == 900
+
+
+SELDOM = [pytest.param(closed, marks=pytest.mark.slow) for closed in (">&-", ">&- 2>&-")]
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-", *SELDOM])
+def test_closed_outputs(closed: str, data: Path) -> None:
+    """With stdout, stderr or both closed the run ends well; nothing is told in another's place."""
+    kept = data.parent / "kept"
+    done = shell([*command(data), "--json", "--checkpoint", str(kept)], closed)
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == (closed == "2>&-")
+    listed = run("checkpoint", "verify", kept, "--json").result["commits"]
+    assert listed[-1]["rows"] == 300
+    for path in kept.rglob("*.json"):
+        assert "loss since last" not in path.read_text()
