@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from streamomd.training.async_commit import left
-from streamomd.training.callbacks import Callback, CallbackWatcher
+from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     DataError,
     DivergedError,
@@ -17,22 +16,23 @@ from streamomd.core.errors import (
     TooLargeError,
     UsageError,
 )
-from streamomd.runs.exact import ExactRun
-from streamomd.training.remote_state import RemoteState
 from streamomd.core.finite import FiniteCheck
+from streamomd.core.profiling import Stage, current
+from streamomd.core.urls import protocol, redact
+from streamomd.runs.exact import ExactRun
+from streamomd.runs.sharded_local import Sharded
+from streamomd.shards.dataset import Dataset
+from streamomd.shards.shard import ShardSet
+from streamomd.training.async_commit import left
+from streamomd.training.callbacks import Callback, CallbackWatcher
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
-from streamomd.core.profiling import Stage, current
 from streamomd.training.progress import Log, Watcher, hushed, note, progress, watching
-from streamomd.runs.sharded_local import Sharded
-from streamomd.shards.dataset import Dataset
-from streamomd.shards.shard import ShardSet
-from streamomd.config.spec import Spec
-from streamomd.training.signals import StopRequest
+from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
-from streamomd.core.urls import protocol, redact
+from streamomd.training.signals import StopRequest
 
 
 @contextmanager

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamomd.training.allowed_urls import find_recorded
-from streamomd.training.session import begin, begun
-from streamomd.training.callbacks import Callback
+from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.features import describe
-from streamomd.training.model import Model
 from streamomd.runs.modes import connected, record_cluster, run
-from streamomd.training.progress import note
 from streamomd.shards.dataset import COLLECTION, Dataset
-from streamomd.config.spec import Spec, read_job
+from streamomd.training.allowed_urls import find_recorded
+from streamomd.training.callbacks import Callback
+from streamomd.training.model import Model
+from streamomd.training.progress import note
+from streamomd.training.session import begin, begun
 from streamomd.training.signals import StopRequest
 
 if TYPE_CHECKING:

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from streamomd.training.session import begin, change_job, new_model, take_over
-from streamomd.training.callbacks import Callback
 from streamomd.checkpoint.manifest import KINDS
-from streamomd.runs.on_collection import refuse_collection
+from streamomd.config.recorded import settings
+from streamomd.config.spec import Spec
 from streamomd.core.errors import ConcurrentWriterError
+from streamomd.core.urls import without_secrets
+from streamomd.runs.modes import connected, is_far, record_cluster, resumable, run, told_to
+from streamomd.runs.on_collection import refuse_collection
+from streamomd.shards.find import ShardSet, find
+from streamomd.training.callbacks import Callback
 from streamomd.training.job import build
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.runs.modes import connected, is_far, record_cluster, resumable, run, told_to
-from streamomd.config.recorded import settings
 from streamomd.training.progress import Log, Watcher, heard, hushed, progress, watching
-from streamomd.shards.find import ShardSet, find
-from streamomd.config.spec import Spec
+from streamomd.training.session import begin, change_job, new_model, take_over
 from streamomd.training.signals import StopRequest
-from streamomd.core.urls import without_secrets
 
 Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
 """Storage options of the shards, and of the checkpoint."""
@@ -85,8 +85,8 @@ def go_on(url: str, topic: str, sent: SentSettings) -> dict[str, Any]:
 
     Nothing comes of one that Dask has begun again elsewhere: nobody waits for it.
     """
-    from streamomd.distributed.remote_learner import figures, goes_on_elsewhere, teller
     from streamomd.distributed.memory_checks import spare
+    from streamomd.distributed.remote_learner import figures, goes_on_elsewhere, teller
 
     stop = StopRequest()
     with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
@@ -122,7 +122,7 @@ def submit(
 
     Arguments as in ``train``. The job, the shards and the workers are looked at here and now, and
     the first commit is made; then a task on a worker goes on from it, and begins again from the
-    last commit, elsewhere, if its worker is lost. See ``streamomd.distributed.jobs`` for what can be
+    last commit, elsewhere, if its worker is lost. ``streamomd.distributed.jobs`` has what can be
     done with the id. Raises what ``train`` raises before its first row.
     """
     refuse_collection(job, flags, "a job that is left to a cluster")
@@ -133,7 +133,8 @@ def submit(
     shards = find(data.shards, order=data.order, storage_options=data.storage_options)
     model = new_model(spec, shards)
     with connected(spec, client) as connection:
-        from streamomd.distributed import diagnose as doctor, jobs
+        from streamomd.distributed import diagnose as doctor
+        from streamomd.distributed import jobs
 
         doctor.refuse_unfit(connection, model, shards)
         record_cluster(model, client)

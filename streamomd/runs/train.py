@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from streamomd.checkpoint.manifest import KINDS
+from streamomd.config.recorded import with_settings
+from streamomd.config.spec import Spec
+from streamomd.core.urls import shown
+from streamomd.features import describe
+from streamomd.runs.modes import connected, is_far, read_state, record_cluster, run
+from streamomd.runs.on_collection import again, set_apart, train_on
 from streamomd.runs.submit import watch
+from streamomd.shards.find import ShardSet, find
+from streamomd.shards.formats.checksums import without_checksums
+from streamomd.training.callbacks import Callback, refuse_illegal
+from streamomd.training.job import build
+from streamomd.training.load_model import load_model
+from streamomd.training.model import Model
+from streamomd.training.progress import check_log, hushed, note
 from streamomd.training.session import (
     begin,
     change_job,
@@ -14,22 +28,8 @@ from streamomd.training.session import (
     refuse_diverged_again,
     take_over,
 )
-from streamomd.training.callbacks import Callback, refuse_illegal
-from streamomd.checkpoint.manifest import KINDS
-from streamomd.runs.on_collection import again, set_apart, train_on
-from streamomd.features import describe
-from streamomd.training.job import build
-from streamomd.training.load_model import load_model
-from streamomd.training.model import Model
-from streamomd.runs.modes import connected, is_far, read_state, record_cluster, run
-from streamomd.config.recorded import with_settings
-from streamomd.training.progress import check_log, hushed, note
-from streamomd.shards.formats.checksums import without_checksums
-from streamomd.shards.find import ShardSet, find
-from streamomd.config.spec import Spec
-from streamomd.training.warm_start import set_apart as weights_apart
 from streamomd.training.signals import stop_on_signals
-from streamomd.core.urls import shown
+from streamomd.training.warm_start import set_apart as weights_apart
 
 
 def train(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from streamomd.checkpoint import commits as chain
+from streamomd.checkpoint import commit_list as chain
 from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
 from streamomd.distributed import (
@@ -137,9 +137,8 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     new = found[mutant.function]
     places = [mutant.home, *mutant.also]
     if mutant.home is chain:
-        import streamomd.checkpoint.reader
-        import streamomd.checkpoint.writer
-
+        import streamomd.checkpoint.commit_reader
+        import streamomd.checkpoint.commit_writer
         import streamomd.checkpoint.retention
 
         places += [vars(streamomd.checkpoint)[n] for n in ("reader", "retention", "writer")]

@@ -26,8 +26,8 @@ from sim_tiny import TinyRounds, merge, new, read_rows
 from sim_tiny import receive as receiving
 from sim_world import World
 
+from streamomd.checkpoint import commit_list as chain
 from streamomd.checkpoint import commit_writer as writer
-from streamomd.checkpoint import commits as chain
 from streamomd.checkpoint import load
 from streamomd.checkpoint.manifest import decode
 from streamomd.distributed import (

@@ -7,24 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamomd.training.allowed_urls import find_recorded
-from streamomd.training.session import begun, change_job, plan_of
-from streamomd.runs.on_collection import refuse_collection
+from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.training.transport_warnings import exposed
+from streamomd.core.urls import shown
 from streamomd.features import Plan, describe, limits_of
+from streamomd.runs.on_collection import refuse_collection
+from streamomd.runs.sweep.grid import Entry, entries, values_of
+from streamomd.runs.sweep.learners import Learner, Sweep
+from streamomd.runs.sweep.loop import SweepLoop
+from streamomd.runs.sweep.sweep_checkpoint import begin_sweep, kept_in, load_sweep, take_over_sweep
+from streamomd.shards.find import ShardSet, find
+from streamomd.shards.formats.checksums import without_checksums
+from streamomd.training.allowed_urls import find_recorded
 from streamomd.training.job import build
 from streamomd.training.model import Model
 from streamomd.training.progress import hushed, note
-from streamomd.shards.formats.checksums import without_checksums
-from streamomd.shards.find import ShardSet, find
-from streamomd.config.spec import Spec
+from streamomd.training.session import begun, change_job, plan_of
 from streamomd.training.signals import stop_on_signals
-from streamomd.runs.sweep.grid import Entry, entries, values_of
-from streamomd.runs.sweep.sweep_checkpoint import begin_sweep, kept_in, load_sweep, take_over_sweep
-from streamomd.runs.sweep.learners import Learner, Sweep
-from streamomd.runs.sweep.loop import SweepLoop
-from streamomd.core.urls import shown
+from streamomd.training.transport_warnings import exposed
 
 
 def sweep(

@@ -12,20 +12,20 @@ from typing import NoReturn
 
 from streamomd.core.errors import DataError, StoppedError
 from streamomd.core.finite import Place, between
-from streamomd.training.metrics import worded
-from streamomd.training.model import Model
-from streamomd.training.progress import note
+from streamomd.core.urls import shown
+from streamomd.runs.sweep.batched import LearnerGroup, sides
+from streamomd.runs.sweep.leaderboard import SweepWatcher, teller
+from streamomd.runs.sweep.learners import Sweep
+from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
-from streamomd.training.signals import StopRequest
+from streamomd.training.metrics import worded
+from streamomd.training.model import Model
+from streamomd.training.progress import note
 from streamomd.training.row_stream import Rows, cache_of, no_rows, rows_of
-from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
-from streamomd.runs.sweep.learners import Sweep
-from streamomd.runs.sweep.batched import LearnerGroup, sides
-from streamomd.runs.sweep.leaderboard import SweepWatcher, teller
-from streamomd.core.urls import shown
+from streamomd.training.signals import StopRequest
 
 
 @dataclass(eq=False)
@@ -99,7 +99,11 @@ class SweepLoop:
             self._move(Cursor(at.epoch + 1))
 
     def _learn(
-        self, piece: Piece[Rows], shard: int, pool: ThreadPoolExecutor, telling: Sequence[SweepWatcher]
+        self,
+        piece: Piece[Rows],
+        shard: int,
+        pool: ThreadPoolExecutor,
+        telling: Sequence[SweepWatcher],
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
         sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
@@ -117,7 +121,9 @@ class SweepLoop:
                     learner.model.metrics.leave_out(left_out, data.max_bad_rows)
                 url = self.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
-                self._drop_diverged(list(pool.map(LearnerGroup.learn, self.sides, repeat(rows))), at)
+                self._drop_diverged(
+                    list(pool.map(LearnerGroup.learn, self.sides, repeat(rows))), at
+                )
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
             self._after_rows(telling, halve=sweep.rows >= halving)

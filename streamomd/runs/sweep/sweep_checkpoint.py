@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.training.session import begin, take_over
 from streamomd.checkpoint import Commit, Loaded, Part, Writer, load, open_store
-from streamomd.checkpoint.commits import sequences
+from streamomd.checkpoint.commit_list import sequences
+from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
     DivergedError,
@@ -29,16 +29,16 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.training.checkpoint_manager import SHARE, CheckpointManager
-from streamomd.training.load_model import load_model
-from streamomd.training.model import Model
+from streamomd.core.urls import absolute, shown
+from streamomd.runs.sweep.batched import LearnerGroup
+from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.shard import ShardSet
-from streamomd.config.spec import Spec
-from streamomd.runs.sweep.learners import Learner, Sweep
-from streamomd.runs.sweep.batched import LearnerGroup
-from streamomd.core.urls import absolute, shown
+from streamomd.training.checkpoint_manager import SHARE, CheckpointManager
+from streamomd.training.load_model import load_model
+from streamomd.training.model import Model
+from streamomd.training.session import begin, take_over
 
 LEAST_KEPT = 2
 """Commits of a learner: what the sweep's last commit names, and one that it does not name yet."""
@@ -47,7 +47,9 @@ LEAST_KEPT = 2
 class SweepCheckpoint:
     """Commits a sweep every so many rows or seconds, and when told to."""
 
-    def __init__(self, sweep: Sweep, writer: Writer, keepers: Mapping[Model, CheckpointManager]) -> None:
+    def __init__(
+        self, sweep: Sweep, writer: Writer, keepers: Mapping[Model, CheckpointManager]
+    ) -> None:
         self._sweep, self._writer, self._keepers = sweep, writer, keepers
         kept = sweep.lead.spec.checkpoint
         self._every_rows, self._every_seconds = kept.every_rows, kept.every_seconds
@@ -103,7 +105,9 @@ def kept_in(spec: Spec, url: str) -> Spec:
     return spec.model_copy(update={"checkpoint": changed})
 
 
-def begin_sweep(sweep: Sweep, root: Spec, shards: ShardSet, *, restart: bool) -> SweepCheckpoint | None:
+def begin_sweep(
+    sweep: Sweep, root: Spec, shards: ShardSet, *, restart: bool
+) -> SweepCheckpoint | None:
     """The first commits, of each learner and then of the sweep; a half-made beginning is begun
     anew.
 
