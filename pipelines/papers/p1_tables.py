@@ -58,19 +58,20 @@ SAME_OF = 45_000
 SAME = 3
 DIFFERENCES = """Why the figures differ from the paper's:
 
-- The paper does not give the order of rows. The bank file is ordered by date; in that order, and with the square loss, our
-  errors are within 0.005 of all of the paper's (next section), so the paper probably used this order. The Covertype file
-  groups rows of a class: in its order, a large eta that follows the last rows has an error of 0.06, so the paper probably
-  permuted its rows.
-- The paper does not give the loss. The default of its program is the square loss with predictions clipped to the range of
-  the labels; it also corrects large steps. Ours are plain steps of algorithm 2 with log loss, unless noted otherwise,
-  without clipping.
+- The paper does not give the order of rows. The bank file is ordered by date; in that order, and
+  with the square loss, our errors are within 0.005 of all of the paper's (next section), so the
+  paper probably used this order. The Covertype file groups rows of a class: in its order, a large
+  eta that follows the last rows has an error of 0.06, so the paper probably permuted its rows.
+- The paper does not give the loss. The default of its program is the square loss with predictions
+  clipped to the range of the labels; it also corrects large steps. Ours are plain steps of
+  algorithm 2 with log loss, unless noted otherwise, without clipping.
 - The paper mentions a variant of the rule; ours is algorithm 2 as printed.
-- The paper's eta is smaller than ours throughout, AG's in raw units by orders of magnitude; the column "ours at the
-  paper's eta" shows the effect. We have no explanation beyond the above.
+- The paper's eta is smaller than ours throughout, AG's in raw units by orders of magnitude; the
+  column "ours at the paper's eta" shows the effect. We have no explanation beyond the above.
 
-The paper's conclusions hold here: NAG's error does not change when columns are divided by their maxima, it is at most AG's
-in raw units, and NAG's best eta varies less between data sets than AG's, and is near 1 where AG's in raw units is below 0.01."""
+The paper's conclusions hold here: NAG's error does not change when columns are divided by their
+maxima, it is at most AG's in raw units, and NAG's best eta varies less between data sets than
+AG's, and is near 1 where AG's in raw units is below 0.01."""
 
 
 class Search(NamedTuple):

@@ -22,11 +22,13 @@ ORDER = (
 )
 HEAD = """# Papers reproduced
 
-This page compares results of streamomd with the experiments and theorems of the papers that its rules come from.
+This page compares results of streamomd with the experiments and theorems of the papers that its
+rules come from.
 
-Each section is the output of one script in `pipelines/papers`, whose README describes how to run it and the data. Errors are
-fractions of rows and progressive (each row is predicted before it is learned) unless a section says otherwise. A line "holds" is a
-statement that the script checked. The plots of the scripts are not part of this page.
+Each section is the output of one script in `pipelines/papers`, whose README describes how to run
+it and the data. Errors are fractions of rows and progressive (each row is predicted before it is
+learned) unless a section says otherwise. A line "holds" is a statement that the script checked.
+The plots of the scripts are not part of this page.
 
 P0 is Orabona, Crammer & Cesa-Bianchi, *A generalized online mirror descent with applications to
 classification and regression* (Machine Learning 99, 2015); P1 Ross, Mineiro & Langford, *Normalized
