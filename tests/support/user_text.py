@@ -44,16 +44,20 @@ def _spoken(token: Token, line: int) -> Iterator[Line]:
 
 
 def source_lines(text: str) -> Iterator[Line]:
-    """Docstrings of public names, messages of raised errors and printed notes, and help."""
+    """Docstrings of public names, messages of errors and printed notes, and help."""
     tree = ast.parse(text)
     yield from _docstrings(tree)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            yield from _strings(node.exc)
-        elif isinstance(node, ast.Call) and _called(node) in PRINTING:
-            yield from _strings(node)
-        elif isinstance(node, ast.keyword) and node.arg in SHOWN:
-            yield from _strings(node.value)
+    shown = {literal for node in ast.walk(tree) if _is_shown(node) for literal in _literals(node)}
+    for literal in sorted(shown, key=lambda one: (one.lineno, one.col_offset)):
+        yield literal.lineno, str(literal.value)
+
+
+def _is_shown(node: ast.AST) -> bool:
+    """Whether literals in it reach the user: errors, printed or logged text, and help."""
+    if isinstance(node, ast.Call):
+        name = _called(node)
+        return name in PRINTING or name.endswith(("Error", "Warning"))
+    return isinstance(node, ast.Raise) or (isinstance(node, ast.keyword) and node.arg in SHOWN)
 
 
 def _called(node: ast.Call) -> str:
@@ -62,11 +66,11 @@ def _called(node: ast.Call) -> str:
     return name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")
 
 
-def _strings(node: ast.AST) -> Iterator[Line]:
-    """Every literal below a node, also the literal parts of f-strings."""
+def _literals(node: ast.AST) -> Iterator[ast.Constant]:
+    """Every string below a node, also the literal parts of f-strings."""
     for part in ast.walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
-            yield part.lineno, part.value
+            yield part
 
 
 def _docstrings(node: ast.AST) -> Iterator[Line]:
