@@ -29,8 +29,7 @@ from streamomd.rules import find_rule
 
 DOCS = ROOT / "docs"
 NAME = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`")
-ELSEWHERE = ("distributed.averaged.", "runs.sharded_local.", "training.predict.")
-"""Functions of other modes and of predictions, named at the end of the page."""
+ELSEWHERE = ("distribute.averaged.", "sharded.", "predict.")  # other ways, named at the end
 
 
 def read(page: str) -> str:
