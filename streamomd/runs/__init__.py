@@ -1,1 +1,1 @@
-"""The public verbs: train, resume, load, submit and sweep."""
+"""The public verbs: train, resume, submit and sweep."""
