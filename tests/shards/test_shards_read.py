@@ -30,6 +30,8 @@ from streamomd.shards.formats.contract import decoded_bytes
 from streamomd.shards.formats.footer import read_footer
 from streamomd.shards.reader import read_units
 
+pytestmark = pytest.mark.smoke
+
 
 @every_format
 def test_every_start_gives_the_tail(suffix: str, write: Write, tmp_path: Path) -> None:
