@@ -112,7 +112,7 @@ def test_the_guide_keeps_its_promises() -> None:
     """What it calls proven has a certificate; its O(d^2) keep a matrix; no others do."""
     by_question = {question: cases for question, *cases in formatting.GUIDE}
     rules = all_rules()
-    for _, names, _ in by_question["Must there be a proven bound?"]:
+    for _, names, _ in by_question["Do you need a proven bound?"]:
         assert all(rules[name].certificate for name in names.split() if name in rules)
     for cases in by_question.values():
         for _, names, hint in cases:

@@ -247,7 +247,7 @@ def test_a_word_among_numbers_is_told(tmp_path):
     done = csv(tmp_path, text)
     assert done.almost_numbers == {"a": ("NA", "?")}
     said = formatting.converted(asdict(done))
-    assert "look at a:" in said
+    assert "check a:" in said
     assert "--null=NA" in said
     assert "--type=a=double" in said
     nulls = csv(tmp_path, text, null_values=["NA", "?"], overwrite=True)
