@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,10 +11,14 @@ import pytest
 
 from streamomd.cli import main
 from streamomd.cli.job_flags import JobCommand, job_options
+from streamomd.config.aliases import VALUES
 from streamomd.config.flags import Flag, all_flags, assign, assign_flags, dotted
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
+from streamomd.losses import all_losses
+from streamomd.rules import ALIASES
 
+CODE = re.compile(r"`([^`]+)`")
 FREQUENT = ["ignore", "text", "nulls", "dates", "holdout", "seed", "order", "l1", "l2", "task"]
 KEYS = [
     (table, name, field)
@@ -91,3 +96,17 @@ def test_an_unknown_flag_gets_the_nearest(flag: Flag) -> None:
     """A letter too many in any flag of Python: the message names the flag."""
     with pytest.raises(UsageError, match=f"unknown flag '{flag.name}x'; did you mean '{flag.name}"):
         assign_flags({}, {f"{flag.name}x": 1})
+
+
+def test_the_job_file_page_lists_every_flag_and_other_name() -> None:
+    """Its tables have a line for each flag, with its other names, and each alias."""
+    page = (Path(__file__).parents[2] / "docs" / "job-file.md").read_text("utf-8")
+    for flag in all_flags().values():
+        if flag.option:
+            others = ", ".join(f"`--{name.replace('_', '-')}`" for name in flag.others)
+            line = f"| `--{flag.name.replace('_', '-')}` | {others} | `{flag.key}` |"
+            assert line in page, line
+    aliases = [*ALIASES, *(name for loss in all_losses().values() for name in loss.aliases)]
+    aliases += [name for others in VALUES.values() for name in others]
+    accepted = {name for line in re.findall(r"^\|.*\|$", page, re.M) for name in CODE.findall(line)}
+    assert set(aliases) <= accepted
