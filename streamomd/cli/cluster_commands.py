@@ -16,8 +16,8 @@ from streamomd.cli.options import (
     guarded,
     job_and_shards,
     main,
-    options_in,
-    parsed,
+    python_arguments,
+    read_options_file,
     run_options,
     set_option,
 )
@@ -49,8 +49,8 @@ def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     given["scheduler"] = given["scheduler"] or _default_scheduler()
     if not given["scheduler"] and job is None:
         raise ClusterError("no scheduler: pass --scheduler ADDRESS or set DASK_SCHEDULER_ADDRESS")
-    name = submit(job, **parsed(given))
-    return {"id": name}, formatting.submitted(name, given["scheduler"])
+    name = submit(job, **python_arguments(given))
+    return {"id": name}, formatting.format_submission(name, given["scheduler"])
 
 
 def _default_scheduler() -> str | None:
@@ -71,8 +71,8 @@ def status(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
     from streamomd.distributed import cluster, jobs
 
     with cluster.connected(None, scheduler) as client:
-        found = jobs.status(jobs.find(client, name), options_in(checkpoint_storage_options))
-    return found, formatting.status(found)
+        found = jobs.status(jobs.find(client, name), read_options_file(checkpoint_storage_options))
+    return found, formatting.format_status(found)
 
 
 @_job_command
@@ -102,8 +102,8 @@ def cancel(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
 
     with cluster.connected(None, scheduler) as client:
         job = jobs.cancel(jobs.find(client, name))
-        found = jobs.status(job, options_in(checkpoint_storage_options))
-    return found, formatting.status(found)
+        found = jobs.status(job, read_options_file(checkpoint_storage_options))
+    return found, formatting.format_status(found)
 
 
 @main.command(epilog=CODES)
@@ -121,8 +121,8 @@ def doctor(job: str | None, scheduler: str, **given: Any) -> tuple[Any, str]:
     """
     from streamomd.runs.submit import diagnose
 
-    found = diagnose(job, scheduler=scheduler, **parsed(given))
-    text = formatting.diagnosed(found)
+    found = diagnose(job, scheduler=scheduler, **python_arguments(given))
+    text = formatting.format_diagnosis(found)
     if not all(one["ok"] for one in found):
         raise ClusterError("some workers are not fit for the job\n" + text)
     return {"workers": found}, text

@@ -13,8 +13,8 @@ from streamomd.cli.options import (
     checkpoint_options,
     guarded,
     main,
-    options_in,
     output_option,
+    read_options_file,
     url,
 )
 from streamomd.core.urls import printable
@@ -62,7 +62,7 @@ def export(
     from streamomd.training.progress import note
 
     # The state is not loaded here: Parquet reads it one part at a time.
-    options = options_in(checkpoint_storage_options)
+    options = read_options_file(checkpoint_storage_options)
     model, loaded = load_model(url, storage_options=options, far=lambda _: True)
     for sequence, reason in loaded.rejected:
         note(f"commit {sequence} rejected: {reason}; using commit {model.sequence}")
@@ -71,7 +71,7 @@ def export(
         kind,
         to,
         overwrite=overwrite,
-        storage_options=options_in(storage_options),
+        storage_options=read_options_file(storage_options),
         allow_non_finite=allow_non_finite,
     )
     lines = [f"{key}: {_text(result[key])}" for key in result if key not in ("as", "to_read")]

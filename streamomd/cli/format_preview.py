@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamomd.cli.formatting import table
+from streamomd.cli.formatting import format_table
 from streamomd.core.urls import shown
 
 MAX_COLUMNS = 40  # columns with a line each
 
 
-def planned(found: Mapping[str, Any], command: str) -> str:
+def format_plan(found: Mapping[str, Any], command: str) -> str:
     """What a job would do, and the command to run next."""
     unit = found["unit"]
     return "\n".join(
@@ -42,7 +42,7 @@ def _columns(columns: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
         for one in columns[:MAX_COLUMNS]
     ]
     more = len(columns) - MAX_COLUMNS
-    return [table(rows_shown), *([f"… {more} more (--json has all)"] if more > 0 else [])]
+    return [format_table(rows_shown), *([f"… {more} more (--json has all)"] if more > 0 else [])]
 
 
 def _hashed(hashed: Mapping[str, Any] | None) -> list[str]:

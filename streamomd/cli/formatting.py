@@ -3,42 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from streamomd.cli.rule_docs import shown as parameter
 from streamomd.config.values import join_list
 from streamomd.core.urls import printable, typed
 
-GUIDE = (
-    (
-        "What are the features like?",
-        ("raw units, on unknown scales", "nag", "the default; start with eta 0.5"),
-        ("… with rare, huge values", "snag", "mean squares, not maxima"),
-        (
-            "wide and sparse: words, hashed values",
-            "ftrl_proximal adagrad",
-            "a learning rate per coordinate",
-        ),
-        ("word counts whose rare words matter", "arow_diag", "cw_diag if labels are clean"),
-        ("few (to some thousand) and correlated", "vaw rls", "numbers; O(d^2) per row"),
-        ("… of classes", "arow ons", "O(d^2) per row"),
-        ("on one scale", "ogd da", "baselines; pa: no step size"),
-    ),
-    (
-        "What are the weights like?",
-        ("most should be 0", "ftrl_proximal rda", "--set l1=0.01"),
-        ("few features of very many matter", "eg winnow", "pnorm: between these and ogd"),
-        ("shrunk or constrained", "adagrad composite", "l2, box, norm ball"),
-    ),
-    (
-        "Do you need a proven bound?",
-        ("of the regret, raw units", "nag_projected si_adagrad", "also si_pnorm, for sparse rows"),
-        ("of the regret, scaled or sparse", "adagrad ogd", "--set model.certificate=true"),
-        ("of the mistakes", "perceptron pnorm", "also sop, aggressive"),
-    ),
-)
-"""Questions, each with cases: when, which rules, a remark."""
 MAX_NAMES = 12  # columns named on a line
 MAX_SHARDS = 8
 MAX_SLICES = 20
@@ -53,7 +23,7 @@ def as_json(result: Any) -> Any:
     return None if isinstance(result, float) and not math.isfinite(result) else result
 
 
-def figures(result: Mapping[str, Any]) -> str:
+def format_metrics(result: Mapping[str, Any]) -> str:
     """Rows, loss and error in a line."""
     parts = [f"{result['rows']:,} rows"]
     names = ("loss", "error", "rmse", "mae", "r2")
@@ -73,9 +43,9 @@ def figures(result: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def evaluated(result: Mapping[str, Any]) -> str:
+def format_evaluation(result: Mapping[str, Any]) -> str:
     """The metrics of all rows, and a table for each column of slices."""
-    lines = [figures(result)]
+    lines = [format_metrics(result)]
     for column, slices in result["slices"].items():
         names = ("loss", "error", "rmse", "auc", "mae", "r2")
         known = [key for key in names if any(one[key] is not None for one in slices)]
@@ -89,14 +59,18 @@ def evaluated(result: Mapping[str, Any]) -> str:
             for one in slices[:MAX_SLICES]
         ]
         more = len(slices) - MAX_SLICES
-        lines += ["", table(rows), *([f"… {more:,} more (--json has all)"] if more > 0 else [])]
+        lines += [
+            "",
+            format_table(rows),
+            *([f"… {more:,} more (--json has all)"] if more > 0 else []),
+        ]
     return "\n".join(lines)
 
 
-def trained(result: Mapping[str, Any], shards: Sequence[str]) -> str:
+def format_run(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     """The result of a run, and commands to run next."""
     url = result["checkpoint"]["url"]
-    lines = [figures(result)]
+    lines = [format_metrics(result)]
     if not url:
         return lines[0]
     url = typed(url)
@@ -113,7 +87,7 @@ def trained(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def submitted(name: str, scheduler: str | None) -> str:
+def format_submission(name: str, scheduler: str | None) -> str:
     """A job's id, and commands to run next."""
     where = f" --scheduler {scheduler}" if scheduler else ""
     lines = [name, "next:"]
@@ -121,7 +95,7 @@ def submitted(name: str, scheduler: str | None) -> str:
     return "\n".join(lines)
 
 
-def status(found: Mapping[str, Any]) -> str:
+def format_status(found: Mapping[str, Any]) -> str:
     """The state of a submitted job."""
     share = f" of {found['expected']:,} ({found['rows'] / found['expected']:.0%})"
     loss = "" if found["loss"] is None else f", loss {found['loss']:.6f}"
@@ -141,7 +115,7 @@ def status(found: Mapping[str, Any]) -> str:
     )
 
 
-def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
+def format_diagnosis(found: Sequence[Mapping[str, Any]]) -> str:
     """A line for each worker, followed by its problems."""
     lines = []
     for one in found:
@@ -153,14 +127,14 @@ def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def temporary_files(paths: Sequence[str]) -> str:
+def format_temporary_files(paths: Sequence[str]) -> str:
     """Temporary files that no commit uses."""
     lines = [f"temporary: {printable(path)}" for path in paths]
     advice = "delete them once no process on their host writes to this checkpoint"
     return "\n".join([*lines, advice])
 
 
-def inspected(result: Mapping[str, Any]) -> str:
+def format_inspection(result: Mapping[str, Any]) -> str:
     """A model's summary and its coordinates with the largest weights."""
     at = result["checkpoint"]
     shown = {**result, "checkpoint": at["url"] and f"{at['url']}, commit {at['sequence']}"}
@@ -182,7 +156,7 @@ def inspected(result: Mapping[str, Any]) -> str:
         }
         for one in result["top"]
     ]
-    return "\n".join([*lines, "", table(rows)])
+    return "\n".join([*lines, "", format_table(rows)])
 
 
 def _figure(value: Any) -> str:
@@ -192,7 +166,7 @@ def _figure(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.6f}"
 
 
-def certified(result: Mapping[str, Any]) -> str:
+def format_certificate(result: Mapping[str, Any]) -> str:
     """A table of a run's claims, or the reason why there is none."""
     learners = result["learners"]
     lines = [f"rule {result['rule']}, loss {result['loss']}, {learners[0]['rows']:,} rows"]
@@ -220,10 +194,10 @@ def certified(result: Mapping[str, Any]) -> str:
             note = {"note": claim["note"]} if claim["note"] else {}
             shown = {"claim": claim["claim"], **numbers, "ratio": ratio, "source": claim["source"]}
             rows.append({**label, **shown, **note})
-    return "\n".join([*lines, "", table(rows)] if rows else lines)
+    return "\n".join([*lines, "", format_table(rows)] if rows else lines)
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
+def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a table, one column per key."""
     if not rows:
         return "(none)"
@@ -234,7 +208,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(form.format(*row).rstrip() for row in cells)
 
 
-def converted(result: Mapping[str, Any]) -> str:
+def format_conversion(result: Mapping[str, Any]) -> str:
     """The shards that were written, and the command to run next."""
     files, names = result["shards"], result["columns"]
     shards = "1 shard" if len(files) == 1 else f"{len(files)} shards"
@@ -270,119 +244,3 @@ def _flags(columns: Sequence[str], size: int | None) -> str:
     indices, values = columns[-2:]
     pair = printable(f'data.sparse={{indices="{indices}", values="{values}"}}')
     return f"--label label {weight}--set '{pair}'"
-
-
-def rules() -> list[dict[str, Any]]:
-    """Every rule, for a table. also: other names."""
-    from streamomd.losses import all_losses
-    from streamomd.rules import ALIASES, all_rules
-
-    return [
-        {
-            "name": rule.name,
-            "title": rule.title,
-            "certificate": rule.certificate is not None,
-            "losses": [*(rule.losses or all_losses())],
-            "modes": [*rule.modes],
-            "params": rule.parse_params({}),
-            "also": [alias for alias, name in ALIASES.items() if name == rule.name],
-            "source": rule.source,
-        }
-        for rule in all_rules().values()
-    ]
-
-
-def losses() -> list[dict[str, Any]]:
-    """Every loss, for a table. lipschitz: the bound of its slope with default parameters."""
-    from streamomd.losses import all_losses
-
-    return [
-        {
-            "name": loss.name,
-            "title": loss.title,
-            "task": "classify" if loss.classifies else "regress",
-            "lipschitz": loss.lipschitz(loss.numbers({})) if loss.lipschitz else None,
-            "implicit": loss.along is not None,
-            "params": loss.parse_params({}),
-            "also": [*loss.aliases],
-        }
-        for loss in all_losses().values()
-    ]
-
-
-def formats() -> list[dict[str, Any]]:
-    """Every input format, for a table."""
-    return [
-        {"name": "parquet", "what": "shards; .parquet", "read by": "train, evaluate, predict"},
-        {"name": "arrow", "what": "shards; Arrow IPC files", "read by": "train, evaluate, predict"},
-        {"name": "csv", "what": "text, also .gz, .bz2, .xz", "read by": "convert"},
-        {"name": "svmlight", "what": "text: label i:v i:v", "read by": "convert"},
-        {"name": "vw", "what": "Vowpal Wabbit text: label |ns f:v", "read by": "convert"},
-    ]
-
-
-def modes() -> list[dict[str, Any]]:
-    """Every mode, for a table."""
-    return [
-        {
-            "name": "exact",
-            "what": "one learner reads every row in order; threads or a cluster decode ahead",
-            "bits": "independent of batches, shards and interruptions",
-        },
-        {
-            "name": "averaged",
-            "what": "workers learn parts in parallel, then their states merge, in rounds",
-            "bits": "depend on train.parts, not on the number of workers",
-        },
-        {
-            "name": "sharded",
-            "what": "workers own ranges of the coordinates and learn micro-batches together",
-            "bits": "depend on train.parts and train.batch_rows, not on the number of workers",
-        },
-    ]
-
-
-def exports() -> list[dict[str, Any]]:
-    """Every export format, for a table."""
-    from streamomd.integrations.export import FORMATS
-
-    return [{"name": one.name, "what": one.what, "extra": one.extra} for one in FORMATS.values()]
-
-
-def listed(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One of the lists as a table, with words for booleans and all losses."""
-    from streamomd.losses import all_losses
-
-    def cell(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return ", ".join(f"{name}={parameter(one)}" for name, one in value.items())
-        if isinstance(value, list):
-            return "all" if value == [*all_losses()] else ", ".join(value)
-        if isinstance(value, bool):
-            return "yes" if value else "no"
-        return "none" if value is None else value
-
-    # The sources are in --json and in docs/rules.
-    return table([{key: cell(row[key]) for key in row if key != "source"} for row in rows])
-
-
-def guide() -> str:
-    """Questions that lead to a rule, for --rule without a value."""
-    widths = [max(len(case[at]) for _, *cases in GUIDE for case in cases) for at in (0, 1)]
-    lines = ["--rule needs a name. Take the first line that fits your data:"]
-    for question, *cases in GUIDE:
-        lines += ["", question]
-        for case, rules, hint in cases:
-            names = rules.replace(" ", ", ")
-            lines.append(f"  {case:<{widths[0]}}  {names:<{widths[1] + 1}}  {hint}")
-    ends = "\n\nAll rules: streamomd list rules. A page for each: docs/rules."
-    return "\n".join(lines) + ends
-
-
-LISTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
-    "rules": rules,
-    "losses": losses,
-    "formats": formats,
-    "modes": modes,
-    "exports": exports,
-}

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from streamomd.cli import formatting
+from streamomd.cli.list_tables import format_guide
 from streamomd.core.nearest import nearest
 
 SECTIONS = {
@@ -91,7 +91,7 @@ def number_or_text(text: str) -> int | float | str:
 
 def _guide(_: click.Context, __: click.Parameter, rule: str | None) -> str | None:
     if rule == "":
-        raise click.UsageError(formatting.guide())
+        raise click.UsageError(format_guide())
     return rule
 
 

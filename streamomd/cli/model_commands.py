@@ -16,10 +16,10 @@ from streamomd.cli.options import (
     data_options,
     guarded,
     joined,
-    loaded,
     main,
-    options_in,
+    open_model,
     output_option,
+    read_options_file,
     shards,
     url,
 )
@@ -52,14 +52,14 @@ def evaluate(
       streamomd evaluate runs/bank new/
       streamomd evaluate runs/bank new/ --by job,marital
     """
-    model = loaded(url, checkpoint_storage_options, cache)
+    model = open_model(url, checkpoint_storage_options, cache)
     result = model.evaluate(
         list(shards),
         by=joined(by),
-        storage_options=options_in(storage_options),
+        storage_options=read_options_file(storage_options),
         allow_non_finite=allow_non_finite,
     )
-    return result, formatting.evaluated(result)
+    return result, formatting.format_evaluation(result)
 
 
 @main.command(epilog=CODES)
@@ -90,12 +90,12 @@ def predict(
     more classes, score and probability are lists in the order of "classes" in the schema's
     metadata.
     """
-    written = loaded(url, checkpoint_storage_options).predict(
+    written = open_model(url, checkpoint_storage_options).predict(
         list(shards),
         to,
         keep=keep or (),
         overwrite=overwrite,
-        storage_options=options_in(storage_options),
+        storage_options=read_options_file(storage_options),
         quiet=False,
         allow_non_finite=allow_non_finite,
     )
@@ -109,9 +109,9 @@ def predict(
 @guarded
 def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, str]:
     """Print the features with the largest weights, by name, with their weights and slots."""
-    model = loaded(url, checkpoint_storage_options)
+    model = open_model(url, checkpoint_storage_options)
     result = {**model.summary(), "top": model.inspect(top)}
-    return result, formatting.inspected(result)
+    return result, formatting.format_inspection(result)
 
 
 @main.command(epilog=CODES)
@@ -147,13 +147,13 @@ def certify(
     """
     from streamomd.analysis.certify import certify as certify_run
 
-    model = loaded(url, checkpoint_storage_options, cache)
+    model = open_model(url, checkpoint_storage_options, cache)
     learners = certify_run(
         model,
         list(shards),
         comparator=comparator,
-        storage_options=options_in(storage_options),
-        checkpoint_storage_options=options_in(checkpoint_storage_options),
+        storage_options=read_options_file(storage_options),
+        checkpoint_storage_options=read_options_file(checkpoint_storage_options),
     )
     job = model.spec.model
     result = {
@@ -164,7 +164,7 @@ def certify(
         "checkpoint": {"url": model.url, "sequence": model.sequence},
         "learners": learners,
     }
-    return result, formatting.certified(result)
+    return result, formatting.format_certificate(result)
 
 
 @main.group()
@@ -195,11 +195,11 @@ def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[
     from streamomd.core.errors import CorruptionError, DivergedError
     from streamomd.core.finite import NOT_FINITE
 
-    store = open_store(url, options_in(checkpoint_storage_options))
+    store = open_store(url, read_options_file(checkpoint_storage_options))
     found = commits(store, deep=deep)
-    text, temporary = formatting.table(found), left_temporary(store) if deep else []
+    text, temporary = formatting.format_table(found), left_temporary(store) if deep else []
     if temporary:
-        text += "\n" + formatting.temporary_files(temporary)
+        text += "\n" + formatting.format_temporary_files(temporary)
     problems = [one["problem"] for one in found if not one["ok"]]
     if deep and problems:
         diverged = all(problem.startswith(NOT_FINITE) for problem in problems)

@@ -143,29 +143,29 @@ def joined(lists: tuple[list[str], ...]) -> list[str]:
     return [name for names in lists for name in names]
 
 
-def options_in(path: str | None) -> dict[str, Any] | None:
+def read_options_file(path: str | None) -> dict[str, Any] | None:
     """The storage options in a file."""
     from streamomd.training.job import read_options
 
     return read_options(path)
 
 
-def parsed(given: dict[str, Any]) -> dict[str, Any]:
+def python_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """Flags as the Python functions take them: files of options read, --set parsed."""
     from streamomd.training.job import parse_sets
 
-    files = {key: options_in(given[key]) for key in given if key.endswith("storage_options")}
+    files = {key: read_options_file(given[key]) for key in given if key.endswith("storage_options")}
     sets = {"sets": parse_sets(given["sets"])} if "sets" in given else {}
     return {**given, **files, **sets}
 
 
-def loaded(url: str, checkpoint_storage_options: str | None, cache: str | None = None) -> Any:
+def open_model(url: str, checkpoint_storage_options: str | None, cache: str | None = None) -> Any:
     """The newest model at a URL."""
-    options = options_in(checkpoint_storage_options)
-    return runs().load(url, storage_options=options, cache=cache or "")
+    options = read_options_file(checkpoint_storage_options)
+    return import_runs().load(url, storage_options=options, cache=cache or "")
 
 
-def runs() -> Any:
+def import_runs() -> Any:
     """The module that trains and loads, imported without pandas and garbage collection.
 
     Imported objects never become garbage, so later collections skip them as well.

@@ -14,7 +14,7 @@ from streamomd.cli.options import (
     guarded,
     job_and_shards,
     main,
-    parsed,
+    python_arguments,
     set_option,
     what,
 )
@@ -37,12 +37,12 @@ def plan(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     It reads footers and one row group, and writes nothing.
     """
     from streamomd.analysis.preview import preview
-    from streamomd.cli.format_preview import planned
+    from streamomd.cli.format_preview import format_plan
 
     command = _train_command(what, given)
     job, given = job_and_shards(what, given)
-    found = {**preview(job, **parsed(given)), "next": command}
-    return found, planned(found, command)
+    found = {**preview(job, **python_arguments(given)), "next": command}
+    return found, format_plan(found, command)
 
 
 def _train_command(what: Sequence[str], given: Mapping[str, Any]) -> str:

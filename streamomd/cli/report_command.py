@@ -15,10 +15,10 @@ from streamomd.cli.options import (
     checkpoint_options,
     data_options,
     guarded,
-    loaded,
     main,
-    options_in,
+    open_model,
     output_option,
+    read_options_file,
     url,
 )
 from streamomd.core.errors import StoppedError, UsageError
@@ -63,13 +63,13 @@ def report(
     from streamomd.analysis.report import write_report
 
     found = write_report(
-        loaded(url, checkpoint_storage_options, cache),
+        open_model(url, checkpoint_storage_options, cache),
         to,
         list(shards),
         certificate=certificate,
         overwrite=overwrite,
-        storage_options=options_in(storage_options),
-        checkpoint_storage_options=options_in(checkpoint_storage_options),
+        storage_options=read_options_file(storage_options),
+        checkpoint_storage_options=read_options_file(checkpoint_storage_options),
     )
     lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB"]
     lines += [f"check {printable(one['name'])}: {one['title']}" for one in found["look"]]
@@ -107,7 +107,7 @@ def watch(
 
     It ends when the run is finished, or at Ctrl-C; the run continues. It writes nothing.
     """
-    options = options_in(checkpoint_storage_options)
+    options = read_options_file(checkpoint_storage_options)
     try:
         if url.startswith("omd-job-"):
             return _watch_job(url, scheduler, every, once, top, options), ""

@@ -14,17 +14,17 @@ from streamomd.cli.options import (
     checkpoint_options,
     data_options,
     guarded,
+    import_runs,
     job_and_shards,
     joined,
     log_option,
     main,
-    parsed,
+    python_arguments,
     run_options,
-    runs,
     set_option,
     url,
 )
-from streamomd.cli.sweep_command import resumed
+from streamomd.cli.sweep_command import resume_sweep_command
 from streamomd.core.errors import SweepError
 from streamomd.core.profiling import Profile, profiled
 
@@ -58,12 +58,12 @@ def train(
       streamomd train data/ --label y --checkpoint none --profile
     """
     job, given = job_and_shards(what, given)
-    learner = runs()
+    run_functions = import_runs()
     from streamomd.integrations.trackers import tracker
 
     callbacks = [tracker(one) for one in joined(track)]
     with profiled() if profile else nullcontext() as measured:
-        model = learner.train(job, callbacks=callbacks, **parsed(given))
+        model = run_functions.train(job, callbacks=callbacks, **python_arguments(given))
     return _trained(model, measured)
 
 
@@ -120,10 +120,10 @@ def resume(
     shards come from the checkpoint: each is printed before it is opened, and refused unless it
     starts with one of STREAMOMD_ALLOWED_URLS, if that is set.
     """
-    learner = runs()
+    run_functions = import_runs()
     from streamomd.integrations.trackers import tracker
 
-    given = parsed(given)
+    given = python_arguments(given)
     given["sets"] |= {"train.epochs": epochs} if epochs is not None else {}
     given["sets"] |= {"data.on_bad_row": on_bad_row} if on_bad_row else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
@@ -131,16 +131,16 @@ def resume(
     try:
         callbacks = [tracker(one) for one in joined(track)]
         with profiled() if profile else nullcontext() as measured:
-            model = learner.resume(url, callbacks=callbacks, **given)
+            model = run_functions.resume(url, callbacks=callbacks, **given)
     except SweepError:
-        return resumed(url, **given)
+        return resume_sweep_command(url, **given)
     return _trained(model, measured)
 
 
 def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
     """The result of a run, with its profile if one was measured."""
     result = model.result()
-    text = formatting.trained(result, model.spec.data.shards)
+    text = formatting.format_run(result, model.spec.data.shards)
     if profile is None:
         return result, text
     return {**result, "profile": profile.to_json()}, f"{text}\n\n{profile}"

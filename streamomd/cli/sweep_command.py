@@ -9,7 +9,14 @@ import click
 
 from streamomd.cli import formatting
 from streamomd.cli.job_flags import JobCommand
-from streamomd.cli.options import CODES, guarded, job_and_shards, main, parsed, run_options
+from streamomd.cli.options import (
+    CODES,
+    guarded,
+    job_and_shards,
+    main,
+    python_arguments,
+    run_options,
+)
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import typed
 
@@ -48,12 +55,12 @@ def sweep(
     from streamomd.runs.sweep.grid import parse_grid
 
     job, given = job_and_shards(what, given)
-    models = sweep(job, grid=parse_grid(texts), halve=halve, **parsed(given))
+    models = sweep(job, grid=parse_grid(texts), halve=halve, **python_arguments(given))
     result = models.result()
-    return result, swept(result, models.lead.spec.data.shards)
+    return result, format_sweep(result, models.lead.spec.data.shards)
 
 
-def resumed(url: str, *, log: str | None = None, **given: Any) -> tuple[Any, str]:
+def resume_sweep_command(url: str, *, log: str | None = None, **given: Any) -> tuple[Any, str]:
     """The result of ``resume`` of a sweep."""
     from streamomd.runs.sweep import resume_sweep
 
@@ -61,10 +68,10 @@ def resumed(url: str, *, log: str | None = None, **given: Any) -> tuple[Any, str
         raise UsageError("a sweep has no --log: use --json for the metrics of its learners")
     models = resume_sweep(url, **given)
     result = models.result()
-    return result, swept(result, models.lead.spec.data.shards)
+    return result, format_sweep(result, models.lead.spec.data.shards)
 
 
-def swept(result: Mapping[str, Any], shards: Sequence[str]) -> str:
+def format_sweep(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     """A table of the learners with the best marked, and commands to run next."""
     from streamomd.runs.sweep.grid import worded
 
@@ -81,7 +88,10 @@ def swept(result: Mapping[str, Any], shards: Sequence[str]) -> str:
         for one in result["learners"]
     ]
     figures = f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)"
-    lines = [formatting.table(rows), f"{result['rows']:,} rows, {len(rows)} learners, {figures}"]
+    lines = [
+        formatting.format_table(rows),
+        f"{result['rows']:,} rows, {len(rows)} learners, {figures}",
+    ]
     lines += edges(best["params"], [one["params"] for one in result["learners"]])
     if not result["checkpoint"]["url"]:
         return "\n".join(lines)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from streamomd.cli import formatting
+from streamomd.cli import formatting, list_tables
 from streamomd.cli.job_flags import LIST, NULLS, Choice
 from streamomd.cli.options import (
     CODES,
@@ -16,7 +16,7 @@ from streamomd.cli.options import (
     joined,
     main,
     output_option,
-    parsed,
+    python_arguments,
 )
 from streamomd.core.errors import UsageError
 
@@ -82,7 +82,7 @@ def convert(
     from streamomd.shards.convert.convert import convert
     from streamomd.training.progress import copying
 
-    given = parsed(given)
+    given = python_arguments(given)
     given |= {"header": False} if no_header else {}
     given |= {"quotes": False} if no_quotes else {}
     given |= {"types": _pairs(joined(types))} if types else {}
@@ -90,7 +90,7 @@ def convert(
     given |= {"zero_based": not one_based} if one_based is not None else {}
     wanted = {key: value for key, value in given.items() if value not in (None, ())}
     done = convert(sources, progress=copying(), **wanted)
-    return asdict(done), formatting.converted(asdict(done))
+    return asdict(done), formatting.format_conversion(asdict(done))
 
 
 @main.command("list", epilog=CODES)
@@ -98,8 +98,8 @@ def convert(
 @guarded
 def list_command(kind: str) -> tuple[Any, str]:
     """List the rules, losses, formats, modes or export formats."""
-    rows = formatting.LISTS[kind]()
-    return {kind: rows}, formatting.listed(rows)
+    rows = list_tables.LISTS[kind]()
+    return {kind: rows}, list_tables.format_list(rows)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -228,7 +228,9 @@ def test_a_run_stops_early(data: Path) -> None:
 @pytest.mark.parametrize("mode", ["averaged", "sharded"])
 def test_other_modes_refuse(mode: str, data: Path) -> None:
     """By name, before a shard is looked for."""
-    with pytest.raises(UnsupportedError, match=f"data.holdout = 5: only exact mode .* not {mode}"):
+    with pytest.raises(
+        UnsupportedError, match=f"data.holdout = 5: hold-out rows need mode exact, not {mode}"
+    ):
         learn(data / "nowhere", mode=mode)
     with pytest.raises(UnsupportedError, match=r"data\.holdout = 5: a sweep learns every row"):
         streamomd.sweep(
