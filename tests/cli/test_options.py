@@ -36,7 +36,7 @@ def commands(group: click.Group = main, before: str = "") -> Iterator[tuple[str,
 OPTIONS = [
     pytest.param(command, param, id=f"{name} {param.opts[-1]}")
     for name, command in commands()
-    for param in command.get_params(click.Context(command))
+    for param in command.get_params(click.Context(command, **main.context_settings))
     if isinstance(param, click.Option)
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from running import run, shards, train
 
@@ -143,3 +144,13 @@ def test_formats_have_other_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     done = run("train", "rows", "--label", "label", "--set", pair, "--checkpoint", "run")
     assert done.code == 0, done.err
     assert run("export", "run", "--as", "vowpal_wabbit", "-o", "model.vw").code == 0
+
+
+def test_estimators_accept_other_names() -> None:
+    """An estimator with rule="sgd" and loss="log_loss" fits the model of the canonical names."""
+    rows = np.arange(12.0).reshape(6, 2)
+    labels = [0, 1, 0, 1, 1, 0]
+    one = streamomd.OMDClassifier(rule="sgd", loss="logistic_regression").fit(rows, labels)
+    other = streamomd.OMDClassifier(rule="ogd", loss="logistic").fit(rows, labels)
+    assert (one.coef_ == other.coef_).all()
+    one.partial_fit(rows, labels)

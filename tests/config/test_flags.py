@@ -55,7 +55,7 @@ def test_frequent_keys_have_flags() -> None:
     for command in ("train", "sweep", "plan", "submit"):
         found = main.commands[command]
         assert isinstance(found, JobCommand)
-        with click.Context(found) as ctx:
+        with click.Context(found, **main.context_settings) as ctx:
             given = {name for param in found.get_params(ctx) for name in param.opts}
         assert names <= given
 
