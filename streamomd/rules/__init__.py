@@ -39,7 +39,7 @@ def find_rule(name: str) -> Rule:
     >>> find_rule("sgd").name
     'ogd'
     """
-    rule = _own(name)
+    rule = _own(ALIASES.get(name, name))
     if rule is None:
         rules = all_rules()
         aliases = {alias: rules[own] for alias, own in ALIASES.items() if own in rules}
