@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from streamomd.cli.error_lines import exit_on_error
 from streamomd.cli.list_tables import format_guide
 from streamomd.core.nearest import nearest
 
@@ -37,7 +38,8 @@ class JobCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Called by click. The specification is imported only when such a command runs."""
-        return [*job_options(), *super().get_params(ctx)]
+        with exit_on_error():
+            return [*job_options(), *super().get_params(ctx)]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Called by click for the options in the help."""

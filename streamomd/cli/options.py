@@ -13,10 +13,8 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
-from streamomd.core.errors import StreamomdError
+from streamomd.cli.error_lines import exit_on_error
 from streamomd.core.garbage_collection import unsearched
-from streamomd.core.machine_errors import is_of_the_machine, one_line
-from streamomd.core.urls import harmless
 
 CODES = """\b
 Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usage or input,
@@ -62,20 +60,9 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
     @functools.wraps(function)
     def run(*, as_json: bool, **given: Any) -> None:
-        try:
+        with exit_on_error():
             result, text = function(**given)
             _print(json.dumps(formatting.as_json(result), allow_nan=False) if as_json else text)
-        except StreamomdError as error:
-            click.echo(f"streamomd: {harmless(str(error))}", err=True)
-            sys.exit(error.exit_code)
-        except KeyboardInterrupt:
-            click.echo("streamomd: interrupted", err=True)
-            sys.exit(130)
-        except Exception as error:
-            if not is_of_the_machine(error):
-                raise
-            click.echo(f"streamomd: {harmless(one_line(error))}", err=True)
-            sys.exit(1)
 
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from running import everything, run, shards, train
 
 import streamomd
-from streamomd.cli import main
+from streamomd.cli import job_flags, main
 from streamomd.cli.job_flags import Choice
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
@@ -199,3 +200,18 @@ def test_flags_of_parameters(place: Path) -> None:
     train(place / "data", *everything(), *words)
     params = streamomd.load(str(place / "ftrl")).spec.model.params
     assert (params["l1"], params["l2"]) == (0.5, 2.0)
+
+
+def test_a_failure_of_the_machine_while_flags_are_read_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The specification is imported before the command runs: no traceback, exit code 1."""
+
+    def full() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(job_flags, "job_options", full)
+    done = run("train", "data", "--label", "y")
+    assert done.code == 1
+    assert done.err.startswith("streamomd: ")
+    assert len(done.err.splitlines()) == 1
