@@ -102,7 +102,7 @@ def test_importing_streamomd_costs_nothing() -> None:
     """``import streamomd`` and listing the rules load neither numba, nor Dask, nor pyarrow."""
     code = (
         "import sys, streamomd, streamomd.cli\n"
-        "from streamomd.cli.formatting import rules\n"
+        "from streamomd.cli.list_tables import rules\n"
         "assert len(rules()) >= 8\n"
         "heavy = {'numba', 'dask', 'distributed', 'pyarrow'} & set(sys.modules)\n"
         "sys.exit(repr(heavy) if heavy else 0)"

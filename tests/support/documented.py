@@ -24,9 +24,10 @@ import click
 from markdown_it import MarkdownIt
 
 from streamomd.cli import main
-from streamomd.cli.options import described
+from streamomd.cli.options import job_and_shards
+from streamomd.config.flags import all_flags
 from streamomd.runs.sweep.grid import parse_grid
-from streamomd.training.job import FLAGS, build, parse_sets
+from streamomd.training.job import build, parse_sets
 
 ROOT = Path(__file__).parents[2]
 MADE = "<!-- Made by python -m streamomd.cli.rule_docs"  # their blocks are doctests of the rules
@@ -117,10 +118,12 @@ def parse_command(words: list[str]) -> None:
 
 def _build(given: dict[str, Any]) -> None:
     """Raises streamomd's UsageError for a job that is not legal, where flags describe all of it."""
-    job, given = described(given["what"], given) if "what" in given else ("", given)
+    job, given = job_and_shards(given["what"], given) if "what" in given else ("", given)
     if job is None:
         flags = {
-            key: value for key, value in given.items() if key in FLAGS and "options" not in key
+            key: value
+            for key, value in given.items()
+            if key in all_flags() and "options" not in key
         }
         build(None, flags, parse_sets(given["sets"]))
         parse_grid(given.get("texts", ()))
