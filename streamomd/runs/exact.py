@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset
+from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
@@ -20,7 +21,7 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import best_epoch, held_out, is_spent
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
-from streamomd.training.row_stream import Rows, Source, cache_of, rows_of
+from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, leave
 
 
