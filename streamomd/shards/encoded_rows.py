@@ -45,4 +45,6 @@ def encode_rows(
         encoded = encode(plan, batch, shard=shard.url, row=row, labelled=labelled, names=names)
     except pa.ArrowException as error:
         raise explain(error, shard, row, row + batch.num_rows) from error
-    return rows.to_piece(Rows(encoded, kept))
+    value = Rows(encoded, kept)
+    # The encoded rows may share the record batch's memory: the larger of the two is what they hold.
+    return Piece(rows.position, row, batch.num_rows, value, max(batch.nbytes, value.nbytes))

@@ -47,12 +47,6 @@ class ShardBatch:
         """Bytes held."""
         return int(self.batch.nbytes)
 
-    def to_piece(self, value: T) -> Piece[T]:
-        """These rows with a value computed from them."""
-        # The value may share the batch's memory: the larger of the two is what it holds.
-        size = max(self.nbytes, getattr(value, "nbytes", 0))
-        return Piece(self.position, self.row, self.batch.num_rows, value, size)
-
 
 @dataclass(frozen=True, slots=True)
 class Piece(Generic[T]):

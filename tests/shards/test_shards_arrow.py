@@ -118,8 +118,8 @@ before = peak()
 batches = read_batches(
     shards, places=[0], columns=["x", "list"], unit_bytes=4 << 20, budget_bytes=32 << 20,
 )
-for one in batches.map(lambda one: one.to_piece(float(one.batch.column("x").to_numpy().sum()))):
-    rows += one.rows
+for one in batches.map(lambda one: (one.batch.num_rows, one.batch.column("x").to_numpy().sum())):
+    rows += one[0]
 print(json.dumps([rows, peak() - before]))
 """
 

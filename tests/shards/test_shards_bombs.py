@@ -29,8 +29,8 @@ before, passed, rows = peak(), 0, 0
 batches = read_batches(
     shards, places=[0], columns=[column], unit_bytes=4 << 20, budget_bytes=32 << 20
 )
-for piece in batches.map(lambda rows: rows.to_piece(rows.nbytes)):
-    passed, rows = passed + piece.value, rows + piece.rows
+for nbytes, count in batches.map(lambda rows: (rows.nbytes, rows.batch.num_rows)):
+    passed, rows = passed + nbytes, rows + count
 print(json.dumps([rows, passed, peak() - before]))
 """
 

@@ -226,7 +226,7 @@ def read(path: Path) -> str:
             shards, places=[0], columns=["x"], dictionary=texts, threads=1, unit_bytes=4 << 20,
             budget_bytes=32 << 20,
         )  # fmt: skip
-        for _ in batches.map(lambda rows: rows.to_piece(rows.nbytes)):
+        for _ in batches.map(lambda rows: rows.nbytes):
             pass
     except StreamomdError:
         return "refused"

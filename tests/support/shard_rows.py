@@ -77,7 +77,9 @@ def read_pieces(
     """A function mapped over the record batches of shards, in the threads that read them."""
 
     def piece(rows: ShardBatch) -> Piece[Any]:
-        return rows.to_piece(function(rows.batch))
+        return Piece(
+            rows.position, rows.row, rows.batch.num_rows, function(rows.batch), rows.nbytes
+        )
 
     return read_batches(shards, **options).map(piece)
 

@@ -77,7 +77,7 @@ def _given(
     weights = [_numbers(table, name, where) for name in columns_of(model)]
     told = {name.removeprefix("slot."): _numbers(table, name, where) for name in scales}
     given = StartWeights(np.asarray(places, np.int64), np.stack(weights, axis=1), told, where)
-    return rows.to_piece(given)
+    return Piece(rows.position, row, table.num_rows, given, rows.nbytes)
 
 
 def _numbers(table: Any, name: str, where: str) -> Any:
