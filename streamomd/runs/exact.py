@@ -103,7 +103,7 @@ class ExactRun:
         return True
 
     def _held_out(self, shard: int, rows: range, skipped: Skipped) -> NDArray[np.bool_] | None:
-        """Which of these rows of a shard are held out, skipped ones aside; None without hold-out."""
+        """Which of these rows are held out, without the skipped ones; None without hold-out."""
         data = self.model.spec.data
         if not data.holdout:
             return None

@@ -37,7 +37,6 @@ UNIT_BYTES = 4 << 20
 # Five times as much wins no time that could be measured (docs/performance.md).
 AHEAD_BYTES = 32 << 20
 
-
 Source = Callable[[Sequence[int], tuple[int, int]], Iterator[Piece[Rows]]]
 """``source(places, start)``: pieces of the shards at ``places``, in order, from ``start`` on."""
 
@@ -122,10 +121,11 @@ def _read_encoded(
 def _read_share(
     share: Share, read: Read[Piece[Rows]], reader: Reader, job: Job
 ) -> Iterator[Piece[Rows]]:
-    for piece in read(reader, job):
-        batch, kept = piece.value
-        yield replace(piece, value=Rows(share.cut(batch), kept))
-        del piece, batch  # not held while the next one is read
+    return map(partial(_cut, share), read(reader, job))
+
+
+def _cut(share: Share, piece: Piece[Rows]) -> Piece[Rows]:
+    return replace(piece, value=piece.value._replace(batch=share.cut(piece.value.batch)))
 
 
 def cache_of(data: Data, *, there: bool = False) -> Cache | None:
