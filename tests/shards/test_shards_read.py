@@ -257,5 +257,6 @@ def test_a_shard_that_is_damaged_as_it_is_opened_was_replaced(
         return read_footer(file, size, url)
 
     monkeypatch.setattr("streamomd.shards.open_shard.read_footer", overwritten)
+    # One thread: a second one would open the shard after it was overwritten, and see its new time.
     with pytest.raises(ChangedDataError, match="was replaced while it was in use: its first bytes"):
-        list(read_pieces(shards, places=range(4), columns=["id"]))
+        list(read_pieces(shards, places=range(4), columns=["id"], threads=1))
