@@ -46,7 +46,6 @@ FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
 
 PENDING = {
     "docs/api.md": 5,
-    "docs/one-row.md": 5,
     "streamomd/__main__.py": 1,
     "streamomd/analysis": 30,
     "streamomd/checkpoint": 21,
@@ -59,7 +58,7 @@ PENDING = {
     "streamomd/rules": 55,
     "streamomd/runs": 55,
     "streamomd/shards": 50,
-    "streamomd/training": 91,
+    "streamomd/training": 87,
 }
 """Hits that remain, by page or package. The numbers only fall."""
 
