@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from streamomd import checkpoint
-from streamomd.checkpoint import Store, commits, open_store, read_commit, read_ledger
+from streamomd.checkpoint import Store, list_commits, open_store, read_commit, read_ledger
 from streamomd.core.errors import CorruptionError
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
@@ -50,7 +50,7 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
     if not model.url:
         return History()
     store = open_store(model.url, storage_options)
-    listed = [one for one in commits(store) if one["ok"] and one["sequence"] <= model.sequence]
+    listed = [one for one in list_commits(store) if one["ok"] and one["sequence"] <= model.sequence]
     newest = read_commit(store, model.sequence)
     kept = tuple(
         Commit(

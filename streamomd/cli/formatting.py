@@ -147,7 +147,7 @@ def diagnosed(found: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def left_temporary(paths: Sequence[str]) -> str:
+def list_temporary_files(paths: Sequence[str]) -> str:
     """Temporary files that belong to no commit."""
     lines = [f"temporary: {printable(path)}" for path in paths]
     advice = "remove these once no process of their host writes to this checkpoint"

@@ -181,15 +181,15 @@ def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]
 
 
 def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[Any, str]:
-    from streamomd.checkpoint import commits, left_temporary, open_store
+    from streamomd.checkpoint import list_commits, list_temporary_files, open_store
     from streamomd.core.errors import CorruptionError, DivergedError
     from streamomd.core.finite import NOT_FINITE
 
     store = open_store(url, options_in(checkpoint_storage_options))
-    found = commits(store, deep=deep)
-    text, left = formatting.table(found), left_temporary(store) if deep else []
+    found = list_commits(store, deep=deep)
+    text, left = formatting.table(found), list_temporary_files(store) if deep else []
     if left:
-        text += "\n" + formatting.left_temporary(left)
+        text += "\n" + formatting.list_temporary_files(left)
     problems = [one["problem"] for one in found if not one["ok"]]
     if deep and problems:
         diverged = all(problem.startswith(NOT_FINITE) for problem in problems)

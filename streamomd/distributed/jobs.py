@@ -18,7 +18,7 @@ from typing import Any
 
 from distributed import Client, Future, Variable
 
-from streamomd.checkpoint import commits, open_store
+from streamomd.checkpoint import list_commits, open_store
 from streamomd.config.settings import seconds
 from streamomd.core.errors import StoppedError, StreamomdError, UsageError
 from streamomd.core.urls import scrub, shown
@@ -178,7 +178,7 @@ def _line(when: float, event: Mapping[str, Any]) -> str:
 
 def _newest(url: str, options: Mapping[str, Any] | None) -> dict[str, Any] | None:
     try:
-        last = commits(open_store(url, options))[-1]
+        last = list_commits(open_store(url, options))[-1]
     except (StreamomdError, OSError):
         return None
     return {key: last[key] for key in ("sequence", "rows", "written")}

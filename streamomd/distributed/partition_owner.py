@@ -25,11 +25,11 @@ from streamomd.checkpoint import (
     PartEntry,
     open_store,
     parse_entry,
-    put_part,
     read_commit,
     read_document,
     read_ledger,
     read_part,
+    write_part,
 )
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError
@@ -214,7 +214,7 @@ class PartitionOwner:
         """Put what is owned; the leader hears of all parts, and the driver makes the commit."""
         began, mesh = time.monotonic(), self._mesh
         entries = [
-            put_part(self._store, self._directory, part).to_json() for part in self._all_parts()
+            write_part(self._store, self._directory, part).to_json() for part in self._all_parts()
         ]
         found = self._digests.found(self._reported)
         self._reported += len(found)

@@ -1,4 +1,4 @@
-"""Manifests that claim a large state: refused before memory is taken, whatever the rule."""
+"""Manifests that claim a large state: refused before memory is allocated, for every rule."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import streamomd
 from streamomd.checkpoint.sealed_json import seal, unseal
-from streamomd.core.errors import StreamomdError
+from streamomd.errors import StreamomdError
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 

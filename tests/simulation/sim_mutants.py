@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from streamomd.checkpoint import commit_list as chain
+from streamomd.checkpoint import commit_reader, commit_writer, retention
+from streamomd.checkpoint import commits as chain
 from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
 from streamomd.distributed import (
     allreduce_zmq,
-    averaged,
     averaged_worker,
     partition_owner,
     worker_group,
@@ -58,12 +58,12 @@ MUTANTS = (
         "the commit before its parts",
         Writer,
         "commit",
-        "entries = tuple(self._put(directory, part, written) for part in parts)",
+        "entries = tuple(self._write_part(directory, part, written) for part in parts)",
         "parts = list(parts)\n"
         "        from streamomd.checkpoint.parts import pack\n"
         "        entries = tuple(pack(part)[0] for part in parts)\n"
         "        self._claim('commit', nonce, document, directory, entries)\n"
-        "        [self._put(directory, part, written) for part in parts]\n"
+        "        [self._write_part(directory, part, written) for part in parts]\n"
         "        return self._last",
     ),
     Mutant(
@@ -72,10 +72,9 @@ MUTANTS = (
     Mutant(
         "a part learned twice counts twice",
         averaged_worker,
-        "learn_part",
+        "_learned",
         "model.state.copy()",
         "model.state",
-        (averaged,),
     ),
     Mutant(
         "any commit that is held", averaged_worker, "model_at", "and _held[0][0] == start", "and 1"
@@ -137,11 +136,7 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     new = found[mutant.function]
     places = [mutant.home, *mutant.also]
     if mutant.home is chain:
-        import streamomd.checkpoint.commit_reader
-        import streamomd.checkpoint.commit_writer
-        import streamomd.checkpoint.retention
-
-        places += [vars(streamomd.checkpoint)[n] for n in ("reader", "retention", "writer")]
+        places += [commit_reader, commit_writer, retention]
     patches = [mock.patch.object(home, mutant.function, new) for home in places]
     for one in patches:
         one.start()
