@@ -69,7 +69,7 @@ def status(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
     """How a submitted job is, from any machine that reaches the scheduler."""
     from streamomd.distributed import cluster, jobs
 
-    with cluster.connected(None, scheduler) as client:
+    with cluster.connect_client(None, scheduler) as client:
         found = jobs.status(jobs.find(client, name), options_in(checkpoint_storage_options))
     return found, formatting.status(found)
 
@@ -80,12 +80,12 @@ def status(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
 def logs(name: str, scheduler: str, follow: bool) -> tuple[Any, str]:
     """What a submitted job said, and how its loss went."""
     from streamomd.distributed import cluster, jobs
-    from streamomd.distributed.scheduler import lost_reported
+    from streamomd.distributed.scheduler import report_lost_scheduler
 
     told = 0
-    with cluster.connected(None, scheduler) as client:
+    with cluster.connect_client(None, scheduler) as client:
         job = jobs.find(client, name)
-        with lost_reported(client, job.url):
+        with report_lost_scheduler(client, job.url):
             for line in jobs.lines(job, follow=follow):
                 click.echo(line)
                 told += 1
@@ -99,7 +99,7 @@ def cancel(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
     """Stop a submitted job: it commits and leaves; streamomd resume goes on from there."""
     from streamomd.distributed import cluster, jobs
 
-    with cluster.connected(None, scheduler) as client:
+    with cluster.connect_client(None, scheduler) as client:
         job = jobs.cancel(jobs.find(client, name))
         found = jobs.status(job, options_in(checkpoint_storage_options))
     return found, formatting.status(found)

@@ -128,9 +128,9 @@ def _watch_job(
 
     if not scheduler:
         raise UsageError(f"{printable(name)} is on a cluster: give --scheduler ADDRESS")
-    from streamomd.distributed.cluster import connected
+    from streamomd.distributed.cluster import connect_client
 
-    with connected(None, scheduler) as client:
+    with connect_client(None, scheduler) as client:
         seen = job_views(client, name, options=options, every=every, top=top)
         last = tell(itertools.islice(seen, 1) if once else seen)
     return last.figures() if last else {}

@@ -35,7 +35,7 @@ class RowRange:
         return sum(span.end - span.begin for span in self.spans)
 
 
-def stretches(shards: ShardSet, places: Sequence[int], count: int) -> list[RowRange]:
+def split_rows(shards: ShardSet, places: Sequence[int], count: int) -> list[RowRange]:
     """All rows of the shards at ``places``, in order, as ``count`` stretches of about equal length;
     fewer where there are fewer rows.
 

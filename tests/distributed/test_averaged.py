@@ -27,7 +27,7 @@ from streamomd.features import encode
 from streamomd.rules import all_rules
 from streamomd.shards.find import find
 from streamomd.shards.reader import read_rows
-from streamomd.shards.row_ranges import stretches
+from streamomd.shards.row_ranges import split_rows
 from streamomd.training.model import Model
 
 # Dask's own warnings of workers that die are what is provoked here.
@@ -40,7 +40,7 @@ def literally(table: dict[str, Any]) -> Model:
     shards = find(spec.data.shards)
     model = streamomd.load(spec.checkpoint.url, at=0)
     train, plan = spec.train, model.plan
-    cut = stretches(shards, range(len(shards)), train.parts * train.rounds_per_epoch)
+    cut = split_rows(shards, range(len(shards)), train.parts * train.rounds_per_epoch)
     for epoch in range(train.epochs):
         model.metrics.begin(epoch)
         for low in range(0, len(cut), train.parts):
@@ -204,13 +204,13 @@ def test_a_round_that_kills_its_workers_is_an_error(
 ) -> None:
     """And the last commit stands."""
     monkeypatch.setattr(averaged, "outcome", lost)
-    with pytest.raises(ClusterError, match="die or fall silent, 3 times"):
+    with pytest.raises(ClusterError, match="died or stopped responding, 3 times"):
         streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert streamomd.load(str(tmp_path / "run")).sequence == 0
 
 
 def lost(*_: Any) -> Any:
-    raise cluster.LostError("its workers died")
+    raise cluster.TaskLostError("its workers died")
 
 
 @pytest.mark.slow
@@ -254,12 +254,12 @@ def test_what_is_learned_from_is_not_changed(data: Path, client: Client, tmp_pat
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(averaged_worker, "tell", lambda *_: None)
-        cut = stretches(shards, range(len(shards)), 2)
-        before = averaged_worker.model_at(begin).state_sha256
-        a, b = (averaged_worker.learn_part(begin, stretch, "", 0) for stretch in cut)
+        cut = split_rows(shards, range(len(shards)), 2)
+        before = averaged_worker.load_start_model(begin).state_sha256
+        a, b = (averaged_worker.learn_range(begin, stretch, "", 0) for stretch in cut)
         hashes = [hashed(one) for one in (a, b)]
-        both = averaged_worker.merge_parts(begin, "examples", a, b)
-        assert averaged_worker.model_at(begin).state_sha256 == before
+        both = averaged_worker.merge_states(begin, "examples", a, b)
+        assert averaged_worker.load_start_model(begin).state_sha256 == before
     assert [hashed(one) for one in (a, b)] == hashes
     assert hashed(both) not in hashes
     assert a.__sizeof__() > a.cells.nbytes
@@ -290,7 +290,7 @@ def test_a_checkpoint_the_workers_do_not_reach_is_told(data: Path, client: Clien
     """Memory of this process is not memory of theirs."""
     table = spread(data, Path("x"))
     table["checkpoint"] = {"url": "memory://averaged-unreached"}
-    with pytest.raises(ClusterError, match="all workers reach"):
+    with pytest.raises(ClusterError, match="all workers can read"):
         streamomd.train(table, client=client, quiet=True)
 
 
@@ -321,7 +321,7 @@ def test_new_shards_wait_for_the_end_of_an_epoch(tmp_path: Path, client: Client)
         patch.setattr(Averaged, "_take", signalled)
         streamomd.train(spread(folder, url), client=client, quiet=True)
     write(folder / "2.parquet", rows(901, first=2))
-    with pytest.raises(ResumeRefusedError, match="new shards cut it anew"):
+    with pytest.raises(ResumeRefusedError, match="new shards divide it"):
         streamomd.resume(str(url), client=client, accept_new_shards=True, quiet=True)
     (folder / "2.parquet").unlink()
     assert streamomd.resume(str(url), client=client, quiet=True).finished

@@ -29,7 +29,7 @@ def test_the_faster_one_goes_on(
 ) -> None:
     """Both are tried, one is chosen and said, and no row is learned twice or left out."""
     monkeypatch.setattr(auto_decode, "TRIAL_SECONDS", 1.0)
-    monkeypatch.setattr(auto_decode, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(auto_decode, "MIN_REMAINING_SECONDS", 0.0)
     slow = 99.0  # pieces may differ in length, by less than that
     clock = iter([0.0, 1.0, 0.0, slow] if faster == "this process" else [0.0, slow, 0.0, 1.0])
     monkeypatch.setattr(auto_decode, "clock", lambda: next(clock))
@@ -37,7 +37,7 @@ def test_the_faster_one_goes_on(
     monkeypatch.setattr("streamomd.training.row_stream.UNIT_BYTES", 10_000)
     there = streamomd.train(job(data), client=client, checkpoint="none")
     assert there.state_sha256 == alone.state_sha256
-    assert f"going on with {faster}" in capsys.readouterr().err
+    assert f"continuing with {faster}" in capsys.readouterr().err
 
 
 def test_in_auto_a_cluster_that_fails_is_left(
@@ -47,7 +47,7 @@ def test_in_auto_a_cluster_that_fails_is_left(
     monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
     monkeypatch.setattr("streamomd.training.row_stream.UNIT_BYTES", 10_000)
     monkeypatch.setattr(auto_decode, "TRIAL_SECONDS", 0.0)
-    monkeypatch.setattr(auto_decode, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(auto_decode, "MIN_REMAINING_SECONDS", 0.0)
     lost = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
     client = Client(lost, set_as_default=False)
     done = at_task(monkeypatch, 2, lost.close)

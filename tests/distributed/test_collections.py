@@ -152,7 +152,7 @@ BAD = {
     "got Array$|got Array ": X,
     "got Array, ndarray": (X, np.zeros(6)),
     "got Series": collection()["n"],
-    "column 0 of the DataFrame is named by a int": dd.from_pandas(pd.DataFrame({0: [1]})),
+    "column 0 of the DataFrame has a name of type int": dd.from_pandas(pd.DataFrame({0: [1]})),
 }
 
 

@@ -52,7 +52,7 @@ def test_never_more_under_way_than_the_window_holds(
     alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of partitions; the first alone, for nobody knows how large they are."""
-    most = under_way(monkeypatch, partition_rows.ClusterPartitions, "_begun", "_taken")
+    most = under_way(monkeypatch, partition_rows.ClusterPartitions, "_start", "_wait_for")
     found = learn(collection(), client, cluster={"window": 2})
     assert found.state_sha256 == alone.state_sha256
     assert most[0] == 2

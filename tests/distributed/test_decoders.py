@@ -40,7 +40,7 @@ def test_bits_do_not_depend_on_the_window(
     """Of so many tasks ahead; never are more of them under way."""
     monkeypatch.setattr(decode, "TASK_BYTES", 20_000)
     monkeypatch.setattr(decode.Decoders, "_has_room", lambda _, pending: len(pending) < window)
-    most = under_way(monkeypatch, decode.Decoders, "_send", "_taken")
+    most = under_way(monkeypatch, decode.Decoders, "_send", "_wait_for")
     there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
     assert there.state_sha256 == alone.state_sha256
     assert most[0] == window
@@ -106,7 +106,7 @@ def test_a_result_that_does_not_come_is_asked_for_again(
     def lame(*given: Any, direct: bool | None) -> Any:
         ways.append(direct)
         if len(ways) == 3:
-            raise cluster.SilentError
+            raise cluster.ResultTimeoutError
         return taken(*given, direct=direct)
 
     monkeypatch.setattr(decode, "outcome", lame)

@@ -111,9 +111,9 @@ def test_workers_that_are_busy_are_waited_for_and_named(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Threads that somebody else's tasks hold: the gang begins when one is free."""
-    monkeypatch.setattr(worker_group, "MEET_SECONDS", 2.0)
+    monkeypatch.setattr(worker_group, "START_SECONDS", 2.0)
     busy = [client.submit(time.sleep, 5.0, pure=False) for _ in range(2)]
     there = streamomd.train(told(data, tmp_path / "run"), client=client)
     assert there.state_sha256 == streamomd.train(told(data, "none"), quiet=True).state_sha256
-    assert "not begun in 2 s, busy with other tasks?" in capfd.readouterr().err
+    assert "not started in 2 s, busy with other tasks?" in capfd.readouterr().err
     assert all(future.status == "finished" for future in busy)

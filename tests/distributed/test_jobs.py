@@ -20,7 +20,7 @@ from running import run
 import streamomd
 from streamomd.core.errors import ClusterError, OutputExistsError, UsageError
 from streamomd.distributed import diagnose, jobs
-from streamomd.distributed.worker_monitor import lookout_of
+from streamomd.distributed.worker_monitor import monitor_of
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -100,7 +100,7 @@ def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> 
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as small,
         Client(small, set_as_default=False) as client,
     ):
-        lookout_of(client).meet(client, lambda: None)
+        monitor_of(client).meet(client, lambda: None)
         busy = client.submit(time.sleep, 20, pure=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(diagnose, "refuse_unfit", lambda *_: None)
@@ -192,10 +192,10 @@ def test_doctor_finds_what_is_wrong(
         told = diagnose.diagnose(client)
         assert all("streamomd is" in one["unfit"][0] for one in told)
         assert all("numpy is" in one["differs"][0] for one in told)
-        with pytest.raises(ClusterError, match="not fit for this job"):
+        with pytest.raises(ClusterError, match="unfit for this job"):
             streamomd.submit(table, client=client)
     table["checkpoint"]["url"] = "memory://doctored"
-    with pytest.raises(ClusterError, match="on a disk that all share"):
+    with pytest.raises(ClusterError, match="on a shared disk"):
         streamomd.submit(table, client=client)
 
 

@@ -97,14 +97,14 @@ def test_a_learner_on_a_worker_stops_when_asked(
     data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal here: a commit there, and StoppedError."""
-    waiting = remote_learner.Submitted._waiting
+    waiting = remote_learner.SubmittedLearner._report
 
     def signalled(self: Any, *given: Any) -> None:
         waiting(self, *given)
         if self.metrics.total_rows:
             self.stop.signal = signal.SIGTERM
 
-    monkeypatch.setattr(remote_learner.Submitted, "_waiting", signalled)
+    monkeypatch.setattr(remote_learner.SubmittedLearner, "_report", signalled)
     long = away(data, tmp_path / "kept", decode="local")
     long["train"] = {"epochs": 400}
     with pytest.raises(StoppedError, match="stopped after row") as caught:

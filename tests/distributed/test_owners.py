@@ -17,7 +17,7 @@ from running import rows, with_column, write
 import streamomd
 from streamomd.core.errors import BadRowError, ClusterError, UsageError
 from streamomd.distributed.curve_keys import new_keys
-from streamomd.distributed.sharded import PartitionOwners, _transport
+from streamomd.distributed.sharded import PartitionOwners, choose_transport
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -116,7 +116,7 @@ def test_without_curve_zeromq_is_not_used(monkeypatch: pytest.MonkeyPatch) -> No
     """A libzmq that cannot encrypt: Dask's connections, and an error where ZeroMQ is demanded."""
     monkeypatch.setattr("streamomd.distributed.curve_keys.has_curve", lambda: False)
     monkeypatch.setattr("streamomd.distributed.sharded.has_curve", lambda: False)
-    assert _transport(["tcp://127.0.0.1:1"]) == "dask"
+    assert choose_transport(["tcp://127.0.0.1:1"]) == "dask"
     with pytest.raises(ClusterError, match=r"built without CURVE.*transport = 'dask'"):
         new_keys()
 

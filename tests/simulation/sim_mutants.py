@@ -1,6 +1,6 @@
 """Mutants: a line of the protocol that is changed, to see that the simulation notices.
 
-Each is an edit of the project's own source: what is replaced must be there.
+Each is an edit of the project's run_owner source: what is replaced must be there.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ MUTANTS = (
         "anybody's commit is ours", Writer, "_accept", "commit.writer.uuid != self._self.uuid", "0"
     ),
     Mutant(
-        "no name of the gang in the greeting",
+        "no name of the group in the greeting",
         allreduce_zmq,
-        "greet",
-        'mesh.receive(peer) != HELLO.pack(b"omd1", gang, peer)',
-        'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", gang, peer)[-4:]',
+        "exchange_greetings",
+        'mesh.receive(peer) != HELLO.pack(b"omd1", group, peer)',
+        'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", group, peer)[-4:]',
     ),
     Mutant(
         "the commit before its parts",
@@ -67,19 +67,27 @@ MUTANTS = (
         "        return self._last",
     ),
     Mutant(
-        "rounds that are learned are learned again", Averaged, "_rounds", "if begin >= at:", "if 1:"
+        "rounds that are learned are learned again",
+        Averaged,
+        "_rounds",
+        "if begin >= cursor:",
+        "if 1:",
     ),
     Mutant(
         "a part learned twice counts twice",
         averaged_worker,
-        "_learned",
+        "_learn",
         "model.state.copy()",
         "model.state",
     ),
     Mutant(
-        "any commit that is held", averaged_worker, "model_at", "and _held[0][0] == start", "and 1"
+        "any commit that is held",
+        averaged_worker,
+        "load_start_model",
+        "and _loaded[0][0] == start",
+        "and 1",
     ),
-    Mutant("no commit between rounds", Averaged, "_take", "self.keeper.commit()", "pass"),
+    Mutant("no commit between rounds", Averaged, "_apply", "self.manager.commit()", "pass"),
     Mutant(
         "a name that is taken is ours",
         Writer,
@@ -90,14 +98,18 @@ MUTANTS = (
     Mutant(
         "commits share a directory",
         PartitionOwners,
-        "_hear",
-        "self._directory = keeper.reserve()",
+        "_on_message",
+        "self._directory = manager.reserve()",
         "pass",
     ),
     Mutant("parts in use are deleted", Retention, "apply", "if name not in used", "if 1"),
     Mutant("a free number is ours", Writer, "_refuse_late", "if not later:", "if 1:"),
     Mutant(
-        "gangs share a topic", PartitionOwners, "_gang", 'f"omd-owner-{run[:8]}"', '"omd-owner"'
+        "gangs share a topic",
+        PartitionOwners,
+        "_start_group",
+        'f"omd-owner-{run[:8]}"',
+        '"omd-owner"',
     ),
     Mutant(
         "listings are believed",
@@ -109,15 +121,15 @@ MUTANTS = (
     Mutant(
         "a task that runs again is an owner",
         partition_owner,
-        "own",
-        "if places[order.owner][0] != me:",
+        "run_owner",
+        "if endpoints[setup.owner][0] != task_id:",
         "if 0:",
         (worker_group,),
     ),
     Mutant(
         "no word of the leader",
         partition_owner.PartitionOwner,
-        "_swapped",
+        "_exchange",
         "if peer == 0:",
         "if 0:",
     ),
@@ -134,10 +146,10 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     found: dict[str, Any] = {}
     exec(source.replace(mutant.old, mutant.new, 1), plain.__globals__, found)  # a test's own text
     new = found[mutant.function]
-    places = [mutant.home, *mutant.also]
+    homes = [mutant.home, *mutant.also]
     if mutant.home is chain:
-        places += [commit_reader, commit_writer, retention]
-    patches = [mock.patch.object(home, mutant.function, new) for home in places]
+        homes += [commit_reader, commit_writer, retention]
+    patches = [mock.patch.object(home, mutant.function, new) for home in homes]
     for one in patches:
         one.start()
     try:

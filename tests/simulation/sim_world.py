@@ -21,7 +21,7 @@ from sim_tiny import receive as receiving
 
 from streamomd.checkpoint import Ledger, Writer, load, write_document
 from streamomd.core.errors import NoCommitError, StreamomdError
-from streamomd.distributed.allreduce_zmq import SILENT_SECONDS
+from streamomd.distributed.allreduce_zmq import HEARTBEAT_TIMEOUT_SECONDS
 from streamomd.distributed.averaged import Averaged
 from streamomd.distributed.sharded import PartitionOwners
 from streamomd.training import checkpoint_manager
@@ -201,7 +201,9 @@ class World:
                 worker.process.kill()
             else:
                 worker.silent(one.seconds, paused=one.what == "pause worker")
-                self.loop.at(SILENT_SECONDS, partial(self.noticed, worker, worker.silent_since))
+                self.loop.at(
+                    HEARTBEAT_TIMEOUT_SECONDS, partial(self.noticed, worker, worker.silent_since)
+                )
 
     def noticed(self, worker: Any, since: float) -> None:
         """Its peers have not heard of a worker for too long."""

@@ -25,7 +25,11 @@ from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import Rows, cache_of, no_rows, rows_of
-from streamomd.training.signals import StopRequest
+from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
+from streamomd.runs.sweep.learners import Sweep
+from streamomd.runs.sweep.batched import LearnerGroup, sides
+from streamomd.runs.sweep.leaderboard import SweepWatcher, sweep_watcher
+from streamomd.core.urls import shown
 
 
 @dataclass(eq=False)
@@ -44,7 +48,7 @@ class SweepLoop:
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         expected = self.shards.rows * sweep.lead.spec.train.epochs
-        telling = [] if quiet else [teller(sweep, expected)]
+        telling = [] if quiet else [sweep_watcher(sweep, expected)]
         try:
             with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
                 self._epochs(pool, telling)
