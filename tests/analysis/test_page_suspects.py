@@ -11,8 +11,8 @@ import pytest
 from running import train, write
 
 import streamomd
-from streamomd.analysis.report.data_warnings import IDS, WEIGHTY, suspects
-from streamomd.analysis.report.feature_scales import found_in, kept_by_rule
+from streamomd.analysis.report.data_warnings import IDS, WEIGHTY, find_data_warnings
+from streamomd.analysis.report.feature_scales import scales_from_slots, scales_of_shards
 from streamomd.analysis.report.largest_weights import weigh
 
 ROWS = 3000
@@ -36,7 +36,7 @@ def planted(draw: np.random.Generator, y: np.ndarray) -> dict[str, tuple[str, An
     huge[1234] = 1e7
     return {
         "same": ("constant", np.full(ROWS, 7.0)),
-        "gone": ("nothing in it", np.zeros(ROWS)),
+        "gone": ("empty", np.zeros(ROWS)),
         "spike": ("one huge value", huge),
         "instance weight": ("named like a weight of rows", draw.lognormal(7.0, 0.6, ROWS)),
         "customerId": ("named like an id", draw.permutation(ROWS).astype(float)),
@@ -63,8 +63,10 @@ def test_what_is_planted_is_told(name: str, source: str, drawn: Any, tmp_path: P
     data = write(tmp_path / "a.parquet", pa.table({**columns, **more}))
     train(data, "--label", "y", "--checkpoint", tmp_path / "run")
     model = streamomd.load(str(tmp_path / "run"))
-    sizes = found_in(model.plan, str(data)) if source == "rows" else kept_by_rule(model)
-    found = suspects(model, sizes, weigh(model, sizes))
+    sizes = (
+        scales_of_shards(model.plan, str(data)) if source == "rows" else scales_from_slots(model)
+    )
+    found = find_data_warnings(model, sizes, weigh(model, sizes))
     expected = [(name, suspicious[name][0])] if name else []
     assert [(one.name, one.title) for one in found] == expected
 
@@ -84,6 +86,6 @@ def test_names_of_no_weights(name: str) -> None:
 
 
 @pytest.mark.parametrize("name, told", [("id", 1), ("user id", 1), ("paid", 0), ("width", 0)])
-def test_names_of_ids(name: str, told: bool) -> None:
+def test_names_of_ids(name: str, fields: bool) -> None:
     """As words of their own."""
-    assert bool(IDS.search(name)) == told
+    assert bool(IDS.search(name)) == fields

@@ -16,12 +16,12 @@ from running import everything, rows, run, shards, train, write
 
 import streamomd
 from streamomd.analysis.report.axes import Axis
-from streamomd.analysis.report.learning import curve_of, means
+from streamomd.analysis.report.learning import curve_points, means
 from streamomd.core.errors import OutputExistsError
 from streamomd.training.metrics import Metrics
 
 TITLES = [
-    "Things to look at", "How learning went", "Predictions and labels", "Features",
+    "Things to look at", "Training progress", "Predictions and labels", "Features",
     "Regret and certificate", "Job and data",
 ]  # fmt: skip
 TAGS = {
@@ -58,7 +58,7 @@ def test_a_page_tells_a_run_from_the_top(here: Path) -> None:
     assert "Finished: 240 rows were learned in 2 epochs" in top
     assert f"{result['error']:.2%}" in top
     assert f"{result['loss']:.6f}" in top
-    epochs = section(page, "How learning went").all("table")[0]
+    epochs = section(page, "Training progress").all("table")[0]
     assert [row.all("td")[1].text for row in epochs.all("tr")[1:]] == ["120", "120"]
 
 
@@ -118,7 +118,7 @@ def test_every_chart_can_be_read(here: Path) -> None:
     assert {"rows learned", "rows / s", "Logistic loss", "Error", "size of the weight"} <= set(
         labels
     )
-    assert {"weights", "probability told", "part that came true", "predicted", "true"} <= set(
+    assert {"weights", "predicted probability", "observed frequency", "predicted", "true"} <= set(
         labels
     )
 
@@ -152,7 +152,7 @@ def test_a_page_of_a_run_that_has_not_begun(here: Path) -> None:
     streamomd.write_report(model, "zero.html")
     page = parsed(here / "zero.html")
     assert "no row was learned yet" in page.text
-    assert "Go on with: streamomd resume runs/b" in page.text
+    assert "Resume with: streamomd resume runs/b" in page.text
     half = streamomd.load("runs/b", at=2)
     streamomd.write_report(half, "half.html")
     text = parsed(here / "half.html").text
@@ -184,8 +184,8 @@ def test_every_task_has_a_page(flags: list[str], here: Path) -> None:
 @pytest.mark.slow
 def test_regret_stands_beside_what_is_proven(here: Path) -> None:
     """Of the run's own shards; not of others, nor where it is not wanted; the reason is said."""
-    told = ["--rule", "adagrad", "--loss", "hinge", "--set", "model.certificate=true"]
-    train("data", *everything(), *told, "--checkpoint", "runs/c")
+    fields = ["--rule", "adagrad", "--loss", "hinge", "--set", "model.certificate=true"]
+    train("data", *everything(), *fields, "--checkpoint", "runs/c")
     title = "Regret and certificate"
     whole = section(reported("runs/c", "data"), title)
     proven = run("certify", "runs/c", "data", "--json").result["learners"][0]
@@ -193,7 +193,7 @@ def test_regret_stands_beside_what_is_proven(here: Path) -> None:
     assert [row.all("td")[0].text for row in whole.all("tr")[1:]] == [
         claim["claim"] for claim in proven["claims"]
     ]
-    assert "Give the report their shards" in section(reported("runs/c"), title).text
+    assert "Pass their shards to the report" in section(reported("runs/c"), title).text
     assert "--no-certificate" in section(reported("runs/c", "data", "--no-certificate"), title).text
     assert "no certificate" in section(reported("runs/c", "data/a.parquet"), title).text
 
@@ -204,11 +204,11 @@ def test_rows_held_out_are_told(here: Path) -> None:
     result = train("data", *everything(), *sets, "--checkpoint", "runs/h")
     page = reported("runs/h")
     assert result["stopped_early"]
-    assert "30 were asked for, and it stopped early" in page.all("header")[0].text
+    assert "of 30: early stopping" in page.all("header")[0].text
     held = result["holdout"]
     assert f"{held['loss']:.6f}" in page.all("header")[0].text
     assert f"Epoch {held['best_epoch']} was the best." in page.text
-    rows = section(page, "How learning went").all("table")[0].all("tr")[1:]
+    rows = section(page, "Training progress").all("table")[0].all("tr")[1:]
     assert [row.all("td")[5].text for row in rows] == [
         f"{one['loss']:.6f}" for one in held["epochs"]
     ]
@@ -255,8 +255,8 @@ def test_a_curve_ends_now() -> None:
     assert means(np.diff(curve, axis=0), 2).tolist() == [1.0]
 
     metrics = Metrics(True, [2, 1], np.array([[4.0, 6.0, 2.0], [1.0, 4.0, 0.0]]), curve=curve)
-    assert curve_of(metrics)[-1].tolist() == [3.0, 5.0, 10.0, 2.0]
-    assert curve_of(metrics)[:-1].tolist() == curve.tolist()
+    assert curve_points(metrics)[-1].tolist() == [3.0, 5.0, 10.0, 2.0]
+    assert curve_points(metrics)[:-1].tolist() == curve.tolist()
 
 
 @pytest.mark.parametrize("low, high", [(0.1, 0.3), (1.0, 1e6), (-5.0, 7.0), (1e-9, 2e-9), (3, 3.1)])
@@ -282,8 +282,8 @@ def test_rows_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path / "data" / "a.parquet", table.set_column(2, "n", pa.array(n)))
     train("data", *everything(), "--on-bad-row", "skip", "--checkpoint", "runs/s")
     page = reported("runs/s")
-    told = section(page, "How learning went").all("table")[-1]
-    assert [[td.text for td in tr.all("td")] for tr in told.all("tr")[1:]] == [
+    fields = section(page, "Training progress").all("table")[-1]
+    assert [[td.text for td in tr.all("td")] for tr in fields.all("tr")[1:]] == [
         ["null", "1"], ["nan", "1"],
     ]  # fmt: skip
     assert "2 of them, 4.00% (null 1, nan 1), were left out" in page.text

@@ -66,12 +66,12 @@ def test_it_waits_and_goes_on_to_the_end(
         path.unlink()
     views = watch.views(str(tmp_path / "run"))
     first = next(views)
-    assert first.said.startswith("waiting: no commit")
+    assert first.problem.startswith("waiting: no commit")
     before, seen = 0, []
     for path, manifest in written:
         path.write_bytes(manifest)
         view = next(views)
-        assert view.said == ""
+        assert view.problem == ""
         if view.sums[0] > before:  # else what came last still is what came last
             assert view.since[0] == pytest.approx(view.sums[0] - before)
         before = view.sums[0]
@@ -97,8 +97,8 @@ def test_a_store_that_fails_is_asked_again(
         return real(url, options)
 
     monkeypatch.setattr(watch, "open_store", opened)
-    said = [view.said for view in watch.views(str(tmp_path / "run"))]
-    assert said == ["asked again in a moment: the store is away", ""]
+    problem = [view.problem for view in watch.views(str(tmp_path / "run"))]
+    assert problem == ["retrying: the store is away", ""]
 
 
 def test_once_tells_errors(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_a_block_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Off a terminal: what has not changed is not told again."""
     first = watch.View("run", rows=1)
     last = watch.View("run", rows=2)
-    assert watch.tell(iter([first, first, last, last])) is last
+    assert watch.show_views(iter([first, first, last, last])) is last
     assert capsys.readouterr().out.count("rows ") == 2
 
 

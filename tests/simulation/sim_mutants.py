@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant("parts in use are deleted", Retention, "apply", "if name not in used", "if 1"),
     Mutant("a free number is ours", Writer, "_refuse_late", "if not later:", "if 1:"),
     Mutant(
-        "gangs share a topic",
+        "groups share a topic",
         PartitionOwners,
         "_start_group",
         'f"omd-owner-{run[:8]}"',
