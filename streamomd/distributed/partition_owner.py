@@ -263,7 +263,7 @@ class PartitionOwner:
             return
         self._report_time = now
         self._channel.send("rows", **self._figures())
-        self._stop = self._channel.orders()["stop"]
+        self._stop = self._channel.read_orders()["stop"]
         if self._channel.driver_is_silent():
             raise PeerLostError(DRIVER, "it sends no heartbeat")
 

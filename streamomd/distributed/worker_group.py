@@ -90,7 +90,7 @@ class WorkerGroup:
                 case "here" if self._orders["places"]:  # a rerun task: too late
                     changes = {}
                 case "here":
-                    endpoints[message["owner"]] = message["place"]
+                    endpoints[message["owner"]] = message["endpoint"]
                     all_here = len(endpoints) == len(self.setups)
                     changes = (
                         {"places": [endpoints[owner] for owner in sorted(endpoints)]}

@@ -85,7 +85,7 @@ def test_names_of_no_weights(name: str) -> None:
     assert not WEIGHTY.search(name.lower())
 
 
-@pytest.mark.parametrize("name, told", [("id", 1), ("user id", 1), ("paid", 0), ("width", 0)])
-def test_names_of_ids(name: str, fields: bool) -> None:
+@pytest.mark.parametrize("name, expected", [("id", 1), ("user id", 1), ("paid", 0), ("width", 0)])
+def test_names_of_ids(name: str, expected: bool) -> None:
     """As words of their own."""
-    assert bool(IDS.search(name)) == fields
+    assert bool(IDS.search(name)) == expected

@@ -139,14 +139,14 @@ def test_progress_and_nothing_left_on_the_scheduler(
 ) -> None:
     """Tasks do not grow with the rounds; figures are told as they come."""
     counted: list[int] = []
-    took = Averaged._take
+    took = Averaged._apply
 
     def counting(self: Any, *given: Any) -> None:
         took(self, *given)
         counted.append(len(workers.scheduler.tasks))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Averaged, "_take", counting)
+        patch.setattr(Averaged, "_apply", counting)
         many = {"parts": 2, "rounds_per_epoch": 25}
         streamomd.train(spread(data, tmp_path / "run", many), client=client)
     assert len(counted) == 50
@@ -184,7 +184,7 @@ def test_workers_come_and_go_between_rounds(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, expected: str
 ) -> None:
     """From two to three, then to one."""
-    took, sizes = Averaged._take, [3, 1]
+    took, sizes = Averaged._apply, [3, 1]
 
     def scaling(self: Any, *given: Any) -> None:
         took(self, *given)
@@ -192,7 +192,7 @@ def test_workers_come_and_go_between_rounds(
             sized(workers, sizes.pop(0))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Averaged, "_take", scaling)
+        patch.setattr(Averaged, "_apply", scaling)
         there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert not sizes
     assert there.state_sha256 == expected
@@ -203,7 +203,7 @@ def test_a_round_that_kills_its_workers_is_an_error(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """And the last commit stands."""
-    monkeypatch.setattr(averaged, "outcome", lost)
+    monkeypatch.setattr(averaged, "wait_for_result", lost)
     with pytest.raises(ClusterError, match="died or stopped responding, 3 times"):
         streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert streamomd.load(str(tmp_path / "run")).sequence == 0
@@ -218,14 +218,14 @@ def test_stopped_and_resumed_with_other_workers(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, expected: str
 ) -> None:
     """A signal leaves the last whole round; a cluster of one worker goes on from it."""
-    took = Averaged._take
+    took = Averaged._apply
 
     def signalled(self: Any, *given: Any) -> None:
         self.stop.signal = signal.SIGTERM
         took(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Averaged, "_take", signalled)
+        patch.setattr(Averaged, "_apply", signalled)
         with pytest.raises(StoppedError, match="stopped after row 10,") as caught:
             streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert caught.value.exit_code == 143
@@ -253,7 +253,7 @@ def test_what_is_learned_from_is_not_changed(data: Path, client: Client, tmp_pat
         return hashlib.sha256(one.cells.tobytes() + one.totals.tobytes()).hexdigest()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(averaged_worker, "tell", lambda *_: None)
+        patch.setattr(averaged_worker, "report_rows", lambda *_: None)
         cut = split_rows(shards, range(len(shards)), 2)
         before = averaged_worker.load_start_model(begin).state_sha256
         a, b = (averaged_worker.learn_range(begin, stretch, "", 0) for stretch in cut)
@@ -311,14 +311,14 @@ def test_new_shards_wait_for_the_end_of_an_epoch(tmp_path: Path, client: Client)
     for i in range(2):
         write(folder / f"{i}.parquet", rows(900, first=i))
     url = tmp_path / "run"
-    took = Averaged._take
+    took = Averaged._apply
 
     def signalled(self: Any, *given: Any) -> None:
         self.stop.signal = signal.SIGTERM
         took(self, *given)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
-        patch.setattr(Averaged, "_take", signalled)
+        patch.setattr(Averaged, "_apply", signalled)
         streamomd.train(spread(folder, url), client=client, quiet=True)
     write(folder / "2.parquet", rows(901, first=2))
     with pytest.raises(ResumeRefusedError, match="new shards divide it"):

@@ -27,7 +27,7 @@ def test_waiting_is_calm(client: Client) -> None:
     """Twice a second, whoever's client it is: not as fast as a processor can."""
     calls = []
     future = client.submit(time.sleep, 2.0, pure=False)
-    cluster.settled(client, future, lambda: calls.append(1))
+    cluster.wait_until_done(client, future, lambda: calls.append(1))
     assert 2 <= len(calls) <= 8
 
 

@@ -69,7 +69,7 @@ def test_small_files_are_not_joined(shards: Path, alone: Any, fs: str | None) ->
     assert made[["y", "k"]].optimize().npartitions < PARTS
     reader = partition_rows.LocalPartitions(Collection(made).graph(["y", "k"]), 0)
     for number in range(PARTS):
-        found = reader.ask(number, lambda _, part: part["k"].to_list())
+        found = reader.call(number, lambda _, part: part["k"].to_list())
         assert found == made.partitions[number]["k"].compute().to_list()
     if fs is None:  # Arrow's own takes files as the disk lists them
         assert learn(made).state_sha256 == alone.state_sha256

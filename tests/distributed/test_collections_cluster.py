@@ -38,7 +38,7 @@ def test_bits_are_those_of_one_process(
     monkeypatch.setattr(partition_rows, "TASK_BYTES", 10_000)
     monkeypatch.setattr(
         partition_rows.ClusterPartitions,
-        "_sent",
+        "_submit",
         lambda *given: asked.append(given) or send(*given),
     )
     with Client(workers, set_as_default=False) as client:

@@ -101,7 +101,7 @@ def test_a_result_that_does_not_come_is_asked_for_again(
     data: Path, alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decoded anew, and from then on through the scheduler."""
-    taken, ways = decode.outcome, []
+    taken, ways = decode.wait_for_result, []
 
     def lame(*given: Any, direct: bool | None) -> Any:
         ways.append(direct)
@@ -109,7 +109,7 @@ def test_a_result_that_does_not_come_is_asked_for_again(
             raise cluster.ResultTimeoutError
         return taken(*given, direct=direct)
 
-    monkeypatch.setattr(decode, "outcome", lame)
+    monkeypatch.setattr(decode, "wait_for_result", lame)
     there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
     assert there.state_sha256 == alone.state_sha256
     assert ways[:4] == [True, True, True, None]

@@ -52,7 +52,7 @@ def test_two_gangs_on_two_workers_of_one_thread(
     jobs = [told(data, tmp_path / str(rows), rows, every_rows=2_000) for rows in (256, 512)]
     alone = [{**one, "checkpoint": {"url": "none"}} for one in jobs]
     expected = [streamomd.train(one, quiet=True).state_sha256 for one in alone]
-    most, look = [0], PartitionOwners._look
+    most, look = [0], PartitionOwners._report
 
     def counted(self: Any) -> Any:
         most.append(owners(workers))
@@ -65,7 +65,7 @@ def test_two_gangs_on_two_workers_of_one_thread(
 
     pids = client.run(os.getpid)
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as pool:
-        patch.setattr(PartitionOwners, "_look", counted)
+        patch.setattr(PartitionOwners, "_report", counted)
         running = [
             pool.submit(streamomd.train, one, client=given, quiet=True)
             for one, given in zip(jobs, (client, second), strict=True)

@@ -141,7 +141,9 @@ def test_a_job_that_fails_tells_why(data: Path, client: Client, tmp_path: Path) 
     """In its status, not in somebody's log."""
     table = kept(data, tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "sent", lambda client, key, *_, **__: client.submit(failing, key=key))
+        patch.setattr(
+            jobs, "send_task", lambda client, key, *_, **__: client.submit(failing, key=key)
+        )
         name = streamomd.submit(table, client=client)
     found = until(jobs.find(client, name), lambda one: one["state"] != "waiting")
     assert (found["state"], found["error"]) == ("failed", "ValueError: the disk is full")

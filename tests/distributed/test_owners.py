@@ -140,11 +140,11 @@ def test_tasks_are_as_many_as_owners(data: Path, client: Client, tmp_path: Path)
     def looked(dask_scheduler: Any) -> int:
         return len(dask_scheduler.tasks)
 
-    look = PartitionOwners._look
+    look = PartitionOwners._report
     patch = pytest.MonkeyPatch()
     patch.setattr(
         PartitionOwners,
-        "_look",
+        "_report",
         lambda self: (most.append(client.run_on_scheduler(looked)), look(self))[1],
     )
     try:

@@ -85,7 +85,7 @@ def test_a_stop_is_a_commit_and_another_gang_goes_on(
     from streamomd.distributed.sharded import PartitionOwners
 
     sized(workers, 2)
-    look, url = PartitionOwners._look, tmp_path / "kept"
+    look, url = PartitionOwners._report, tmp_path / "kept"
 
     def signalled(self: Any) -> Any:
         if self.model.metrics.total_rows > 1000:
@@ -93,7 +93,7 @@ def test_a_stop_is_a_commit_and_another_gang_goes_on(
         return look(self)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(PartitionOwners, "_look", signalled)
+    patch.setattr(PartitionOwners, "_report", signalled)
     table = told(data, url, 1)
     try:
         with pytest.raises(StoppedError, match="stopped after row") as caught:

@@ -100,7 +100,7 @@ def test_a_pair_is_features_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
 REFUSED = {
     "classes": (table(labels="three"), EVERYTHING, "has 3"),
     "seed": (table(), {**EVERYTHING, "hash_seed": 1}, "hash_seed is 1"),
-    "places": (table(), {**EVERYTHING, "bits": 1}, "in one place at -b 1"),
+    "places": (table(), {**EVERYTHING, "bits": 1}, "one index with -b 1"),
 }
 
 
@@ -115,5 +115,5 @@ def test_what_vw_cannot_say_is_refused(case: str) -> None:
 def test_two_features_in_one_place_are_refused() -> None:
     """A column of numbers where a category with a weight has its place, by both names."""
     model = model_of(table(), data={**EVERYTHING, "bits": 10})
-    with pytest.raises(UnsupportedError, match="in one place at -b 10"):
+    with pytest.raises(UnsupportedError, match="one index with -b 10"):
         text_of(model)

@@ -48,8 +48,8 @@ def _learner(one: Learner) -> list[Element]:
         inside.append(
             paragraph(
                 f"{name}the total loss is {one['loss']:,.6g}; that of the best fixed "
-                f"weights found is {one['comparator_loss']:,.6g}: a regret of {one['regret']:,.6g}, "
-                f"{one['regret'] / one['rows']:.4g} per row."
+                f"weights found is {one['comparator_loss']:,.6g}: a regret "
+                f"of {one['regret']:,.6g}, {one['regret'] / one['rows']:.4g} per row."
             )
         )
     if one["claims"] is None:
