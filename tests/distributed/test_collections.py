@@ -170,7 +170,7 @@ def test_partitions_of_another_kind() -> None:
         learn(wrong)
     with dask.config.set({"dataframe.convert-string": False}):
         mixed = dd.from_map(_mixed, range(1), meta=frame(0).iloc[:0])
-    with pytest.raises(DataError, match="dask partition 0 cannot be turned into Arrow"):
+    with pytest.raises(DataError, match="dask partition 0 cannot be converted to Arrow"):
         learn(mixed)
 
 

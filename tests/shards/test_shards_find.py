@@ -235,7 +235,7 @@ def test_what_is_missing_is_named(text: str, tmp_path: Path) -> None:
 
 def test_empty_directory_is_not_found(tmp_path: Path) -> None:
     """A directory without a shard holds nothing to read."""
-    assert "holds no shard" in refusal(str(tmp_path), InputNotFoundError)
+    assert "contains no shard" in refusal(str(tmp_path), InputNotFoundError)
 
 
 @pytest.mark.parametrize("shards", [[], "", ["a\0b"], [3]])
