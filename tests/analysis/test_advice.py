@@ -1,4 +1,4 @@
-"""Advice: what a message tells to do is what the one who reads it can do, and is short."""
+"""Advice in messages is possible to follow and short."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = ["--label", "y", "--numeric", "n,k"]
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run kept in ``kept``, of the shard in ``data``."""
+    """A run saved in ``kept``, of the shard in ``data``."""
     monkeypatch.chdir(tmp_path)
     write(Path("data/a.parquet"), rows(40))
     assert run("train", "data", *NUMBERS, "--checkpoint", "kept").code == 0
@@ -131,7 +131,7 @@ def test_a_sweep_says_where_its_best_is_at_an_edge() -> None:
     assert "those tried" not in run(*words, "--grid", "eta=1e-3,1,1e6").out
 
 
-def test_a_sweep_goes_on_from_the_commit_that_it_named() -> None:
+def test_a_sweep_continues_from_the_commit_that_it_named() -> None:
     flags: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "checkpoint": "swept"}
     made = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, quiet=True, **flags)
     done = run("resume", "swept", "--epochs", "2")

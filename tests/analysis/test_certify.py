@@ -187,7 +187,7 @@ def test_a_comparator_may_be_given(here: Path) -> None:
 
 
 def test_a_comparator_that_does_not_fit_is_refused(here: Path) -> None:
-    """Its shape, type or a missing file is told, with what is expected."""
+    """Its shape, type or a missing file is reported, with what is expected."""
     model = trained()
     for given, message in (
         (np.zeros(4), r"shape \(4,\); expected 3 weights, in the order of coordinates"),
@@ -259,8 +259,8 @@ def test_weights_count_in_regret(here: Path) -> None:
     assert fields["claims"][0]["measured"] <= fields["claims"][0]["bound"]
 
 
-def test_without_a_checkpoint_the_rows_are_learned_anew(here: Path) -> None:
-    """A model that was never kept has no fingerprint: that its state comes out again is proof."""
+def test_without_a_checkpoint_the_rows_are_learned_again(here: Path) -> None:
+    """A model that was never saved has no fingerprint: an equal state after replay is the proof."""
     model = trained(checkpoint="none")
     assert certify(model, "data")[0]["claims"]
     write(here / "data" / "a.parquet", rows(COUNT, first=7))

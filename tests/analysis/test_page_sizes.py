@@ -88,7 +88,7 @@ def test_shared_slots_are_sizes() -> None:
 
 @pytest.mark.parametrize("rule", KEEPING)
 def test_what_a_rule_keeps_is_what_rows_have(rule: str) -> None:
-    """Where every slope is ±1, the slots tell the largest and the mean squares as rows do."""
+    """If every slope is ±1, the slots give the same largest values and mean squares as the rows."""
     described = all_rules()[rule]
     if described.losses and "absolute" not in described.losses:
         pytest.skip(f"{rule} does not learn with absolute loss, whose slopes are ±1")

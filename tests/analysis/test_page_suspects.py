@@ -1,4 +1,4 @@
-"""Things to look at: each is told where it was planted, and nowhere else."""
+"""Data warnings: each is reported where it was planted, and nowhere else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = 3000
 
 
 def ordinary(draw: np.random.Generator) -> dict[str, Any]:
-    """Columns that nobody need look at, and a label that some of them tell."""
+    """Columns without a warning, and a label that depends on some of them."""
     age, rate = draw.normal(40.0, 12.0, ROWS), draw.random(ROWS)
     count = draw.poisson(3.0, ROWS)
     score = (age - 40.0) / 12.0 + 2.0 * (rate - 0.5) + 0.3 * (count - 3.0)
@@ -56,8 +56,8 @@ def drawn() -> tuple[dict[str, Any], dict[str, tuple[str, Any]]]:
 @pytest.mark.parametrize(
     "name", ["", "same", "gone", "spike", "instance weight", "customerId", "c24", "leak"]
 )
-def test_what_is_planted_is_told(name: str, source: str, drawn: Any, tmp_path: Path) -> None:
-    """By itself, from the slots alone and from the rows; without it there is nothing to tell."""
+def test_what_is_planted_is_reported(name: str, source: str, drawn: Any, tmp_path: Path) -> None:
+    """Each one alone, from the slots and from the rows; without it there is no warning."""
     columns, suspicious = drawn
     more = {name: suspicious[name][1]} if name else {}
     data = write(tmp_path / "a.parquet", pa.table({**columns, **more}))

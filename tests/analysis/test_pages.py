@@ -49,7 +49,7 @@ def reported(*words: object) -> Node:
     return parsed(Path("out.html"))
 
 
-def test_a_page_tells_a_run_from_the_top(here: Path) -> None:
+def test_a_page_starts_with_the_verdict(here: Path) -> None:
     """Verdict, things to look at, charts, tables, in this order, with the run's own figures."""
     page = reported("runs/a", "data")
     assert [one.all("h2")[0].text for one in page.all("section")] == TITLES
@@ -63,7 +63,7 @@ def test_a_page_tells_a_run_from_the_top(here: Path) -> None:
 
 
 def test_the_heaviest_come_first(here: Path) -> None:
-    """By weight times root mean square, which G tells beside the bias's; the bias is left out."""
+    """By weight times root mean square, from G relative to the bias's; the bias is omitted."""
     found = {one["name"]: one for one in streamomd.load("runs/a").inspect(top=2000)}
     bias = found.pop("bias")["slots"]["G"][0]
     moves = {
@@ -141,8 +141,8 @@ def test_names_are_only_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "\u202e" not in page.text
 
 
-def test_a_page_of_a_run_that_has_not_begun(here: Path) -> None:
-    """The first commit has no rows: the page says so, and how to go on."""
+def test_a_page_of_a_run_without_rows(here: Path) -> None:
+    """The first commit has no rows: the page says so, and how to resume."""
     streamomd.train(
         "data", label="y", numeric=["n"], hashed=["h"], checkpoint="runs/b", quiet=True,
         sets={"data.ignore": ["w", "k", "c", "i", "v"], "checkpoint.keep": 100,
@@ -182,7 +182,7 @@ def test_every_task_has_a_page(flags: list[str], here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_regret_stands_beside_what_is_proven(here: Path) -> None:
+def test_regret_is_shown_with_its_bound(here: Path) -> None:
     """Of the run's own shards; not of others, nor where it is not wanted; the reason is said."""
     fields = ["--rule", "adagrad", "--loss", "hinge", "--set", "model.certificate=true"]
     train("data", *everything(), *fields, "--checkpoint", "runs/c")
@@ -198,7 +198,7 @@ def test_regret_stands_beside_what_is_proven(here: Path) -> None:
     assert "no certificate" in section(reported("runs/c", "data/a.parquet"), title).text
 
 
-def test_rows_held_out_are_told(here: Path) -> None:
+def test_holdout_rows_are_reported(here: Path) -> None:
     """Their figures, by epoch too, and that a run stopped early."""
     sets = ["--set", "data.holdout=4", "--set", "train.patience=1", "--epochs", 30]
     result = train("data", *everything(), *sets, "--checkpoint", "runs/h")
@@ -238,7 +238,7 @@ def test_the_same_model_has_the_same_page(here: Path) -> None:
 
 
 def test_a_model_in_memory_has_a_page(here: Path) -> None:
-    """Without a checkpoint there are no commits; all else is told."""
+    """Without a checkpoint there are no commits; everything else is reported."""
     model = streamomd.train(
         "data", label="y", numeric=["n"], hashed=["h"], checkpoint="none", quiet=True,
         sets={"data.ignore": ["w", "k", "c", "i", "v"]},
@@ -249,7 +249,7 @@ def test_a_model_in_memory_has_a_page(here: Path) -> None:
 
 
 def test_a_curve_ends_now() -> None:
-    """Loss over rows is drawn from the sums that were kept, and to the last row."""
+    """Loss over rows is drawn from the saved sums, up to the last row."""
     curve = np.array([[1.0, 2.0, 4.0, 0.0], [2.0, 4.0, 6.0, 2.0]])
     assert means(curve, 2).tolist() == [2.0, 1.5]
     assert means(np.diff(curve, axis=0), 2).tolist() == [1.0]
@@ -273,7 +273,7 @@ def test_ticks_lie_on_their_axis(low: float, high: float, log: bool) -> None:
     assert [0.0 <= Axis("x", low, high, log).at(one) <= 1.0 for one in ticks]
 
 
-def test_rows_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_rows_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By reason, and as a thing to look at."""
     monkeypatch.chdir(tmp_path)
     table = rows(50)

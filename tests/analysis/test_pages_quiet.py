@@ -1,4 +1,4 @@
-"""Healthy columns raise no alarm; equal reasons are told once."""
+"""Healthy columns raise no warning; equal reasons are reported once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_alarms_of_a_kind_are_one() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 7])
-def test_equal_reasons_are_told_once(classes: int) -> None:
+def test_equal_reasons_are_reported_once(classes: int) -> None:
     one = {"rows": 9, "loss": None, "claims": None, "reason": "40 epochs"}
     result: dict[str, Any] = {"rule": "ng", "loss": "logistic"}
     result["learners"] = [{**one, "learner": at} for at in range(classes)]

@@ -1,4 +1,4 @@
-"""``streamomd plan``: what is told of a job is so, only a unit is read, and nothing is written."""
+"""``streamomd plan``: its report is correct, only a unit is read, and nothing is written."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_it_reads_a_unit_and_writes_nothing(here: Path, monkeypatch: pytest.Monk
     assert run("train", "job.toml", "--checkpoint", "none").code == 2
 
 
-def test_the_text_tells_what_to_type(here: Path) -> None:
+def test_the_text_shows_the_command(here: Path) -> None:
     """Columns, collisions, memory and time in lines, and the command that trains the same job."""
     done = run("plan", "data", "--label", "y", "--hashed", "h,c", "--bits", 4, "--set", "eta=0.1")
     assert done.code == 0, done.err
@@ -132,7 +132,7 @@ def test_train_prints_the_new_kinds_before_the_first_row(here: Path) -> None:
         assert any(line.startswith(kind) for line in found), kind
 
 
-def test_a_state_too_large_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_too_large_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not made, and the time is not guessed."""
     monkeypatch.setattr(preview, "left", lambda: 1000.0)
     done = run("plan", "job.toml", "--set", "data.bits=30")
@@ -160,8 +160,8 @@ def test_what_train_refuses_is_refused(words: list[str], message: str, here: Pat
     assert message in done.err
 
 
-def test_a_bad_row_in_the_unit_is_told(here: Path) -> None:
-    """As train would tell it; or left out as train would."""
+def test_a_bad_row_in_the_unit_is_reported(here: Path) -> None:
+    """As train reports it; or skipped as train does."""
     bad = table(50).set_column(2, "n", pa.array([float("inf")] * 50))
     write(here / "data" / "a.parquet", bad)
     done = run("plan", "job.toml")
@@ -186,7 +186,7 @@ def test_rules_that_walk_otherwise(rule: str, params: dict[str, Any], tmp_path: 
     assert found["time"]["seconds"] > 0
 
 
-def test_all_kinds_at_once(tmp_path: Path) -> None:
+def test_all_kinds_together(tmp_path: Path) -> None:
     """A pair of lists, a dictionary and a weight; of one row; and in a store."""
     write(tmp_path / "data" / "a.parquet", rows(1))
     found = fields(tmp_path / "data", *everything())
@@ -223,8 +223,8 @@ def test_the_birthday_formula(values: int, coordinates: int) -> None:
 
 
 @pytest.mark.parametrize("power", [0.0, 0.4, 1.0])
-def test_what_grows_by_a_power_is_foretold(power: float) -> None:
-    """Values that grow as rows to some power are expected to go on so."""
+def test_growth_by_a_power_is_extrapolated(power: float) -> None:
+    """Values that grow as a power of the rows are extrapolated with this power."""
     seen = [round(1000 * rows**power) for rows in (50_000, 100_000, 5_000_000)]
     assert expected(seen[0], seen[1], 50.0) == pytest.approx(seen[2], rel=0.01)
 

@@ -141,7 +141,7 @@ def test_what_only_a_later_version_can_read_is_refused(change: str, copied: Copy
 
 
 @pytest.mark.parametrize("place", ["job", "plan"])
-def test_what_a_later_version_tells_of_the_model_is_not_ignored(place: str, copied: Copy) -> None:
+def test_a_later_versions_model_keys_are_not_ignored(place: str, copied: Copy) -> None:
     """A setting that is not known here may change what is learned: it is refused by its name."""
     url = copied(FORMATS[-1], "exact")
     fields, _ = unseal(newest(url).read_bytes())

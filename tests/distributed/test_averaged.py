@@ -1,4 +1,4 @@
-"""Averaged mode: the bits depend on the job alone; rounds are lost and begun again, never wrong."""
+"""Averaged mode: the bits depend on the job only; lost rounds restart and are never wrong."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_without_an_address_there_is_a_cluster_of_this_machine(
 def test_progress_and_nothing_left_on_the_scheduler(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, capfd: Any
 ) -> None:
-    """Tasks do not grow with the rounds; figures are told as they come."""
+    """Tasks do not grow with the rounds; metrics are reported during the run."""
     counted: list[int] = []
     took = Averaged._apply
 
@@ -217,7 +217,7 @@ def lost(*_: Any) -> Any:
 def test_stopped_and_resumed_with_other_workers(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, expected: str
 ) -> None:
-    """A signal leaves the last whole round; a cluster of one worker goes on from it."""
+    """A signal leaves the last complete round; a cluster of one worker resumes from it."""
     took = Averaged._apply
 
     def signalled(self: Any, *given: Any) -> None:
@@ -286,7 +286,7 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
         streamomd.train(spread(data, url), client=client, quiet=True)
 
 
-def test_a_checkpoint_the_workers_do_not_reach_is_told(data: Path, client: Client) -> None:
+def test_a_checkpoint_the_workers_do_not_reach_is_reported(data: Path, client: Client) -> None:
     """Memory of this process is not memory of theirs."""
     table = spread(data, Path("x"))
     table["checkpoint"] = {"url": "memory://averaged-unreached"}
@@ -306,7 +306,7 @@ def test_parts_from_a_cache(data: Path, tmp_path: Path, client: Client, expected
 
 @pytest.mark.slow
 def test_new_shards_wait_for_the_end_of_an_epoch(tmp_path: Path, client: Client) -> None:
-    """Within one they would cut its rounds anew."""
+    """Within an epoch they would change its rounds."""
     folder = tmp_path / "data"
     for i in range(2):
         write(folder / f"{i}.parquet", rows(900, first=i))

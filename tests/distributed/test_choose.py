@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.mark.parametrize("faster", ["this process", "the cluster"])
-def test_the_faster_one_goes_on(
+def test_the_faster_one_continues(
     data: Path,
     alone: Any,
     client: Client,
@@ -43,7 +43,7 @@ def test_the_faster_one_goes_on(
 def test_in_auto_a_cluster_that_fails_is_left(
     data: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The scheduler goes while its workers decode: this process goes on, no row twice."""
+    """The scheduler dies while its workers decode: this process continues, no row twice."""
     monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
     monkeypatch.setattr("streamomd.training.row_stream.UNIT_BYTES", 10_000)
     monkeypatch.setattr(auto_decode, "TRIAL_SECONDS", 0.0)

@@ -117,7 +117,7 @@ def test_empty_partitions() -> None:
         streamomd.train(made.partitions[[0, 2]], label="y", checkpoint="none", quiet=True)
 
 
-def test_shards_go_on_with_shards(shards: Path, tmp_path: Path) -> None:
+def test_shards_continue_with_shards(shards: Path, tmp_path: Path) -> None:
     """A collection can't take their place."""
     url = str(tmp_path / "kept")
     streamomd.train(job(str(shards), epochs=1, checkpoint={"url": url}), quiet=True)
@@ -209,7 +209,7 @@ def test_files_that_changed_are_others(tmp_path: Path, fs: str | None) -> None:
 
 @pytest.mark.slow
 def test_names_are_those_of_any_process(tmp_path: Path) -> None:
-    """Of what Dask reads, makes of memory and maps; what delayed() makes is named anew."""
+    """Of data that Dask reads, makes from memory and maps; delayed() makes new names."""
     write(tmp_path / "a.parquet", rows(9))
     code = """
 import sys, dask, dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd
@@ -234,7 +234,7 @@ print(*(Collection(one).token for one in made))
 
 
 def test_progress_without_a_total(capfd: pytest.CaptureFixture[str]) -> None:
-    """Nobody knows how many rows there are, so no share of them is told."""
+    """The number of rows is unknown, so no share of them is reported."""
     streamomd.train(job(collection(), epochs=1, checkpoint=NOWHERE))
     told = capfd.readouterr().err
     assert "%" not in told

@@ -51,7 +51,7 @@ def test_bits_are_those_of_one_process(
 def test_never_more_under_way_than_the_window_holds(
     alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of partitions; the first alone, for nobody knows how large they are."""
+    """Of partitions; the first alone, because their size is unknown."""
     most = under_way(monkeypatch, partition_rows.ClusterPartitions, "_start", "_wait_for")
     found = learn(collection(), client, cluster={"window": 2})
     assert found.state_sha256 == alone.state_sha256

@@ -37,7 +37,7 @@ def test_bits_are_those_of_one_process(
 def test_bits_do_not_depend_on_the_window(
     data: Path, alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
-    """Of so many tasks ahead; never are more of them under way."""
+    """With a prefetch window of tasks; there are never more submitted tasks."""
     monkeypatch.setattr(decode, "TASK_BYTES", 20_000)
     monkeypatch.setattr(decode.Decoders, "_has_room", lambda _, pending: len(pending) < window)
     most = under_way(monkeypatch, decode.Decoders, "_send", "_wait_for")
@@ -100,7 +100,7 @@ def test_a_shard_that_is_replaced_is_noticed(
 def test_a_result_that_does_not_come_is_asked_for_again(
     data: Path, alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decoded anew, and from then on through the scheduler."""
+    """Decoded again, and from then on through the scheduler."""
     taken, ways = decode.wait_for_result, []
 
     def lame(*given: Any, direct: bool | None) -> Any:

@@ -1,4 +1,4 @@
-"""When a gang's leader asks for a commit."""
+"""When the leader of a group requests a commit."""
 
 from __future__ import annotations
 

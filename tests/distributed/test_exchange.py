@@ -16,14 +16,14 @@ from streamomd.distributed import allreduce_zmq
 from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, peers_of
 from streamomd.distributed.curve_keys import CurveKeys, new_keys
 
-GANG = b"0123456789abcdef"
+GROUP = b"0123456789abcdef"
 HOST = "127.0.0.1"
 
 
-def meshes(owners: int, keys: CurveKeys | None = None, gangs: Any = None) -> list[ZmqMesh]:
-    """So many, not joined yet."""
-    keys, gangs = keys or new_keys(), gangs or [GANG] * owners
-    return [ZmqMesh(HOST, gangs[owner], owner, owners, keys) for owner in range(owners)]
+def meshes(owners: int, keys: CurveKeys | None = None, groups: Any = None) -> list[ZmqMesh]:
+    """This number of meshes, not joined yet."""
+    keys, groups = keys or new_keys(), groups or [GROUP] * owners
+    return [ZmqMesh(HOST, groups[owner], owner, owners, keys) for owner in range(owners)]
 
 
 def together(made: list[ZmqMesh], act: Any) -> list[Any]:
@@ -66,10 +66,10 @@ def test_only_this_address_is_listened_at() -> None:
     together(made, ZmqMesh.close)
 
 
-def test_another_gangs_owner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of another gang's name: no number is exchanged with it."""
+def test_another_groups_owner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner of another group: no number is exchanged with it."""
     monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 3.0)
-    made = meshes(2, gangs=[GANG, b"of an older gang"])
+    made = meshes(2, groups=[GROUP, b"an older group.."])
     endpoints = [mesh.endpoint for mesh in made]
     found = together(made, lambda mesh: mesh.join(endpoints))
     assert all("another process" in str(error) for error in found)
@@ -86,7 +86,7 @@ def test_who_never_comes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     second.close()
 
 
-def test_who_has_left_is_heard_to_the_end() -> None:
+def test_messages_of_an_owner_that_left_are_received() -> None:
     """What was sent before leaving arrives; then the peer is lost."""
     made = meshes(2)
     endpoints = [mesh.endpoint for mesh in made]
@@ -102,7 +102,7 @@ def test_who_has_left_is_heard_to_the_end() -> None:
 
 def echo(keys: CurveKeys, endpoints: Any, pipe: Any) -> None:
     """Another process: joins, sends on what it hears, and is busy for long in between."""
-    mesh = ZmqMesh(HOST, GANG, 1, 2, keys)
+    mesh = ZmqMesh(HOST, GROUP, 1, 2, keys)
     mesh.join(endpoints)
     pipe.send("joined")
     while True:
@@ -118,7 +118,7 @@ def echo(keys: CurveKeys, endpoints: Any, pipe: Any) -> None:
 def test_busy_is_alive_and_gone_is_lost(how: signal.Signals) -> None:
     """A peer that computes for long is waited for; killed or stopped, it is lost."""
     keys = new_keys()
-    mesh = ZmqMesh(HOST, GANG, 0, 2, keys)
+    mesh = ZmqMesh(HOST, GROUP, 0, 2, keys)
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
         target=echo, args=(keys, [mesh.endpoint, {}], there), daemon=True

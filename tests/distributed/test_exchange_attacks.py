@@ -1,4 +1,4 @@
-"""A process without the keys of a gang learns nothing, joins nothing and changes nothing."""
+"""A process without the keys of a group learns nothing, joins nothing and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from clustered import long
 from distributed import Client
-from gangs import told
-from test_exchange import GANG, HOST, meshes, together
+from sharded_jobs import sharded_job
+from test_exchange import GROUP, HOST, meshes, together
 
 import streamomd
 from streamomd.distributed import allreduce_zmq
@@ -50,7 +50,7 @@ def port_of(mesh: ZmqMesh, peer: int) -> int:
 
 
 def exchanged(mesh: ZmqMesh, endpoints: list[Any], rounds: int) -> list[bytes]:
-    """What an owner receives in so many rounds, in which each sends what it is."""
+    """What an owner receives in several rounds, in which each sends its index."""
     mesh.join(endpoints)
     found = []
     for number in range(rounds):
@@ -70,10 +70,10 @@ def honest(owner: int, owners: int, rounds: int) -> list[bytes]:
 
 
 def assert_nothing(learned: bytes, keys: CurveKeys) -> None:
-    """Neither a key nor the gang's name nor a number is among it."""
+    """It contains no key, no group id and no number."""
     for name in SECRETS:
         assert getattr(keys, name) not in learned
-    assert GANG not in learned
+    assert GROUP not in learned
     assert b" of " not in learned
 
 
@@ -102,7 +102,7 @@ def test_who_knows_where_and_the_listeners_key_needs_one_of_its_own() -> None:
     half = CurveKeys(
         keys.listen_public, strange.listen_secret, strange.connect_public, strange.connect_secret
     )
-    other = ZmqMesh(HOST, GANG, 1, 2, half)
+    other = ZmqMesh(HOST, GROUP, 1, 2, half)
     endpoints = [made[0].endpoint, {}]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(allreduce_zmq, "JOIN_SECONDS", 2.0)
@@ -151,7 +151,7 @@ class Recorder:
 
 
 def test_recorded_bytes_say_nothing_and_open_nothing_again() -> None:
-    """All that an owner sent, sent again: to the same port, and to a gang with the same keys."""
+    """A replay of all that an owner sent: to the same port, and to a group with the same keys."""
     keys = new_keys()
     made = meshes(2, keys)
     recorder = Recorder(port_of(made[0], 1))
@@ -187,7 +187,7 @@ def test_who_has_the_port_of_an_owner_that_is_gone_learns_nothing(
 
     monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 1.0)
     keys = new_keys()
-    real = ZmqMesh(HOST, GANG, 1, 2, keys)
+    real = ZmqMesh(HOST, GROUP, 1, 2, keys)
     learned = bytearray()
     context = zmq.Context()
     server = socket.create_server((HOST, 0))
@@ -245,12 +245,12 @@ def test_training_under_attack_ends_with_the_same_bits(
     how: str, data: Path, client: Client, tmp_path: Path
 ) -> None:
     """A process that connects to each port of the owners before the owners do, and ever after."""
-    table = told(data, "none")
+    table = sharded_job(data, "none")
     expected = streamomd.train(table, quiet=True).state_sha256
     client.run(slow_to_join)
     pids = list(client.run(pid_of).values())
     with attacker(how, tmp_path / "learned", "scan", *pids) as found_ports:
-        attacked = told(data, tmp_path / "run")
+        attacked = sharded_job(data, tmp_path / "run")
         found = streamomd.train(attacked, client=client, quiet=True).state_sha256
     assert found_ports, "it found no port to attack"
     assert found == expected

@@ -56,7 +56,7 @@ def toml(table: dict[str, Any], path: Path) -> Path:
     return path
 
 
-def test_a_job_goes_on_without_who_submitted_it(
+def test_a_job_continues_without_its_submitter(
     data: Path, alone: Any, workers: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
     """Submitted by a process that ends; asked about by others; the bits of one process."""
@@ -94,7 +94,7 @@ def test_cancelled_it_commits_and_leaves(
 
 
 @pytest.mark.slow
-def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> None:
+def test_a_job_that_has_not_started_is_dropped(data: Path, tmp_path: Path) -> None:
     """It waits for a worker until then."""
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as small,
@@ -115,10 +115,10 @@ def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", [0, *long(1, 2)])
 @pytest.mark.slow
-def test_a_job_whose_worker_dies_goes_on_elsewhere(
+def test_a_job_whose_worker_dies_resumes_elsewhere(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
 ) -> None:
-    """Nobody watches; Dask runs its task again, and it resumes."""
+    """No client watches; Dask runs its task again, and it resumes."""
     pids = client.run(os.getpid)
     name = streamomd.submit(kept(data, tmp_path / "run", 40), client=client)
     job_ = jobs.find(client, name)
@@ -137,8 +137,8 @@ def test_a_job_whose_worker_dies_goes_on_elsewhere(
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_tells_why(data: Path, client: Client, tmp_path: Path) -> None:
-    """In its status, not in somebody's log."""
+def test_a_failed_job_reports_its_error(data: Path, client: Client, tmp_path: Path) -> None:
+    """In its status, not only in a log."""
     table = kept(data, tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
@@ -153,7 +153,7 @@ def failing() -> None:
     raise ValueError("the disk is full")
 
 
-def test_mistakes_are_told_when_it_is_submitted(
+def test_mistakes_are_reported_when_it_is_submitted(
     data: Path, client: Client, tmp_path: Path, workers: LocalCluster
 ) -> None:
     """Nothing is left on the cluster for them."""

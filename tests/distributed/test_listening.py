@@ -56,7 +56,7 @@ except Exception:
 """
 
 
-def test_our_own_cluster_answers_nobody_else() -> None:
+def test_our_own_cluster_refuses_other_processes() -> None:
     """Another process of this machine reaches neither the scheduler nor a worker without keys."""
     with connect_client(None, "") as client:
         there = client.scheduler_info(n_workers=-1)

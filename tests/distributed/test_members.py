@@ -1,4 +1,4 @@
-"""Who of a gang is lost, from what the scheduler and the others tell."""
+"""Which owners of a group are lost, by the scheduler and the other owners."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Task:
         return self.error
 
 
-def gang(*tasks: Task, exchanged: bool) -> GroupMembers:
+def members(*tasks: Task, exchanged: bool) -> GroupMembers:
     """Of three."""
     return GroupMembers(AT, list(tasks), exchanged)  # type: ignore[arg-type]
 
@@ -57,9 +57,9 @@ ENDED = Task(status="finished")
     ],
 )
 def test_who_is_late(tasks: Any, exchanged: bool, unfinished: list[str]) -> None:
-    """Nobody who only waits is suspected."""
-    assert gang(*tasks, exchanged=exchanged).find_unfinished() == unfinished
-    assert gang(*tasks, exchanged=exchanged).find_unfinished(lost=["b"]) == [
+    """An owner that only waits is not reported lost."""
+    assert members(*tasks, exchanged=exchanged).find_unfinished() == unfinished
+    assert members(*tasks, exchanged=exchanged).find_unfinished(lost=["b"]) == [
         at for at in unfinished if at != "b"
     ]
 
@@ -83,7 +83,7 @@ def test_who_is_gone(
 ) -> None:
     """A worker that the scheduler has not; and one it does not hear, while they meet, whose machine
     does not answer, or only that."""
-    three = gang(Task(), Task(), Task(), exchanged=exchanged)
+    three = members(Task(), Task(), Task(), exchanged=exchanged)
     three.patience = patience
     monkeypatch.setattr(membership, "accepts_connections", lambda at: at in answering)
     for second in (0.0, 1.5, 2.5, 5.0, 25.0):
@@ -93,7 +93,7 @@ def test_who_is_gone(
 
 
 def test_a_machine_answers_however_busy_its_worker_is() -> None:
-    """Somebody listens, and does nothing; nobody listens."""
+    """A socket that listens and does nothing; no socket."""
     with socket.create_server(("127.0.0.1", 0)) as idle:
         address = f"tcp://127.0.0.1:{idle.getsockname()[1]}"
         assert membership.accepts_connections(address)
@@ -103,9 +103,9 @@ def test_a_machine_answers_however_busy_its_worker_is() -> None:
 def test_an_owners_own_error_goes_before_those_who_miss_it() -> None:
     """It is what a person has to hear of."""
     own = BadRowError("row 7: NaN", reason="nan")
-    three = gang(misses(1), Task(own, "error"), misses(1), exchanged=True)
+    three = members(misses(1), Task(own, "error"), misses(1), exchanged=True)
     assert three.has_failed()
     with pytest.raises(BadRowError, match="row 7"):
         three.raise_own_error()
-    gang(misses(1), Task(), ENDED, exchanged=True).raise_own_error()
-    assert not gang(ENDED, Task(), ENDED, exchanged=True).has_failed()
+    members(misses(1), Task(), ENDED, exchanged=True).raise_own_error()
+    assert not members(ENDED, Task(), ENDED, exchanged=True).has_failed()

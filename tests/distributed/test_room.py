@@ -62,7 +62,7 @@ def narrow() -> Iterator[Client]:
 
 
 def wide(data: Path, url: Path, bits: int, mode: str, learner: str) -> dict[str, Any]:
-    """The job with so many coordinates."""
+    """The job with this number of coordinates."""
     table = job(data, checkpoint={"url": str(url)}, cluster={"learner": learner})
     table["data"] |= {"bits": bits}
     table["model"] = {"rule": "ogd"}

@@ -159,7 +159,7 @@ def test_rows_are_refused_with_their_place() -> None:
             call()
 
 
-def test_going_on_is_with_what_was_begun() -> None:
+def test_continuing_needs_the_original_parameters() -> None:
     """The first call names the classes; later ones bring no others, and no other parameters."""
     X, y, _ = made(3)
     with pytest.raises(UsageError, match="told of all classes"):
@@ -179,7 +179,7 @@ def test_going_on_is_with_what_was_begun() -> None:
         OMDRegressor("nag_projected", params={"passes": 2}).partial_fit(X, y)
 
 
-def test_overflow_is_told() -> None:
+def test_overflow_is_reported() -> None:
     """Where weights overflow fit raises; where a margin alone does, no class is guessed."""
     with pytest.raises(DivergedError, match="the model diverged"):
         OMDRegressor("ogd", eta0=1e300).fit([[1e100]] * 9, [1.0] * 9)

@@ -82,7 +82,7 @@ def test_names_and_numbers() -> None:
 
 
 def test_a_pair_is_features_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Index i is the feature i, at so many bits that no other feature is there."""
+    """Index i is the feature i, with enough bits that no other feature has this index."""
     monkeypatch.setattr(to_vw, "LEAST_BITS", 1)
     rows = table().append_column("i", pa.array([[1]] * 30, pa.list_(pa.int64())))
     rows = rows.append_column("v", pa.array([[1.0]] * 30, pa.list_(pa.float64())))
