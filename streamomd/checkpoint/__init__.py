@@ -16,7 +16,6 @@ from __future__ import annotations
 from streamomd.checkpoint.commit_list import read_commit, read_part
 from streamomd.checkpoint.commit_reader import Loaded, load
 from streamomd.checkpoint.commit_writer import Writer, write_part
-from streamomd.checkpoint.commits import read_commit, read_part
 from streamomd.checkpoint.documents import read_document, write_document
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.ledger import Ledger, read_ledger

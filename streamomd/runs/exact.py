@@ -63,7 +63,9 @@ class ExactRun:
             return self._here
         from streamomd.distributed.row_source import choose_source
 
-        return choose_source(self.model, self.shards, self._here, self.connection, self._while_waiting)
+        return choose_source(
+            self.model, self.shards, self._here, self.connection, self._while_waiting
+        )
 
     @cached_property
     def _cache(self) -> Cache | None:

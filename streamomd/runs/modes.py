@@ -56,8 +56,7 @@ def connected(spec: Spec, client: Any, stop: StopRequest | None = None) -> Itera
         yield None
         return
     # Dask is slow to import, and needed only here.
-    from streamomd.distributed.cluster import connect_client
-    from streamomd.distributed.cluster import describe_cluster
+    from streamomd.distributed.cluster import connect_client, describe_cluster
     from streamomd.distributed.worker_monitor import probe_workers
 
     def waiting() -> None:

@@ -85,8 +85,8 @@ def go_on(url: str, topic: str, sent: SentSettings) -> dict[str, Any]:
 
     Nothing comes of one that Dask has begun again elsewhere: nobody waits for it.
     """
-    from streamomd.distributed.remote_learner import metrics_event, was_reassigned, event_reporter
     from streamomd.distributed.memory_checks import spare_memory
+    from streamomd.distributed.remote_learner import event_reporter, metrics_event, was_reassigned
 
     stop = StopRequest()
     with hushed(True), event_reporter(topic, stop) as (client, watcher), heard(watcher.log_note):

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import streamomd
 from streamomd.checkpoint.sealed_json import seal, unseal
-from streamomd.errors import StreamomdError
+from streamomd.core.errors import StreamomdError
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 

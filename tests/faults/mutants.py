@@ -17,9 +17,9 @@ from kinds import every_kind
 from tally import Tally, run_kind
 
 from streamomd.checkpoint import (
+    commit_list,
     commit_reader,
     commit_writer,
-    commits,
     documents,
     parts,
     retention,
@@ -136,7 +136,7 @@ MUTANTS = (
         ("hashlib.sha256(data).hexdigest() != sha256", "False"),
     ),
     _mutant(
-        *("a parent's hash is not compared", commits, "check_parent", "swaps"),
+        *("a parent's hash is not compared", commit_list, "check_parent", "swaps"),
         ("parent.sha256 != commit.parent_sha256", "False"),
     ),
     _mutant(
@@ -156,7 +156,7 @@ MUTANTS = (
         ),
     ),
     _mutant(
-        *("a restart leaves no mark", commits, "mark_restart", "restart-damage"),
+        *("a restart leaves no mark", commit_list, "mark_restart", "restart-damage"),
         ("with suppress(FileExistsError):", "if False:"),
     ),
     _mutant(

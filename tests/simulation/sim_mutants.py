@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from streamomd.checkpoint import commit_list as chain
 from streamomd.checkpoint import commit_reader, commit_writer, retention
-from streamomd.checkpoint import commits as chain
 from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
 from streamomd.distributed import (

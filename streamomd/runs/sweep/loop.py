@@ -14,7 +14,7 @@ from streamomd.core.errors import DataError, StoppedError
 from streamomd.core.finite import Place, between
 from streamomd.core.urls import shown
 from streamomd.runs.sweep.batched import LearnerGroup, sides
-from streamomd.runs.sweep.leaderboard import SweepWatcher, teller
+from streamomd.runs.sweep.leaderboard import SweepWatcher, sweep_watcher
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
 from streamomd.shards.cursor import Cursor
@@ -25,11 +25,7 @@ from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import Rows, cache_of, no_rows, rows_of
-from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
-from streamomd.runs.sweep.learners import Sweep
-from streamomd.runs.sweep.batched import LearnerGroup, sides
-from streamomd.runs.sweep.leaderboard import SweepWatcher, sweep_watcher
-from streamomd.core.urls import shown
+from streamomd.training.signals import StopRequest
 
 
 @dataclass(eq=False)
