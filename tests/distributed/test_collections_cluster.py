@@ -34,7 +34,7 @@ def test_bits_are_those_of_one_process(
 ) -> None:
     """Whatever the number of workers: state and names; also of partitions that come in pieces."""
     sized(workers, count)
-    asked, send = [], partition_rows.ClusterPartitions._sent
+    asked, send = [], partition_rows.ClusterPartitions._submit
     monkeypatch.setattr(partition_rows, "TASK_BYTES", 10_000)
     monkeypatch.setattr(
         partition_rows.ClusterPartitions,
