@@ -23,7 +23,7 @@ def keeper(size: int, url: str) -> Any:
     """What keeps a model of so many coordinates, its first commit made."""
     import pyarrow as pa
 
-    from streamomd.checkpoint import Writer, keep_document, open_store
+    from streamomd.checkpoint import Writer, open_store, write_document
     from streamomd.config.spec import Spec
     from streamomd.features import make_plan
     from streamomd.training.checkpoint_manager import CheckpointManager
@@ -41,7 +41,7 @@ def keeper(size: int, url: str) -> Any:
     model.state.cells[...] = np.random.default_rng(0).random(len(model.state.cells))
     model.metrics.begin(0)
     store = open_store(url)
-    dataset, names = keep_document(store, "dataset", []), keep_document(store, "names", {})
+    dataset, names = write_document(store, "dataset", []), write_document(store, "names", {})
     document = model.document(dataset=dataset, names=names)
     writer = Writer.begin(store, document, model.parts(), keep=spec.checkpoint.keep)
     return model, CheckpointManager(model, store, writer, dataset)

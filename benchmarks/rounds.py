@@ -20,19 +20,19 @@ import common
 import numpy as np
 
 from streamomd.distributed.allreduce_zmq import ZmqMesh
-from streamomd.distributed.curve_keys import Keys, new_keys
+from streamomd.distributed.curve_keys import CurveKeys, new_keys
 
 PARTS, GANG, HOST = 16, bytes(16), "127.0.0.1"
 
 
-def owner(number: int, keys: Keys, pipe: Any, rows: int, rounds: int) -> None:
+def owner(number: int, keys: CurveKeys, pipe: Any, rows: int, rounds: int) -> None:
     """Joins the other and makes rounds; sends the seconds of each."""
     found = np.random.default_rng(number).normal(size=(PARTS // 2, rows, 1))
     whole = np.empty((PARTS, rows, 1))
     mine = slice(number * PARTS // 2, (number + 1) * PARTS // 2)
     theirs = slice((1 - number) * PARTS // 2, (2 - number) * PARTS // 2)
     with closing(ZmqMesh(HOST, GANG, number, 2, keys)) as mesh:
-        pipe.send(mesh.place)
+        pipe.send(mesh.endpoint)
         mesh.join(pipe.recv())
         seconds = np.empty(rounds)
         for i in range(rounds):
@@ -53,9 +53,9 @@ def microseconds(rows: int, rounds: int) -> list[float]:
         pipes.append(here)
         processes.append(spawn.Process(target=owner, args=(number, keys, there, rows, rounds)))
         processes[-1].start()
-    places = [pipe.recv() for pipe in pipes]
+    endpoints = [pipe.recv() for pipe in pipes]
     for pipe in pipes:
-        pipe.send(places)
+        pipe.send(endpoints)
     seconds = np.concatenate([pipe.recv()[rounds // 10 :] for pipe in pipes])
     for process in processes:
         process.join()

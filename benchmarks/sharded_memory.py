@@ -79,7 +79,7 @@ def child(phase: str, address: str, data: str, url: str, dtype: str, power: int,
     import streamomd
     from streamomd.distributed.sharded import PartitionOwners
 
-    hear, before = PartitionOwners._hear, {}
+    hear, before = PartitionOwners._on_message, {}
 
     def peaks() -> dict[str, float]:
         workers = sorted(client.run(peak).values())
@@ -93,7 +93,7 @@ def child(phase: str, address: str, data: str, url: str, dtype: str, power: int,
             before["committed"] = 1.0
         return hear(self, message)
 
-    PartitionOwners._hear = looking  # type: ignore[method-assign]
+    PartitionOwners._on_message = looking  # type: ignore[method-assign]
     with Client(address, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=300)
         if phase == "train":

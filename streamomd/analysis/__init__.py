@@ -1,1 +1,1 @@
-"""What is computed from a run: certificates, reports, previews and its live status."""
+"""Analysis of a run: certificates, reports, previews and live status."""

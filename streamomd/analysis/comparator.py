@@ -1,11 +1,11 @@
-"""The best fixed weights u for a loss, found offline: what regret is measured against.
+"""The best fixed weights u for a loss, found offline: the comparator of regret.
 
-Out of core: a pass over the rows gives the loss of u and its gradient, summed with importance
+Out of core: a pass over the rows computes the loss of u and its gradient, summed with importance
 weights, by the same compiled loops that learn. Without a constraint L-BFGS finds u; in a rule's
-set, projected quasi-Newton. A loss with kinks is first made smooth (``losses.smoothed``), then less
-and less so.
+set, projected quasi-Newton. A loss with kinks is smoothed (``losses.smoothed``), in decreasing
+steps.
 
-Regret against a u that is not quite the best is too small. ``Best.gap`` bounds by how much: for a
+Regret against a u that is not exactly the best is too small. ``Best.gap`` bounds by how much: for a
 convex loss l and slopes a of it at margins q, every v in the set K has
 
     sum h l(<v, x>) >= sum h (l(q) + a (<v, x> - q)) >= sum h (l(q) - a q) + min over K <G, v>,
@@ -38,38 +38,38 @@ from streamomd.rules.contract import Row, Rule, Sum
 Floats = NDArray[np.float64]
 Batches = Callable[[], Iterable[Batch]]
 REMEMBERED_BYTES = 64 << 20
-"""The rows, from the first, each time it is called."""
+"""Yields the rows from the first one on each call."""
 
 KINKED = ("absolute", "epsilon_insensitive", "gamma_hinge", "hinge", "pinball")
 SMOOTHINGS = (1.0, 0.1, 0.01, 0.001, 0.0001)  # in units of what predicting 0 costs a row
 PASSES = 200  # over the rows, at most, for each smoothing
-MEMORY_BYTES = 1 << 28  # of the steps that L-BFGS remembers
+MEMORY_BYTES = 1 << 28  # of the L-BFGS history
 HUGE = 1e300
 NEAR = 1e-7  # a gap of this share of the loss is small enough
 
 
 class Own(NamedTuple):
-    """Of a learner and coordinate: what is tried, and the derivative of the loss by it."""
+    """Per learner and coordinate: the current u, and the derivative of the loss."""
 
     u: Sum = 0.0
     gradient: Sum = 0.0
 
 
 class Shared(NamedTuple):
-    """Of a coordinate: the sum of x^2."""
+    """Per coordinate: the sum of x^2."""
 
     square: Sum = 0.0
 
 
 class Totals(NamedTuple):
-    """Of a learner: the sums of the loss and of its slope squared."""
+    """Per learner: the sums of the loss and of its slope squared."""
 
     loss: Sum = 0.0
     slopes: Sum = 0.0
 
 
 class Move(NamedTuple):
-    """Of a row and learner: the loss's slope."""
+    """Per row and learner: the loss's slope."""
 
     g: float
 
@@ -107,7 +107,7 @@ GRADIENT = Rule(
 
 
 def remembered(batches: Batches, most: int = REMEMBERED_BYTES) -> Batches:
-    """The same batches; decoded once, if all together take at most so many bytes."""
+    """The same batches; decoded only once if all together need at most ``most`` bytes."""
     held: list[Batch] | None = None
 
     def again() -> Iterator[Batch]:
@@ -130,7 +130,7 @@ def remembered(batches: Batches, most: int = REMEMBERED_BYTES) -> Batches:
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows and what is to be minimized over them.
+    """Rows and the loss to minimize over them.
 
     size: coordinates, the bias included. classes: 1 in regression. learners: weight vectors.
     """
@@ -152,7 +152,7 @@ class Problem:
 
 
 class Sums(NamedTuple):
-    """What a pass gives: the loss of all learners, its gradient, (size, learners); by learner,
+    """The result of a pass: the loss of all learners, its gradient, (size, learners); by learner,
     the loss and the sum of its slope squared, (learners,); the summed importance."""
 
     loss: float
@@ -164,7 +164,7 @@ class Sums(NamedTuple):
 
 @dataclass
 class Objective:
-    """u, (size, learners) -> ``Sums``. ``passes``: calls so far."""
+    """u, (size, learners) -> ``Sums``. ``passes``: number of calls."""
 
     problem: Problem
     engine: Engine
@@ -191,7 +191,7 @@ class Objective:
 
 @dataclass
 class Best:
-    """The best u that was measured, and what no u of the sets is below, by learner.
+    """The best measured u, and a lower bound on the loss in the sets, by learner.
 
     lower: (learners,), or (1,) of a coupled loss.
     """
@@ -201,24 +201,24 @@ class Best:
     lower: Floats
 
     def offer(self, u: Floats, loss: float) -> None:
-        """Keep it if it is better."""
+        """Replace the best u if this one is better."""
         if loss < self.loss:
             self.u, self.loss = u.copy(), loss
 
     def raise_to(self, lower: Floats) -> None:
-        """Take in another lower bound."""
+        """Add another lower bound."""
         self.lower = np.fmax(self.lower, lower)
 
     @property
     def gap(self) -> float:
-        """By how much the loss may be above the least one."""
+        """The most by which the loss may exceed the minimum."""
         return max(self.loss - float(self.lower.sum()), 0.0)
 
 
 def best(
     problem: Problem, sets: Sequence[ComparatorSet] | None = None, *, passes: int = PASSES
 ) -> Best:
-    """The best fixed u, (size, learners), each column in its set; not worse than u = 0 in there."""
+    """The best fixed u, (size, learners), each column in its set; not worse than u = 0."""
     sets = [Free()] * problem.learners if sets is None else sets
     plain = problem.at(problem.loss, problem.loss_params)
     start = np.stack([one.nearest(np.zeros(problem.size)) for one in sets], axis=1)
@@ -245,17 +245,17 @@ def best(
 
 
 def scale(first: Sums) -> float:
-    """What predicting 0 costs a row: the unit in which a loss with kinks is made smooth."""
+    """The mean loss of predicting 0: the unit of smoothing for a loss with kinks."""
     mean = first.loss / first.importance if first.importance > 0.0 else 1.0
     return mean if math.isfinite(mean) and mean > 0.0 else 1.0
 
 
 @dataclass
 class Descent:
-    """Minimizes over the sets; what it learns of the least loss goes to ``found``.
+    """Minimizes over the sets; results and bounds go to ``found``.
 
-    Coordinates are measured in their ``lengths``, which takes out the features' scales. Those of
-    length 0 were never seen: without a constraint they stay as they are.
+    Coordinates are measured in units of their ``lengths``, which removes the features' scales.
+    Those of length 0 were never seen: without a constraint they stay unchanged.
     """
 
     sets: Sequence[ComparatorSet]
@@ -271,12 +271,12 @@ class Descent:
     def __call__(
         self, objective: Objective, start: Floats, smoothing: float, *, measured: bool = False
     ) -> Floats:
-        """u where the objective is least. measured: it is the loss itself that is minimized."""
+        """u that minimizes the objective. measured: the objective is the loss itself."""
         minimum = self._quasi_newton if self.constrained else self._lbfgs
         return minimum(objective, start, smoothing, measured)
 
     def bound(self, objective: Objective, u: Floats, smoothing: float) -> None:
-        """What is bounded below without a constraint: all weights at most twice as long as u."""
+        """The sets of the lower bound without a constraint: weights at most twice as long as u."""
         longest = max(2.0 * float(np.linalg.norm(self.lengths[:, None] * u)), 1.0)
         sums = objective(u)
         longest = max(longest, math.sqrt(sums.importance))

@@ -1,4 +1,4 @@
-"""What a checkpoint tells of its run beside the model: commits, their times, and the shards."""
+"""The history of a run from its checkpoint: commits, their times, and the shards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from streamomd import checkpoint
-from streamomd.checkpoint import Store, commits, open_store, read_commit, read_ledger
+from streamomd.checkpoint import Store, list_commits, open_store, read_commit, read_ledger
 from streamomd.core.errors import CorruptionError
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
@@ -40,7 +40,7 @@ class History:
 
     @property
     def rows(self) -> int:
-        """Rows of all shards; 0 where that is not known, as of a Dask collection."""
+        """Rows of all shards; 0 if unknown, as for a Dask collection."""
         counts: list[Any] = [shard.get("rows") for shard in self.shards]
         return 0 if None in counts else sum(counts)
 
@@ -50,9 +50,9 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
     if not model.url:
         return History()
     store = open_store(model.url, storage_options)
-    listed = [one for one in commits(store) if one["ok"] and one["sequence"] <= model.sequence]
+    listed = [one for one in list_commits(store) if one["ok"] and one["sequence"] <= model.sequence]
     newest = read_commit(store, model.sequence)
-    kept = tuple(
+    commits = tuple(
         Commit(
             one["sequence"], int(one["rows"]), datetime.fromisoformat(one["written"]), one["bytes"]
         )
@@ -60,7 +60,9 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
         if one["run"] == newest.run
     )
     version = str(newest.versions.get("streamomd", ""))
-    return History(kept, newest.writer.host, newest.writer.started, version, _shards(store, newest))
+    return History(
+        commits, newest.writer.host, newest.writer.started, version, _shards(store, newest)
+    )
 
 
 def _shards(store: Store, commit: checkpoint.Commit) -> tuple[Mapping[str, Any], ...]:
@@ -68,18 +70,18 @@ def _shards(store: Store, commit: checkpoint.Commit) -> tuple[Mapping[str, Any],
     try:
         return tuple(read_ledger(store, commit).shards)
     except CorruptionError as error:
-        note(f"the list of shards is corrupt, so the report is without it: {error}")
+        note(f"the list of shards is corrupt; the report omits it: {error}")
         return ()
 
 
-def passed(metrics: Metrics) -> int:
-    """Rows that are behind: learned, held out, or left out as bad."""
+def rows_passed(metrics: Metrics) -> int:
+    """Rows passed: learned, held out, or skipped as bad."""
     held = sum(metrics.held.rows) if metrics.held is not None else 0
     return metrics.total_rows + held + sum(metrics.skipped.values())
 
 
 def speeds(commits: tuple[Commit, ...]) -> list[tuple[Commit, float]]:
-    """Rows a second between each commit and the one before it, where both rows and time passed."""
+    """Rows per second between consecutive commits, if both rows and time differ."""
     found = []
     for before, after in itertools.pairwise(commits):
         seconds = (after.written - before.written).total_seconds()

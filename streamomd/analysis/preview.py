@@ -1,8 +1,8 @@
-"""What a job would do, found from the shards' footers and their first unit; nothing is written.
+"""Preview a job from the shards' footers and their first unit; nothing is written.
 
-Distinct values grow with rows: those of all rows are expected to be n·(rows / seen rows)^b, where b
-is how n grew over the second half of the unit (0: none were new; 1: all were). Of n values hashed
-into m coordinates each shares its own with another with probability 1 − (1 − 1/m)^(n − 1).
+Distinct values grow with rows: the estimate for all rows is n·(rows / seen rows)^b, where b is the
+growth of n over the second half of the unit (0: no new values; 1: all new). Of n values hashed into
+m coordinates, each shares its coordinate with probability 1 − (1 − 1/m)^(n − 1).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from streamomd.training.job import build
 from streamomd.training.row_stream import UNIT_BYTES
 from streamomd.training.session import plan_of
 
-THREAD_BYTES = 4 * UNIT_BYTES  # that a thread holds while it decodes a unit
-Unit = list[tuple[str, int, Any]]  # shard, first row, and rows as they were read
+THREAD_BYTES = 4 * UNIT_BYTES  # of a thread that decodes a unit
+Unit = list[tuple[str, int, Any]]  # shard, first row, and the rows read
 
 
 class SeenValues(Names):
-    """Every value that was hashed, by column."""
+    """All hashed values, by column."""
 
     def __init__(self) -> None:
         super().__init__()
         self.values: dict[str, set[bytes | None]] = defaultdict(set)
 
     def note(self, column: str, coordinates: Any, values: Any, hashes: Any = None) -> None:
-        """Note values of a column."""
+        """Record values of a column."""
         self.values[column].update(values.to_pylist())
 
     def counts(self) -> dict[str, int]:
-        """How many there were, by column."""
+        """The number of distinct values, by column."""
         return {column: len(values) for column, values in self.values.items()}
 
 
@@ -59,27 +59,27 @@ def preview(
     sets: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
-    """Columns and their kinds, coordinates, collisions, memory and time of a job that is not begun.
+    """Columns and their kinds, coordinates, collisions, memory and time of a job before it runs.
 
-    Arguments as ``streamomd.train``'s. Reads footers, the first shard's labels where classes are
-    not given, as ``train`` does, and a unit of rows, which a state of its own learns. Raises what
-    ``train`` raises of a job, its shards, and those rows.
+    Arguments as in ``streamomd.train``. Reads footers, the first shard's labels if classes are not
+    given, as ``train`` does, and a unit of rows, which a temporary state learns. Raises what
+    ``train`` raises for a job, its shards, and those rows.
     """
     spec = build(job, {**flags, "storage_options": storage_options}, sets)
     data = spec.data
     shards = find(data.shards, order=data.order, storage_options=data.storage_options)
     plan = plan_of(spec, shards)
-    began = time.perf_counter()
+    started = time.perf_counter()
     unit = _read(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
-    reading = time.perf_counter() - began
+    reading = time.perf_counter() - started
     rows = sum(table.num_rows for *_, table in unit)
-    columns = _columns(plan, *_grown(plan, unit), shards.rows / rows)
+    columns = _columns(plan, *_count_growth(plan, unit), shards.rows / rows)
     memory = _memory(spec, plan)
     return {
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [*describe(plan), *_summed(spec, plan), *without_checksums(shards)],
+        "plan": [*describe(plan), *_loss_note(spec, plan), *without_checksums(shards)],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),
@@ -89,34 +89,36 @@ def preview(
     }
 
 
-def _summed(spec: Spec, plan: Plan) -> list[str]:
-    """What is to be known of the loss of several classes."""
+def _loss_note(spec: Spec, plan: Plan) -> list[str]:
+    """A note on the loss of several classes."""
     if len(plan.classes) <= 2 or spec.loss.coupled:
         return []
     count = len(plan.classes)
-    return [f"{count} learners, one a class against all others; the loss is the sum of theirs"]
+    return [
+        f"{count} learners, one per class against all others; the loss is the sum of their losses"
+    ]
 
 
-def shared(values: float, coordinates: int) -> float:
-    """How many of so many values, each hashed to one of the coordinates, share it with another.
+def expected_shared(values: float, coordinates: int) -> float:
+    """The expected number of values that share their coordinate, if hashed uniformly.
 
-    >>> [round(shared(n, 2**18), 1) for n in (1, 100, 10_000, 1_000_000)]
+    >>> [round(expected_shared(n, 2**18), 1) for n in (1, 100, 10_000, 1_000_000)]
     [0.0, 0.0, 374.2, 977955.7]
     """
     return -values * math.expm1(max(0.0, values - 1.0) * math.log1p(-1.0 / coordinates))
 
 
-def used(values: float, coordinates: int) -> float:
-    """On how many of the coordinates so many values are expected to fall.
+def expected_used(values: float, coordinates: int) -> float:
+    """The expected number of coordinates used by hashed values.
 
-    >>> [round(used(n, 2**18)) for n in (1, 100, 1_000_000)]
+    >>> [round(expected_used(n, 2**18)) for n in (1, 100, 1_000_000)]
     [1, 100, 256365]
     """
     return -coordinates * math.expm1(values * math.log1p(-1.0 / coordinates))
 
 
 def expected(half: int, whole: int, times: float) -> int:
-    """Distinct values of ``times`` as many rows, from those of a half and of the whole.
+    """The number of distinct values in ``times`` as many rows, from those of a half and the whole.
 
     >>> expected(12, 12, 100.0), expected(50, 100, 100.0), expected(60, 100, 1.0)
     (12, 10000, 100)
@@ -150,8 +152,8 @@ def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
     return found
 
 
-def _grown(plan: Plan, unit: Unit) -> tuple[dict[str, int], dict[str, int]]:
-    """Distinct values by column, of the unit's first half and of all of it."""
+def _count_growth(plan: Plan, unit: Unit) -> tuple[dict[str, int], dict[str, int]]:
+    """Distinct values by column, in the unit's first half and in the whole unit."""
     seen, left_over = SeenValues(), sum(table.num_rows for *_, table in unit) // 2
     half: dict[str, int] = {}
     for shard, row, table in unit:
@@ -165,21 +167,21 @@ def _grown(plan: Plan, unit: Unit) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def _encoded(plan: Plan, unit: Unit) -> tuple[list[Batch], float]:
-    """The unit as it is learned, and how long that took."""
-    names, began = Names(), time.perf_counter()
+    """The encoded unit, and the seconds it took."""
+    names, started = Names(), time.perf_counter()
     batches = [encode(plan, table, shard=shard, row=row, names=names) for shard, row, table in unit]
-    return batches, time.perf_counter() - began
+    return batches, time.perf_counter() - started
 
 
 def _columns(
     plan: Plan, half: Mapping[str, int], whole: Mapping[str, int], times: float
 ) -> list[dict[str, Any]]:
-    """Every feature: what it is made of, its coordinates, or the values that were hashed."""
+    """Every feature: its source, its coordinates, or the number of hashed values."""
     types = {column.name: column.type for column in plan.types}
 
     def fixed(name: str, kind: str, coordinates: int) -> dict[str, Any]:
-        told = {"name": name, "type": types.get(name, ""), "kind": kind}
-        return {**told, "coordinates": coordinates, "seen": None, "expected": None}
+        fields = {"name": name, "type": types.get(name, ""), "kind": kind}
+        return {**fields, "coordinates": coordinates, "seen": None, "expected": None}
 
     def hashed(name: str, kind: str) -> dict[str, Any]:
         seen = whole.get(name, 0)
@@ -206,17 +208,20 @@ def _hashed(plan: Plan, columns: Sequence[Mapping[str, Any]]) -> dict[str, Any] 
     grown = sum(column["expected"] or 0 for column in columns)
     size = 1 << plan.bits
     found = {"bits": plan.bits, "coordinates": size, "seen": seen, "expected": grown}
-    told = {"share_seen": shared(seen, size), "share_expected": shared(grown, size)}
-    return {**found, **told, "used_expected": used(grown, size)}
+    fields = {
+        "share_seen": expected_shared(seen, size),
+        "share_expected": expected_shared(grown, size),
+    }
+    return {**found, **fields, "used_expected": expected_used(grown, size)}
 
 
 def _memory(spec: Spec, plan: Plan) -> dict[str, Any]:
-    """Bytes of the state, of its copy while a commit is written, and of rows on their way."""
+    """Bytes of the state, of its copy while a commit is written, and of prefetched rows."""
     state = engine_of(spec, plan).layout.nbytes
-    kept = spec.checkpoint
-    copied = spec.train.mode == "exact" and kept.aside and kept.url != "none"
-    ahead = (spec.train.prefetch << 20) + (os.cpu_count() or 1) * THREAD_BYTES
-    return {"state": state, "copy": state if copied else 0, "decoding": ahead, "free": left()}
+    checkpoint = spec.checkpoint
+    copied = spec.train.mode == "exact" and checkpoint.aside and checkpoint.url != "none"
+    prefetch = (spec.train.prefetch << 20) + (os.cpu_count() or 1) * THREAD_BYTES
+    return {"state": state, "copy": state if copied else 0, "decoding": prefetch, "free": left()}
 
 
 def _time(
@@ -227,9 +232,9 @@ def _time(
     reading: float,
     memory: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Seconds a row, and of the whole job in one process in exact mode.
+    """Seconds per row, and of the whole job in one process in exact mode.
 
-    One core learns; all of them together read and decode, besides.
+    One core learns; all cores read and decode concurrently.
     """
     batches, encoding = encoded
     rows = max(1, sum(batch.passed for batch in batches))
@@ -249,12 +254,12 @@ def _time(
     learn = _timed(lambda batch: engine.learn(state, sums, batch), batches) / rows
     walks = [learn] * spec.train.epochs + ([seeing] if looks else [])
     seconds = shards.rows * sum(max(walk, (walk + decode) / cores) for walk in walks)
-    told = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
-    return {**found, **told}
+    fields = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
+    return {**found, **fields}
 
 
 def _timed(walk: Callable[[Batch], Any], batches: Sequence[Batch]) -> float:
-    began = time.perf_counter()
+    started = time.perf_counter()
     for batch in batches:
         walk(batch)
-    return time.perf_counter() - began
+    return time.perf_counter() - started

@@ -20,16 +20,16 @@ Floats = NDArray[np.float64]
 Objective = Callable[[Floats], tuple[float, Floats]]
 Projection = Callable[[Floats], Floats]
 
-MEMORY = 12  # steps that the model remembers
+MEMORY = 12  # steps in the model
 INNER = 60  # projected gradient steps on the model
-SHORTENINGS = 25  # of a step, before the search ends
-DECREASE = 1e-4  # share of the predicted decrease that a step has to reach
+SHORTENINGS = 25  # of a step, before the line search ends
+DECREASE = 1e-4  # share of the predicted decrease that a step must reach
 FLAT = 1e-14  # a predicted decrease below this share of the value is rounding
 
 
 @dataclass
 class Model:
-    """B of the model <g, s> + <s, B s> / 2, from the last steps and changes of the gradient."""
+    """B of the model <g, s> + <s, B s> / 2, from the last steps and gradient changes."""
 
     steps: deque[Floats] = field(default_factory=lambda: deque(maxlen=MEMORY))
     changes: deque[Floats] = field(default_factory=lambda: deque(maxlen=MEMORY))
@@ -38,7 +38,7 @@ class Model:
     middle: Floats | None = None
 
     def learn(self, step: Floats, change: Floats) -> None:
-        """Take a step into the model, unless the function does not curve along it."""
+        """Add a step to the model, unless the function has no curvature along it."""
         along = float(step @ change)
         if not along > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
             return
@@ -70,11 +70,10 @@ def minimize(
     passes: int,
     enough: Callable[[], bool] = lambda: False,
 ) -> Floats:
-    """The point that is reached after at most so many evaluations; its value is never larger than
-    the start's.
+    """The point reached after at most ``passes`` evaluations; its value never exceeds the start's.
 
-    objective: z -> value, gradient; a value that is not finite is a point not to go to. nearest:
-    the projection onto the set. enough: asked after each step whether to end.
+    objective: z -> value, gradient; points whose value is not finite are avoided. nearest: the
+    projection onto the set. enough: called after each step; True ends the search.
     """
     z = nearest(start)
     value, gradient = objective(z)
@@ -105,13 +104,13 @@ def minimize(
 
 
 def _shorter(value: float, found: float, slope: float) -> float:
-    """Where the parabola through both values is least, as a share of the step."""
+    """The minimum of the parabola through both values, as a share of the step."""
     bend = found - value - slope
     return min(max(-0.5 * slope / bend, 0.1), 0.5) if bend > 0.0 else 0.5
 
 
 def _model_minimum(model: Model, z: Floats, gradient: Floats, nearest: Projection) -> Floats:
-    """Nearly the point of the set where the model around z is least."""
+    """An approximate minimum over the set of the model around z."""
     point, slope, pace = z, gradient, 1.0 / model.sigma
     for _ in range(INNER):
         along = nearest(point - pace * slope) - point

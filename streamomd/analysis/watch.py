@@ -1,6 +1,6 @@
-"""Watching a run from outside: what its newest commit tells, and what a cluster tells of its job.
+"""Watch a run from another process: its newest commit, and its job's status on a cluster.
 
-Nothing is written. A commit is read once, and no more than a quarter of the time goes into reading.
+Nothing is written. A commit is read once, and at most a quarter of the time is spent reading.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from streamomd.training.metrics import Metrics, worded
 from streamomd.training.progress import show
 
 Options = Mapping[str, Any] | None
-REST = 3.0  # times as long as a look took is waited, at least, before the next
-OVER = ("finished", "stopped", "failed", "lost")
-"""States of a job that nobody works on any more."""
+PAUSE_FACTOR = 3.0  # minimum pause before the next read, in multiples of the last read's duration
+ENDED_STATES = ("finished", "stopped", "failed", "lost")
+"""States of a job that has ended."""
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What is known of a run now.
+    """The current state of a run.
 
     sequence, written: of the newest commit; −1 and "" before there is one. rows, sums (importance,
-    loss, mistakes), skipped: of that commit, or newer where a cluster tells them. since: the sums
-    since the look before. rate: rows a second. expected: rows in all, 0 if nobody knows. state: of
-    a job on its cluster. top: the heaviest features, (name, weights). said: what is amiss.
+    loss, mistakes), skipped: of that commit, or newer from a cluster. since: the sums since the
+    previous view. rate: rows per second. expected: total rows, 0 if unknown. state: of a job on its
+    cluster. top: the heaviest features, (name, weights). problem: an error, if any.
     """
 
     url: str
@@ -56,10 +56,10 @@ class View:
     top: tuple[tuple[str, tuple[float, ...]], ...] = ()
     finished: bool = False
     state: str = ""
-    said: str = ""
+    problem: str = ""
 
     def figures(self) -> dict[str, Any]:
-        """For JSON: the figures that ``train`` has too, and those of this view."""
+        """For JSON: the metrics of ``train``, and those of this view."""
         metrics = Metrics(self.classifies)
         told = metrics.figures(self.sums)
         return {
@@ -74,11 +74,11 @@ class View:
             "commit": {"sequence": self.sequence, "written": self.written},
             "finished": self.finished,
             "state": self.state or None,
-            "said": self.said or None,
+            "said": self.problem or None,
         }
 
     def lines(self) -> Iterator[str]:
-        """For a terminal."""
+        """Lines for a terminal."""
         told = self.figures()
         at = f"commit {self.sequence}, {self.written}" if self.sequence >= 0 else "no commit yet"
         over = "finished" if self.finished else self.state
@@ -98,19 +98,19 @@ class View:
             yield f"skipped {worded(self.skipped)}"
         for name, weight in self.top:
             yield f"{' '.join(f'{one:>12.6g}' for one in weight)}  {printable(name)}"
-        if self.said:
-            yield printable(self.said)
+        if self.problem:
+            yield printable(self.problem)
 
 
-def look(view: View, options: Options = None, *, top: int = 10) -> View:
-    """The view of the newest commit; the same one if there is none newer.
+def read_view(view: View, options: Options = None, *, top: int = 10) -> View:
+    """The view of the newest commit; the given one if there is none newer.
 
-    Raises NoCommitError where there is none, StorageError where the store does not answer.
+    Raises NoCommitError if there is none, StorageError if the store does not answer.
     """
     found = sequences(open_store(absolute(view.url), options))
     if found[-1:] == [view.sequence]:
-        return replace(view, said="")
-    model, loaded = load_model(view.url, storage_options=options, far=None if top else _is_far)
+        return replace(view, problem="")
+    model, loaded = load_model(view.url, storage_options=options, far=None if top else _skip_state)
     told, metrics = history(model, options), model.metrics
     pace = speeds(told.commits)
     newer = replace(
@@ -123,18 +123,18 @@ def look(view: View, options: Options = None, *, top: int = 10) -> View:
         skipped=metrics.skipped,
         top=tuple((one["name"], tuple(one["weight"])) for one in model.inspect(top)) if top else (),
         finished=model.finished,
-        said="; ".join(f"commit {at} rejected: {why}" for at, why in loaded.rejected),
+        problem="; ".join(f"commit {at} rejected: {why}" for at, why in loaded.rejected),
     )
-    return _moved(newer, metrics.total_rows, metrics.total)
+    return _advance(newer, metrics.total_rows, metrics.total)
 
 
-def _is_far(_: Spec) -> bool:
-    """Only figures are wanted: the state stays where it is."""
+def _skip_state(_: Spec) -> bool:
+    """Do not load the state: only metrics are needed."""
     return True
 
 
-def _moved(view: View, rows: int, sums: NDArray[np.float64]) -> View:
-    """The view with newer rows, and what came since."""
+def _advance(view: View, rows: int, sums: NDArray[np.float64]) -> View:
+    """The view with newer rows, and the difference."""
     if rows == view.rows:
         return view
     return replace(view, rows=rows, sums=sums, since=sums - view.sums)
@@ -143,69 +143,67 @@ def _moved(view: View, rows: int, sums: NDArray[np.float64]) -> View:
 def views(
     url: str, *, options: Options = None, every: float = 2.0, top: int = 10
 ) -> Iterator[View]:
-    """Look at a checkpoint again and again, until its run is finished.
+    """Views of a checkpoint, repeatedly, until its run is finished.
 
-    One that is not there yet, or does not answer, is told and asked again.
+    A missing or unreachable checkpoint is reported and retried.
     """
     view = View(url)
     while not view.finished:
-        began = time.monotonic()
-        view = _patient(view, options, top)
+        started = time.monotonic()
+        view = _read_view(view, options, top)
         yield view
         if not view.finished:
-            time.sleep(max(every, REST * (time.monotonic() - began)))
+            time.sleep(max(every, PAUSE_FACTOR * (time.monotonic() - started)))
 
 
-def _patient(view: View, options: Options, top: int) -> View:
+def _read_view(view: View, options: Options, top: int) -> View:
     try:
-        return look(view, options, top=top)
+        return read_view(view, options, top=top)
     except NoCommitError as error:
-        return replace(view, said=f"waiting: {error}")
+        return replace(view, problem=f"waiting: {error}")
     except StorageError as error:
-        return replace(view, said=f"asked again in a moment: {error}")
+        return replace(view, problem=f"retrying: {error}")
 
 
 def job_views(
     client: Any, name: str, *, options: Options = None, every: float = 2.0, top: int = 10
 ) -> Iterator[View]:
-    """Look at a submitted job, and at its checkpoint where that is reached from here, to its end.
+    """Views of a submitted job, and of its checkpoint if reachable from here, until it ends.
 
-    Raises UsageError for a job that the scheduler does not know; ClusterError if it ends otherwise
-    than finished.
+    Raises UsageError for a job unknown to the scheduler; ClusterError if it does not finish.
     """
     from streamomd.distributed import jobs
 
     view = View(jobs.find(client, name).url)
     while True:
-        began = time.monotonic()
+        started = time.monotonic()
         job = jobs.find(client, name)
         status = jobs.status(job, options)
-        view = _patient(view, options, top)
+        view = _read_view(view, options, top)
         told = [event for _, event in job.events() if "rows" in event]
         view = replace(view, expected=job.expected, state=status["state"])
         if told and sum(told[-1]["rows"]) > view.rows:
-            view = _moved(view, sum(told[-1]["rows"]), np.array(told[-1]["sums"]).sum(axis=0))
+            view = _advance(view, sum(told[-1]["rows"]), np.array(told[-1]["sums"]).sum(axis=0))
         yield view
-        if view.state in OVER:
+        if view.state in ENDED_STATES:
             if view.state != "finished":
                 raise ClusterError(f"{name} is {view.state}: {status['error']}")
             return
-        time.sleep(max(every, REST * (time.monotonic() - began)))
+        time.sleep(max(every, PAUSE_FACTOR * (time.monotonic() - started)))
 
 
-def tell(seen: Iterable[View]) -> View | None:
-    """Show views as they come: in place on a terminal, else a block for each that tells something
-    new; the last.
+def show_views(shown_views: Iterable[View]) -> View | None:
+    """Show views: in place on a terminal, else a block for each changed view; return the last.
 
-    On stdout: they are what was asked for.
+    On stdout: they are the command's output.
     """
     last, told = None, ""
     if sys.stdout.isatty():
         with Live(console=Console(file=sys.stdout), auto_refresh=False) as live:
-            for last in seen:
+            for last in shown_views:
                 live.update(Text("\n".join(last.lines())), refresh=True)
         return last
-    for last in seen:
+    for last in shown_views:
         block = "\n".join(last.lines())
         if block != told:
             print(block, end="\n\n", flush=True)

@@ -1,4 +1,4 @@
-"""The chain of commits: which there are, reading one, reading its parts."""
+"""The chain of commits: list the sequences, read a commit, read its parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamomd.checkpoint.manifest import (
 )
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, unpack
 from streamomd.checkpoint.sealed_json import LIMIT, seal, unseal
-from streamomd.checkpoint.stores.contract import Store, confirmed, read_within
+from streamomd.checkpoint.stores.contract import Store, read_twice, read_within
 from streamomd.checkpoint.validated_json import Fields
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError
 from streamomd.core.urls import shown
@@ -29,9 +29,9 @@ _MARK = re.compile(r"restarts/([0-9]{12})")
 
 
 def mark_format(store: Store) -> None:
-    """Write FORMAT.json, or make sure that the one there is ours.
+    """Write FORMAT.json, or check the one that exists.
 
-    Raises OutputExistsError if it is something else, NoCommitError if it is of a newer streamomd.
+    Raises OutputExistsError if it is something else, NoCommitError if a newer streamomd wrote it.
     """
     mark = {"format": {"name": FORMAT, "major": MAJOR}, "uuid": uuid.uuid4().hex}
     try:
@@ -41,7 +41,7 @@ def mark_format(store: Store) -> None:
             _read_format(store)
         except CorruptionError as error:
             raise OutputExistsError(
-                f"{shown(store.url)} is in use by something else ({error}): choose another URL"
+                f"{shown(store.url)} is not a streamomd checkpoint ({error}): choose another URL"
             ) from None
 
 
@@ -50,12 +50,12 @@ def check_format(store: Store) -> None:
     try:
         _read_format(store)
     except CorruptionError:
-        # Every manifest says again what it is.
+        # Every manifest repeats the format.
         return
 
 
 def _read_format(store: Store) -> None:
-    data = confirmed(lambda: read_within(store, FORMAT_NAME, LIMIT))
+    data = read_twice(lambda: read_within(store, FORMAT_NAME, LIMIT))
     try:
         refuse_newer(Fields(unseal(data)[0], FORMAT_NAME))
     except NoCommitError as error:
@@ -63,7 +63,7 @@ def _read_format(store: Store) -> None:
 
 
 def sequences(store: Store) -> list[int]:
-    """The sequences of all manifests, ascending; what a listing has not yet is probed for."""
+    """The sequences of all manifests, ascending; probes for objects a listing does not show yet."""
     listed = (sequence_of(name) for name in store.names(COMMITS))
     found = sorted(sequence for sequence in listed if sequence is not None)
     following = found[-1] + 1 if found else 0
@@ -74,26 +74,26 @@ def sequences(store: Store) -> list[int]:
 
 
 def mark_restart(store: Store, sequence: int) -> None:
-    """Tell that the commits before this one are of another run, even if it cannot be read."""
+    """Record that commits before this one belong to another run, even if it becomes unreadable."""
     with suppress(FileExistsError):
-        store.create(f"{RESTARTS}{sequence:012d}", b"a run was begun anew here\n")
+        store.create(f"{RESTARTS}{sequence:012d}", b"a new run starts here\n")
 
 
-def begun_at(store: Store, newest: int) -> int:
-    """The sequence the run of the newest commit was begun with, by its mark."""
+def first_sequence_of_run(store: Store, newest: int) -> int:
+    """The first sequence of the run that made the newest commit, from its restart mark."""
     marks = (_MARK.fullmatch(name) for name in store.names(RESTARTS))
-    begun = (int(mark[1]) for mark in marks if mark)
-    return max((sequence for sequence in begun if sequence <= newest), default=0)
+    starts = (int(mark[1]) for mark in marks if mark)
+    return max((sequence for sequence in starts if sequence <= newest), default=0)
 
 
 def read_commit(store: Store, sequence: int) -> Commit:
     """The commit of a sequence.
 
-    Raises CorruptionError if its manifest is missing or not what was committed, NoCommitError if
-    it was written by a newer streamomd, StorageError if the store does not answer.
+    Raises CorruptionError if its manifest is missing or corrupt, NoCommitError if a newer
+    streamomd wrote it, StorageError if the store does not answer.
     """
     try:
-        return confirmed(lambda: decode(_manifest(store, sequence), sequence))
+        return read_twice(lambda: decode(_manifest(store, sequence), sequence))
     except NoCommitError as error:
         raise NoCommitError(f"commit {sequence} of {shown(store.url)} was {error}") from None
 
@@ -103,7 +103,7 @@ def _manifest(store: Store, sequence: int) -> bytes:
 
 
 def check_parent(store: Store, commit: Commit) -> None:
-    """Raises CorruptionError if the commit it follows is there, whole, and another one."""
+    """Raises CorruptionError if the parent commit is readable but is not the recorded one."""
     if commit.parent < 0:
         return
     try:
@@ -111,13 +111,13 @@ def check_parent(store: Store, commit: Commit) -> None:
     except CorruptionError:
         return
     if parent.sha256 != commit.parent_sha256:
-        raise CorruptionError(f"it does not follow the commit {commit.parent} that is there")
+        raise CorruptionError(f"it does not follow the existing commit {commit.parent}")
 
 
 def read_part(store: Store, commit: Commit | StoredParts, entry: PartEntry) -> Part:
-    """A part, proven; an object larger than its entry says is not read."""
+    """A part, verified by SHA-256; an object larger than its entry says is not read."""
     name = commit.part_name(entry)
-    return confirmed(lambda: unpack(entry, read_within(store, name, entry.size)))
+    return read_twice(lambda: unpack(entry, read_within(store, name, entry.size)))
 
 
 def check_size(store: Store, commit: Commit | StoredParts, entry: PartEntry) -> None:

@@ -1,8 +1,8 @@
-"""Writer: makes commits, one after the other, alone.
+"""Writer: makes the commits of a run; a run has one writer at a time.
 
-A commit's parts come first, each durable; its manifest last, by a put that fails if one is there.
-Whatever the store then answers, the manifest is read back: with our nonce the commit is made, with
-another's nonce another writer has taken over.
+A commit's parts are written first, each durable; its manifest last, by a create that fails if one
+exists. Whatever the store answers, the manifest is read back: our nonce means that the commit is
+made, another nonce that another writer has taken over.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streamomd.checkpoint.format_versions import versions
 from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention
-from streamomd.checkpoint.stores.contract import Store, put_whole
+from streamomd.checkpoint.stores.contract import Store, write_checked
 from streamomd.core.errors import (
     ConcurrentWriterError,
     CorruptionError,
@@ -31,7 +31,7 @@ from streamomd.core.errors import (
 )
 from streamomd.core.urls import printable, shown
 
-TRIES = 3
+ATTEMPTS = 3
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +45,7 @@ def _this_process() -> WriterId:
 
 @dataclass(eq=False)
 class Writer:
-    """The one writer of a run; made by ``begin`` or ``take_over``."""
+    """The only writer of a run; created by ``begin`` or ``take_over``."""
 
     store: Store
     run: str
@@ -66,17 +66,17 @@ class Writer:
         keep: int = 3,
         restart: bool = False,
     ) -> Self:
-        """Begin a run with its first commit. A first commit that was only half made is no obstacle.
+        """Begin a run with its first commit. An incomplete first commit is overwritten.
 
-        restart: begin another run after the commits that are there; they stay.
+        restart: begin another run after the existing commits; they stay.
 
         Raises OutputExistsError if there are commits, ConcurrentWriterError, StorageError.
         """
         found = sequences(store)
         if found and not restart:
             raise OutputExistsError(
-                f"{shown(store.url)} holds a run already: go on with `streamomd resume "
-                f"{shown(store.url)}`, or begin anew with --restart"
+                f"{shown(store.url)} already holds a run: continue it with `streamomd resume "
+                f"{shown(store.url)}`, or overwrite it with --restart"
             )
         mark_format(store)
         last = _readable(store, found[-1]) if found else None
@@ -89,9 +89,9 @@ class Writer:
 
     @classmethod
     def take_over(cls, store: Store, loaded: Loaded, *, keep: int = 3) -> Self:
-        """Go on after a commit: one more, which repeats it, stops every older writer.
+        """Continue after a commit: another commit that repeats it stops every older writer.
 
-        Raises ConcurrentWriterError if somebody committed since it was loaded, StorageError.
+        Raises ConcurrentWriterError if another writer committed since it was loaded, StorageError.
         """
         commit = loaded.commit
         writer = cls(store, commit.run, Retention(store, keep), loaded.newest + 1, commit)
@@ -100,7 +100,7 @@ class Writer:
 
     @property
     def sequence(self) -> int:
-        """Of the last commit."""
+        """Sequence of the last commit."""
         return self._next - 1
 
     @property
@@ -110,17 +110,16 @@ class Writer:
         return self._last
 
     def reserve(self) -> str:
-        """A directory for the next commit's parts, which others are to ``put_part``."""
+        """A directory for the next commit's parts; other processes ``write_part`` into it."""
         directory = f"{self._next:012d}-{self._self.uuid[:8]}-{uuid.uuid4().hex[:8]}"
         self._abandoned[directory] = []
         return directory
 
     def commit(self, document: Mapping[str, Any], parts: Iterable[Part] | StoredParts) -> Commit:
-        """Commit a document and parts, given lazily; older commits beyond ``keep`` are deleted.
+        """Commit a document and parts, given lazily; delete commits older than the last ``keep``.
 
-        Parts that are put already, in a directory reserved or in that of the last commit, are
-        taken as they are. After StorageError the last commit stands, and ``commit`` may be called
-        again.
+        ``StoredParts`` (in a reserved directory or in that of the last commit) are not written
+        again. After StorageError the last commit is intact, and ``commit`` may be called again.
 
         Raises ConcurrentWriterError once another writer has taken over.
         """
@@ -130,16 +129,16 @@ class Writer:
         else:
             directory = self.reserve()
             written = self._abandoned[directory]
-            entries = tuple(self._put(directory, part, written) for part in parts)
+            entries = tuple(self._write_part(directory, part, written) for part in parts)
         commit, sure = self._claim("commit", nonce, document, directory, entries)
         if sure:
             self._clean(commit)
         return commit
 
-    def _put(self, directory: str, part: Part, written: list[str]) -> PartEntry:
+    def _write_part(self, directory: str, part: Part, written: list[str]) -> PartEntry:
         entry, data = pack(part)
         written.append(f"data/{directory}/{entry.name}")
-        put_whole(self.store, written[-1], data)
+        write_checked(self.store, written[-1], data)
         return entry
 
     def _claim(
@@ -150,7 +149,7 @@ class Writer:
         directory: str,
         parts: Sequence[PartEntry],
     ) -> tuple[Commit, bool]:
-        """Make the next commit; False if that is known by reading it back alone."""
+        """Make the next commit; False if the store reported an error but the commit is there."""
         self._refuse_overwritten()
         while True:
             data = encode(
@@ -166,25 +165,26 @@ class Writer:
                 parts=parts,
                 written=_now(),
             )
-            # What could not be read again must not be written.
+            # Never write a manifest that could not be read.
             decode(data, self._next)
             commit, sure = self._publish(data)
             self._accept(commit)
             if commit.nonce == nonce:
                 self._refuse_late(commit)
                 return commit, sure
-            # An earlier attempt, believed to have failed, was made after all: commit after it.
+            # An earlier attempt that had reported an error did succeed: commit after it.
 
     def _publish(self, data: bytes) -> tuple[Commit, bool]:
-        """The commit that is there in the end, ours or not."""
+        """The commit that exists afterwards, ours or another writer's."""
         problem: Exception | None = None
-        for _ in range(TRIES):
+        for _ in range(ATTEMPTS):
             try:
                 self.store.create(manifest_name(self._next), data)
             except FileExistsError as error:
                 problem = error
             except StorageError as error:
-                # It may be there, and still be lost: only an answer to the put says that it stays.
+                # It may exist and still be lost: only a successful create proves that it is
+                # durable.
                 problem = error
                 continue
             if self.store.size(manifest_name(self._next)) is not None:
@@ -195,7 +195,7 @@ class Writer:
         try:
             return read_commit(self.store, self._next)
         except CorruptionError:
-            # Seen a moment ago: who took over may have deleted it since.
+            # It existed a moment ago: a writer that took over may have deleted it.
             later = [sequence for sequence in sequences(self.store) if sequence > self._next]
             if later:
                 raise self._overtaken(read_commit(self.store, later[-1])) from None
@@ -216,7 +216,7 @@ class Writer:
         )
 
     def _refuse_overwritten(self) -> None:
-        """Where the store cannot exclude others, see that our last commit is still ours."""
+        """In a store without exclusive creation, check that our last commit is still ours."""
         if self.store.exclusive or self._last is None:
             return
         there = read_commit(self.store, self._last.sequence)
@@ -224,9 +224,9 @@ class Writer:
             raise self._overtaken(there)
 
     def _refuse_late(self, commit: Commit) -> None:
-        """Who took over may have made this number and deleted it again, so that it was free.
+        """Refuse a commit whose sequence another writer had used and deleted.
 
-        Then what follows does not descend from our commit, and nobody will ever clear it away.
+        The commits after it do not descend from ours, and retention would never delete ours.
         """
         later = [sequence for sequence in sequences(self.store) if sequence > commit.sequence]
         if not later:
@@ -237,7 +237,7 @@ class Writer:
             raise self._overtaken(read_commit(self.store, later[-1]))
 
     def _withdraw(self, commit: Commit, after: Sequence[Commit | None]) -> None:
-        """Delete our commit; its parts stay where one after it may have been resumed from it."""
+        """Delete our commit; its parts stay if a later commit may have been resumed from it."""
         self.store.delete(manifest_name(commit.sequence))
         if commit.kind == "commit" and all(
             one and one.directory != commit.directory for one in after
@@ -248,7 +248,7 @@ class Writer:
     def _clean(self, commit: Commit) -> None:
         try:
             self.retention.apply(commit)
-            # A store that overwrites may still let a failed attempt land late.
+            # In a store without exclusive creation a failed attempt may still appear later.
             if self.store.exclusive:
                 self._delete_abandoned()
         except StorageError as error:
@@ -257,16 +257,16 @@ class Writer:
     def _delete_abandoned(self) -> None:
         while self._abandoned:
             directory, names = next(iter(self._abandoned.items()))
-            # What others put there is known to the store alone.
+            # Only the store knows what other processes wrote there.
             for name in names or self.store.names(f"data/{directory}/"):
                 self.store.delete(name)
             del self._abandoned[directory]
 
 
-def put_part(store: Store, directory: str, part: Part) -> PartEntry:
-    """Put a part of a commit that another process will make, into a directory it has reserved."""
+def write_part(store: Store, directory: str, part: Part) -> PartEntry:
+    """Write a part into a directory that the committing process has reserved."""
     entry, data = pack(part)
-    put_whole(store, f"data/{directory}/{entry.name}", data)
+    write_checked(store, f"data/{directory}/{entry.name}", data)
     return entry
 
 

@@ -1,6 +1,6 @@
-"""Shared documents: JSON, or a segment, named by its SHA-256 and by many commits; written once.
+"""Shared documents: JSON or a ledger segment, named by SHA-256, used by many commits, written once.
 
-Many commits depend on one, so each has a second copy, and reading takes whichever has the hash.
+Many commits depend on one, so each has a second copy; reading uses a copy with the right hash.
 """
 
 from __future__ import annotations
@@ -10,52 +10,53 @@ from typing import Any
 
 from streamomd.checkpoint.manifest import KINDS, SEGMENTS
 from streamomd.checkpoint.sealed_json import canonical, parse
-from streamomd.checkpoint.stores.contract import Store, confirmed, put_whole, read_within
+from streamomd.checkpoint.stores.contract import Store, read_twice, read_within, write_checked
 from streamomd.core.errors import CorruptionError, UsageError
 
 LIMIT = 1 << 30
 
 
-def keep_document(store: Store, kind: str, document: Any) -> str:
-    """Save JSON under ``kind`` ("dataset" or "names"); its SHA-256, for a commit's document.
+def write_document(store: Store, kind: str, document: Any) -> str:
+    """Save JSON under ``kind`` ("dataset" or "names"); return its SHA-256 for a commit's document.
 
-    A commit whose document has this hash under the key ``kind`` keeps the shared document alive.
+    Retention does not delete a document whose hash is under key ``kind`` of a commit's document.
 
-    Raises UsageError for what JSON cannot hold or is too large, StorageError.
+    Raises UsageError if JSON cannot hold it or it is too large, StorageError.
     """
-    return keep_bytes(store, kind, canonical(document))
+    return write_shared(store, kind, canonical(document))
 
 
-def keep_bytes(store: Store, kind: str, data: bytes) -> str:
-    """Save a shared document of any form; its SHA-256. Raises as ``keep_document``."""
+def write_shared(store: Store, kind: str, data: bytes) -> str:
+    """Save the bytes of a shared document; return their SHA-256. Raises as ``write_document``."""
     if len(data) > LIMIT:
         raise UsageError(f"a {kind} document may have {LIMIT:,} bytes; this has {len(data):,}")
     sha256 = hashlib.sha256(data).hexdigest()
     for name in document_names(kind, sha256):
-        # Also if it is there: it may be damaged, or not be durable yet.
-        put_whole(store, name, data)
+        # Even if it exists: it may be damaged, or not be durable yet.
+        write_checked(store, name, data)
     return sha256
 
 
 def read_document(store: Store, kind: str, sha256: str) -> Any:
-    """The document of that hash. Raises CorruptionError if it is missing or not what it was."""
+    """The document with this hash. Raises CorruptionError if it is missing or corrupt."""
     return parse(read_bytes(store, kind, sha256))
 
 
 def read_bytes(store: Store, kind: str, sha256: str) -> bytes:
     """The bytes of a shared document. Raises CorruptionError as ``read_document``."""
-    return confirmed(lambda: verified(store, kind, sha256))
+    return read_twice(lambda: read_verified(store, kind, sha256))
 
 
 def repair(store: Store, kind: str, sha256: str) -> None:
-    """Write both copies again unless both are whole. Raises CorruptionError if none is."""
+    """Write both copies again unless both are intact. Raises CorruptionError if neither is."""
     data = read_bytes(store, kind, sha256)
     if damaged(store, kind, sha256) or store.size(document_names(kind, sha256)[1]) is None:
-        keep_bytes(store, kind, data)
+        write_shared(store, kind, data)
 
 
-def verified(store: Store, kind: str, sha256: str) -> bytes:
-    """A shared document's bytes, from the copy that has its hash. CorruptionError if none has."""
+def read_verified(store: Store, kind: str, sha256: str) -> bytes:
+    """A shared document's bytes from an intact copy. Raises CorruptionError if neither is
+    intact."""
     problems = []
     for name in document_names(kind, sha256):
         try:
@@ -66,11 +67,11 @@ def verified(store: Store, kind: str, sha256: str) -> bytes:
 
 
 def damaged(store: Store, kind: str, sha256: str) -> list[str]:
-    """What is wrong with each copy of a document that can be read. CorruptionError as `verified`.
+    """Problems of each copy of a readable document. CorruptionError as ``read_verified``.
 
     A missing second copy is not reported: older versions wrote none.
     """
-    verified(store, kind, sha256)
+    read_verified(store, kind, sha256)
     first, second = document_names(kind, sha256)
     problems = []
     for name in (first, second) if store.size(second) is not None else (first,):
@@ -92,5 +93,5 @@ def document_names(kind: str, sha256: str) -> tuple[str, str]:
 def _read(store: Store, name: str, sha256: str) -> bytes:
     data = read_within(store, name, LIMIT)
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise CorruptionError(f"{name} does not have the SHA-256 it is named by")
+        raise CorruptionError(f"{name} does not have the SHA-256 in its name")
     return data

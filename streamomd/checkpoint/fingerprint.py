@@ -1,4 +1,4 @@
-"""Comparing the shards of a run with those it was begun on, field by field."""
+"""Compare the shards of a run with those it started with, field by field."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamomd.checkpoint.segments import brief
+from streamomd.checkpoint.segments import shorten_facts
 from streamomd.core.urls import shown
 
 CONTENT = ("format", "size", "rows", "row_groups", "groups", "schema", "footer_sha256", "key")
 ADVISORY = ("etag", "mtime_ns")
-"""Change when a file is copied; alone they say nothing of its rows."""
-TOLD = 10
+"""Fields that change when a file is copied; alone they do not show changed rows."""
+MAX_LINES = 10
 Fingerprint = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One shard that is not as it was. place: in the order of the run, or in the new one if new."""
+    """A changed shard. position: in the order of the run, or in the new order if it is new."""
 
-    place: int
+    position: int
     url: str
     text: str
     refused: bool
@@ -31,15 +31,15 @@ def compare(
 ) -> list[Difference]:
     """Every difference between two lists of fingerprints, or of facts of a ledger, in read order.
 
-    A copied file (another time or ETag, the same footer and size) is told but not refused; so are
-    new shards after the last, with ``accept_new``. All else is refused.
+    A copied file (another time or ETag, the same footer and size) is reported but not refused, and
+    so are new shards after the last if ``accept_new``. All other changes are refused.
     """
-    saved, found = [brief(one) for one in saved], [brief(one) for one in found]
+    saved, found = [shorten_facts(one) for one in saved], [shorten_facts(one) for one in found]
     differences = [
         difference
-        for place, (before, after) in enumerate(zip(saved, found, strict=False))
+        for position, (before, after) in enumerate(zip(saved, found, strict=False))
         if before["url"] == after["url"]
-        for difference in _changes(place, before, after)
+        for difference in _changes(position, before, after)
     ]
     if [one["url"] for one in saved] == [one["url"] for one in found[: len(saved)]]:
         return differences + list(_added(len(saved), found, refused=not accept_new))
@@ -47,48 +47,55 @@ def compare(
 
 
 def explain(differences: Sequence[Difference]) -> str:
-    """At most ten differences, a line each."""
-    lines = [f"shard {one.place} {shown(one.url)}: {one.text}" for one in differences[:TOLD]]
-    if len(differences) > TOLD:
-        lines.append(f"and {len(differences) - TOLD} more")
+    """At most ten differences, one per line."""
+    lines = [
+        f"shard {one.position} {shown(one.url)}: {one.text}" for one in differences[:MAX_LINES]
+    ]
+    if len(differences) > MAX_LINES:
+        lines.append(f"and {len(differences) - MAX_LINES} more")
     return "\n".join(lines)
 
 
-def _changes(place: int, before: Fingerprint, after: Fingerprint) -> Iterator[Difference]:
+def _changes(position: int, before: Fingerprint, after: Fingerprint) -> Iterator[Difference]:
     changed = [key for key in CONTENT if before.get(key) != after.get(key)]
     noted = [key for key in ADVISORY if before.get(key) != after.get(key)]
     if changed:
         shown_keys = [key for key in changed if key != "row_groups" or "groups" not in changed]
         text = "; ".join(_change(key, before, after) for key in shown_keys)
-        yield Difference(place, after["url"], text, refused=True)
+        yield Difference(position, after["url"], text, refused=True)
     elif noted:
         text = f"copied or touched ({', '.join(noted)} changed), with the same footer and size"
-        yield Difference(place, after["url"], text, refused=False)
+        yield Difference(position, after["url"], text, refused=False)
 
 
 def _added(start: int, found: Sequence[Fingerprint], *, refused: bool) -> Iterator[Difference]:
-    hint = "; give --accept-new-shards to go on with it" if refused else ""
-    for place in range(start, len(found)):
+    hint = "; pass --accept-new-shards to continue with it" if refused else ""
+    for position in range(start, len(found)):
         text = f"new, after the last{hint}"
-        yield Difference(place, found[place]["url"], text, refused=refused)
+        yield Difference(position, found[position]["url"], text, refused=refused)
 
 
 def _moves(saved: Sequence[Fingerprint], found: Sequence[Fingerprint]) -> Iterator[Difference]:
-    """The URLs or their order differ: what was removed, what came in between, what moved."""
+    """The URLs or their order differ: shards removed, inserted, or moved."""
     before, after = [one["url"] for one in saved], [one["url"] for one in found]
     stayed, there = set(before) & set(after), set(after)
-    for place, url in enumerate(before):
+    for position, url in enumerate(before):
         if url not in there:
-            yield Difference(place, url, "removed", refused=True)
-    for place, url in enumerate(after):
+            yield Difference(position, url, "removed", refused=True)
+    for position, url in enumerate(after):
         if url not in stayed:
             yield Difference(
-                place, url, "new, not after the last of an unchanged list", refused=True
+                position, url, "new, not after the last of an unchanged list", refused=True
             )
-    still, now = [url for url in before if url in stayed], [url for url in after if url in stayed]
-    for place, url in enumerate(still):
-        if place >= len(now) or now[place] != url:
-            yield Difference(before.index(url), url, "not in its place in the order", refused=True)
+    kept_order, new_order = (
+        [url for url in before if url in stayed],
+        [url for url in after if url in stayed],
+    )
+    for position, url in enumerate(kept_order):
+        if position >= len(new_order) or new_order[position] != url:
+            yield Difference(
+                before.index(url), url, "not at its position in the order", refused=True
+            )
 
 
 def _change(key: str, before: Fingerprint, after: Fingerprint) -> str:
@@ -109,13 +116,13 @@ def _groups(facts: Fingerprint) -> str:
 
 
 def _schema_change(before: Sequence[Any], after: Sequence[Any]) -> str:
-    """The first column that differs, by place; columns are [name, type, nullable]."""
+    """The first column that differs, by position; columns are [name, type, nullable]."""
     for old, new in zip(before, after, strict=False):
         if old != new:
             return f"column {_column(old)} -> {_column(new)}"
     longer, sign = (before, "-") if len(before) > len(after) else (after, "+")
-    place = min(len(before), len(after))
-    return f"column {sign}{_column(longer[place])}"
+    position = min(len(before), len(after))
+    return f"column {sign}{_column(longer[position])}"
 
 
 def _column(column: Sequence[Any]) -> str:

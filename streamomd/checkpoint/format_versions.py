@@ -1,4 +1,4 @@
-"""Which versions wrote a commit: told to whoever cannot read it."""
+"""The library versions that wrote a commit, reported when it cannot be read."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def versions() -> Mapping[str, str]:
     try:
         own = version("streamomd")
     except PackageNotFoundError:
-        # Run from its source, not installed.
+        # Run from the source tree, not installed.
         own = "unknown"
     return {"streamomd": own, "numpy": np.__version__, "python": platform.python_version()}

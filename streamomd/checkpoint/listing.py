@@ -1,4 +1,4 @@
-"""What a checkpoint holds, commit by commit."""
+"""List and verify the commits of a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from streamomd.checkpoint.commit_list import (
     read_part,
     sequences,
 )
-from streamomd.checkpoint.commit_reader import refuse_none
+from streamomd.checkpoint.commit_reader import require_commits
 from streamomd.checkpoint.documents import damaged
 from streamomd.checkpoint.manifest import Commit
-from streamomd.checkpoint.stores.contract import Store, confirmed
+from streamomd.checkpoint.stores.contract import Store, read_twice
 from streamomd.checkpoint.stores.local import LocalStore
 from streamomd.checkpoint.temporary import temporary_files
 from streamomd.core.errors import CorruptionError, DivergedError
 from streamomd.core.finite import NOT_FINITE, part_problem
 
 
-def commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
+def list_commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
     """Every commit, oldest first, as dicts for JSON.
 
     Keys: sequence, run, kind, ok, problem, rows, epoch, parts, bytes, written.
-    ``deep`` reads every byte and compares it with its hash; else manifests and sizes are enough. It
-    also looks at every number: a commit that is not finite is not ok, its problem begins with
+    ``deep`` reads every byte and compares hashes; otherwise manifests and sizes are checked. It
+    also checks every number: a commit that is not finite is not ok, and its problem begins with
     NOT_FINITE. A commit that is ok may have a problem: a damaged document whose other copy is
-    whole.
+    intact.
 
-    Raises NoCommitError if there is none (or one of a newer streamomd), StorageError.
+    Raises NoCommitError if there is none (or a newer streamomd wrote one), StorageError.
     """
     found = sequences(store)
-    refuse_none(store, found)
-    told = [_told(store, sequence, deep=deep) for sequence in found]
-    return sorted([*told, *_missing(told)], key=lambda one: one["sequence"])
+    require_commits(store, found)
+    rows = [_check_row(store, sequence, deep=deep) for sequence in found]
+    return sorted([*rows, *_missing(rows)], key=lambda one: one["sequence"])
 
 
-def left_temporary(store: Store) -> list[str]:
-    """Paths of temporary files, which belong to no commit; [] where the store is remote.
+def list_temporary_files(store: Store) -> list[str]:
+    """Paths of temporary files, which belong to no commit; [] if the store is remote.
 
-    A writer removes those of dead processes of its own host; of others only a person can know.
+    A writer removes those of dead processes on its own host; a user must check those of others.
     """
     return temporary_files(store.url) if isinstance(store, LocalStore) else []
 
 
-def _missing(told: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The last one of each gap in a run: retention leaves none."""
-    for before, after in itertools.pairwise(told):
+def _missing(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The last missing sequence of each gap in a run; retention leaves no gaps."""
+    for before, after in itertools.pairwise(rows):
         gap = after["sequence"] - 1
         if before["sequence"] != gap and before["run"] == after["run"] is not None:
             yield _row(gap, None, "its manifest is missing")
 
 
-def _told(store: Store, sequence: int, *, deep: bool) -> dict[str, Any]:
+def _check_row(store: Store, sequence: int, *, deep: bool) -> dict[str, Any]:
     commit = None
     try:
         commit = read_commit(store, sequence)
@@ -83,7 +83,7 @@ def _row(sequence: int, commit: Commit | None, problem: str, *, ok: bool = False
 
 
 def _check(store: Store, commit: Commit, *, deep: bool) -> list[str]:
-    """What is damaged and does no harm. Raises CorruptionError if the commit is not whole."""
+    """Harmless damage (one of two copies). Raises CorruptionError if the commit is not intact."""
     check_parent(store, commit)
     for entry in commit.parts:
         if deep:
@@ -94,7 +94,7 @@ def _check(store: Store, commit: Commit, *, deep: bool) -> list[str]:
             check_size(store, commit, entry)
     problems: list[str] = []
     for kind, sha256 in commit.documents if deep else ():
-        problems += confirmed(partial(damaged, store, kind, sha256))
+        problems += read_twice(partial(damaged, store, kind, sha256))
     return problems
 
 

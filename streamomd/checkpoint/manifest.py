@@ -1,4 +1,4 @@
-"""Commit: what a manifest says; and the only place that reads and writes manifests."""
+"""Commit: the content of a manifest. The only module that encodes and decodes manifests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from streamomd.core.urls import printable
 FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 1
 SEGMENTS = "segments"
 FEATURES = frozenset({SEGMENTS})
-"""What a manifest may require that this version can do."""
+"""Features a manifest may require that this version supports."""
 KINDS = ("dataset", "names", SEGMENTS)
-"""Keys of a commit's document whose value is the SHA-256 of a shared document; of segments, of the
-ledger's in order, a list of them. A commit has segments, or a dataset if an older version wrote
+"""Keys of a commit's document whose value is the SHA-256 of a shared document; for segments
+a list of them, in ledger order. A commit has segments, or a dataset if an older version wrote
 it."""
-MOST_SEGMENTS = 1000
+MAX_SEGMENTS = 1000
 
 COMMITS = "commits/"
 SHA256 = r"[0-9a-f]{64}"
@@ -34,7 +34,7 @@ LAST = 10**12 - 1
 
 @dataclass(frozen=True)
 class WriterId:
-    """Who writes: ``uuid`` of this writer alone, where it runs, since when (ISO)."""
+    """Identity of a writer: its own ``uuid``, host and pid, start time (ISO)."""
 
     uuid: str
     host: str
@@ -44,10 +44,10 @@ class WriterId:
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit, read and found legal.
+    """A valid commit.
 
     ``kind``: "commit", or "open" for one that repeats its parent's parts to fence other writers.
-    ``run``: id of the training run; a restart begins another. ``nonce``: of this attempt alone.
+    ``run``: id of the training run; a restart begins another. ``nonce``: unique to this attempt.
     ``parent``: sequence of the commit it follows, −1 if none; ``parent_sha256``: of its first line.
     ``directory``: below ``data/``, where ``parts`` are. ``document``: the caller's.
     """
@@ -104,7 +104,7 @@ def encode(
     parts: Sequence[PartEntry],
     written: str,
 ) -> bytes:
-    """A manifest's bytes. Raises UsageError for a document that JSON cannot hold or is too big."""
+    """A manifest's bytes. Raises UsageError if JSON cannot hold the document or it is too large."""
     fields = {
         "format": {"name": FORMAT, "major": MAJOR, "minor": MINOR},
         "required_features": [SEGMENTS] if SEGMENTS in document else [],
@@ -126,10 +126,10 @@ def encode(
 
 
 def decode(data: bytes, sequence: int) -> Commit:
-    """The commit a manifest of this name tells.
+    """The commit of a manifest of this sequence.
 
-    Raises CorruptionError for anything else than a legal manifest, and NoCommitError for one that
-    only a newer streamomd can read.
+    Raises CorruptionError for an invalid manifest, NoCommitError for one that only a newer
+    streamomd can read.
     """
     value, sha256 = unseal(data)
     fields = Fields(value, "the manifest")
@@ -196,8 +196,8 @@ def _document(fields: Fields) -> dict[str, Any]:
         if kind in document.values:
             # They become part of a name.
             named = document.items(kind) if kind == SEGMENTS else [document.values[kind]]
-            if len(named) > MOST_SEGMENTS or not all(_is_sha256(one) for one in named):
-                raise document.wrong(kind)
+            if len(named) > MAX_SEGMENTS or not all(_is_sha256(one) for one in named):
+                raise document.invalid(kind)
     return document.values
 
 

@@ -1,6 +1,6 @@
-"""Parts: named arrays of a range [lo, hi), packed as safetensors, proven by size and SHA-256.
+"""Parts: named arrays of a range [lo, hi), packed as safetensors, verified by size and SHA-256.
 
-F32, F64, I64 and U64 only, little-endian, C order; every bit is kept (NaN payloads, −0.0).
+F32, F64, I64 and U64 only, little-endian, C order; every bit is saved (NaN payloads, −0.0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamomd.core.errors import CorruptionError, UsageError
 from streamomd.core.urls import printable
 
 Part = tuple[int, int, dict[str, NDArray[Any]]]
-"""lo, hi, and the arrays of that range; a caller keeps a part to some 64 MiB."""
+"""lo, hi, and the arrays of that range; callers limit a part to about 64 MiB."""
 
 DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "U64": "<u8"}
 _CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
@@ -32,7 +32,7 @@ LAST = 10**12 - 1
 
 @dataclass(frozen=True)
 class PartEntry:
-    """What a manifest says of a part. arrays: name to (code of the dtype, shape)."""
+    """A part's entry in the manifest. arrays: name to (code of the dtype, shape)."""
 
     name: str
     size: int
@@ -48,7 +48,7 @@ class PartEntry:
 
 
 class StoredParts(NamedTuple):
-    """Parts that are in a store already, below ``data/directory``."""
+    """Parts already in a store, below ``data/directory``."""
 
     directory: str
     entries: tuple[PartEntry, ...]
@@ -73,20 +73,22 @@ def pack(part: Part) -> tuple[PartEntry, bytes]:
 
 
 def unpack(entry: PartEntry, data: bytes) -> Part:
-    """The part, if these are its bytes to the bit; else CorruptionError."""
+    """The part of these bytes. Raises CorruptionError if they are not bit-identical."""
     if len(data) != entry.size:
         raise CorruptionError(f"{entry.name} has {len(data):,} bytes, not {entry.size:,}")
     if hashlib.sha256(data).hexdigest() != entry.sha256:
-        raise CorruptionError(f"the SHA-256 of {entry.name} is not that of what was committed")
+        raise CorruptionError(f"the SHA-256 of {entry.name} differs from the committed one")
     if int.from_bytes(data[:8], "little") > HEADER_LIMIT:
-        raise CorruptionError(f"{entry.name} has too long a header")
+        raise CorruptionError(f"{entry.name} has a header that is too long")
     try:
         arrays = safetensors.numpy.load(data)
     except (safetensors.SafetensorError, ValueError, LookupError, TypeError) as error:
-        raise CorruptionError(f"{entry.name} is no safetensors: {printable(str(error))}") from None
+        raise CorruptionError(
+            f"{entry.name} is not a safetensors file: {printable(str(error))}"
+        ) from None
     found = {name: (_CODES.get(array.dtype), array.shape) for name, array in arrays.items()}
     if found != entry.arrays:
-        raise CorruptionError(f"{entry.name} holds other arrays than its manifest says")
+        raise CorruptionError(f"{entry.name} has other arrays than its manifest lists")
     return entry.lo, entry.hi, arrays
 
 
@@ -97,13 +99,13 @@ def parse_entry(value: Any) -> PartEntry:
     name = fields.text("name", r"p[0-9]{12}-[0-9]{12}\.safetensors")
     size, sha256 = fields.number("size", PART_LIMIT), fields.text("sha256", r"[0-9a-f]{64}")
     if lo >= hi or name != _name(lo, hi):
-        raise fields.wrong("name")
+        raise fields.invalid("name")
     arrays = {key: _parse_array(fields, one) for key, one in fields.mapping("arrays").items()}
     declared = sum(
         math.prod(shape) * np.dtype(DTYPES[code]).itemsize for code, shape in arrays.values()
     )
     if not 0 <= size - declared - 8 <= HEADER_LIMIT:
-        raise fields.wrong("arrays")
+        raise fields.invalid("arrays")
     return PartEntry(name, size, sha256, lo, hi, arrays)
 
 
@@ -117,7 +119,7 @@ def _parse_array(fields: Fields, value: Any) -> tuple[str, tuple[int, ...]]:
         and all(type(one) is int and 0 <= one <= PART_LIMIT for one in value[1])
     )
     if not legal:
-        raise fields.wrong("arrays")
+        raise fields.invalid("arrays")
     return value[0], tuple(value[1])
 
 
@@ -128,7 +130,9 @@ def _name(lo: int, hi: int) -> str:
 def _little_endian(name: str, array: NDArray[Any]) -> NDArray[Any]:
     dtype = array.dtype.newbyteorder("<")
     if name == "__metadata__":
-        raise UsageError("safetensors keeps the name '__metadata__' for itself")
+        raise UsageError("an array may not be named '__metadata__': safetensors reserves it")
     if dtype not in _CODES:
-        raise UsageError(f"array {name!r} is {array.dtype}; a part keeps float32/64, int64, uint64")
+        raise UsageError(
+            f"array {name!r} is {array.dtype}; expected float32, float64, int64 or uint64"
+        )
     return np.asarray(array, dtype=dtype, order="C")

@@ -1,7 +1,7 @@
 """Retention: which commits are deleted, and in what order.
 
-Deleted are manifests of this run, oldest first, then the parts and shared documents that no
-manifest names any more. What no manifest of this run names is never touched.
+Delete manifests of this run, oldest first, then the parts and shared documents that no manifest
+names any more. Objects that no manifest of this run names are never touched.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from streamomd.core.errors import CorruptionError, UsageError
 
 @dataclass(eq=False)
 class Retention:
-    """Keeps the last ``keep`` commits that have parts of their own, and what comes after them; and
-    the last one whose document says that its numbers are finite, however many follow it.
+    """Retains the last ``keep`` commits with their own parts, the commits after them, and the last
+    commit marked finite, however many follow it.
     """
 
     store: Store
@@ -31,11 +31,11 @@ class Retention:
             raise UsageError(f"checkpoint.keep is at least 1, not {self.keep}")
 
     def apply(self, newest: Commit) -> None:
-        """Delete what is superseded by ``newest``, which was read back. Raises StorageError."""
+        """Delete commits superseded by ``newest``, which was read back. Raises StorageError."""
         self._known[newest.sequence] = newest
         found = sequences(self.store)
         if found[-1:] != [newest.sequence]:
-            # Somebody has taken over: it is theirs now.
+            # Another writer has taken over and owns the retention now.
             return
         there = {number: commit for number in found if (commit := self._commit(number))}
         for commit in self._superseded(there.values(), newest.run):
@@ -53,15 +53,15 @@ class Retention:
         own = sorted((c for c in commits if c.run == run), key=lambda commit: -commit.sequence)
         finite = next((c.directory for c in own if c.document.get("finite") is True), "")
         for commit in own:
-            # Once too many, always too many: what is kept of a run has no gap, but for one before
-            # commits that are not finite.
+            # Directories are counted over all newer commits, so the retained ones have no gap,
+            # except before commits that are not finite.
             directories.add(commit.directory)
             if len(directories) > self.keep and commit.directory != finite:
                 old.append(commit)
         return old[::-1]
 
     def _commit(self, sequence: int) -> Commit | None:
-        """None if it cannot be read: then it is not known what is its own, and it stays."""
+        """None if it cannot be read: its parts are unknown, so it stays."""
         if sequence not in self._known:
             try:
                 self._known[sequence] = read_commit(self.store, sequence)

@@ -1,4 +1,4 @@
-"""Sealed JSON: a line of canonical JSON, and a line with its SHA-256. Read strictly."""
+"""Sealed JSON: a line of canonical JSON, then a line with its SHA-256. Parsed strictly."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def canonical(value: Any) -> bytes:
     try:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"a checkpoint keeps plain JSON only: {error}") from None
+        raise UsageError(f"a checkpoint holds plain JSON only: {error}") from None
     return text.encode("ascii")
 
 
 def seal(value: Any) -> bytes:
-    """Both lines. Raises UsageError for what could not be read again."""
+    """Both lines. Raises UsageError for values that could not be read back."""
     line = canonical(value)
     try:
         parse(line)
     except CorruptionError as error:
-        raise UsageError(f"a checkpoint keeps plain JSON only: {error}") from None
+        raise UsageError(f"a checkpoint holds plain JSON only: {error}") from None
     data = line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n"
     if len(data) > LIMIT:
         raise UsageError(f"a commit's document may have {LIMIT:,} bytes; this has {len(data):,}")
@@ -37,11 +37,11 @@ def seal(value: Any) -> bytes:
 
 
 def unseal(data: bytes) -> tuple[Any, str]:
-    """The value and its SHA-256. Raises CorruptionError if a bit of both lines is not as sealed."""
+    """The value and its SHA-256. Raises CorruptionError if any bit of the two lines changed."""
     line, _, rest = data.partition(b"\n")
     sha256 = hashlib.sha256(line).hexdigest()
     if rest != sha256.encode() + b"\n":
-        raise CorruptionError("its second line is not the SHA-256 of its first")
+        raise CorruptionError("the second line is not the SHA-256 of the first")
     return parse(line), sha256
 
 
@@ -50,7 +50,7 @@ def parse(line: bytes) -> Any:
     try:
         value = _DECODER.decode(line.decode("ascii"))
     except (ValueError, RecursionError) as error:
-        raise CorruptionError(f"it is no JSON that is read here: {error}") from None
+        raise CorruptionError(f"invalid JSON: {error}") from None
     _bound_depth(value)
     return value
 
@@ -58,21 +58,21 @@ def parse(line: bytes) -> Any:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key occurs twice")
     return found
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     return number
 
 
 def _bounded(text: str) -> int:
     number = int(text)
     if abs(number) > LARGEST:
-        raise ValueError("an integer is beyond 64 bits")
+        raise ValueError("an integer has more than 64 bits")
     return number
 
 
@@ -87,7 +87,7 @@ def _bound_depth(value: Any) -> None:
         ]
         if not level:
             return
-    raise CorruptionError(f"it is no JSON that is read here: nested deeper than {DEPTH}")
+    raise CorruptionError(f"invalid JSON: nested deeper than {DEPTH}")
 
 
 _DECODER = json.JSONDecoder(

@@ -1,6 +1,6 @@
-"""Names of temporary files on a local disk, and which of them nobody writes any more.
+"""Names of temporary files on a local disk, and which of them are abandoned.
 
-``.tmp-HOST-PID-UUID``: only the host that wrote one can know whether its process still runs.
+``.tmp-HOST-PID-UUID``: only the host that wrote one can check whether its process still runs.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _NAME = re.compile(r"\.tmp-(?:(?P<host>[0-9A-Za-z_.-]+)-(?P<pid>[0-9]{1,10})-)?[
 
 
 def temporary_name() -> str:
-    """A new name of this process."""
+    """A new unique name for this process."""
     return f".tmp-{_host()}-{os.getpid()}-{uuid.uuid4().hex}"
 
 
 def is_abandoned(name: str) -> bool:
-    """Whether a process of this host wrote it that no longer exists."""
+    """Whether the process that wrote it ran on this host and no longer exists."""
     found = _NAME.fullmatch(name)
     if not found or found["host"] != _host():
         return False
@@ -29,13 +29,13 @@ def is_abandoned(name: str) -> bool:
         os.kill(int(found["pid"]), 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):  # it exists and is another user's; or no process id at all
+    except (OSError, OverflowError):  # another user's process, or an invalid process id
         return False
     return False
 
 
 def temporary_files(root: str) -> list[str]:
-    """Temporary files anywhere below a directory, by path; links are not followed."""
+    """Temporary files anywhere below a directory, by path; symbolic links are not followed."""
     return sorted(
         os.path.join(folder, name)
         for folder, _, names in os.walk(root)
@@ -45,7 +45,7 @@ def temporary_files(root: str) -> list[str]:
 
 
 def remove_abandoned(root: str) -> None:
-    """Remove what dead processes of this host left; what cannot be removed stays."""
+    """Remove files of dead processes of this host; ignore those that cannot be removed."""
     for path in _abandoned(root):
         with suppress(OSError):
             os.unlink(path)
@@ -56,5 +56,5 @@ def _abandoned(root: str) -> Iterator[str]:
 
 
 def _host() -> str:
-    """Of this machine, with nothing that a file name cannot hold."""
+    """Name of this machine, with only characters that are valid in a file name."""
     return re.sub(r"[^0-9A-Za-z_.]", "_", socket.gethostname()) or "localhost"

@@ -70,7 +70,7 @@ def status(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
     """Print the state of a submitted job; any machine that reaches the scheduler can ask."""
     from streamomd.distributed import cluster, jobs
 
-    with cluster.connected(None, scheduler) as client:
+    with cluster.connect_client(None, scheduler) as client:
         found = jobs.status(jobs.find(client, name), read_options_file(checkpoint_storage_options))
     return found, formatting.format_status(found)
 
@@ -81,12 +81,12 @@ def status(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
 def logs(name: str, scheduler: str, follow: bool) -> tuple[Any, str]:
     """Print the messages of a submitted job and the course of its loss."""
     from streamomd.distributed import cluster, jobs
-    from streamomd.distributed.scheduler import lost_reported
+    from streamomd.distributed.scheduler import report_lost_scheduler
 
     count = 0
-    with cluster.connected(None, scheduler) as client:
+    with cluster.connect_client(None, scheduler) as client:
         job = jobs.find(client, name)
-        with lost_reported(client, job.url):
+        with report_lost_scheduler(client, job.url):
             for line in jobs.lines(job, follow=follow):
                 click.echo(line)
                 count += 1
@@ -100,7 +100,7 @@ def cancel(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
     """Stop a submitted job after a commit; streamomd resume continues it."""
     from streamomd.distributed import cluster, jobs
 
-    with cluster.connected(None, scheduler) as client:
+    with cluster.connect_client(None, scheduler) as client:
         job = jobs.cancel(jobs.find(client, name))
         found = jobs.status(job, read_options_file(checkpoint_storage_options))
     return found, formatting.format_status(found)

@@ -191,13 +191,13 @@ def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]
 
 
 def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[Any, str]:
-    from streamomd.checkpoint import commits, left_temporary, open_store
+    from streamomd.checkpoint import list_commits, list_temporary_files, open_store
     from streamomd.core.errors import CorruptionError, DivergedError
     from streamomd.core.finite import NOT_FINITE
 
     store = open_store(url, read_options_file(checkpoint_storage_options))
-    found = commits(store, deep=deep)
-    text, temporary = formatting.format_table(found), left_temporary(store) if deep else []
+    found = list_commits(store, deep=deep)
+    text, temporary = formatting.format_table(found), list_temporary_files(store) if deep else []
     if temporary:
         text += "\n" + formatting.format_temporary_files(temporary)
     problems = [one["problem"] for one in found if not one["ok"]]

@@ -117,26 +117,26 @@ def watch(
 
 
 def _watch_url(url: str, every: float, once: bool, top: int, options: Any) -> Any:
-    from streamomd.analysis.watch import View, look, tell, views
+    from streamomd.analysis.watch import View, read_view, show_views, views
 
     if once:
-        seen = iter([look(View(url), options, top=top)])
+        seen = iter([read_view(View(url), options, top=top)])
     else:
         seen = views(url, options=options, every=every, top=top)
-    last = tell(seen)
+    last = show_views(seen)
     return last.figures() if last else {}
 
 
 def _watch_job(
     name: str, scheduler: str | None, every: float, once: bool, top: int, options: Any
 ) -> Any:
-    from streamomd.analysis.watch import job_views, tell
+    from streamomd.analysis.watch import job_views, show_views
 
     if not scheduler:
         raise UsageError(f"{printable(name)} is on a cluster: pass --scheduler ADDRESS")
-    from streamomd.distributed.cluster import connected
+    from streamomd.distributed.cluster import connect_client
 
-    with connected(None, scheduler) as client:
+    with connect_client(None, scheduler) as client:
         seen = job_views(client, name, options=options, every=every, top=top)
-        last = tell(itertools.islice(seen, 1) if once else seen)
+        last = show_views(itertools.islice(seen, 1) if once else seen)
     return last.figures() if last else {}

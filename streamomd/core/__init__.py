@@ -1,1 +1,1 @@
-"""Errors, URLs, batches and compilation: what every other package may use."""
+"""Errors, URLs, batches and compilation, used by every other package."""

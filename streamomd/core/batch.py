@@ -1,4 +1,4 @@
-"""Batches of canonical rows: what the features make and the engine learns from."""
+"""Batches of canonical rows, the output of ``features`` and the input of ``engine``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
     "index", "utf8", "out_of_range",
 )  # fmt: skip
-"""Why a row is bad. Checkpoints count by place in this list: it may only grow, at its end."""
+"""Reasons of bad rows. Checkpoints count by index in this list: only append to it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skipped:
-    """Bad rows that stood between the rows of a batch and were left out.
+    """Skipped rows between the rows of a batch.
 
-    places: int64 (n,), ascending, counted from where the batch begins in its shard, all rows
-    counting. reasons: int8 (n,), of each its place in REASONS.
+    places: int64 (n,), ascending, row offsets from the batch's start in its shard, counting all
+    rows. reasons: int8 (n,), index of each in REASONS.
 
     >>> skipped = Skipped(np.array([0, 2, 3]), np.array([1, 1, 0], np.int8))
     >>> [skipped.before(row) for row in (0, 1, 2)], skipped.counts(0, 2)[:3].tolist()
@@ -38,14 +38,14 @@ class Skipped:
         return len(self.places)
 
     def before(self, row: int) -> int:
-        """How many were left out before row ``row`` of the batch; of its end: all."""
+        """The number skipped before row ``row`` of the batch; at its end: all."""
         if not len(self.places):
-            return 0  # searchsorted releases the GIL, and waits for it while others read ahead
+            return 0  # searchsorted would release the GIL and wait for the prefetching threads
         kept_before = self.places - np.arange(len(self.places))
         return int(np.searchsorted(kept_before, row, side="right"))
 
     def counts(self, low: int, high: int) -> NDArray[np.int64]:
-        """How many of those numbered low … high − 1 are bad for which reason, (reasons,)."""
+        """Number of bad rows by reason among offsets low … high − 1, (reasons,)."""
         return np.bincount(self.reasons[low:high], minlength=len(REASONS))
 
 
@@ -57,11 +57,11 @@ class SparseBatch:
     """Rows as CSR; in a row the coordinates ascend and are distinct.
 
     The bias is not among them: the engine adds it as coordinate 0 with value 1, so that index i is
-    coordinate i, or i + 1 in a model with a bias. Decoded indices then serve as they are.
+    coordinate i, or i + 1 in a model with a bias. Decoded indices are then used unchanged.
 
     indptr: int64 (n + 1,), from 0. indices: int32 (nnz,), 0 or above.
-    values: float32 or float64 (nnz,). y, weight: float64 (n,). skipped: of a batch as it was
-    decoded; a batch cut from another has none.
+    values: float32 or float64 (nnz,). y, weight: float64 (n,). skipped: of a decoded batch;
+    a slice of a batch has none.
     """
 
     indptr: NDArray[np.int64]
@@ -76,12 +76,12 @@ class SparseBatch:
 
     @property
     def passed(self) -> int:
-        """Rows of the shard that it stands for: its own, and those left out."""
+        """Rows of the shard that it covers, including skipped ones."""
         return len(self.y) + len(self.skipped)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Size in bytes."""
         arrays = (self.indptr, self.indices, self.values, self.y, self.weight)
         return sum(array.nbytes for array in arrays)
 
@@ -119,12 +119,12 @@ class DenseBatch:
 
     @property
     def passed(self) -> int:
-        """Rows of the shard that it stands for: its own, and those left out."""
+        """Rows of the shard that it covers, including skipped ones."""
         return len(self.y) + len(self.skipped)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Size in bytes."""
         return self.values.nbytes + self.y.nbytes + self.weight.nbytes
 
     @property
@@ -142,7 +142,7 @@ Batch = SparseBatch | DenseBatch
 
 
 def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
-    """The rows in another order, or some of them."""
+    """A selection of rows, in the given order."""
     y, weight = batch.y[order], batch.weight[order]
     if isinstance(batch, DenseBatch):
         return DenseBatch(batch.values[order], y, weight)
@@ -153,7 +153,7 @@ def taken(batch: Batch, order: NDArray[np.int64]) -> Batch:
 
 
 def check(batch: Batch, size: int, *, bias: bool) -> None:
-    """Raise DataError unless a batch made by hand is one the engine may walk: it checks nothing.
+    """Raise DataError unless a user's batch is valid: the engine itself checks nothing.
 
     size: coordinates of the model, the bias included.
     """
@@ -195,7 +195,7 @@ def _sparse_problem(batch: SparseBatch, columns: int) -> str:
 
 
 class KeptRows(NamedTuple):
-    """CSR rows that a rule keeps, the bias among their entries, with multipliers (rows, learners).
+    """CSR rows that a rule stores, including the bias entry, with multipliers (rows, learners).
 
     y and importance as in a batch. alpha: each row's multiplier for each learner.
     """
@@ -209,14 +209,14 @@ class KeptRows(NamedTuple):
 
     @classmethod
     def none(cls, learners: int) -> Self:
-        """No rows yet."""
+        """An empty buffer."""
         none = np.empty(0)
         indptr, indices = np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
         return cls(indptr, indices, none, none, none, np.empty((0, learners)))
 
 
 def check_kept(rows: KeptRows, size: int) -> None:
-    """Raise ValueError unless these are rows of ``size`` coordinates that the loops may walk."""
+    """Raise ValueError unless these are valid rows of ``size`` coordinates."""
     indptr, indices = rows.indptr, rows.indices
     count = len(indptr) - 1
     lengths = {len(rows.y), len(rows.importance), len(rows.alpha)}

@@ -1,7 +1,7 @@
-"""Every error streamomd raises on purpose: one base, each child also a builtin.
+"""All errors of streamomd: one base class; each subclass is also a builtin error.
 
-A message says what was expected, what came, where, and what to do. ``exit_code`` is what the
-command line returns for it (docs/job-file.md, "Exit codes").
+A message says what is wrong, where, what was expected and what to do. ``exit_code`` is the
+command's exit code (docs/job-file.md, "Exit codes").
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class StreamomdError(Exception):
 
 
 class UsageError(StreamomdError, ValueError):
-    """A job, flag or argument that cannot be meant."""
+    """An invalid job, flag or argument."""
 
     exit_code = 2
 
 
 class UnsupportedError(UsageError, NotImplementedError):
-    """A combination that is known by name but not offered."""
+    """A known combination that is not supported."""
 
 
 class MissingExtraError(UsageError, ImportError):
@@ -31,31 +31,31 @@ class MissingExtraError(UsageError, ImportError):
 
 
 class SweepError(UsageError):
-    """The checkpoint of a sweep, where that of one model is wanted."""
+    """The checkpoint of a sweep where that of one model is expected."""
 
 
 class TooLargeError(MemoryError, StreamomdError):
     """A model that does not fit in memory."""
 
-    # MemoryError first: it has a __new__ of its own, which Dask's unpickling asks for.
+    # MemoryError first: Dask's unpickling needs its own __new__.
 
     exit_code = 2
 
 
 class InputNotFoundError(StreamomdError, FileNotFoundError):
-    """A file, directory, glob or URL that holds nothing to read."""
+    """A file, directory, glob or URL without data to read."""
 
     exit_code = 2
 
 
 class DataError(StreamomdError, ValueError):
-    """A shard or text file that cannot be read as it is."""
+    """A shard or text file that cannot be read."""
 
     exit_code = 2
 
 
 class SchemaError(DataError):
-    """A column that is missing, twice there, or of another type than expected."""
+    """A column that is missing, duplicated, or of an unexpected type."""
 
 
 class ChangedDataError(DataError):
@@ -65,7 +65,7 @@ class ChangedDataError(DataError):
 
 
 class BadRowError(DataError):
-    """A row that cannot be learned from; ``reason`` is the short word it is counted under."""
+    """A row that cannot be learned; ``reason`` is the word it is counted under."""
 
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
@@ -77,21 +77,21 @@ class BadRowError(DataError):
 
 
 class TooManyBadRowsError(DataError):
-    """More bad rows than the job allows to skip; the last commit stands."""
+    """More bad rows than the maximum; the last commit is intact."""
 
 
 class OutputExistsError(StreamomdError, FileExistsError):
-    """Something is already there and was not to be overwritten."""
+    """The output already exists and may not be overwritten."""
 
     exit_code = 2
 
 
 class StorageError(StreamomdError, OSError):
-    """Storage that cannot be reached or does not do what is needed."""
+    """Storage that cannot be reached or lacks a required feature."""
 
 
 class ClusterError(StreamomdError, ConnectionError):
-    """A cluster that cannot be reached, has no workers, or loses them again and again."""
+    """A cluster that cannot be reached, has no workers, or repeatedly loses them."""
 
 
 class SchedulerLostError(ClusterError):
@@ -99,37 +99,37 @@ class SchedulerLostError(ClusterError):
 
 
 class CorruptionError(StreamomdError, ValueError):
-    """Bytes that are proven not to be the bytes that were committed."""
+    """Data that differ from what was committed."""
 
     exit_code = 4
 
 
 class ResumeRefusedError(StreamomdError, ValueError):
-    """The data or the job is not the one the checkpoint was made with."""
+    """The data or the job differs from that of the checkpoint."""
 
     exit_code = 3
 
 
 class NoCommitError(StreamomdError, LookupError):
-    """No commit that can be used."""
+    """No usable commit."""
 
     exit_code = 4
 
 
 class ConcurrentWriterError(StreamomdError, RuntimeError):
-    """Another writer has taken this checkpoint over."""
+    """Another writer has taken over this checkpoint."""
 
     exit_code = 5
 
 
 class DivergedError(StreamomdError, ArithmeticError):
-    """A model with numbers that are not finite: learning stops, and no such state is committed."""
+    """A model with numbers that are not finite: training stops, and this state is not committed."""
 
     exit_code = 6
 
 
 class StoppedError(StreamomdError, InterruptedError):
-    """A signal asked the run to stop; its last commit stands."""
+    """A signal stopped the run; its last commit is intact."""
 
     def __init__(self, message: str, *, signal: int) -> None:
         super().__init__(message)

@@ -1,9 +1,9 @@
-"""Whether a model's numbers are finite: after each batch, and in each part of a state.
+"""Check that a model's numbers are finite: after each batch, and in each part of a state.
 
-A model that diverged holds NaN or infinities, which spread with every row. Losses and totals are
-looked at after every batch, the last predictions of a batch every few thousand rows. A slot that
-overflowed may not meet a row again for long, so all slots are looked at too: whenever enough values
-were learned to make that cheap, and whenever a part of a commit is packed.
+A diverged model has NaN or infinities, which spread with every row. Losses and totals are checked
+after every batch, the last predictions of a batch every few thousand rows. No row may use an
+overflowed slot for a long time, so all slots are checked too: when enough values were learned to
+make that cheap, and when a part of a commit is packed.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from streamomd.core.urls import shown
 Place = tuple[str, int]
 """URL of a shard, and the number of a row in it."""
 Arrays = Mapping[str, NDArray[Any]]
-BLOCK = 1 << 16  # numbers looked at in one go: what is found of each stays in the cache
-RATIO = 32  # values learned for each number of the state that is looked at: under 1 % of the time
-LEAST = 1 << 20  # values learned between two looks at a small state, each of some 10 µs
-ROWS = 1 << 12  # between two looks at predictions, which cost more than the few figures of a batch
-LAST = 1 << 8  # predictions of a batch that are looked at: they are still in the cache
+BLOCK = 1 << 16  # numbers checked at a time: intermediate results stay in the CPU cache
+RATIO = 32  # values learned per checked number of the state: under 1 % of the time
+LEAST = 1 << 20  # values learned between two checks of a small state, each about 10 µs
+ROWS = 1 << 12  # rows between two checks of predictions, which cost more than those of the sums
+LAST = 1 << 8  # predictions of a batch to check: they are still in the CPU cache
 FEW = 64
 NOT_FINITE = "it is not finite: "
-"""What the reason begins with why a commit is not taken."""
+"""Prefix of the reason why a commit is rejected."""
 STATE = ("slot.", "extra.", "totals")
-"""Arrays of a part that must be finite. Metrics need not be: a loss on held-out rows may be inf."""
+"""Arrays of a part that must be finite. Metrics need not be: a hold-out loss may be inf."""
 
 
 def is_finite(numbers: NDArray[Any]) -> bool:
-    """Whether no number is NaN or infinite. Arrays of integers always are finite.
+    """Whether no number is NaN or infinite. Integer arrays are always finite.
 
     >>> is_finite(np.array([1e308, 1e308])), is_finite(np.array([np.inf, -np.inf]))
     (True, False)
@@ -63,8 +63,8 @@ def batch_problem(
 ) -> str:
     """What is not finite after a batch of one learner or one model; "" if nothing is.
 
-    sums: importance, loss, mistakes or squared errors; these may overflow alone, and are not
-    looked at. totals: of the state. margins: (rows, learners), predictions before learning.
+    sums: importance, loss, mistakes or squared errors; these may overflow and are not
+    checked. totals: of the state. margins: (rows, learners), predictions before learning.
     """
     if is_finite(sums[:2]) and is_finite(totals) and is_finite(margins):
         return ""
@@ -77,7 +77,8 @@ def batch_problem(
 
 
 def _totals_finite(totals: NDArray[np.float64]) -> bool:
-    """In few steps: these are few numbers, and after a batch what numpy needs is in no cache."""
+    """Without numpy: these are few numbers, and after a batch numpy's code is not in the CPU
+    cache."""
     if totals.size <= 1:
         return not totals.size or isfinite(totals.item())
     few = totals.size <= FEW
@@ -91,23 +92,23 @@ def refuse_diverged(problem: str) -> None:
 
 
 def finite_parts(parts: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, int, Any]]:
-    """The parts of a commit, each looked at when it is asked for. Raises DivergedError."""
+    """The parts of a commit, each checked when it is yielded. Raises DivergedError."""
     for low, high, arrays in parts:
         refuse_diverged(part_problem(low, arrays))
         yield low, high, arrays
 
 
 class FiniteCheck:
-    """Looks at one learner's numbers while it learns.
+    """Checks one learner's numbers while it learns.
 
-    ``always``: at every slot after every batch, whatever it costs. ``exact``: of the error that was
-    raised, whether its rows are the first batch after which a number was not finite.
+    ``always``: check every slot after every batch, regardless of cost. ``exact``: whether the rows
+    of the raised error are the first batch after which a number was not finite.
     """
 
     def __init__(self, *, always: bool = False) -> None:
         self.exact = False
         self._always, self._values, self._rows = always, 0, 0
-        self._enough = 0 if always else LEAST  # values, before the slots are looked at
+        self._enough = 0 if always else LEAST  # values until the next check of the slots
         self._since: Place | None = None
         self._end: Place | None = None
 
@@ -119,11 +120,11 @@ class FiniteCheck:
         values: int,
         rows: tuple[Place, Place],
     ) -> None:
-        """Look at what a batch of ``values`` feature values left, of its predictions once in
-        ``ROWS`` rows. rows: its first, and its end.
+        """Check the state after a batch of ``values`` feature values, and its predictions once in
+        ``ROWS`` rows. rows: its first row and its end.
 
-        Raises DivergedError that names the rows of the batch; for a slot, the rows since all slots
-        were last looked at.
+        Raises DivergedError that names the rows of the batch; for a slot, the rows since the last
+        check of all slots.
         """
         if self._since is None:
             self._since = rows[0]
@@ -146,14 +147,14 @@ class FiniteCheck:
                 self.look(state, rows[1])
 
     def finish(self, state: Any) -> None:
-        """Look at every number after the last batch. Raises DivergedError as ``look`` does."""
+        """Check every number after the last batch. Raises DivergedError as ``look``."""
         if self._end is None:
             refuse_diverged(state.problem())
         else:
             self.look(state, self._end)
 
     def look(self, state: Any, end: Place) -> None:
-        """Look at every number of the state, which has learned the rows up to ``end``."""
+        """Check every number of the state, which has learned the rows up to ``end``."""
         problem = state.problem()
         if problem:
             rows = between(self._since or end, end)
@@ -162,7 +163,7 @@ class FiniteCheck:
 
 
 def between(begin: Place, end: Place) -> str:
-    """Rows from ``begin`` to before ``end``, as a person reads them.
+    """Text for the rows from ``begin`` to before ``end``.
 
     >>> between(("a.parquet", 0), ("a.parquet", 4096))
     'rows 0 to 4,095 of a.parquet'

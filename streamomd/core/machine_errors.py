@@ -1,6 +1,6 @@
-"""Errors of the machine, not of streamomd or its input, as one line: disk, memory, descriptors.
+"""Errors of the machine (disk, memory, descriptors), reported as one line.
 
-A traceback would show where in the program the machine failed, which does not help to free a disk.
+A traceback would only show where in the program the machine failed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import errno
 
 MACHINE = (OSError, MemoryError, ImportError)
 NO_MEMORY = ("cannot allocate memory", "failed to map segment", "out of memory", "can't start new")
-"""What loaders, threads and allocators say; an ImportError has no errno."""
+"""Messages of loaders, threads and allocators; an ImportError has no errno."""
 ADVICE = {
     errno.ENOSPC: "free space there, or write elsewhere",
     errno.EDQUOT: "free space there, or write elsewhere",
@@ -22,12 +22,12 @@ ADVICE = {
 
 
 def is_of_the_machine(error: BaseException) -> bool:
-    """Whether the machine is to blame, so that one line is enough."""
+    """Whether the machine caused the error, so that one line is enough."""
     return isinstance(error, MACHINE) or _lack_of_memory(error) is not None
 
 
 def one_line(error: BaseException) -> str:
-    """What failed, where, and what to do."""
+    """The error, its location, and what to do."""
     if lacking := _lack_of_memory(error):
         return f"not enough memory{_allowed()}: {_first(lacking)}"
     if isinstance(error, OSError) and error.errno and error.strerror:
@@ -38,7 +38,7 @@ def one_line(error: BaseException) -> str:
 
 
 def _lack_of_memory(error: BaseException | None) -> BaseException | None:
-    """The error, or the one that caused it, that says that memory is short."""
+    """The error, or its cause, that reports a lack of memory."""
     while error is not None:
         short = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
         if short or any(words in str(error).lower() for words in NO_MEMORY):
@@ -51,7 +51,7 @@ def _allowed() -> str:
     """The limit of address space, if there is one."""
     try:
         import resource
-    except ImportError:  # on Windows; or where not even that is left
+    except ImportError:  # on Windows, or if there is no memory to import it
         return ""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:

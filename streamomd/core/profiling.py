@@ -1,6 +1,7 @@
-"""CPU time of a run by stage, reported by the code that does the work, in any thread.
+"""A CPU profile of a run: seconds by stage, over all threads.
 
-A stage is reported once per unit of rows, never once per row, so profiling does not slow a run.
+A stage is recorded once per unit of rows, never once per row, so that profiling does not change the
+run.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ STAGES = {
     "hash": "categories, crosses, dates to coordinates",
     "texts": "words, counted and hashed",
     "lists": "pairs of lists, checked",
-    "gather": "columns put together as rows",
+    "gather": "columns joined to rows",
     "learn": "predict, then learn",
-    "metrics": "figures beyond the loss",
+    "metrics": "metrics other than the loss",
     "commit": "checkpoints",
     "compile": "loops, compiled or loaded",
 }
-"""What is told apart, and what it is, in the order of a row's way."""
+"""Stages and their meaning, in the order in which a row passes them."""
 _ELSE = "all else"
 _END: Any = object()
 
 
 @dataclass(eq=False)
 class Profile:
-    """Processor seconds by stage, and how long the learner waited for rows.
+    """CPU seconds by stage, and how long the learner waited for rows.
 
-    wall, cpu: seconds of the clock and of all processors, of the whole. rows: learned.
+    wall, cpu: wall-clock and CPU seconds of the whole. rows: learned.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -55,14 +56,12 @@ class Profile:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, stage: str, seconds: float) -> None:
-        """Add the seconds of a stage; any thread may call it."""
+        """Called from any thread."""
         with self._lock:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
     def split(self, columns: int, find: Callable[[], Mapping[str, float]]) -> None:
-        """Have the shares of reading found, where most columns are read; what that costs is no part
-        of the run.
-        """
+        """Measure the shares of reading, where most columns are read; the cost is not counted."""
         if columns > self.columns:
             self.columns = columns
             began = time.thread_time()
@@ -70,7 +69,7 @@ class Profile:
             self.aside += time.thread_time() - began
 
     def stages(self) -> dict[str, float]:
-        """Seconds of each stage there was, in the order of ``STAGES``, and of all else."""
+        """Seconds of each recorded stage, in the order of ``STAGES``, and of everything else."""
         found = dict(self.seconds)
         if self.shares and "decode" in found:
             reading = found.pop("decode")
@@ -84,10 +83,10 @@ class Profile:
         return {"stages": self.stages(), **whole, "rows": self.rows}
 
     def __str__(self) -> str:
-        """A table: of each stage ns a row, its share, and what it is."""
+        """A table: ns per row, share and meaning of each stage."""
         stages = self.stages()
         whole, rows = sum(stages.values()) or 1.0, max(1, self.rows)
-        lines = [f"{'':12}{'ns a row':>10}{'share':>7}"]
+        lines = [f"{'':12}{'ns per row':>10}{'share':>7}"]
         for name, seconds in stages.items():
             told = f"{name:12}{1e9 * seconds / rows:>10,.0f}{seconds / whole:>7.1%}"
             lines.append(f"{told}  {STAGES.get(name, 'start-up, waking threads, this report')}")
@@ -96,7 +95,7 @@ class Profile:
         return "\n".join(
             [
                 f"where the processors' time went: {self.rows:,} rows, {whole:.2f} s in {wall:.2f} "
-                "s on the clock",
+                "s wall time",
                 *lines,
                 f"the learner waited {self.waited:.2f} s for rows ({self.waited / wall:.0%} of the "
                 f"time): {limit} is the limit here",
@@ -109,17 +108,17 @@ _open = threading.local()
 
 
 def current() -> Profile | None:
-    """The active profile, if any. A thread has that of the thread that started it if it runs in a
-    copy of its context."""
+    """The active profile, if any. A thread has its creator's if it runs in a copy of its
+    context."""
     return _current.get()
 
 
 @contextmanager
 def profiled() -> Iterator[Profile]:
-    """Keep a profile of what is done within: ``print`` it, or take its ``to_json()``.
+    """Profile the code inside this context: ``print`` the result, or use its ``to_json()``.
 
-    Processor seconds of this process alone, of each stage of a row's way (``STAGES``), and how long
-    the learner waited for rows. What workers of a cluster do is not in it.
+    CPU seconds of this process only, by stage (``STAGES``), and how long the learner waited for
+    rows. The workers of a cluster are not included.
 
     >>> with profiled() as profile:
     ...     with Stage("learn"):
@@ -139,7 +138,8 @@ def profiled() -> Iterator[Profile]:
 
 
 class Stage:
-    """What is done within is that stage's; of a stage within a stage, the inner one's alone."""
+    """Counts the time inside this context for a stage; nested stages count for the inner one
+    only."""
 
     __slots__ = ("_began", "_name", "_outer", "_profile", "_within")
 
@@ -167,7 +167,7 @@ class Stage:
 
 
 def staged(name: str, items: Iterable[T]) -> Iterator[T]:
-    """The items; making them is that stage's."""
+    """The items; the time to produce them counts for the stage."""
     source = iter(items)
     while True:
         with Stage(name):
@@ -180,7 +180,7 @@ def staged(name: str, items: Iterable[T]) -> Iterator[T]:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """The learner waits for rows within: on the clock, for it takes no processor."""
+    """Counts the wall-clock time inside this context as waiting for rows."""
     profile, began = _current.get(), time.perf_counter()
     yield
     if profile is not None:

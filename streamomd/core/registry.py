@@ -1,4 +1,4 @@
-"""Plug-ins by entry point, late-bound converters, and a lookup that suggests the nearest name."""
+"""Plug-ins by entry point, lazy converters, and a lookup that suggests the nearest name."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ CONVERTERS = {
     "estimator": "streamomd.integrations.sklearn:to_estimator",
     "sklearn": "streamomd.integrations.export:to_sklearn",
 }
-"""Functions of a model in packages above it, each imported when it is first called."""
+"""Functions of higher packages that convert a model, each imported at its first call."""
 
 
 def load(group: str) -> list[Any]:
-    """What installed packages offer under an entry-point group."""
+    """The plug-ins of installed packages in an entry-point group."""
     return [entry.load() for entry in _offered().select(group=group)]
 
 
 def offers(group: str) -> bool:
-    """Whether installed packages offer anything under an entry-point group."""
+    """Whether installed packages have plug-ins in an entry-point group."""
     return bool(_offered().select(group=group))
 
 

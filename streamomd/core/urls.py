@@ -10,13 +10,13 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)@")
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _CONTAINER = re.compile(r"^(abfss?|adl|wasbs?)://[^/?#:@]+@[^/?#@]+")
-"""Azure writes container@account: that is an address, no secret."""
+"""Azure writes container@account: an address, not a secret."""
 _LOCAL = ("file", "local")
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])([:/?#]|$)", re.IGNORECASE)
 
 
 def protocol(url: str) -> str:
-    """``"s3"`` of ``s3://bucket/key``; ``""`` of everything on the local disk."""
+    """``"s3"`` for ``s3://bucket/key``; ``""`` for local paths."""
     match = _SCHEME.match(url)
     scheme = match[1].lower() if match else ""
     return "" if scheme in _LOCAL else scheme
@@ -29,13 +29,13 @@ def local_name(url: str) -> str:
 
 
 def absolute(url: str) -> str:
-    """A local name as an absolute path (nothing unquoted); any other URL as it is."""
+    """A local name as an absolute path (without unquoting); any other URL unchanged."""
     if protocol(url):
         return url
     path = os.path.join(os.getcwd(), local_name(url))
     if ".." not in path.split("/"):
         return os.path.normpath(path)
-    # After a symbolic link ".." is not the parent in the text: ask the file system.
+    # After a symbolic link ".." is not the textual parent: resolve it in the file system.
     parent, name = os.path.split(path.rstrip("/"))
     if name == "..":
         return os.path.realpath(path)
@@ -43,7 +43,7 @@ def absolute(url: str) -> str:
 
 
 def is_inside(url: str, folder: str) -> bool:
-    """Whether a place is a folder, or below it; links of the local disk are followed."""
+    """Whether a URL is a folder or below it; local symbolic links are followed."""
     place, outer = (
         without_secrets(one) if protocol(one) else os.path.realpath(local_name(one))
         for one in (url, folder)
@@ -52,9 +52,9 @@ def is_inside(url: str, folder: str) -> bool:
 
 
 def typed(url: str) -> str:
-    """What to type for a file or URL: relative to the current directory where it is below it.
+    """A file or URL to type in a shell: relative if it is below the current directory.
 
-    A name that would not show on one line is written as shells read it back.
+    A name that does not print on one line is quoted for the shell.
     """
     here = os.path.join(os.getcwd(), "")
     name = url.removeprefix(here) if not protocol(url) else without_secrets(url)
@@ -64,7 +64,7 @@ def typed(url: str) -> str:
 
 
 def in_clear(url: str) -> bool:
-    """Whether what is sent to a URL or address can be read on the way to another machine.
+    """Whether connections to a URL or address of another machine are unencrypted.
 
     >>> in_clear("http://10.0.0.5:9000"), in_clear("https://h/x"), in_clear("tcp://127.0.0.1:8786")
     (True, False, False)
@@ -84,15 +84,15 @@ def without_userinfo(url: str) -> str:
 
 
 def without_secrets(url: str) -> str:
-    """What may be saved of a URL: without userinfo, and of http(s) without query and fragment.
+    """The URL as it may be saved: without userinfo, and for http(s) without query and fragment.
 
-    Elsewhere ``?`` and ``#`` may stand in a name.
+    In other schemes ``?`` and ``#`` may be part of a name.
     """
     return redact(url) if protocol(url) in ("http", "https") else without_userinfo(url)
 
 
 def userinfo(url: str) -> str:
-    """``user:password`` of a URL that has it before its host, else ``""``."""
+    """``user:password`` of a URL, else ``""``."""
     match = _USERINFO.match(url)
     return match[2] if match and without_userinfo(url) != url else ""
 
@@ -110,15 +110,15 @@ def printable(text: str) -> str:
 
 
 def harmless(text: str) -> str:
-    """The text, of any number of lines, with everything else escaped that does not print."""
+    """The text with all unprintable characters except line ends escaped."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def shown(url: str) -> str:
-    """How a file or URL is named in a message: redacted and printable."""
+    """A file or URL for messages: redacted and printable."""
     return printable(redact(url))
 
 
 def scrub(text: str) -> str:
-    """Another library's message: every URL in it redacted, and printable."""
+    """Another library's message, printable and with every URL redacted."""
     return printable(_URL_IN_TEXT.sub(lambda match: redact(match[0]), text))

@@ -1,7 +1,7 @@
-"""Numbers from every owner to every other: a socket for each two, and no wait without an end.
+"""All-to-all exchange between owners: one ZeroMQ socket per pair; every wait has a deadline.
 
-The sign of life is the transport's own, from a thread beside the learner's: an owner that decodes
-or compiles for long is alive; one that was killed, stopped or cut off is lost after seconds.
+Heartbeats come from the transport's own thread: an owner that decodes or compiles for a long time
+is alive; one that was killed, stopped or disconnected is lost after seconds.
 """
 
 from __future__ import annotations
@@ -18,90 +18,92 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from streamomd.core.errors import ClusterError
-from streamomd.distributed.curve_keys import Keys, authenticating, connect_with, listen_with
+from streamomd.distributed.curve_keys import CurveKeys, authenticating, connect_with, listen_with
 
-SILENT_SECONDS = 3.0  # without a sign of life
-BEAT_SECONDS = 0.5
-LOOK_SECONDS = 0.1
-JOIN_SECONDS = 15.0  # for all to connect, once all are known
-STUCK_SECONDS = 600.0  # for an owner that is alive and says nothing
-LINGER_SECONDS = 1.0  # for what was said last to leave
-SPIN_SECONDS = 300e-6  # who does not sleep meanwhile hears a third sooner, on cores that doze off
+HEARTBEAT_TIMEOUT_SECONDS = 3.0  # without a heartbeat
+HEARTBEAT_SECONDS = 0.5
+POLL_SECONDS = 0.1
+JOIN_SECONDS = 15.0  # for all to connect, once all endpoints are known
+STALL_SECONDS = 600.0  # for an owner that is alive and sends nothing
+LINGER_SECONDS = 1.0  # for the last messages to be sent
+SPIN_SECONDS = (
+    300e-6  # spinning receives a third sooner than sleeping, on cores that enter power saving
+)
 DRIVER = -1
 HELLO = struct.Struct("<4s16sI")
 OPENED = zmq.EVENT_CONNECTED | zmq.EVENT_ACCEPTED
-LOOK_MESSAGES = 1024  # between two looks at who connected and left: strangers may, without end
+POLL_MESSAGES = 1024  # between two reads of the monitor: strangers may connect without limit
 
 
 class PeerLostError(ClusterError):
-    """Somebody whom an owner has lost: who died, was stopped or cut off, or gave up."""
+    """An owner lost a peer, which died, was stopped, was disconnected, or gave up."""
 
-    def __init__(self, peer: int, why: str) -> None:
+    def __init__(self, peer: int, reason: str) -> None:
         who = "the driver" if peer == DRIVER else f"owner {peer}"
-        super().__init__(f"{who} was lost: {why}")
-        self.peer, self.why = peer, why
+        super().__init__(f"{who} was lost: {reason}")
+        self.peer, self.reason = peer, reason
 
     def __reduce__(self) -> Any:
         """For other processes: pickle alone would call __init__ with the message."""
-        return functools.partial(PeerLostError, self.peer), (self.why,)
+        return functools.partial(PeerLostError, self.peer), (self.reason,)
 
 
 class Mesh(Protocol):
-    """The way from one owner to all others. Raises PeerLostError where there is none any more."""
+    """The connections of one owner to all others. Methods raise PeerLostError if one is lost."""
 
     owner: int
     owners: int
-    place: Any
-    """What the others must know to ``join``."""
+    endpoint: Any
+    """What the peers need for ``join``."""
 
-    def join(self, places: list[Any]) -> None:
-        """Connect all; ``places`` by owner."""
+    def join(self, endpoints: list[Any]) -> None:
+        """Connect to all peers; ``endpoints`` is indexed by owner."""
 
     def send(self, peer: int, data: bytes) -> None:
-        """Send to one."""
+        """Send to a peer."""
 
     def receive(self, peer: int) -> bytes:
-        """What one has sent, in its order."""
+        """The next message of a peer, in order."""
 
     def close(self) -> None:
-        """Leave; the others lose this one, once they have heard what it said."""
+        """Close; the peers receive the messages already sent, then lose this owner."""
 
 
-def others(mesh: Mesh) -> list[int]:
-    """All owners but this one."""
+def peers_of(mesh: Mesh) -> list[int]:
+    """All owners except this one."""
     return [peer for peer in range(mesh.owners) if peer != mesh.owner]
 
 
-def greet(mesh: Mesh, gang: bytes) -> None:
+def exchange_greetings(mesh: Mesh, group: bytes) -> None:
     """Send every peer the gang's name and this owner's number, and check what the peer sends.
 
     The name is no secret: it finds wrong connections of members, not strangers.
     """
-    for peer in others(mesh):
-        mesh.send(peer, HELLO.pack(b"omd1", gang, mesh.owner))
-    for peer in others(mesh):
-        if mesh.receive(peer) != HELLO.pack(b"omd1", gang, peer):
-            raise PeerLostError(peer, "somebody else answers in its place")
+    for peer in peers_of(mesh):
+        mesh.send(peer, HELLO.pack(b"omd1", group, mesh.owner))
+    for peer in peers_of(mesh):
+        if mesh.receive(peer) != HELLO.pack(b"omd1", group, peer):
+            raise PeerLostError(peer, "another process answers at its endpoint")
 
 
 class ZmqMesh:
-    """ZeroMQ pairs on ports of this machine's address alone, encrypted and authenticated by CURVE.
+    """ZeroMQ pairs on ports of this machine's address only, encrypted and authenticated by CURVE.
 
-    A stranger may connect to a port at any time; its handshake fails, and it takes nobody's place.
+    A stranger may connect to a port at any time; its handshake fails, and the peer can connect.
     """
 
-    def __init__(self, host: str, gang: bytes, owner: int, owners: int, keys: Keys) -> None:
-        self.owner, self.owners, self._gang = owner, owners, gang
+    def __init__(self, host: str, group: bytes, owner: int, owners: int, keys: CurveKeys) -> None:
+        self.owner, self.owners, self._group = owner, owners, group
         self._context = zmq.Context()
-        self._patience, self._received = STUCK_SECONDS, 0
+        self._timeout, self._received = STALL_SECONDS, 0
         self._sockets: dict[int, Any] = {}
         self._monitors: dict[int, Any] = {}
         self._lost: set[int] = set()
-        # Connections by descriptor, as libzmq's monitor names them: strangers' are among them.
+        # Connections by descriptor, as libzmq's monitor reports them, including those of strangers.
         self._sources: dict[int, int] = {}
         self._closed: dict[int, set[int]] = {}
         self._gone: set[int] = set()
-        self.place: dict[int, str] = {}
+        self.endpoint: dict[int, str] = {}
         self._keys = keys
         self._opening = ExitStack()
         self._opening.enter_context(authenticating(self._context, keys))
@@ -109,7 +111,7 @@ class ZmqMesh:
             socket = self._socket(peer)
             listen_with(socket, keys)
             port = socket.bind_to_random_port(f"tcp://{host}")
-            self.place[peer] = f"tcp://{host}:{port}"
+            self.endpoint[peer] = f"tcp://{host}:{port}"
 
     def _socket(self, peer: int) -> Any:
         socket, monitor = self._context.socket(zmq.PAIR), self._context.socket(zmq.PAIR)
@@ -118,13 +120,13 @@ class ZmqMesh:
             zmq.SNDHWM: 0,
             zmq.RCVHWM: 0,
             zmq.LINGER: int(LINGER_SECONDS * 1000),
-            zmq.RCVTIMEO: int(LOOK_SECONDS * 1000),
-            zmq.SNDTIMEO: int(LOOK_SECONDS * 1000),
-            zmq.HEARTBEAT_IVL: int(BEAT_SECONDS * 1000),
-            zmq.HEARTBEAT_TIMEOUT: int(SILENT_SECONDS * 1000),
+            zmq.RCVTIMEO: int(POLL_SECONDS * 1000),
+            zmq.SNDTIMEO: int(POLL_SECONDS * 1000),
+            zmq.HEARTBEAT_IVL: int(HEARTBEAT_SECONDS * 1000),
+            zmq.HEARTBEAT_TIMEOUT: int(HEARTBEAT_TIMEOUT_SECONDS * 1000),
         }.items():
             socket.setsockopt(option, value)
-        # Without a limit: libzmq would drop the peer's event behind a thousand of strangers.
+        # No limit: libzmq would drop the peer's event after a thousand events of strangers.
         monitor.setsockopt(zmq.RCVHWM, 0)
         monitor.setsockopt(zmq.LINGER, 0)
         at = f"inproc://monitor-{peer}"
@@ -133,63 +135,63 @@ class ZmqMesh:
         self._sockets[peer], self._monitors[peer], self._closed[peer] = socket, monitor, set()
         return socket
 
-    def join(self, places: list[Any]) -> None:
-        """Connect to those before, and be connected to by those after."""
+    def join(self, endpoints: list[Any]) -> None:
+        """Connect to the owners before this one; the owners after it connect to this one."""
         for peer in range(self.owner):
             socket = self._socket(peer)
             connect_with(socket, self._keys)
-            socket.connect(places[peer][self.owner])
-        self._patience = JOIN_SECONDS
-        greet(self, self._gang)
-        self._patience = STUCK_SECONDS
+            socket.connect(endpoints[peer][self.owner])
+        self._timeout = JOIN_SECONDS
+        exchange_greetings(self, self._group)
+        self._timeout = STALL_SECONDS
         self._opening.close()  # all are connected: from now on every handshake fails
 
     def send(self, peer: int, data: bytes) -> None:
-        """Send to one; what it does not take yet waits in memory."""
-        self._tried(peer, lambda: self._sockets[peer].send(data))
+        """Send to a peer; messages it has not read yet wait in memory."""
+        self._retry_until(peer, lambda: self._sockets[peer].send(data))
 
     def receive(self, peer: int) -> bytes:
-        """What one has sent, in its order."""
+        """The next message of a peer, in order."""
         receive = self._sockets[peer].recv
         if peer not in self._sources:
-            first = self._tried(peer, lambda: receive(copy=False))
-            self._know(peer, first.get(zmq.SRCFD))
+            first = self._retry_until(peer, lambda: receive(copy=False))
+            self._identify_connection(peer, first.get(zmq.SRCFD))
             return bytes(first)
         self._received += 1
-        if self._received % LOOK_MESSAGES == 0:
-            self._look(peer)
-        until = time.monotonic() + SPIN_SECONDS
-        while time.monotonic() < until:
+        if self._received % POLL_MESSAGES == 0:
+            self._read_monitor(peer)
+        spin_end = time.monotonic() + SPIN_SECONDS
+        while time.monotonic() < spin_end:
             try:
                 return bytes(receive(zmq.NOBLOCK))
             except zmq.Again:
                 os.sched_yield()
-        return bytes(self._tried(peer, receive))
+        return bytes(self._retry_until(peer, receive))
 
-    def _tried(self, peer: int, act: Callable[[], Any]) -> Any:
-        deadline, gone = time.monotonic() + self._patience, ""
+    def _retry_until(self, peer: int, operation: Callable[[], Any]) -> Any:
+        deadline, gone = time.monotonic() + self._timeout, ""
         while True:
             try:
-                return act()
+                return operation()
             except zmq.Again:
-                if gone:  # once more, for what came before it went
+                if gone:  # one more read, for messages sent before it left
                     self._lost.add(peer)
                     raise PeerLostError(peer, gone) from None
-            self._look(peer)
+            self._read_monitor(peer)
             if peer in self._gone:
-                gone = f"its connection closed, or no sign of life in {SILENT_SECONDS:g} s"
+                gone = f"its connection closed, or no heartbeat in {HEARTBEAT_TIMEOUT_SECONDS:g} s"
             if time.monotonic() > deadline:
-                raise PeerLostError(peer, f"alive, but silent for {self._patience:g} s")
+                raise PeerLostError(peer, f"alive, but sent nothing for {self._timeout:g} s")
 
-    def _know(self, peer: int, source: int) -> None:
-        """The first message has come through a connection: it is the peer's."""
-        self._look(peer)  # before: strangers may have had the same descriptor
+    def _identify_connection(self, peer: int, source: int) -> None:
+        """The connection of the first message is the peer's."""
+        self._read_monitor(peer)  # first: strangers may have had the same descriptor
         self._sources[peer] = source
         if source in self._closed[peer]:
             self._gone.add(peer)
 
-    def _look(self, peer: int) -> None:
-        """Note whether the peer's own connection was closed."""
+    def _read_monitor(self, peer: int) -> None:
+        """Record whether the peer's own connection was closed."""
         monitor, closed = self._monitors[peer], self._closed[peer]
         while monitor.poll(0):
             event = recv_monitor_message(monitor)
@@ -197,15 +199,15 @@ class ZmqMesh:
                 closed.discard(event["value"])
             else:
                 closed.add(event["value"])
-                # Where this owner connected, there is no stranger's connection.
+                # A socket on which this owner connected has no connections of strangers.
                 if peer < self.owner or event["value"] == self._sources.get(peer):
                     self._gone.add(peer)
 
     def close(self) -> None:
-        """Leave; the others lose this one, once they have heard what it said."""
+        """Close; the peers receive the messages already sent, then lose this owner."""
         self._opening.close()
         for peer, socket in self._sockets.items():
             socket.disable_monitor()
-            # What a lost one has not taken it never will: nobody is to wait for that.
+            # A lost peer will never read its messages: do not wait for it.
             socket.close(linger=0 if peer in self._lost else int(LINGER_SECONDS * 1000))
         self._context.destroy()

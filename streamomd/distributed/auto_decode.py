@@ -1,7 +1,7 @@
-"""Who decodes faster, this process or the cluster? Both are tried on the first rows.
+"""Choose the faster decoder, this process or the cluster, by a trial on the first rows.
 
-Where this process alone would soon be done, the cluster is not tried: to find it slower, and to
-take back what it was asked for, costs two seconds and more.
+If this process alone would finish soon, the cluster is not tried: a trial that finds it slower, and
+the cancellation of its tasks, costs two seconds or more.
 """
 
 from __future__ import annotations
@@ -18,40 +18,42 @@ from streamomd.training.progress import note
 from streamomd.training.row_stream import Source
 
 TRIAL_SECONDS = 2.0
-WORTH_SECONDS = 30.0  # what must be left for a trial of the cluster to cost less than a tenth
-HERE, THERE = "this process", "the cluster"
+MIN_REMAINING_SECONDS = (
+    30.0  # work that must remain for a trial of the cluster to cost less than a tenth
+)
+LOCAL, REMOTE = "this process", "the cluster"
 clock = time.monotonic
 
 
 class FasterSource:
-    """A source of rows that is the faster one of two, from some seconds on. They give the same.
+    """A row source that switches to the faster of two sources after a trial. Both yield equal rows.
 
-    ready: whether there is a usable worker. left: rows to come, those of the next epochs with them.
-    A cluster that fails is left; this process goes on alone.
+    ready: whether there is a usable worker. remaining: rows to come, including the next epochs.
+    If the cluster fails, this process continues alone.
     """
 
     def __init__(
-        self, here: Source, there: Source, ready: Callable[[], bool], left: Callable[[], int]
+        self, local: Source, remote: Source, ready: Callable[[], bool], remaining: Callable[[], int]
     ) -> None:
-        self._sources = {HERE: here, THERE: there}
-        self._ready, self._left = ready, left
+        self._sources = {LOCAL: local, REMOTE: remote}
+        self._ready, self._remaining = ready, remaining
         self._chosen = ""
-        self._at = 0, 0
+        self._position = 0, 0
 
     def rows(self, places: Sequence[int], start: tuple[int, int] = (0, 0)) -> Iterator[Piece[Rows]]:
-        """Pieces in order, from place and row ``start`` on."""
-        self._at = start
+        """Pieces in order, from position and row ``start`` on."""
+        self._position = start
         if not self._chosen and not self._ready():
-            note(f"the cluster has no usable worker: {HERE} decodes alone")
-            self._chosen = HERE
+            note(f"the cluster has no usable worker: {LOCAL} decodes alone")
+            self._chosen = LOCAL
         try:
-            yield from self._followed(places)
+            yield from self._choose_source(places)
         except ClusterError as error:
-            note(f"{error}. {HERE} decodes alone from now on")
-            self._chosen = HERE
-            yield from self._sources[HERE](places, self._at)
+            note(f"{error}. {LOCAL} decodes alone from now on")
+            self._chosen = LOCAL
+            yield from self._sources[LOCAL](places, self._position)
 
-    def _followed(self, places: Sequence[int]) -> Iterator[Piece[Rows]]:
+    def _choose_source(self, places: Sequence[int]) -> Iterator[Piece[Rows]]:
         if not self._chosen:
             rates: dict[str, float] = {}
             for name in self._sources:
@@ -59,38 +61,38 @@ class FasterSource:
                 if rate is None:
                     return
                 rates[name] = rate
-                if name == HERE and self._left() < rate * WORTH_SECONDS:
+                if name == LOCAL and self._remaining() < rate * MIN_REMAINING_SECONDS:
                     break
             self._chosen = max(rates, key=lambda name: rates[name])
-            shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
-            note(f"rows decoded and learned a second: {shown}; going on with {self._chosen}")
-        yield from self._told(self._chosen, places)
+            speeds = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
+            note(f"rows decoded and learned a second: {speeds}; continuing with {self._chosen}")
+        yield from self._read_from(self._chosen, places)
 
     def _trial(
         self, name: str, places: Sequence[int]
     ) -> Generator[Piece[Rows], None, float | None]:
-        """Rows for some seconds; then rows a second, or None when all are read.
+        """Yield rows for some seconds; return rows per second, or None if all were read.
 
-        The clock begins after the first piece, so that starting counts for neither.
+        The clock starts after the first piece, so that start-up time is not counted.
         """
-        began: float | None = None
+        started: float | None = None
         rows = 0
-        with closing(self._told(name, places)) as pieces:
+        with closing(self._read_from(name, places)) as pieces:
             for piece in pieces:
                 yield piece
                 now = clock()
-                if began is None:
-                    began = now
+                if started is None:
+                    started = now
                     continue
                 rows += piece.rows
-                if now - began >= TRIAL_SECONDS:
-                    return rows / (now - began)
+                if now - started >= TRIAL_SECONDS:
+                    return rows / (now - started)
         return None
 
-    def _told(self, name: str, places: Sequence[int]) -> Generator[Piece[Rows], None, None]:
-        """A source's pieces, keeping where the next one begins."""
-        source: Any = self._sources[name](places, self._at)
+    def _read_from(self, name: str, places: Sequence[int]) -> Generator[Piece[Rows], None, None]:
+        """Yield a source's pieces and record where the next one begins."""
+        source: Any = self._sources[name](places, self._position)
         with closing(source) as pieces:
             for piece in pieces:
-                self._at = piece.position, piece.row + piece.rows
+                self._position = piece.position, piece.row + piece.rows
                 yield piece

@@ -1,8 +1,8 @@
-"""Averaged mode: in a round each part learns rows of its own from the common state, and the states
-are merged two by two in a fixed tree. Every round ends with a commit, from which the next begins.
+"""Averaged mode: in a round each task learns its own rows from the common state, and the states are
+merged in pairs in a fixed tree. Every round ends with a commit, from which the next one starts.
 
-What is computed depends on the shards and the job alone, not on how many workers there are, nor on
-which of them die. Dask only says where: it knows of one round at a time.
+The result depends on the shards and the job only, not on the number of workers or on which of them
+die. Dask schedules one round at a time.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from distributed import Client, Future
 
 from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError
 from streamomd.core.urls import shown
-from streamomd.distributed.averaged_worker import PartialState, RoundStart, learn_part, merge_parts
-from streamomd.distributed.cluster import LostError, outcome, sent
-from streamomd.distributed.events import hearing
-from streamomd.distributed.memory_checks import refuse_small
+from streamomd.distributed.averaged_worker import (
+    PartialState,
+    RoundStart,
+    learn_range,
+    merge_states,
+)
+from streamomd.distributed.cluster import TaskLostError, send_task, wait_for_result
+from streamomd.distributed.events import subscribe_events
+from streamomd.distributed.memory_checks import refuse_too_small
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.order import places
-from streamomd.shards.row_ranges import RowRange, stretches
+from streamomd.shards.row_ranges import RowRange, split_rows
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
 
-TRIES = 3  # of a round whose workers die: Dask itself gives up after four deaths each time
-MERGE_FIRST = 1  # a merge frees a state, so it goes before a part that makes one
+ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
+MERGE_FIRST = 1  # a merge frees a state, so it runs before a task that makes one
 
 
 @dataclass(eq=False)
@@ -40,132 +45,134 @@ class Averaged:
 
     model: Model
     shards: ShardSet
-    keeper: CheckpointManager
+    manager: CheckpointManager
     watchers: list[Watcher]
     stop: StopRequest
     connection: Client
     _topic: str = field(default_factory=lambda: f"omd-part-{uuid.uuid4().hex[:8]}")
-    _heard: dict[int, Any] = field(default_factory=dict)
+    _progress: dict[int, Any] = field(default_factory=dict)
 
     def go(self) -> None:
-        """Learn every row that is left. Raises StoppedError after a signal, ClusterError."""
+        """Learn all remaining rows. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
-        refuse_small(self.connection, model.spec, model.state.layout, waiting=self._waiting)
-        with hearing(self.connection, self._topic, self._hear):
+        refuse_too_small(self.connection, model.spec, model.state.layout, waiting=self._report)
+        with subscribe_events(self.connection, self._topic, self._record_progress):
             while model.cursor.epoch < train.epochs:
                 epoch = model.cursor.epoch
                 model.metrics.begin(epoch)
                 for parts, end in self._rounds(epoch):
-                    self._take(self._tried(parts), end)
+                    self._apply(self._run_round(parts), end)
 
     def _rounds(self, epoch: int) -> Iterator[tuple[list[RowRange], Cursor]]:
-        """The rounds of an epoch that are left, each with where it ends."""
-        train, at = self.model.spec.train, self.model.cursor
+        """The remaining rounds of an epoch, each with its end."""
+        train, cursor = self.model.spec.train, self.model.cursor
         data = self.model.spec.data
         order = places(data.order, data.seed, len(self.shards), epoch)
-        cut = stretches(self.shards, order, train.parts * train.rounds_per_epoch)
-        rounds = [cut[low : low + train.parts] for low in range(0, len(cut), train.parts)]
+        ranges = split_rows(self.shards, order, train.parts * train.rounds_per_epoch)
+        rounds = [ranges[low : low + train.parts] for low in range(0, len(ranges), train.parts)]
         begins = [Cursor(epoch, *parts[0].begin) for parts in rounds]
-        if at not in (Cursor(epoch), *begins):
+        if cursor not in (Cursor(epoch), *begins):
             raise ResumeRefusedError(
-                "the rounds of this epoch are no longer those it was begun with: new shards cut it "
-                "anew. Take them away until the epoch has ended, or go on from this state with "
+                "the rounds of this epoch changed since it started: new shards divide it "
+                "differently. Remove them until the epoch has ended, or start from this state with "
                 "other rows: train --start URL"
             )
         ends = [*begins[1:], Cursor(epoch + 1)]
         for begin, parts, end in zip(begins, rounds, ends, strict=True):
-            if begin >= at:
+            if begin >= cursor:
                 yield parts, end
 
-    def _tried(self, parts: list[RowRange]) -> PartialState:
-        """What a round gives. It begins anew, from its commit, when its workers die."""
-        for _ in range(TRIES):
+    def _run_round(self, parts: list[RowRange]) -> PartialState:
+        """The result of a round. It restarts from its commit if its workers die."""
+        for _ in range(ATTEMPTS):
             try:
-                found: PartialState = outcome(self.connection, self._sent(parts), self._waiting)
-                return found
-            except LostError as error:
-                note(f"a round was lost ({error}); it begins again from its commit")
+                result: PartialState = wait_for_result(
+                    self.connection, self._submit_round(parts), self._report
+                )
+                return result
+            except TaskLostError as error:
+                note(f"a round was lost ({error}); it restarts from its commit")
         raise ClusterError(
-            f"the workers that learn die or fall silent, {TRIES} times: the last commit of "
-            f"{shown(self.model.url)} stands. Look at the workers' logs, then: streamomd resume"
+            f"the workers died or stopped responding, {ATTEMPTS} times: the last commit of "
+            f"{shown(self.model.url)} is intact. Check the workers' logs, then: streamomd resume"
         )
 
-    def _sent(self, parts: list[RowRange]) -> Future[Any]:
-        """The round's tasks, under way; the last of them. Nothing else keeps the others alive, so
-        that each state is freed when it is merged."""
+    def _submit_round(self, parts: list[RowRange]) -> Future[Any]:
+        """Submit the round's tasks; return the last one. It holds the only references to the
+        others, so each state is freed when it is merged."""
         spec, run = self.model.spec, uuid.uuid4().hex[:8]
         start = RoundStart(
             run,
             self.model.url,
-            self.keeper.sequence,
+            self.manager.sequence,
             spec.checkpoint.storage_options,
             spec.data,
         )
-        self._heard.clear()
+        self._progress.clear()
         nodes = [
-            sent(
+            send_task(
                 self.connection,
                 f"omd-part-{run}-{number}",
-                learn_part,
-                *(start, stretch, self._topic, number),
-                waiting=self._waiting,
+                learn_range,
+                *(start, row_range, self._topic, number),
+                waiting=self._report,
                 priority=-number,
             )
-            for number, stretch in enumerate(parts)
+            for number, row_range in enumerate(parts)
         ]
         by, merges = "G" if spec.train.merge == "gradients" else "examples", 0
         while len(nodes) > 1:
-            above = []
+            merged = []
             for a, b in zip(nodes[::2], nodes[1::2], strict=False):
                 key, merges = f"omd-merge-{run}-{merges}", merges + 1
-                above.append(
-                    sent(
+                merged.append(
+                    send_task(
                         self.connection,
                         key,
-                        merge_parts,
+                        merge_states,
                         *(start, by),
-                        waiting=self._waiting,
-                        held=(a, b),
+                        waiting=self._report,
+                        inputs=(a, b),
                         priority=MERGE_FIRST,
                     )
                 )
-            nodes = above + nodes[len(nodes) - len(nodes) % 2 :]
+            nodes = merged + nodes[len(nodes) - len(nodes) % 2 :]
         return nodes[0]
 
-    def _take(self, found: PartialState, end: Cursor) -> None:
-        """A round's state becomes the model's, and is committed."""
+    def _apply(self, result: PartialState, end: Cursor) -> None:
+        """Make a round's state the model's, and commit it."""
         model, state = self.model, self.model.state
-        model.digests.check_all(found.digests)  # before anything of a changed shard is taken
-        model.metrics.leave_out(found.bad, model.spec.data.max_bad_rows)
-        state.cells[...] = found.cells
-        state.totals[...] = found.totals
-        state.clock = found.clock
-        state.extra = {name: np.array(array) for name, array in found.extra.items()}
-        model.names.update(found.names)
-        model.metrics.current[...] += found.sums
-        model.metrics.count(found.rows)
+        model.digests.check_all(result.digests)  # before any result of a changed shard is used
+        model.metrics.leave_out(result.bad, model.spec.data.max_bad_rows)
+        state.cells[...] = result.cells
+        state.totals[...] = result.totals
+        state.clock = result.clock
+        state.extra = {name: np.array(array) for name, array in result.extra.items()}
+        model.names.update(result.names)
+        model.metrics.current[...] += result.sums
+        model.metrics.count(result.rows)
         model.cursor = end
-        self._heard.clear()
+        self._progress.clear()
         model.finished = end == Cursor(model.spec.train.epochs)
-        if not model.finished:  # the last commit is made by who knows that the run is finished
-            self.keeper.commit()
-        self._waiting()
+        if not model.finished:  # the caller makes the last commit, of the finished run
+            self.manager.commit()
+        self._report()
 
-    def _hear(self, event: tuple[float, dict[str, Any]]) -> None:
-        self._heard[event[1]["part"]] = event[1]
+    def _record_progress(self, event: tuple[float, dict[str, Any]]) -> None:
+        self._progress[event[1]["part"]] = event[1]
 
-    def _waiting(self) -> None:
-        """Show how far the parts are; leave if a signal has come."""
+    def _report(self) -> None:
+        """Report the progress of the tasks; raise StoppedError after a signal."""
         model = self.model
         so_far = model.metrics.copy()
-        for one in list(self._heard.values()):
+        for one in list(self._progress.values()):
             so_far.current[...] += np.array(one["sums"])
             so_far.count(one["rows"])
         for watcher in self.watchers:
             watcher.update(so_far)
         if self.stop.signal and not model.finished:
             raise StoppedError(
-                f"stopped after row {model.metrics.total_rows:,}: commit {self.keeper.sequence}, "
-                f"of the last whole round; go on with: streamomd resume {shown(model.url)}",
+                f"stopped after row {model.metrics.total_rows:,}: commit {self.manager.sequence}, "
+                f"of the last complete round; resume with: streamomd resume {shown(model.url)}",
                 signal=self.stop.signal,
             )

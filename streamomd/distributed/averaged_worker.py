@@ -1,7 +1,7 @@
-"""What a worker does in a round of averaged mode: learn a stretch of rows, or merge two states.
+"""The tasks of a round of averaged mode: learn a range of rows, or merge two states.
 
-Both are pure: they read the commit the round begins from, change none of their inputs, and write
-nothing. So a task whose worker is lost runs again anywhere, and a late double does no harm.
+Both are pure: they read the commit the round starts from, change none of their inputs, and write
+nothing. So a task whose worker is lost runs again on any worker, and a late duplicate is harmless.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.row_stream import cache_of, rows_of_group
 
-TELL_SECONDS = 0.5
-Seen = dict[int, tuple[str, ...]]
+REPORT_SECONDS = 0.5
+SeenNames = dict[int, tuple[str, ...]]
 """Names by coordinate; of a part, those that the commit has not."""
 
 
 @dataclass(frozen=True)
 class RoundStart:
-    """The commit a round begins from. run: of this driver alone, so that no other is meant.
+    """The commit a round starts from. run: unique to this driver, so that rounds are not confused.
 
-    data: of the driver's job, for its storage options and cache, which no commit chooses.
+    data: of the driver's job, for its storage options and cache, which a commit must not choose.
     """
 
     run: str
@@ -52,7 +52,7 @@ class RoundStart:
 
 @dataclass(frozen=True, eq=False)
 class PartialState:
-    """A state as it travels, and what it has learned since the round began."""
+    """A state to transfer, and the sums of what it learned since the round started."""
 
     cells: NDArray[Any]
     totals: NDArray[np.float64]
@@ -61,82 +61,82 @@ class PartialState:
     rows: int
     sums: NDArray[np.float64]
     bad: NDArray[np.int64]
-    names: Seen
+    names: SeenNames
     digests: list[Found]
 
     def __sizeof__(self) -> int:
-        # For Dask, which would take it for some bytes and never spill it.
+        # For Dask, which would count it as a few bytes and never spill it.
         arrays = (self.cells, self.totals, *self.extra.values())
         return object.__sizeof__(self) + sum(array.nbytes for array in arrays)
 
     def state_like(self, state: State) -> State:
-        """The state; its arrays are these."""
+        """The state, sharing these arrays."""
         return State(state.layout, self.cells, self.totals, self.clock, self.extra)
 
 
-def part_of(
+def partial_state(
     state: State,
     rows: int,
     sums: NDArray[np.float64],
     bad: NDArray[np.int64],
-    names: Seen,
+    names: SeenNames,
     digests: list[Found],
 ) -> PartialState:
-    """What travels of a state."""
+    """The transferable form of a state."""
     extra = (rows, sums, bad, names, digests)
     return PartialState(state.cells, state.totals, state.clock, state.extra, *extra)
 
 
-_reading = threading.Lock()
-_held: list[tuple[RoundStart, Model]] = []
+_load_lock = threading.Lock()
+_loaded: list[tuple[RoundStart, Model]] = []
 
 
-def model_at(start: RoundStart) -> Model:
-    """The model of that commit, not to be changed; held until another is asked for."""
-    with _reading:
-        if not (_held and _held[0][0] == start):
-            _held.clear()  # first, so that two are never held
-            _held.append((start, _read(start)))
-        return _held[0][1]
+def load_start_model(start: RoundStart) -> Model:
+    """The model of that commit, read-only; cached until another one is requested."""
+    with _load_lock:
+        if not (_loaded and _loaded[0][0] == start):
+            _loaded.clear()  # first, so that two are never in memory
+            _loaded.append((start, _load_commit(start)))
+        return _loaded[0][1]
 
 
-def _read(start: RoundStart) -> Model:
+def _load_commit(start: RoundStart) -> Model:
     try:
         return load_model(start.url, storage_options=start.options, at=start.sequence)[0]
     except NoCommitError as error:
         raise ClusterError(
-            f"worker {get_worker().address} does not find commit {start.sequence} in "
-            f"{shown(start.url)}: averaged mode needs a checkpoint URL that all workers reach, "
-            f"a shared disk or a bucket ({error})"
+            f"worker {get_worker().address} cannot find commit {start.sequence} in "
+            f"{shown(start.url)}: averaged mode needs a checkpoint URL that all workers can read, "
+            f"on a shared disk or in a bucket ({error})"
         ) from None
 
 
-def learn_part(start: RoundStart, stretch: RowRange, topic: str, number: int) -> PartialState:
-    """Learn a stretch of rows from the commit's state on, telling how it goes.
+def learn_range(start: RoundStart, row_range: RowRange, topic: str, number: int) -> PartialState:
+    """Learn a range of rows from the commit's state, reporting progress.
 
-    Decoded and learned in one thread: a worker has as many tasks at once as it has threads.
+    Decoded and learned in one thread: a worker runs as many tasks as it has threads.
     Raises DivergedError, naming rows, if a number is no longer finite.
     """
     guard = FiniteCheck()
     try:
-        return _learned(start, stretch, topic, number, guard)
+        return _learn(start, row_range, topic, number, guard)
     except DivergedError:
         if guard.exact:
             raise
-        # The task is pure: again, with a look at every slot after every batch, to name the first.
-        return _learned(start, stretch, topic, number, FiniteCheck(always=True))
+        # The task is pure: repeat it, checking every slot after every batch, to name the first.
+        return _learn(start, row_range, topic, number, FiniteCheck(always=True))
 
 
-def _learned(
-    start: RoundStart, stretch: RowRange, topic: str, number: int, guard: FiniteCheck
+def _learn(
+    start: RoundStart, row_range: RowRange, topic: str, number: int, guard: FiniteCheck
 ) -> PartialState:
-    model = model_at(start)
+    model = load_start_model(start)
     plan, state, names = model.plan, model.state.copy(), Names(model.names.seen())
-    sums, rows, told, digests = np.zeros(3), 0, time.monotonic(), Digests()
+    sums, rows, reported, digests = np.zeros(3), 0, time.monotonic(), Digests()
     bad = np.zeros(len(REASONS), np.int64)
-    shards = [span.group.shard for span in stretch.spans]
+    shards = [span.group.shard for span in row_range.spans]
     cached = cached_rows(cache_of(start.data), shards, plan, names)
-    for span in stretch.spans:
+    for span in row_range.spans:
         pieces = rows_of_group(
             plan,
             span.group,
@@ -155,31 +155,31 @@ def _learned(
             guard.after(state, sums, margins, batch.values.size, at)
             rows += len(batch)
             bad += batch.skipped.counts(0, len(batch.skipped))
-            if time.monotonic() - told > TELL_SECONDS:
-                told = time.monotonic()
-                tell(topic, number, rows, sums)
+            if time.monotonic() - reported > REPORT_SECONDS:
+                reported = time.monotonic()
+                report_rows(topic, number, rows, sums)
     guard.look(state, (url, span.end))
-    tell(topic, number, rows, sums)
-    return part_of(state, rows, sums, bad, names.new(model.names), digests.found())
+    report_rows(topic, number, rows, sums)
+    return partial_state(state, rows, sums, bad, names.new(model.names), digests.found())
 
 
-def tell(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
-    """An event, for whoever shows progress."""
+def report_rows(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
+    """Log an event for the driver's progress display."""
     get_worker().log_event(topic, {"part": number, "rows": rows, "sums": sums.tolist()})
 
 
-def merge_parts(start: RoundStart, by: str, a: PartialState, b: PartialState) -> PartialState:
-    """One of two that began from the commit's state."""
-    model = model_at(start)
+def merge_states(start: RoundStart, by: str, a: PartialState, b: PartialState) -> PartialState:
+    """Merge two states that started from the commit's state."""
+    model = load_start_model(start)
     states = [part.state_like(model.state) for part in (a, b)]
     whole = merge(model.engine, states, model.state, (a.rows, b.rows), by=by)
     learned = (a.rows + b.rows, a.sums + b.sums, a.bad + b.bad)
-    # Those of a row group that both have read are compared by the driver.
-    return part_of(whole, *learned, joined((a.names, b.names)), a.digests + b.digests)
+    # The driver compares the digests of a row group that both have read.
+    return partial_state(whole, *learned, merge_names((a.names, b.names)), a.digests + b.digests)
 
 
-def joined(tables: Sequence[Seen]) -> Seen:
-    """Tables of names as one, within the bounds of one."""
+def merge_names(tables: Sequence[SeenNames]) -> SeenNames:
+    """Merge tables of names, within the size limit of one."""
     first, *others = tables
     names = Names(first)
     for table in others:

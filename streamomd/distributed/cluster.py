@@ -15,46 +15,53 @@ from distributed.security import Security
 
 from streamomd.config.settings import seconds
 from streamomd.core.errors import ClusterError, UsageError
-from streamomd.distributed.handshake import client_at
-from streamomd.distributed.quiet_logs import silenced, thread_of
-from streamomd.distributed.scheduler import address_of, lost_reported, on_the_loop, refuse_lost
+from streamomd.distributed.handshake import open_client
+from streamomd.distributed.quiet_logs import loop_thread_of, suppress_client_logs
+from streamomd.distributed.scheduler import (
+    address_of,
+    refuse_lost,
+    report_lost_scheduler,
+    run_on_loop,
+)
 from streamomd.distributed.worker_monitor import (
-    LOOK_SECONDS,
+    POLL_SECONDS,
     Waiting,
-    forget,
-    look_out,
-    lookout_of,
+    check_workers,
+    drop_monitor,
+    monitor_of,
     usable_workers,
 )
-from streamomd.distributed.worker_probe import VERSION, packed
+from streamomd.distributed.worker_probe import VERSION, pack_call
 from streamomd.training.signals import StopRequest
 
-_placed: WeakKeyDictionary[Future[Any], frozenset[str]] = WeakKeyDictionary()
-"""The only workers that may run a task."""
+_allowed_workers: WeakKeyDictionary[Future[Any], frozenset[str]] = WeakKeyDictionary()
+"""The only workers that may run each task."""
 
 
-class LostError(Exception):
-    """A task whose outcome will not come: its workers die, fall silent, or it was taken back."""
+class TaskLostError(Exception):
+    """A task without a result: its workers died or stopped responding, or it was cancelled."""
 
 
-class SilentError(LostError):
-    """A result that is there and does not come: perhaps by another way."""
+class ResultTimeoutError(TaskLostError):
+    """A result exists but was not received in time; another route may work."""
 
 
 @contextmanager
-def connected(client: object, address: str, stop: StopRequest | None = None) -> Iterator[Client]:
-    """The client that was given, or one for an address, or with neither one for a cluster of this
-    machine's cores; what was made here is closed at the end.
+def connect_client(
+    client: object, address: str, stop: StopRequest | None = None
+) -> Iterator[Client]:
+    """The given client, or a new one for an address, or one for a new LocalCluster; what was opened
+    here is closed at the end.
 
-    stop: the run's signals. Raises UsageError for what is no client, ClusterError where no
-    scheduler answers, StoppedError after a signal.
+    stop: the run's signals. Raises UsageError for an invalid client, ClusterError if no scheduler
+    answers, StoppedError after a signal.
     """
-    with _client(client, address, stop) as found:
+    with _client(client, address, stop) as opened:
         try:
-            with lost_reported(found):
-                yield found
+            with report_lost_scheduler(opened):
+                yield opened
         finally:
-            forget(found)
+            drop_monitor(opened)
 
 
 @contextmanager
@@ -63,96 +70,96 @@ def _client(client: object, address: str, stop: StopRequest | None) -> Iterator[
         if client.asynchronous:
             raise UsageError("this client is asynchronous: pass one made with asynchronous=False")
         refuse_lost(client)
-        with silenced(thread_of(client), lambda: client.status == "running"):
+        with suppress_client_logs(loop_thread_of(client), lambda: client.status == "running"):
             yield client
     elif client is not None:
         raise UsageError(f"client is a distributed.Client, not {type(client).__name__}")
     elif address:
-        with client_at(address, stop) as made:
-            yield made
+        with open_client(address, stop) as opened:
+            yield opened
     else:
         with (
             LocalCluster(
                 threads_per_worker=1,
                 dashboard_address="127.0.0.1:0",
-                security=Security.temporary(),  # other users of the machine reach the address, too
+                security=Security.temporary(),  # other users of the machine can reach the address
             ) as local,
-            Client(local, set_as_default=False) as made,
+            Client(local, set_as_default=False) as opened,
         ):
-            yield made
+            yield opened
 
 
-def told(client: Client) -> str:
-    """What a person wants to know of a cluster, once."""
-    lookout = lookout_of(client)
-    found, usable = lookout.there, lookout.usable
-    threads = sum(worker["nthreads"] for worker in found.values())
-    link = client.dashboard_link
-    dashboard = f"; dashboard {link}" if link else ""
-    fewer = f" ({len(usable)} usable)" if len(usable) < len(found) else ""
-    return (
-        f"cluster {address_of(client)}: {len(found)} workers{fewer}, {threads} threads{dashboard}"
-    )
+def describe_cluster(client: Client) -> str:
+    """One line about a cluster: address, workers, threads, dashboard."""
+    monitor = monitor_of(client)
+    workers, usable = monitor.workers, monitor.usable
+    threads = sum(worker["nthreads"] for worker in workers.values())
+    dashboard_link = client.dashboard_link
+    dashboard = f"; dashboard {dashboard_link}" if dashboard_link else ""
+    usable_note = f" ({len(usable)} usable)" if len(usable) < len(workers) else ""
+    size = f"{len(workers)} workers{usable_note}, {threads} threads"
+    return f"cluster {address_of(client)}: {size}{dashboard}"
 
 
-def sent(
+def send_task(
     client: Client,
     key: str,
     function: Callable[..., Any],
     *given: Any,
     waiting: Waiting,
-    held: Sequence[Future[Any]] = (),
-    on: Sequence[str] = (),
-    elsewhere: bool = False,
+    inputs: Sequence[Future[Any]] = (),
+    only: Sequence[str] = (),
+    any_worker: bool = False,
     priority: int = 0,
 ) -> Future[Any]:
-    """A task under way on usable workers, for ``outcome``; waits until there is one.
+    """Submit a task to usable workers, for ``wait_for_result``; waits until there is one.
 
-    held: futures whose results follow ``given``. on: these workers only. elsewhere: any worker once
-    all of those are gone: for a task that outlives this client. Raises ClusterError when no worker
-    is usable, or the scheduler is lost.
+    inputs: futures whose results follow ``given``. only: these workers only. any_worker: any worker
+    once all of those are gone, for a task that outlives this client. Raises ClusterError if no
+    worker is usable or the scheduler is lost.
     """
-    places = list(on) or lookout_of(client).some_usable(client, waiting)
+    addresses = list(only) or monitor_of(client).wait_for_usable(client, waiting)
     try:
         future = client.submit(
-            *packed(_checked, (VERSION, function, *given), held),
+            *pack_call(_call_checked, (VERSION, function, *given), inputs),
             key=key,
             pure=False,
             priority=priority,
-            workers=places,
-            allow_other_workers=elsewhere,
+            workers=addresses,
+            allow_other_workers=any_worker,
         )
     except Exception as error:
         refuse_lost(client, error)
         raise
-    if not elsewhere:
-        _placed[future] = frozenset(places)
+    if not any_worker:
+        _allowed_workers[future] = frozenset(addresses)
     return future
 
 
-def outcome(
+def wait_for_result(
     client: Client, future: Future[Any], waiting: Waiting, *, direct: bool | None = None
 ) -> Any:
-    """What a task sent gives, or what it raised. ``waiting`` is called twice a second until then.
+    """The result of a task, or raise what it raised. ``waiting`` is called twice a second until
+    then.
 
-    direct: from the worker itself, or through the scheduler; None: as the client does. Raises
-    LostError where it is to be sent again, ClusterError when the scheduler is lost, no worker has
-    been there for minutes, or one has another streamomd.
+    direct: from the worker itself, or through the scheduler; None: the client's default. Raises
+    TaskLostError if the task must be submitted again, ClusterError if the scheduler is lost, there
+    was no worker for minutes, or a worker has another streamomd.
     """
-    settled(client, future, waiting)
+    wait_until_done(client, future, waiting)
     try:
-        return _fetched(client, future, waiting, direct)
+        return _fetch_result(client, future, waiting, direct)
     except KilledWorker as error:
-        raise LostError("its workers died") from error
+        raise TaskLostError("its workers died") from error
     except (CancelledError, OSError) as error:
-        if future.status == "error":  # the task's own
+        if future.status == "error":  # raised by the task
             raise
         refuse_lost(client, error)
-        raise LostError(type(error).__name__) from error
+        raise TaskLostError(type(error).__name__) from error
 
 
-def _checked(version: str, function: Callable[..., Any], *given: Any) -> Any:
-    """On the worker. Another version may hash otherwise, or learn otherwise."""
+def _call_checked(version: str, function: Callable[..., Any], *given: Any) -> Any:
+    """Runs on the worker. Another version may hash or learn differently."""
     if version != VERSION:
         raise ClusterError(
             f"a worker has streamomd {VERSION}, the driver {version}: install the same on all"
@@ -160,52 +167,54 @@ def _checked(version: str, function: Callable[..., Any], *given: Any) -> Any:
     return function(*given)
 
 
-def settled(client: Client, future: Future[Any], waiting: Waiting) -> None:
-    """Wait until a future is done, well or ill. ``waiting`` is called twice a second.
+def wait_until_done(client: Client, future: Future[Any], waiting: Waiting) -> None:
+    """Wait until a future succeeded or failed. ``waiting`` is called twice a second.
 
-    Raises LostError when all workers it was sent to are gone, ClusterError when the scheduler is
-    lost, or no worker has been there for minutes.
+    Raises TaskLostError if all workers it was sent to are gone, ClusterError if the scheduler is
+    lost or there was no worker for minutes.
     """
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
     while not future.done():
-        done.wait(LOOK_SECONDS)
+        done.wait(POLL_SECONDS)
         done.clear()
         refuse_lost(client)
         waiting()
-        look_out(client)
-        places = _placed.get(future)
-        # Dask would wait for ever: a worker that is restarted has another address.
-        there = lookout_of(client).there
-        if places and there and places.isdisjoint(there) and not future.done():
-            raise LostError("its workers are gone")
+        check_workers(client)
+        addresses = _allowed_workers.get(future)
+        # Dask would wait forever: a restarted worker has another address.
+        workers = monitor_of(client).workers
+        if addresses and workers and addresses.isdisjoint(workers) and not future.done():
+            raise TaskLostError("its workers are gone")
 
 
-def _fetched(client: Client, future: Future[Any], waiting: Waiting, direct: bool | None) -> Any:
-    """A settled future's result: Dask's own gather has no deadline."""
+def _fetch_result(
+    client: Client, future: Future[Any], waiting: Waiting, direct: bool | None
+) -> Any:
+    """A finished future's result: Dask's own gather has no deadline."""
 
     async def gather() -> Any:
         return await client.gather([future], direct=direct, asynchronous=True)
 
-    coming = on_the_loop(client, gather())
+    fetching = run_on_loop(client, gather())
     limit = seconds("fetch")
     deadline = time.monotonic() + limit
     while True:
         try:
-            return coming.result(LOOK_SECONDS)[0]
+            return fetching.result(POLL_SECONDS)[0]
         except TimeoutError:
-            if coming.done():  # the task's own
+            if fetching.done():  # raised by the task
                 raise
         refuse_lost(client)
         waiting()
-        if look_out(client):  # the result may have been there
-            coming.cancel()
-            raise LostError("a worker fell silent")
+        if check_workers(client):  # the lost worker may have held the result
+            fetching.cancel()
+            raise TaskLostError("a worker stopped responding")
         if time.monotonic() > deadline:
-            coming.cancel()
-            raise SilentError(f"no answer in {limit:.0f} s")
+            fetching.cancel()
+            raise ResultTimeoutError(f"no answer in {limit:.0f} s")
 
 
-def has_workers(client: Client, waiting: Waiting) -> bool:
-    """Whether the scheduler answers, and has a usable worker."""
+def has_usable_workers(client: Client, waiting: Waiting) -> bool:
+    """Whether the scheduler answers and has a usable worker."""
     return bool(usable_workers(client, waiting))

@@ -1,4 +1,4 @@
-"""Words between a gang's leader and its driver, through the scheduler: few a second, never data."""
+"""Control messages between a group's leader and the driver, through the scheduler."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from typing import Any
 
 from streamomd.distributed.allreduce_zmq import DRIVER, PeerLostError
 
-GONE_SECONDS = 60.0  # without a beat of the driver
-TOLD_SECONDS = 30.0  # for the scheduler to take or give a word
+DRIVER_TIMEOUT_SECONDS = 60.0  # without a heartbeat of the driver
+CALL_SECONDS = 30.0  # for one call to the scheduler
 
 
 @dataclass
 class ControlChannel:
-    """To the driver and back, through the scheduler: some words a second, never data."""
+    """Messages to the driver and orders from it: a few per second, never data."""
 
     queue: Any
     orders: Any
-    _beat: int = -1
-    _beaten: float = field(default_factory=time.monotonic)
+    _last_beat: int = -1
+    _last_beat_time: float = field(default_factory=time.monotonic)
 
-    def say(self, kind: str, **more: Any) -> None:
-        """Tell the driver. Raises PeerLostError when the scheduler does not take it."""
+    def send(self, kind: str, **more: Any) -> None:
+        """Send a message to the driver. Raises PeerLostError if the scheduler does not answer."""
         try:
-            self.queue.put({"kind": kind, **more}, callback_timeout=TOLD_SECONDS)
+            self.queue.put({"kind": kind, **more}, callback_timeout=CALL_SECONDS)
         except TimeoutError:
             raise PeerLostError(DRIVER, "the scheduler does not answer") from None
 
-    def told(self) -> dict[str, Any]:
-        """What the driver says now. Raises PeerLostError when it is gone."""
+    def read_orders(self) -> dict[str, Any]:
+        """The driver's current orders. Raises PeerLostError if the driver is gone."""
         try:
-            told: dict[str, Any] = self.orders.get(timeout=5, callback_timeout=TOLD_SECONDS)
+            read_orders: dict[str, Any] = self.orders.get(timeout=5, callback_timeout=CALL_SECONDS)
         except TimeoutError:
             raise PeerLostError(DRIVER, "it has left") from None
-        if told["beat"] != self._beat:
-            self._beat, self._beaten = told["beat"], time.monotonic()
-        return told
+        if read_orders["beat"] != self._last_beat:
+            self._last_beat, self._last_beat_time = read_orders["beat"], time.monotonic()
+        return read_orders
 
-    def is_silent(self) -> bool:
-        """Whether the driver has not been heard of for long."""
-        return time.monotonic() - self._beaten > GONE_SECONDS
+    def driver_is_silent(self) -> bool:
+        """Whether the driver's heartbeats have stopped."""
+        return time.monotonic() - self._last_beat_time > DRIVER_TIMEOUT_SECONDS
 
-    def wait(self, what: Any, seconds: float) -> Any:
-        """The first answer that is something. Raises PeerLostError when none comes."""
-        deadline, pause = time.monotonic() + seconds, 0.002
-        while not (found := what(self.told())):
+    def wait(self, condition: Any, seconds: float) -> Any:
+        """The first true value of ``condition(orders)``. Raises PeerLostError after ``seconds``."""
+        deadline, delay = time.monotonic() + seconds, 0.002
+        while not (found := condition(self.read_orders())):
             if time.monotonic() > deadline:
                 raise PeerLostError(DRIVER, f"no answer in {seconds:g} s")
-            time.sleep(pause)
-            pause = min(2 * pause, 0.1)
+            time.sleep(delay)
+            delay = min(2 * delay, 0.1)
         return found

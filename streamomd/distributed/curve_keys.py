@@ -1,7 +1,8 @@
-"""CURVE keys of one gang, and the check that only its members connect.
+"""CURVE keys of one group of owners, and the check that only its members connect.
 
 ZeroMQ encrypts and authenticates with Curve25519 (https://rfc.zeromq.org/spec/26/). The driver
-makes the keys of each gang and sends them with the orders, through the scheduler's connection.
+makes the keys of each group and sends them in the owners' setup, through the scheduler's
+connection.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from zmq.utils import z85
 from streamomd.core.errors import ClusterError
 
 DOMAIN = b"streamomd"
-AUTHENTICATION = "inproc://zeromq.zap.01"  # where libzmq asks, https://rfc.zeromq.org/spec/27/
+AUTHENTICATION = (
+    "inproc://zeromq.zap.01"  # where libzmq sends its requests, https://rfc.zeromq.org/spec/27/
+)
 LOOK_MILLISECONDS = 50
 
 
 @dataclass(frozen=True)
-class Keys:
-    """Both key pairs of a gang, as Z85 text: a member listens with one and connects with the other.
+class CurveKeys:
+    """Both key pairs of a group, as Z85 text: a member listens with one and connects with the
+    other.
 
-    Secret: whoever has them can join the gang. No repr shows them, because Dask logs the arguments
-    of a task that failed.
+    Secret: any process that has them can join the group. They are not in the repr, because Dask
+    logs the arguments of a failed task.
     """
 
     listen_public: bytes = field(repr=False)
@@ -36,10 +40,10 @@ class Keys:
     connect_secret: bytes = field(repr=False)
 
 
-def new_keys() -> Keys:
-    """New random keys. Raises ClusterError where libzmq has no CURVE."""
+def new_keys() -> CurveKeys:
+    """New random keys. Raises ClusterError if libzmq has no CURVE."""
     require_curve()
-    return Keys(*zmq.curve_keypair(), *zmq.curve_keypair())
+    return CurveKeys(*zmq.curve_keypair(), *zmq.curve_keypair())
 
 
 def has_curve() -> bool:
@@ -48,7 +52,7 @@ def has_curve() -> bool:
 
 
 def require_curve() -> None:
-    """Raise ClusterError where libzmq has no CURVE."""
+    """Raise ClusterError if libzmq has no CURVE."""
     if not has_curve():
         raise ClusterError(
             f"libzmq {zmq.zmq_version()} was built without CURVE, so ZeroMQ cannot check who "
@@ -57,11 +61,11 @@ def require_curve() -> None:
         )
 
 
-def listen_with(socket: Any, keys: Keys) -> None:
-    """Before a socket is bound: only members connect, while ``authenticating``.
+def listen_with(socket: Any, keys: CurveKeys) -> None:
+    """Configure a socket before it is bound: only members connect, while ``authenticating``.
 
-    Without somebody who authenticates, libzmq would let every client in that knows the public key;
-    with an enforced domain it refuses all of them.
+    Without an authenticator, libzmq would accept every client that knows the public key; with an
+    enforced domain it refuses all of them.
     """
     socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
@@ -69,16 +73,16 @@ def listen_with(socket: Any, keys: Keys) -> None:
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.listen_secret)
 
 
-def connect_with(socket: Any, keys: Keys) -> None:
-    """Before a socket connects: only a member answers."""
+def connect_with(socket: Any, keys: CurveKeys) -> None:
+    """Configure a socket before it connects: only a member answers."""
     socket.setsockopt(zmq.CURVE_SERVERKEY, keys.listen_public)
     socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.connect_public)
     socket.setsockopt(zmq.CURVE_SECRETKEY, keys.connect_secret)
 
 
 @contextmanager
-def authenticating(context: zmq.Context[Any], keys: Keys) -> Iterator[None]:
-    """While inside, members may connect to the sockets of a context; nobody else ever may."""
+def authenticating(context: zmq.Context[Any], keys: CurveKeys) -> Iterator[None]:
+    """Inside this context members can connect to the sockets; other processes never can."""
     done = threading.Event()
     socket = context.socket(zmq.REP)
     socket.setsockopt(zmq.RCVTIMEO, LOOK_MILLISECONDS)
@@ -93,12 +97,12 @@ def authenticating(context: zmq.Context[Any], keys: Keys) -> Iterator[None]:
         socket.close(linger=0)
 
 
-def _authenticate(socket: Any, keys: Keys, done: threading.Event) -> None:
+def _authenticate(socket: Any, keys: CurveKeys, done: threading.Event) -> None:
     member = [b"CURVE", z85.decode(keys.connect_public)]
     while not done.is_set():
         try:
             version, request, _, _, _, *credentials = socket.recv_multipart()
         except zmq.Again:
             continue
-        status = [b"200", b"OK"] if credentials == member else [b"400", b"not of this gang"]
+        status = [b"200", b"OK"] if credentials == member else [b"400", b"not of this group"]
         socket.send_multipart([version, request, *status, b"", b""])

@@ -1,9 +1,9 @@
 """Exact mode's rows, decoded and hashed by a cluster's workers, in order.
 
-A task is a row group, or a part of a large one, as plain arrays; so many are asked for ahead as
-fit in a window of bytes. The oldest is taken first, whatever else is done: so the rows come in the
-order of one process, and the learner's bits are those of one process. A task is pure: a worker that
-dies, or is taken away, costs the time of its tasks.
+A task decodes a row group, or a piece of a large one, into plain arrays; tasks are prefetched
+within a window of bytes. Results are used in order, so the rows come in the order of one process
+and the model is bit-identical to that of one process. A task is pure: a worker that dies or is
+removed costs only the time of its tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ from distributed import Client, Future
 from streamomd.core.batch import Batch, DenseBatch, Skipped, SparseBatch
 from streamomd.core.errors import ClusterError
 from streamomd.core.urls import shown
-from streamomd.distributed.cluster import LostError, SilentError, outcome, sent
+from streamomd.distributed.cluster import (
+    ResultTimeoutError,
+    TaskLostError,
+    send_task,
+    wait_for_result,
+)
 from streamomd.features import Names, Plan
 from streamomd.shards.digests import Digests, Found
 from streamomd.shards.encoded_rows import Rows
@@ -30,8 +35,8 @@ from streamomd.training.row_stream import rows_of_group
 
 TASK_BYTES = 64 << 20
 UNIT_BYTES = 16 << 20
-PROBE_ROWS = 1024  # the first task alone, to learn how many bytes a row has
-TRIES = 3  # of a task whose workers die: Dask itself gives up after four deaths each time
+PROBE_ROWS = 1024  # of the first task, which measures the bytes per row
+ATTEMPTS = 3  # of a task whose workers die: Dask itself gives up after four deaths per attempt
 
 Arrays = tuple[Any, ...]
 Decoded = tuple[list[tuple[int, Arrays]], dict[int, tuple[str, ...]], list[Found]]
@@ -39,51 +44,51 @@ Decoded = tuple[list[tuple[int, Arrays]], dict[int, tuple[str, ...]], list[Found
 
 @dataclass(frozen=True)
 class DecodeRequest:
-    """What every task is told: how columns become coordinates, and how to reach the store."""
+    """Input of every task: the feature plan and the storage options."""
 
     plan: Plan
     options: Mapping[str, Any] = field(repr=False)
 
 
-def decode(reading: DecodeRequest, group: Group, begin: int, end: int) -> Decoded:
-    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group; names seen in them; and the
-    group's digest.
+def decode(request: DecodeRequest, group: Group, begin: int, end: int) -> Decoded:
+    """Rows ``begin`` … ``end`` − 1 of a shard, within one row group; their names; the group's
+    digest.
 
     Runs on a worker. Pieces are (first row, arrays).
     """
     names, digests = Names(), Digests()
     pieces = rows_of_group(
-        reading.plan,
+        request.plan,
         group,
         begin,
         end,
-        options=reading.options,
+        options=request.options,
         names=names,
         digests=digests,
         unit_bytes=UNIT_BYTES,
     )
-    rows = [(piece.row, arrays_of(piece.value.batch)) for piece in pieces]
+    rows = [(piece.row, batch_to_arrays(piece.value.batch)) for piece in pieces]
     return rows, names.seen(), digests.found()
 
 
-def arrays_of(batch: Batch) -> Arrays:
-    """A batch as what travels best."""
+def batch_to_arrays(batch: Batch) -> Arrays:
+    """A batch as plain arrays, which Dask transfers without copies."""
     skipped = (batch.skipped.places, batch.skipped.reasons)
     if isinstance(batch, SparseBatch):
         return batch.indptr, batch.indices, batch.values, batch.y, batch.weight, *skipped
     return batch.values, batch.y, batch.weight, *skipped
 
 
-def batch_of(arrays: Arrays) -> Batch:
-    """The batch again."""
-    told, skipped = arrays[:-2], Skipped(*arrays[-2:])
-    found = SparseBatch(*told) if len(told) == 5 else DenseBatch(*told)
-    return replace(found, skipped=skipped)
+def arrays_to_batch(arrays: Arrays) -> Batch:
+    """The batch of ``batch_to_arrays``."""
+    columns, skipped = arrays[:-2], Skipped(*arrays[-2:])
+    decoded = SparseBatch(*columns) if len(columns) == 5 else DenseBatch(*columns)
+    return replace(decoded, skipped=skipped)
 
 
 @dataclass
 class _DecodeTask:
-    """A task under way."""
+    """A submitted task."""
 
     position: int
     group: Group
@@ -97,12 +102,12 @@ class _DecodeTask:
 
 
 class Decoders:
-    """Workers that decode ahead of one learner."""
+    """Decodes on the workers, prefetching for the learner."""
 
     def __init__(
         self,
         client: Client,
-        reading: DecodeRequest,
+        request: DecodeRequest,
         shards: ShardSet,
         *,
         window_bytes: int,
@@ -111,22 +116,22 @@ class Decoders:
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
-        self._reading = reading
+        self._request = request
         self._shards = shards
         self._window = window_bytes
         self._names, self._digests = names, digests
         self._waiting = waiting
-        self._width = 0.0  # bytes a row, of those seen last; 0: none seen
+        self._width = 0.0  # bytes per row of the last task; 0: not measured yet
         self._run = uuid.uuid4().hex[:8]
         self._count = itertools.count()
-        self._place = 0
+        self._task_number = 0
         self._direct: bool | None = True
 
     def rows(self, places: Sequence[int], start: tuple[int, int] = (0, 0)) -> Iterator[Piece[Rows]]:
-        """Pieces of the shards at ``places``, from place and row ``start`` on, in order.
+        """Pieces of the shards at ``places``, from position and row ``start`` on, in order.
 
-        Raises what a worker raised, in its place in the order; ClusterError when tasks keep losing
-        their workers, or the scheduler is lost.
+        Raises what a worker raised, at its position in the order; ClusterError if tasks repeatedly
+        lose their workers or the scheduler is lost.
         """
         spans = self._spans(places, start)
         pending: deque[_DecodeTask] = deque()
@@ -136,12 +141,12 @@ class Decoders:
                     pending.append(task)
                 if not pending:
                     return
-                found = self._taken(pending[0])
+                decoded = self._wait_for(pending[0])
                 task = pending.popleft()
-                yield from self._pieces(task, found)
-                del task, found  # not held while the next one comes
+                yield from self._pieces(task, decoded)
+                del task, decoded  # free them before the next result arrives
         finally:
-            if self._client.status == "running":  # of a lost one nothing can be taken back
+            if self._client.status == "running":  # a lost client cannot cancel tasks
                 self._client.cancel([task.future for task in pending])
 
     def _has_room(self, pending: deque[_DecodeTask]) -> bool:
@@ -149,58 +154,61 @@ class Decoders:
         return not pending or 0.0 < rows * self._width < self._window
 
     def _spans(self, places: Sequence[int], start: tuple[int, int]) -> Iterator[_DecodeTask]:
-        """Tasks in order, sent one by one; a large group is cut by what rows have weighed so far.
+        """Tasks in order, submitted one by one; a large group is divided by the measured bytes per
+        row.
 
-        Who reads the second half of a group decodes the first too: halves cost 1.5 groups.
+        Reading the second half of a group decodes the first half too: two halves cost 1.5 groups.
         """
         for job in jobs_of(self._shards, places, start):
             group, begin = job.group, job.begin
             last = group.row + group.rows
             while begin < last:
-                most = PROBE_ROWS
+                limit_rows = PROBE_ROWS
                 if self._width:
-                    most = max(1, int(min(TASK_BYTES, self._window) / self._width))
-                end = last if last - begin <= 2 * most else begin + most
-                self._place += 1
-                future = self._send(group, begin, end, self._place)
+                    limit_rows = max(1, int(min(TASK_BYTES, self._window) / self._width))
+                end = last if last - begin <= 2 * limit_rows else begin + limit_rows
+                self._task_number += 1
+                future = self._send(group, begin, end, self._task_number)
                 yield _DecodeTask(job.position, group, begin, end, future)
                 begin = end
 
-    def _send(self, group: Group, begin: int, end: int, place: int) -> Future[Any]:
-        """``place``: among all tasks; the earlier, the sooner."""
+    def _send(self, group: Group, begin: int, end: int, task_number: int) -> Future[Any]:
+        """task_number: index among all tasks; earlier ones have a higher priority."""
         key = f"omd-decode-{self._run}-{next(self._count)}"
-        given = (self._reading, group, begin, end)
-        return sent(self._client, key, decode, *given, waiting=self._waiting, priority=-place)
-
-    def _taken(self, task: _DecodeTask) -> Decoded:
-        """A task's result, asked for again when it is lost. What the task raised is raised."""
-        for tried in range(TRIES):
-            if tried:
-                task.future = self._send(task.group, task.begin, task.end, 0)
-            try:
-                # From the worker itself while it can be reached; else through the scheduler.
-                found: Decoded = outcome(
-                    self._client, task.future, self._waiting, direct=self._direct
-                )
-                return found
-            except LostError as error:
-                if isinstance(error, SilentError):
-                    self._direct = None
-        raise ClusterError(
-            f"{task.where}: the workers that decode them die or fall silent, {TRIES} times; are "
-            "they larger than a worker's memory? Look at the workers' logs"
+        given = (self._request, group, begin, end)
+        return send_task(
+            self._client, key, decode, *given, waiting=self._waiting, priority=-task_number
         )
 
-    def _pieces(self, task: _DecodeTask, found: Decoded) -> Iterator[Piece[Rows]]:
-        pieces, names, digests = found
+    def _wait_for(self, task: _DecodeTask) -> Decoded:
+        """A task's result; a lost task is submitted again. Raises what the task raised."""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                task.future = self._send(task.group, task.begin, task.end, 0)
+            try:
+                # From the worker itself while it is reachable; else through the scheduler.
+                decoded: Decoded = wait_for_result(
+                    self._client, task.future, self._waiting, direct=self._direct
+                )
+                return decoded
+            except TaskLostError as error:
+                if isinstance(error, ResultTimeoutError):
+                    self._direct = None
+        raise ClusterError(
+            f"{task.where}: the workers that decode them died or stopped responding, {ATTEMPTS} "
+            "times; are they larger than a worker's memory? Check the workers' logs"
+        )
+
+    def _pieces(self, task: _DecodeTask, decoded: Decoded) -> Iterator[Piece[Rows]]:
+        pieces, names, digests = decoded
         if self._digests is not None:
             self._digests.check_all(digests)
         if self._names is not None:
             self._names.update(names)
         nbytes = 0
         for row, arrays in pieces:
-            rows = Rows(batch_of(arrays), None)
+            rows = Rows(arrays_to_batch(arrays), None)
             nbytes += rows.nbytes
             yield Piece(task.position, row, rows.batch.passed, rows)
-        # Never at once to a half: a few slim rows say little of those that follow.
+        # Never below half in one step: a few small rows say little about the next ones.
         self._width = max(1.0, nbytes / (task.end - task.begin), 0.5 * self._width)

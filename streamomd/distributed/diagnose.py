@@ -1,4 +1,4 @@
-"""Whether a cluster is fit for a job, before anything is learned: versions, memory, reach."""
+"""Check a cluster before training: versions, memory, access to shards and checkpoint."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from streamomd.checkpoint import open_store
 from streamomd.config.settings import seconds
 from streamomd.core.errors import ClusterError, StreamomdError
 from streamomd.core.urls import printable, scrub, shown
-from streamomd.distributed.cluster import sent
-from streamomd.distributed.memory_checks import too_small
-from streamomd.distributed.worker_monitor import lookout_of
+from streamomd.distributed.cluster import send_task
+from streamomd.distributed.memory_checks import memory_problems
+from streamomd.distributed.worker_monitor import monitor_of
 from streamomd.shards.reader import look
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.model import Model
 
-SAME = ("streamomd",)
-"""What must be the same on all."""
-ALIKE = ("python", "numpy", "numba", "pyarrow", "distributed", "libc")
-"""What should be: another one may round otherwise in the last bit."""
+MUST_MATCH = ("streamomd",)
+"""Packages whose version must be equal on all workers."""
+SHOULD_MATCH = ("python", "numpy", "numba", "pyarrow", "distributed", "libc")
+"""Versions that should be equal: another one may differ in the last bit of a result."""
 PROBE, PRIORITY = "probe/", 100
 
 
 @dataclass(frozen=True)
 class DiagnosisRequest:
-    """What a worker is asked to look at. probe: name and content of an object at ``url``."""
+    """What a worker checks. probe: name and content of an object at ``url``."""
 
     versions: Mapping[str, str]
     url: str = ""
@@ -43,42 +43,42 @@ class DiagnosisRequest:
 
 
 def versions() -> dict[str, str]:
-    """Of what computes here."""
+    """Versions of this process."""
     found = {name: version(name) for name in ("streamomd", "numpy", "numba", "pyarrow")}
     libc = " ".join(platform.libc_ver()).strip()
     more = {"distributed": version("distributed"), "python": platform.python_version()}
     return {**found, **more, "libc": libc}
 
 
-def examine(patient: DiagnosisRequest) -> tuple[list[str], list[str]]:
-    """On a worker: what makes it unfit, and what might change bits."""
+def examine_worker(request: DiagnosisRequest) -> tuple[list[str], list[str]]:
+    """Runs on a worker: problems that make it unfit, and differences that may change bits."""
     here = versions()
-    wrong = [
-        f"{name} is {here[name]} there, {patient.versions[name]} here"
-        for name in (*SAME, *ALIKE)
-        if here[name] != patient.versions[name]
+    mismatches = [
+        f"{name} is {here[name]} there, {request.versions[name]} here"
+        for name in (*MUST_MATCH, *SHOULD_MATCH)
+        if here[name] != request.versions[name]
     ]
-    unfit = [text for text in wrong if text.split()[0] in SAME]
+    unfit = [text for text in mismatches if text.split()[0] in MUST_MATCH]
     try:
-        if patient.url:
-            _read_probe(patient)
-        for shard in patient.shards:
-            look(shard, patient.data_options)
+        if request.url:
+            _read_probe(request)
+        for shard in request.shards:
+            look(shard, request.data_options)
     except (StreamomdError, OSError) as error:
         unfit.append(printable(scrub(str(error))))
-    return unfit, [text for text in wrong if text not in unfit]
+    return unfit, [text for text in mismatches if text not in unfit]
 
 
-def _read_probe(patient: DiagnosisRequest) -> None:
-    name, content = patient.probe
+def _read_probe(request: DiagnosisRequest) -> None:
+    name, content = request.probe
     try:
-        found = open_store(patient.url, patient.options).read(name)
+        found = open_store(request.url, request.options).read(name)
     except FileNotFoundError:
         found = b""
     if found != content:
         raise ClusterError(
-            f"it does not see what was written to {shown(patient.url)} a moment ago: the "
-            "checkpoint must be on a disk that all share, or in a bucket"
+            f"it cannot read an object just written to {shown(request.url)}: the "
+            "checkpoint must be on a shared disk or in a bucket"
         )
 
 
@@ -88,43 +88,43 @@ def diagnose(
     """A dict for each worker: worker, threads, memory (bytes, 0: no limit), ok, unfit, differs,
     usable.
 
-    Only usable workers, those that have this streamomd, are examined further. With a model and its
-    shards, also their memory for the job's mode and learner, the first and last shard, and an
-    object written at its checkpoint's URL are looked at.
+    Only usable workers, those with this streamomd, are checked further. With a model and its
+    shards, the check includes the memory for the job's mode and learner, the first and last shard,
+    and an object written at the checkpoint's URL.
     """
-    lookout = lookout_of(client)
-    lookout.meet(client, lambda: None)
-    found, unusable = lookout.there, lookout.unusable
+    monitor = monitor_of(client)
+    monitor.probe_all(client, lambda: None)
+    found, unusable = monitor.workers, monitor.unusable
     if not found:
-        raise ClusterError("the scheduler has no workers, or does not tell of them")
-    patient, store = DiagnosisRequest(versions()), None
+        raise ClusterError("the scheduler has no workers, or does not report them")
+    request, store = DiagnosisRequest(versions()), None
     if model is not None and model.spec.checkpoint.url != "none":
-        kept, data = model.spec.checkpoint, model.spec.data
-        store = open_store(kept.url, kept.storage_options)
+        checkpoint, data = model.spec.checkpoint, model.spec.data
+        store = open_store(checkpoint.url, checkpoint.storage_options)
         probe = (f"{PROBE}{uuid.uuid4().hex}", uuid.uuid4().bytes)
         store.put(*probe)
-        ends = {shard.url: shard for shard in (*(shards or ()),)}
-        some = tuple(dict.fromkeys([*ends][:1] + [*ends][-1:]))
-        patient = DiagnosisRequest(
-            patient.versions,
-            kept.url,
-            kept.storage_options,
+        by_url = {shard.url: shard for shard in (*(shards or ()),)}
+        urls = tuple(dict.fromkeys([*by_url][:1] + [*by_url][-1:]))
+        request = DiagnosisRequest(
+            request.versions,
+            checkpoint.url,
+            checkpoint.storage_options,
             probe,
-            tuple(ends[url] for url in some),
+            tuple(by_url[url] for url in urls),
             data.storage_options,
         )
     try:
-        answers = _asked(client, [*lookout.usable], patient)
+        answers = _ask_workers(client, [*monitor.usable], request)
     finally:
         if store is not None:
-            store.delete(patient.probe[0])
+            store.delete(request.probe[0])
     rows = []
     for address, worker in found.items():
         usable = address not in unusable
         unfit, differs = answers[address] if usable else ([unusable[address]], [])
         if model is not None and usable:
             workers = len(found) - len(unusable)
-            unfit = unfit + too_small(worker, model.spec, model.state.layout, workers)
+            unfit = unfit + memory_problems(worker, model.spec, model.state.layout, workers)
         rows.append(
             {
                 "worker": address,
@@ -139,33 +139,33 @@ def diagnose(
     return rows
 
 
-def _asked(
-    client: Client, addresses: Sequence[str], patient: DiagnosisRequest
+def _ask_workers(
+    client: Client, addresses: Sequence[str], request: DiagnosisRequest
 ) -> dict[str, tuple[list[str], list[str]]]:
-    """Each worker's own answer; one that is busy or silent has none in time."""
+    """Each worker's answer; a busy or unreachable one times out."""
     futures = {
-        address: sent(
+        address: send_task(
             client,
             f"omd-doctor-{uuid.uuid4().hex[:8]}",
-            examine,
-            patient,
+            examine_worker,
+            request,
             waiting=lambda: None,
-            on=[address],
+            only=[address],
             priority=PRIORITY,
         )
         for address in addresses
     }
-    limit, left = seconds("mind"), threading.Event()
+    limit, all_done = seconds("mind"), threading.Event()
     waiting = set(futures)
 
-    def settled(address: str) -> None:
+    def on_done(address: str) -> None:
         waiting.discard(address)
         if not waiting:
-            left.set()
+            all_done.set()
 
     for address, future in futures.items():
-        future.add_done_callback(lambda _, address=address: settled(address))
-    left.wait(limit)
+        future.add_done_callback(lambda _, address=address: on_done(address))
+    all_done.wait(limit)
     answers = {}
     for address, future in futures.items():
         if future.status == "finished":
@@ -173,7 +173,7 @@ def _asked(
         elif future.status == "error":
             error = future.exception(timeout=limit)
             text = printable(scrub(f"{type(error).__name__}: {error}"))
-            answers[address] = [f"it cannot even be asked: {text}"], []
+            answers[address] = [f"the check could not run: {text}"], []
         else:
             answers[address] = [f"no answer in {limit:.0f} s: busy or unreachable"], []
     client.cancel([*futures.values()])
@@ -181,13 +181,13 @@ def _asked(
 
 
 def refuse_unfit(client: Client, model: Model, shards: ShardSet) -> None:
-    """Raise ClusterError naming each usable worker that is not fit for the job, and why; or if no
-    worker is usable. The others get no tasks."""
+    """Raise ClusterError naming each usable worker that is unfit for the job, and why; or if no
+    worker is usable. Unusable workers get no tasks."""
     found = diagnose(client, model, shards)
-    lookout_of(client).refuse_unusable(client)
+    monitor_of(client).refuse_unusable(client)
     unfit = [one for one in found if one["usable"] and not one["ok"]]
     if not any(one["usable"] for one in found):
         unfit = found
     if unfit:
         lines = [f"{one['worker']}: {'; '.join(one['unfit'])}" for one in unfit]
-        raise ClusterError("workers that are not fit for this job:\n" + "\n".join(lines))
+        raise ClusterError("workers unfit for this job:\n" + "\n".join(lines))

@@ -1,4 +1,4 @@
-"""Events of a topic, heard as long as they are waited for."""
+"""Subscribe to the events of a topic for the duration of a context."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Event = tuple[float, Any]
 
 
 @contextmanager
-def hearing(client: Client, topic: str, tell: Callable[[Event], Any]) -> Iterator[None]:
-    """``tell`` is told each event of a topic, with its time, while inside.
+def subscribe_events(client: Client, topic: str, handler: Callable[[Event], Any]) -> Iterator[None]:
+    """Call ``handler`` with (time, event) for each event of a topic, inside this context.
 
-    Dask keeps a handler after its topic is unsubscribed, and with it whatever the handler reaches,
-    such as a model: so what it keeps is a list, empty by then.
+    Dask references a handler after its topic is unsubscribed, and with it everything the handler
+    references, such as a model: so that handler references only a list, which is empty then.
     """
-    listeners = [tell]
+    handlers = [handler]
 
     def handle(event: Event) -> None:
-        for listener in listeners:
-            listener(event)
+        for one_handler in handlers:
+            one_handler(event)
 
     client.subscribe_topic(topic, handle)
     try:
         yield
     finally:
-        listeners.clear()
+        handlers.clear()
         if client.status == "running":
             with suppress(OSError, TimeoutError, ValueError):
                 client.unsubscribe_topic(topic)

@@ -1,4 +1,4 @@
-"""A client for an address: the handshake as a whole is bounded, and a signal ends it."""
+"""Open a client for an address: the whole handshake has a deadline, and a signal stops it."""
 
 from __future__ import annotations
 
@@ -15,97 +15,97 @@ from distributed.comm.addressing import get_address_host_port
 from streamomd.config.settings import seconds
 from streamomd.core.errors import ClusterError, StoppedError
 from streamomd.core.urls import scrub, shown
-from streamomd.distributed.quiet_logs import silenced
+from streamomd.distributed.quiet_logs import suppress_client_logs
 from streamomd.training.signals import StopRequest, stop_on_signals
 
-LOOK_SECONDS = 0.1
-KNOCK_SECONDS = 1.0  # for a machine to take a connection
-LEAVE_SECONDS = 5.0
+POLL_SECONDS = 0.1
+CONNECT_SECONDS = 1.0  # for a machine to accept a connection
+CLOSE_SECONDS = 5.0
 NOT_A_SCHEDULER = (
     "this address accepts connections but is not a Dask scheduler (is it the dashboard's port?)"
 )
 
 
 @contextmanager
-def client_at(address: str, stop: StopRequest | None = None) -> Iterator[Client]:
+def open_client(address: str, stop: StopRequest | None = None) -> Iterator[Client]:
     """A client of the scheduler at an address, closed at the end.
 
     stop: the run's signals; None: they are received here until the client is connected. Raises
     ClusterError if no scheduler answers in ``connect-seconds``, StoppedError after a signal.
     """
-    made: list[Client] = []
+    clients: list[Client] = []
 
     def running() -> bool:
-        return bool(made) and made[0].status == "running"
+        return bool(clients) and clients[0].status == "running"
 
-    with _looping(running) as loop:
-        with _received(stop) as signals:
-            made.append(_connected(loop, address, signals))
+    with _event_loop(running) as loop:
+        with _stop_signals(stop) as signals:
+            clients.append(_connect(loop, address, signals))
         try:
-            yield made[0]
+            yield clients[0]
         finally:
-            with suppress(OSError, TimeoutError):  # of a lost one nothing can be closed
-                made[0].close()
+            with suppress(OSError, TimeoutError):  # a lost client cannot close properly
+                clients[0].close()
 
 
 @contextmanager
-def _received(stop: StopRequest | None) -> Iterator[StopRequest]:
+def _stop_signals(stop: StopRequest | None) -> Iterator[StopRequest]:
     if stop is not None:
         yield stop
         return
-    with stop_on_signals() as mine:
-        yield mine
+    with stop_on_signals() as signals_here:
+        yield signals_here
 
 
 @contextmanager
-def _looping(running: Callable[[], bool]) -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread of its own, silenced while the client is not ``running``.
+def _event_loop(running: Callable[[], bool]) -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop in its own thread; its logs are suppressed while the client is not ``running``.
 
-    What is left in it at the end is cancelled and awaited: a coroutine that is dropped instead is a
-    warning on stderr.
+    Remaining tasks are cancelled and awaited at the end: a dropped coroutine would print a warning
+    on stderr.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="streamomd-client", daemon=True)
     thread.start()
-    with silenced(thread.ident or 0, running):
+    with suppress_client_logs(thread.ident or 0, running):
         try:
             yield loop
         finally:
             with suppress(TimeoutError):
-                asyncio.run_coroutine_threadsafe(_cancel_rest(), loop).result(LEAVE_SECONDS)
+                asyncio.run_coroutine_threadsafe(_cancel_rest(), loop).result(CLOSE_SECONDS)
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(LEAVE_SECONDS)
+            thread.join(CLOSE_SECONDS)
             if not loop.is_running():
                 loop.close()
 
 
 async def _cancel_rest() -> None:
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _connected(loop: asyncio.AbstractEventLoop, address: str, stop: StopRequest) -> Client:
+def _connect(loop: asyncio.AbstractEventLoop, address: str, stop: StopRequest) -> Client:
     limit = seconds("connect")
-    # The rest is for the question whether anything listens there at all.
-    coming = asyncio.run_coroutine_threadsafe(_greeted(address, 0.9 * limit), loop)
-    while not coming.done():
-        wait([coming], LOOK_SECONDS)
+    # The rest of the time is for the check whether anything listens there.
+    connecting = asyncio.run_coroutine_threadsafe(_connect_async(address, 0.9 * limit), loop)
+    while not connecting.done():
+        wait([connecting], POLL_SECONDS)
         if stop.signal:
-            coming.cancel()
+            connecting.cancel()
             raise StoppedError(f"stopped while connecting to {shown(address)}", signal=stop.signal)
     try:
-        return coming.result()
-    except Exception as error:  # whatever an unknown server's bytes lead to
-        raise _refusal(address, error, 0.1 * limit) from None
+        return connecting.result()
+    except Exception as error:  # an unknown server's bytes may raise anything
+        raise _connection_error(address, error, 0.1 * limit) from None
 
 
-async def _greeted(address: str, limit: float) -> Client:
-    """A client in this event loop; other threads use it as any client."""
+async def _connect_async(address: str, limit: float) -> Client:
+    """A client in this event loop; other threads can use it as usual."""
     client = Client(address, asynchronous=True, timeout=limit, set_as_default=False)
     try:
-        # Dask bounds the connection, and some of what follows: not the first answer.
+        # Dask has deadlines for the connection and some later steps, not for the first answer.
         async with asyncio.timeout(limit):
             await client
     except BaseException:
@@ -117,20 +117,20 @@ async def _greeted(address: str, limit: float) -> Client:
     return client
 
 
-def _refusal(address: str, error: Exception, limit: float) -> ClusterError:
-    why = f": {text}" if (text := scrub(str(error))) else ""
-    if isinstance(error, ImportError):  # a scheduler's own answer: versions that do not match
-        return ClusterError(f"the Dask scheduler at {shown(address)} refuses this client{why}")
-    if answers(address, min(limit, KNOCK_SECONDS)):
+def _connection_error(address: str, error: Exception, limit: float) -> ClusterError:
+    reason = f": {text}" if (text := scrub(str(error))) else ""
+    if isinstance(error, ImportError):  # the scheduler's answer: incompatible versions
+        return ClusterError(f"the Dask scheduler at {shown(address)} refuses this client{reason}")
+    if accepts_connections(address, min(limit, CONNECT_SECONDS)):
         return ClusterError(f"{shown(address)}: {NOT_A_SCHEDULER}")
     return ClusterError(
-        f"no Dask scheduler answers at {shown(address)}{why}. Give another address with "
-        '--scheduler, or --scheduler "" to go without'
+        f"no Dask scheduler answers at {shown(address)}{reason}. Pass another address with "
+        '--scheduler, or --scheduler "" to run without a cluster'
     )
 
 
-def answers(address: str, limit: float = KNOCK_SECONDS) -> bool:
-    """Whether a machine takes connections at an address: its system does, however busy it is."""
+def accepts_connections(address: str, limit: float = CONNECT_SECONDS) -> bool:
+    """Whether a machine accepts connections at an address, even if its processes are busy."""
     try:
         socket.create_connection(get_address_host_port(address), timeout=limit).close()
     except (OSError, ValueError, TypeError, NotImplementedError):

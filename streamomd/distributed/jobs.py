@@ -1,7 +1,7 @@
-"""Jobs that were left to a cluster: how they are, what they said, and how to stop them.
+"""Jobs submitted to a cluster: their status, their log, and how to cancel them.
 
-A job is a task that Dask keeps for nobody in particular, under the job's id. What it learned is in
-its checkpoint; how it goes is in the scheduler's events. So whoever reaches the scheduler can ask,
+A job is a Dask task published under the job's id, independent of any client. Its model is in its
+checkpoint, its progress in the scheduler's events. So any client of the scheduler can query it,
 from any machine.
 """
 
@@ -18,16 +18,16 @@ from typing import Any
 
 from distributed import Client, Future, Variable
 
-from streamomd.checkpoint import commits, open_store
+from streamomd.checkpoint import list_commits, open_store
 from streamomd.config.settings import seconds
 from streamomd.core.errors import StoppedError, StreamomdError, UsageError
 from streamomd.core.urls import scrub, shown
-from streamomd.distributed.cluster import sent
+from streamomd.distributed.cluster import send_task
 
 PREFIX = "omd-job-"
-ROOT = "streamomd"  # of what is noted on the scheduler
-SOON = 1.0  # for a scheduler to tell how a task is
-POLL = 0.5
+ROOT = "streamomd"  # key of the metadata on the scheduler
+STATUS_SECONDS = 1.0  # for a scheduler to report the state of a task
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -52,49 +52,49 @@ class Job:
         return found
 
     def events(self) -> list[tuple[float, dict[str, Any]]]:
-        """(time, event), oldest first. An event is a note, or rows and sums of every epoch."""
+        """(time, event), oldest first. An event is a note, or the rows and sums of every epoch."""
         return [(when, event) for when, event in self.client.get_events(self.id) or ()]
 
 
 def send(client: Client, task: Callable[..., Any], url: str, options: Any, expected: int) -> str:
-    """Leave a run that was begun at ``url`` to the cluster; the job's id."""
+    """Submit the run at ``url`` to the cluster; return the job's id."""
     name = PREFIX + uuid.uuid4().hex[:8]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    noted = {"url": shown(url), "expected": expected, "submitted": now}
-    client.set_metadata([ROOT, name], noted)
+    record = {"url": shown(url), "expected": expected, "submitted": now}
+    client.set_metadata([ROOT, name], record)
     Variable(name, client=client).set(0)
-    # The job outlives this client: should all workers that are usable now be replaced, any may run
-    # it, and one without streamomd only fails it.
-    future = sent(
-        client, name, task, url, name, options, waiting=lambda: None, elsewhere=True
+    # The job outlives this client: if all currently usable workers are replaced, any worker may
+    # run it, and one without streamomd only fails it.
+    future = send_task(
+        client, name, task, url, name, options, waiting=lambda: None, any_worker=True
     )  # fmt: skip
     client.publish_dataset(future, name=name)
     return name
 
 
 def find(client: Client, name: str) -> Job:
-    """The job of that id. Raises UsageError if the scheduler knows none, naming those it knows."""
+    """The job of that id. Raises UsageError naming the known jobs if there is none."""
     known: dict[str, Any] = client.get_metadata([ROOT], default=None) or {}
     if name not in known:
-        there = ", ".join(sorted(known)) or "none"
+        known_names = ", ".join(sorted(known)) or "none"
         raise UsageError(
-            f"no job {name!r} at this scheduler (known: {there}). A scheduler that restarts "
-            "forgets its jobs; their checkpoints stand: streamomd resume URL"
+            f"no job {name!r} at this scheduler (known: {known_names}). A restarted scheduler "
+            "has no jobs; their checkpoints are intact: streamomd resume URL"
         )
     return Job(client, name, **known[name])
 
 
 def status(job: Job, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """How a job is: id, state, url, submitted, rows, expected, loss, error, heard, commit.
+    """Status of a job: id, state, url, submitted, rows, expected, loss, error, heard, commit.
 
-    state: "waiting" (no worker has begun it), "running", "finished", "stopped", "failed", "lost".
-    heard: seconds since it last told of itself, or None. commit: sequence, rows and time of the
-    newest one, or None where the checkpoint is not reached from here (``options``: its own).
+    state: "waiting" (not started), "running", "finished", "stopped", "failed", "lost".
+    heard: seconds since its last event, or None. commit: sequence, rows and time of the newest
+    one, or None if the checkpoint is not reachable from here (``options``: its storage options).
     """
-    # Its state first: what it tells of the end is there before it has ended.
-    state, problem = _state(job, begun=bool(job.events()))
-    told = [(when, event) for when, event in job.events() if "rows" in event]
-    rows, loss = _figures(told[-1][1]) if told else (0, None)
+    # The state first: the last events are logged before the task ends.
+    state, problem = _state(job, started=bool(job.events()))
+    printed = [(when, event) for when, event in job.events() if "rows" in event]
+    rows, loss = _figures(printed[-1][1]) if printed else (0, None)
     return {
         "id": job.id,
         "state": state,
@@ -104,31 +104,31 @@ def status(job: Job, options: Mapping[str, Any] | None = None) -> dict[str, Any]
         "expected": job.expected,
         "loss": loss,
         "error": problem,
-        "heard": time.time() - told[-1][0] if told and state == "running" else None,
-        "commit": _newest(job.url, options),
+        "heard": time.time() - printed[-1][0] if printed and state == "running" else None,
+        "commit": _newest_commit(job.url, options),
     }
 
 
 def lines(job: Job, *, follow: bool = False) -> Iterator[str]:
-    """What the job said, a line an event; to its end if ``follow``."""
-    told = 0
+    """The job's log, one line per event; until it ends if ``follow``."""
+    printed = 0
     while True:
-        over = not follow or _state(job, begun=True)[0] not in ("waiting", "running")
+        ended = not follow or _state(job, started=True)[0] not in ("waiting", "running")
         events = job.events()
-        # The scheduler keeps the last some thousand.
-        for when, event in events[min(told, len(events)) :]:
+        # The scheduler stores only the last few thousand events.
+        for when, event in events[min(printed, len(events)) :]:
             yield _line(when, event)
-        told = len(events)
-        if over:
+        printed = len(events)
+        if ended:
             return
-        time.sleep(POLL)
+        time.sleep(POLL_SECONDS)
 
 
 def cancel(job: Job) -> Job:
-    """Have it commit and leave; one that no worker has begun, or that does not mind, is dropped."""
+    """Have a job commit and stop; one that has not started or does not react is dropped."""
     future = job.future
     Variable(job.id, client=job.client).set(int(SIGTERM))
-    if future is None or (job.events() and _settles(future, seconds("mind"))):
+    if future is None or (job.events() and _ends_within(future, seconds("mind"))):
         return job
     job.client.unpublish_dataset(job.id)
     job.client.cancel([future], force=True)
@@ -136,28 +136,28 @@ def cancel(job: Job) -> Job:
     return find(job.client, job.id)
 
 
-def _state(job: Job, *, begun: bool) -> tuple[str, str | None]:
+def _state(job: Job, *, started: bool) -> tuple[str, str | None]:
     future = job.future
     if job.dropped:
         return (
             "stopped",
-            f"dropped: it did not answer, or had not begun: streamomd resume {shown(job.url)}",
+            f"dropped: it did not react or had not started: streamomd resume {shown(job.url)}",
         )
     if future is None:
         return "lost", f"its task is gone: streamomd resume {shown(job.url)}"
-    _settles(future, SOON)
+    _ends_within(future, STATUS_SECONDS)
     if future.status == "finished":
         return "finished", None
     if future.status == "error":
-        error = future.exception(timeout=SOON)
+        error = future.exception(timeout=STATUS_SECONDS)
         if isinstance(error, StoppedError):
             return "stopped", str(error)
         return "failed", f"{type(error).__name__}: {scrub(str(error))}"
-    return ("running" if begun else "waiting"), None
+    return ("running" if started else "waiting"), None
 
 
-def _settles(future: Future[Any], limit: float) -> bool:
-    """Whether a task ends within some seconds."""
+def _ends_within(future: Future[Any], limit: float) -> bool:
+    """Whether a task ends within ``limit`` seconds."""
     done = threading.Event()
     future.add_done_callback(lambda _: done.set())
     return done.wait(limit)
@@ -169,16 +169,16 @@ def _figures(event: Mapping[str, Any]) -> tuple[int, float | None]:
 
 
 def _line(when: float, event: Mapping[str, Any]) -> str:
-    moment = datetime.datetime.fromtimestamp(when).astimezone().isoformat(timespec="seconds")
+    time_text = datetime.datetime.fromtimestamp(when).astimezone().isoformat(timespec="seconds")
     if "note" in event:
-        return f"{moment} {event['note']}"
+        return f"{time_text} {event['note']}"
     rows, loss = _figures(event)
-    return f"{moment} {rows:>14,} rows, loss {loss if loss is None else format(loss, '.6f')}"
+    return f"{time_text} {rows:>14,} rows, loss {loss if loss is None else format(loss, '.6f')}"
 
 
-def _newest(url: str, options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _newest_commit(url: str, options: Mapping[str, Any] | None) -> dict[str, Any] | None:
     try:
-        last = commits(open_store(url, options))[-1]
+        last = list_commits(open_store(url, options))[-1]
     except (StreamomdError, OSError):
         return None
     return {key: last[key] for key in ("sequence", "rows", "written")}

@@ -1,4 +1,4 @@
-"""Who of a gang is lost: told by the scheduler, by the others, or by not having ended with them."""
+"""Which owners of a group are lost, by the scheduler's heartbeats, the peers and the tasks."""
 
 from __future__ import annotations
 
@@ -10,72 +10,78 @@ from typing import Any
 from distributed import Future
 from distributed.scheduler import heartbeat_interval
 
-from streamomd.distributed.allreduce_zmq import SILENT_SECONDS, PeerLostError
-from streamomd.distributed.handshake import KNOCK_SECONDS, answers
+from streamomd.distributed.allreduce_zmq import HEARTBEAT_TIMEOUT_SECONDS, PeerLostError
+from streamomd.distributed.handshake import CONNECT_SECONDS, accepts_connections
 
 STOPPED_SECONDS = 20.0  # without a heartbeat from a machine that answers
-GRACE_SECONDS = SILENT_SECONDS + 2.0  # for the others to notice that one is lost, and to end
+GRACE_SECONDS = HEARTBEAT_TIMEOUT_SECONDS + 2.0  # for the others to detect a lost owner and end
 
 
 @dataclass(eq=False)
-class Members:
-    """A gang's owners: on which worker each is, and its task.
+class GroupMembers:
+    """The owners of a group: the worker and the task of each.
 
-    met: whether they have made a round together. From then on they hear each other, which is surer:
-    a worker may be busy with what Dask does. patience: how often the usual time until then.
+    exchanged: whether they have completed a round. From then on their own heartbeats decide, which
+    are more reliable: a worker's event loop may be busy. patience: factor on the time limit before.
     """
 
     addresses: Sequence[str]
     tasks: list[Future[Any]] = field(default_factory=list)
-    met: bool = False
+    exchanged: bool = False
     patience: int = 1
-    _heard: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _heartbeats: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def gone(self, workers: Mapping[str, Any]) -> list[str]:
-        """Those whose worker the scheduler has not; until they have met, also those it does not
-        hear: cut off, or stopped. workers: what it says of them now."""
+    def find_lost(self, workers: Mapping[str, Any]) -> list[str]:
+        """Addresses whose worker the scheduler does not have; before the first round also those
+        without heartbeats. workers: the scheduler's current information."""
         now, found = time.monotonic(), []
-        usual = max(SILENT_SECONDS - KNOCK_SECONDS, 4 * heartbeat_interval(len(workers)))
-        for at in self.addresses:
-            if at not in workers:
-                found.append(at)
+        limit = max(
+            HEARTBEAT_TIMEOUT_SECONDS - CONNECT_SECONDS, 4 * heartbeat_interval(len(workers))
+        )
+        for address in self.addresses:
+            if address not in workers:
+                found.append(address)
                 continue
-            said, before = workers[at]["last_seen"], self._heard.get(at)
-            if before is None or before[0] != said:
-                self._heard[at] = said, now
-            elif not self.met and self._is_silent(at, (now - before[1]) / self.patience, usual):
-                found.append(at)
+            heartbeat, before = workers[address]["last_seen"], self._heartbeats.get(address)
+            if before is None or before[0] != heartbeat:
+                self._heartbeats[address] = heartbeat, now
+            elif not self.exchanged and self._is_silent(
+                address, (now - before[1]) / self.patience, limit
+            ):
+                found.append(address)
         return found
 
-    def _is_silent(self, at: str, seconds: float, usual: float) -> bool:
-        # One that imports and compiles on a busy machine is slow, and no less alive.
-        return seconds > STOPPED_SECONDS or (seconds > usual and not answers(at))
+    def _is_silent(self, address: str, seconds: float, limit: float) -> bool:
+        # A worker that imports and compiles on a busy machine is slow but alive.
+        return seconds > STOPPED_SECONDS or (seconds > limit and not accepts_connections(address))
 
-    def failed(self) -> bool:
-        """Whether a task has ended ill, or was taken back."""
+    def has_failed(self) -> bool:
+        """Whether a task failed or was cancelled."""
         return any(task.status not in ("pending", "finished") for task in self.tasks)
 
-    def settle(self, gone: Sequence[str] = ()) -> None:
-        """Wait until all have ended but those who are gone, or for some seconds: the next owner on
-        a worker is not to hold its share beside this one's."""
+    def wait_until_ended(self, lost: Sequence[str] = ()) -> None:
+        """Wait until all tasks except the lost ones have ended, or for some seconds: the next owner
+        on a worker must not need memory in addition to this one's."""
         deadline = time.monotonic() + GRACE_SECONDS
-        while time.monotonic() < deadline and self._unended(gone):
+        while time.monotonic() < deadline and self._running_owners(lost):
             time.sleep(0.02)
 
-    def late(self, gone: Sequence[str] = ()) -> list[str]:
-        """Of the others, who has not ended. Before they have met some still wait for one another:
-        then only those whom somebody has missed."""
-        missed = {error.peer for error in self._errors() if isinstance(error, PeerLostError)}
-        unended = self._unended(gone)
-        return [self.addresses[owner] for owner in unended if self.met or owner in missed]
+    def find_unfinished(self, lost: Sequence[str] = ()) -> list[str]:
+        """Addresses of the other owners that have not ended. Before the first round some still wait
+        for each other: then only those that a peer reported lost."""
+        lost_peers = {error.peer for error in self._errors() if isinstance(error, PeerLostError)}
+        running = self._running_owners(lost)
+        return [self.addresses[owner] for owner in running if self.exchanged or owner in lost_peers]
 
-    def _unended(self, gone: Sequence[str]) -> list[int]:
-        """Owners, of those who are not gone, whose tasks have not ended."""
+    def _running_owners(self, lost: Sequence[str]) -> list[int]:
+        """Owners, except the lost ones, whose tasks have not ended."""
         pairs = enumerate(zip(self.addresses, self.tasks, strict=True))
-        return [owner for owner, (at, task) in pairs if at not in gone and not task.done()]
+        return [
+            owner for owner, (address, task) in pairs if address not in lost and not task.done()
+        ]
 
-    def raise_own(self) -> None:
-        """Raise an owner's own error, which is not that it has lost another; if there is one."""
+    def raise_own_error(self) -> None:
+        """Raise an owner's own error, other than the loss of a peer, if there is one."""
         for error in self._errors():
             if not isinstance(error, PeerLostError):
                 raise error

@@ -1,4 +1,4 @@
-"""One message for a lost scheduler, instead of what its client's own machinery logs meanwhile."""
+"""Suppress Dask's own log messages about a lost scheduler; one error reports it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import contextmanager, suppress
 from distributed import Client
 
 from streamomd.config.settings import seconds
-from streamomd.distributed.scheduler import on_the_loop
+from streamomd.distributed.scheduler import run_on_loop
 
 LOGGERS = ("distributed", "tornado", "asyncio")
 
 
 class _Teardown(logging.Filter):
-    """Drops what a client's event loop logs while its scheduler is not connected."""
+    """Drops log records of a client's event loop while its scheduler is not connected."""
 
     def __init__(self, thread: int, running: Callable[[], bool]) -> None:
         super().__init__()
@@ -28,13 +28,13 @@ class _Teardown(logging.Filter):
 
 
 @contextmanager
-def silenced(thread: int, running: Callable[[], bool]) -> Iterator[None]:
-    """While inside, a lost scheduler is reported by what is raised, and by nothing else.
+def suppress_client_logs(thread: int, running: Callable[[], bool]) -> Iterator[None]:
+    """Inside this context a lost scheduler is reported only by the error that is raised.
 
-    thread: the identifier of the client's own; 0: none. running: whether it is connected.
+    thread: identifier of the client's thread; 0: none. running: whether it is connected.
     """
     rule = _Teardown(thread, running)
-    # A filter sees what is logged by its own logger, not what those below hand up.
+    # A filter applies to records of its own logger, not to those propagated from children.
     names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] in LOGGERS]
     loggers = [logging.getLogger(name) for name in names]
     for logger in loggers:
@@ -46,12 +46,12 @@ def silenced(thread: int, running: Callable[[], bool]) -> Iterator[None]:
             logger.removeFilter(rule)
 
 
-def thread_of(client: Client) -> int:
+def loop_thread_of(client: Client) -> int:
     """The identifier of the thread whose event loop a client uses; 0 if it is closed."""
 
     async def ident() -> int:
         return threading.get_ident()
 
     with suppress(RuntimeError, TimeoutError, AttributeError):
-        return int(on_the_loop(client, ident()).result(seconds("answer")))
+        return int(run_on_loop(client, ident()).result(seconds("answer")))
     return 0

@@ -1,7 +1,7 @@
-"""The one learner as a long task on a worker: the submitter only watches.
+"""The learner as a long task on a worker; the submitting process only watches.
 
-What the run is lies in its checkpoint, not in the task: Dask runs a lost one again, elsewhere, and
-it goes on from the last commit. An older one that still runs somewhere is fenced by the checkpoint.
+The run is in its checkpoint, not in the task: Dask reruns a lost task on another worker, which
+resumes from the last commit. The checkpoint stops an older task that still runs.
 """
 
 from __future__ import annotations
@@ -23,89 +23,93 @@ from streamomd.config.settings import seconds
 from streamomd.core.batch import REASONS
 from streamomd.core.errors import ClusterError, StoppedError
 from streamomd.core.urls import shown
-from streamomd.distributed.cluster import LostError, outcome, sent
-from streamomd.distributed.events import hearing
+from streamomd.distributed.cluster import TaskLostError, send_task, wait_for_result
+from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.scheduler import refuse_lost
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
 
-TRIES = 3  # without a row learned in between: Dask itself gives up after four deaths
-TOLD_SECONDS, ASKED_SECONDS = 0.5, 1.0
+ATTEMPTS = 3  # without a row learned between them: Dask itself gives up after four deaths
+REPORT_SECONDS, POLL_SECONDS = 0.5, 1.0
 
 
 class EventReporter:
-    """On the worker: tells how the run goes, and asks whether it is to stop."""
+    """On the worker: logs the metrics as events, and reads whether to stop."""
 
     next_row = math.inf
 
     def __init__(self, topic: str, stop: StopRequest, client: Client) -> None:
         self._topic, self._stop = topic, stop
         self._signal = Variable(topic, client=client)
-        self._told = self._asked = time.monotonic()
+        self._report_time = self._asked_at = time.monotonic()
 
     def update(self, metrics: Metrics) -> None:
-        """Twice a second an event; once a second a look at what the submitter wants."""
+        """Log an event twice a second; read the stop signal once a second."""
         now = time.monotonic()
-        if now - self._told > TOLD_SECONDS:
-            self._told = now
+        if now - self._report_time > REPORT_SECONDS:
+            self._report_time = now
             self.finish(metrics)
-        if now - self._asked > ASKED_SECONDS:
-            self._asked = now
+        if now - self._asked_at > POLL_SECONDS:
+            self._asked_at = now
             try:
                 self._stop.signal = self._stop.signal or int(self._signal.get(timeout=1))
-            except TimeoutError:  # deleted: the submitter has left
+            except TimeoutError:  # deleted: the submitter is gone
                 self._stop.signal = self._stop.signal or SIGTERM
 
     def finish(self, metrics: Metrics) -> None:
-        """The figures of the last row."""
-        get_worker().log_event(self._topic, figures(metrics))
+        """Log the metrics of the last row."""
+        get_worker().log_event(self._topic, metrics_event(metrics))
 
-    def say(self, text: str) -> None:
-        """A note for the person."""
+    def log_note(self, text: str) -> None:
+        """Log a note for the user."""
         get_worker().log_event(self._topic, {"note": text})
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Nothing to close."""
 
 
-def goes_on_elsewhere(client: Client) -> bool:
-    """Whether Dask has given this task to another worker, as when this one is retired.
+def was_reassigned(client: Client) -> bool:
+    """Whether Dask reassigned this task to another worker, for example because this one retires.
 
-    Dask takes an error of a task from any worker, also from one that it no longer waits for.
+    Dask accepts an error of a task from any worker, even from one it no longer waits for.
     """
     worker = get_worker()
-    here, key = (worker.address, worker.contact_address), worker.get_current_task()
+    own_addresses, key = (worker.address, worker.contact_address), worker.get_current_task()
     with suppress(OSError, TimeoutError):
-        return any(key in keys for at, keys in client.processing().items() if at not in here)
+        return any(
+            key in keys
+            for address, keys in client.processing().items()
+            if address not in own_addresses
+        )
     return False
 
 
-def figures(metrics: Metrics) -> dict[str, Any]:
-    """Metrics as an event carries them."""
+def metrics_event(metrics: Metrics) -> dict[str, Any]:
+    """The event of these metrics."""
     return {
         "rows": list(metrics.rows), "sums": metrics.sums.tolist(), "bad": metrics.bad.tolist()
     }  # fmt: skip
 
 
-def copy_into(metrics: Metrics, told: dict[str, Any]) -> None:
-    """Metrics as an event tells them."""
-    metrics.rows = list(told["rows"])
-    metrics.sums = np.array(told["sums"], dtype=np.float64).reshape(-1, 3)
-    metrics.bad = np.array(told["bad"], dtype=np.int64).reshape(-1, len(REASONS))
+def update_metrics(metrics: Metrics, event: dict[str, Any]) -> None:
+    """Set the metrics from an event."""
+    metrics.rows = list(event["rows"])
+    metrics.sums = np.array(event["sums"], dtype=np.float64).reshape(-1, 3)
+    metrics.bad = np.array(event["bad"], dtype=np.int64).reshape(-1, len(REASONS))
 
 
 @contextmanager
-def teller(topic: str, stop: StopRequest) -> Iterator[tuple[Client, EventReporter]]:
-    """On the worker: its client, and who tells the submitter. The task gives its thread back, so
-    that this worker can also decode."""
+def event_reporter(topic: str, stop: StopRequest) -> Iterator[tuple[Client, EventReporter]]:
+    """On the worker: its client, and the reporter to the submitter. The task releases its thread,
+    so that this worker can also decode."""
     with worker_client(separate_thread=True) as client:
         yield client, EventReporter(topic, stop, client)
 
 
 @dataclass
-class Submitted:
-    """A learner's task, as its submitter sees it."""
+class SubmittedLearner:
+    """The task of a learner, on the side of its submitter."""
 
     client: Client
     task: Callable[..., dict[str, Any]]
@@ -114,48 +118,48 @@ class Submitted:
     metrics: Metrics
     watchers: list[Watcher]
     stop: StopRequest
-    _heard: list[Any] = field(default_factory=list)
-    _asked: float = 0.0
+    _events: list[Any] = field(default_factory=list)
+    _asked_at: float = 0.0
 
     def result(self) -> dict[str, Any]:
-        """Wait for the task's result, watching. Raises what it raised.
+        """Wait for the task's result and report progress. Raises what it raised.
 
-        Raises ClusterError where workers die of it, or the scheduler is lost: the last commit
-        stands.
+        Raises ClusterError if workers die repeatedly or the scheduler is lost; the last commit is
+        intact.
         """
         topic = f"omd-learn-{uuid.uuid4().hex[:8]}"
         note("learning on a worker")
         signal = Variable(topic, client=self.client)
         try:
             signal.set(0)
-            with hearing(self.client, topic, self._heard.append):
-                found = self._tried(topic, signal)
-            copy_into(self.metrics, found)
+            with subscribe_events(self.client, topic, self._events.append):
+                found = self._run(topic, signal)
+            update_metrics(self.metrics, found)
             return found
         except OSError as error:
             refuse_lost(self.client, error)
             raise
         finally:
-            self._leave(signal)
+            self._clean_up(signal)
 
-    def _tried(self, topic: str, signal: Variable) -> dict[str, Any]:
-        tries = 0
-        while tries < TRIES:
+    def _run(self, topic: str, signal: Variable) -> dict[str, Any]:
+        attempts = 0
+        while attempts < ATTEMPTS:
             rows, key = self.metrics.total_rows, f"{topic}-{uuid.uuid4().hex[:4]}"
             given = (self.url, topic, self.arguments)
-            future = sent(self.client, key, self.task, *given, waiting=self._refuse_stopped)
-            self._asked = 0.0
+            future = send_task(self.client, key, self.task, *given, waiting=self._refuse_stopped)
+            self._asked_at = 0.0
             try:
-                found: dict[str, Any] = outcome(
-                    self.client, future, partial(self._waiting, signal, future)
+                found: dict[str, Any] = wait_for_result(
+                    self.client, future, partial(self._report, signal, future)
                 )
                 return found
-            except LostError as error:
-                note(f"the learner was lost ({error}); sent again")
-                tries = 1 if self.metrics.total_rows > rows else tries + 1
+            except TaskLostError as error:
+                note(f"the learner was lost ({error}); submitted again")
+                attempts = 1 if self.metrics.total_rows > rows else attempts + 1
         raise ClusterError(
-            f"every worker that learns {shown(self.url)} dies; is the state larger than its "
-            f"memory? Look at the workers' logs, then: streamomd resume {shown(self.url)}"
+            f"every worker that learns {shown(self.url)} died; is the state larger than its "
+            f"memory? Check the workers' logs, then: streamomd resume {shown(self.url)}"
         )
 
     def _refuse_stopped(self) -> None:
@@ -167,31 +171,31 @@ class Submitted:
                 signal=self.stop.signal,
             )
 
-    def _waiting(self, signal: Variable, future: Future[Any]) -> None:
-        """Show what was heard; hand a signal on, and leave if nobody minds it."""
-        while self._heard:
-            event = self._heard.pop(0)[1]
+    def _report(self, signal: Variable, future: Future[Any]) -> None:
+        """Show the events; forward a signal, and raise StoppedError if it has no effect in time."""
+        while self._events:
+            event = self._events.pop(0)[1]
             if "note" in event:
                 note(event["note"])
             else:
-                copy_into(self.metrics, event)
+                update_metrics(self.metrics, event)
         for watcher in self.watchers:
             watcher.update(self.metrics)
         if not self.stop.signal:
             return
-        if not self._asked:
-            self._asked = time.monotonic()
+        if not self._asked_at:
+            self._asked_at = time.monotonic()
             signal.set(self.stop.signal)
-        elif time.monotonic() - self._asked > seconds("mind"):
+        elif time.monotonic() - self._asked_at > seconds("mind"):
             future.cancel()
             raise StoppedError(
                 f"stopped: the learner did not answer in {seconds('mind'):.0f} s, its last commit "
-                f"stands; go on with: streamomd resume {shown(self.url)}",
+                f"is intact; resume with: streamomd resume {shown(self.url)}",
                 signal=self.stop.signal,
             )
 
-    def _leave(self, signal: Variable) -> None:
-        """Whoever still learns is told to stop, and nothing stays on the scheduler."""
+    def _clean_up(self, signal: Variable) -> None:
+        """Delete the variable, which stops a learner that still runs."""
         if self.client.status != "running":
             return
         with suppress(OSError, TimeoutError, ValueError):

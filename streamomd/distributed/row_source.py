@@ -1,4 +1,4 @@
-"""Where exact mode's rows come from when there is a cluster."""
+"""The row source of exact mode with a cluster."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable
 from distributed import Client
 
 from streamomd.distributed.auto_decode import FasterSource
-from streamomd.distributed.cluster import has_workers
+from streamomd.distributed.cluster import has_usable_workers
 from streamomd.distributed.decode import DecodeRequest, Decoders
 from streamomd.shards.shard import ShardSet
 from streamomd.training.model import Model
 from streamomd.training.row_stream import Source
 
 
-def source(
-    model: Model, shards: ShardSet, here: Source, client: Client, waiting: Callable[[], None]
+def choose_source(
+    model: Model, shards: ShardSet, local: Source, client: Client, waiting: Callable[[], None]
 ) -> Source:
-    """Rows from the workers (cluster.decode = "remote"), or from whoever is faster ("auto").
+    """Rows from the workers (cluster.decode = "remote"), or from the faster source ("auto").
 
-    here: rows decoded by this process. waiting: called twice a second while rows are awaited.
+    local: rows decoded by this process. waiting: called twice a second while rows are awaited.
     """
     cluster = model.spec.cluster
     decoders = Decoders(
@@ -35,7 +35,9 @@ def source(
         return decoders.rows
     total = shards.rows * model.spec.train.epochs
 
-    def left() -> int:
+    def remaining() -> int:
         return total - model.metrics.total_rows
 
-    return FasterSource(here, decoders.rows, lambda: has_workers(client, waiting), left).rows
+    return FasterSource(
+        local, decoders.rows, lambda: has_usable_workers(client, waiting), remaining
+    ).rows

@@ -1,11 +1,11 @@
-"""What a client asks its scheduler: always with a deadline, and an error when it is lost."""
+"""Requests to the scheduler: always with a deadline, and an error if it is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
 from collections.abc import Awaitable, Iterator
-from concurrent.futures import Future as Coming
+from concurrent.futures import Future as ConcurrentFuture
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,56 +16,56 @@ from streamomd.core.errors import SchedulerLostError, StreamomdError
 from streamomd.core.urls import shown
 
 BROKEN = (OSError, RuntimeError)
-"""What a broken connection raises; RuntimeError: the client's own pool of connections is closed."""
+"""Errors of a broken connection; RuntimeError: the client's connection pool is closed."""
 
 
 def ask_workers(client: Client) -> dict[str, Any] | None:
-    """What the scheduler knows of each worker, by address; None if it does not answer."""
+    """The scheduler's information about each worker, by address; None if it does not answer."""
     scheduler: Any = client.scheduler
 
-    async def ask() -> Any:
+    async def check() -> Any:
         return await scheduler.identity(n_workers=-1)
 
     try:
-        asked = on_the_loop(client, ask())
+        request = run_on_loop(client, check())
     except RuntimeError:  # the event loop is closed
         return None
     try:
-        found: dict[str, Any] = asked.result(seconds("answer"))["workers"]
+        found: dict[str, Any] = request.result(seconds("answer"))["workers"]
     except (*BROKEN, KeyError, AttributeError):  # the last: the client is closed
-        asked.cancel()
+        request.cancel()
         return None
     return found
 
 
 def workers_of(client: Client) -> dict[str, Any]:
-    """As ``ask_workers``; no worker where the scheduler does not answer."""
+    """As ``ask_workers``; empty if the scheduler does not answer."""
     return ask_workers(client) or {}
 
 
-def refuse_lost(client: Client, error: BaseException | None = None, *, ask: bool = False) -> None:
+def refuse_lost(client: Client, error: BaseException | None = None, *, check: bool = False) -> None:
     """Raise SchedulerLostError if the scheduler is lost.
 
-    error: what was raised by a call. A connection that breaks is noticed by the call first and by
-    the client later, so the scheduler is asked once more; also with ``ask``.
+    error: raised by a call. The call fails before the client notices a broken connection, so the
+    scheduler is queried once more; also with ``check``.
     """
-    where = address_of(client)
-    broken = (ask or isinstance(error, BROKEN)) and ask_workers(client) is None
-    if broken or client.status != "running":
-        raise SchedulerLostError(f"the scheduler at {where} was lost")
+    address = address_of(client)
+    is_broken = (check or isinstance(error, BROKEN)) and ask_workers(client) is None
+    if is_broken or client.status != "running":
+        raise SchedulerLostError(f"the scheduler at {address} was lost")
 
 
 @contextmanager
-def lost_reported(client: Client, url: str | None = None) -> Iterator[None]:
-    """While inside, whatever a lost scheduler leads to is raised as SchedulerLostError, with the
-    command that resumes the run at ``url`` ("": nothing is saved; None: there is no run)."""
+def report_lost_scheduler(client: Client, url: str | None = None) -> Iterator[None]:
+    """Raise every error of a lost scheduler as SchedulerLostError, with the command that resumes
+    the run at ``url`` ("": nothing is saved; None: there is no run)."""
     try:
         yield
     except SchedulerLostError as error:
         raise SchedulerLostError(f"{error}{_how_to_resume(url)}") from None
     except StreamomdError:
         raise
-    except Exception as error:  # calls of a client that gives up end in many ways
+    except Exception as error:  # calls on a closing client raise many types of errors
         try:
             refuse_lost(client, error)
         except SchedulerLostError as lost:
@@ -87,16 +87,16 @@ def address_of(client: Client) -> str:
     return shown(str(getattr(client.scheduler, "address", "its address")))
 
 
-def on_the_loop(client: Client, what: Awaitable[Any]) -> Coming[Any]:
-    """Run a coroutine in the client's event loop, so that this thread can watch the run meanwhile.
+def run_on_loop(client: Client, coroutine: Awaitable[Any]) -> ConcurrentFuture[Any]:
+    """Run a coroutine in the client's event loop, while this thread continues to watch the run.
 
     Raises RuntimeError if the loop is closed.
     """
     loop: Any = client.loop
     try:
-        return asyncio.run_coroutine_threadsafe(what, loop.asyncio_loop)  # type: ignore[arg-type]
+        return asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop)  # type: ignore[arg-type]
     except RuntimeError:
-        close = getattr(what, "close", None)  # or Python warns that it was never awaited
+        close = getattr(coroutine, "close", None)  # else Python warns that it was never awaited
         if close is not None:
             close()
         raise

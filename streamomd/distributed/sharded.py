@@ -1,7 +1,7 @@
-"""Sharded mode over a cluster: a gang of owners learns, this process watches and commits.
+"""Sharded mode on a cluster: a group of owners learns, this process watches and commits.
 
-The state is never here: owners begin from the parts of the last commit, and put those of the next.
-An owner that is lost ends its gang; another begins from the last commit, on the workers that live.
+The state is never in this process: owners load the parts of the last commit and write those of the
+next. A lost owner ends its group; another group starts from the last commit on the other workers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ from streamomd.core.errors import ClusterError, StoppedError, UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.urls import shown
 from streamomd.distributed.curve_keys import has_curve, new_keys
-from streamomd.distributed.memory_checks import refuse_small
-from streamomd.distributed.partition_owner import OwnerSetup, digests_of, entries_of, gang_size
-from streamomd.distributed.remote_learner import copy_into, figures
+from streamomd.distributed.memory_checks import refuse_too_small
+from streamomd.distributed.partition_owner import (
+    OwnerSetup,
+    group_size,
+    parse_digests,
+    parse_entries,
+)
+from streamomd.distributed.remote_learner import metrics_event, update_metrics
 from streamomd.distributed.scheduler import refuse_lost, workers_of
 from streamomd.distributed.worker_group import LostOwnersError, WorkerGroup
 from streamomd.distributed.worker_monitor import usable_workers
@@ -36,98 +41,100 @@ from streamomd.training.progress import Watcher, note
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.signals import StopRequest
 
-TRIES = 5  # without a commit in between
-HEARD_SECONDS = 2.0  # for those suspected to be heard of, before a smaller gang begins
+ATTEMPTS = 5  # without a commit between them
+HEARTBEAT_WAIT_SECONDS = 2.0  # for heartbeats of suspected workers, before a smaller group starts
 TRANSPORTS = ("auto", "zmq", "dask")
 
 
 @dataclass(eq=False)
 class PartitionOwners:
-    """The rounds of a model over its shards, as ``runs.sharded_local.Sharded``, by a cluster."""
+    """The rounds of a model over its shards, as ``runs.sharded_local.Sharded``, on a cluster."""
 
     model: Model
     shards: ShardSet
-    keeper: CheckpointManager | None
+    manager: CheckpointManager | None
     watchers: list[Watcher]
     stop: StopRequest
     connection: Client
     _suspects: dict[str, float] = field(default_factory=dict)
-    _asked: float = 0.0
+    _stop_asked: float = 0.0
     _directory: str = ""
     _figures: dict[str, Any] = field(default_factory=dict)
 
     def go(self) -> None:
-        """Learn every row that is left. Raises StoppedError after a signal, its commit made.
+        """Learn all remaining rows. Raises StoppedError after a signal, after a commit.
 
-        Raises ClusterError when gang after gang is lost, or there is no worker.
+        Raises ClusterError if several groups in a row are lost, or there is no worker.
         """
-        if self.keeper is None:
+        if self.manager is None:
             raise UsageError(
-                "sharded mode over a cluster needs a checkpoint whose URL the workers reach: "
-                "they begin from it, and put their parts of the state there"
+                "sharded mode on a cluster needs a checkpoint URL that the workers can read and "
+                "write: they load their parts of the state from it and save them there"
             )
         if self.model.cursor.epoch >= self.model.spec.train.epochs:
             return
-        self.watchers = [one for one in self.watchers if one is not self.keeper]
-        self._kept(self.keeper.far())
-        tries = 0
+        self.watchers = [watcher for watcher in self.watchers if watcher is not self.manager]
+        self._use_state(self.manager.far())
+        attempts = 0
         while True:
-            sequence = self.keeper.sequence
+            sequence = self.manager.sequence
             try:
-                how = self._gang(self.keeper, tries).run()
+                outcome = self._start_group(self.manager, attempts).run()
                 break
             except LostOwnersError as lost:
-                there = workers_of(self.connection)
+                workers = workers_of(self.connection)
                 self._suspects |= {
-                    at: there[at]["last_seen"] for at in lost.addresses if at in there
+                    address: workers[address]["last_seen"]
+                    for address in lost.addresses
+                    if address in workers
                 }
-                tries = 1 if self.keeper.sequence > sequence else tries + 1
-                if tries == TRIES:
+                attempts = 1 if self.manager.sequence > sequence else attempts + 1
+                if attempts == ATTEMPTS:
                     raise ClusterError(
-                        f"{TRIES} gangs were lost one after the other, the last one with {lost}; "
-                        f"is a share of the state larger than a worker's memory? Look at the "
+                        f"{ATTEMPTS} worker groups were lost in a row, the last one with {lost}; "
+                        f"is a share of the state larger than a worker's memory? Check the "
                         f"workers' logs, then: streamomd resume {shown(self.model.url)}"
                     ) from None
-                self._kept(self.keeper.far())
-                copy_into(self.model.metrics, self._figures)
+                self._use_state(self.manager.far())
+                update_metrics(self.model.metrics, self._figures)
                 note(
-                    f"owners were lost ({lost}); another gang begins from commit "
-                    f"{self.keeper.sequence}"
+                    f"owners were lost ({lost}); another group starts from commit "
+                    f"{self.manager.sequence}"
                 )
-        self._tell_all()
-        if how == "stopped":
+        self._load_metrics()
+        if outcome == "stopped":
             rows = self.model.metrics.total_rows
             raise StoppedError(
-                f"stopped after row {rows:,}: commit {self.keeper.sequence}; go on with: "
+                f"stopped after row {rows:,}: commit {self.manager.sequence}; resume with: "
                 f"streamomd resume {shown(self.model.url)}",
                 signal=self.stop.signal,
             )
 
-    def _kept(self, state: RemoteState) -> None:
-        """The state is that of a commit now; so are the figures, should those after it be lost."""
+    def _use_state(self, state: RemoteState) -> None:
+        """Use the state of a commit; remember its metrics, in case later ones are lost."""
         self.model.state = state
-        self._figures = figures(self.model.metrics)
+        self._figures = metrics_event(self.model.metrics)
 
-    def _tell_all(self) -> None:
-        """Take from the last commit what owners keep beside the sums, and do not send."""
+    def _load_metrics(self) -> None:
+        """Load from the last commit the metrics that owners do not send: curve and detail."""
         state, metrics = self.model.state, self.model.metrics
         assert isinstance(state, RemoteState)
         assert state.put is not None
         first = read_part(state.store, state.put, state.put.entries[0])[2]
-        kept = Metrics.from_arrays(first, classifies=metrics.classifies)
-        metrics.curve, metrics.detail = kept.curve, kept.detail
+        saved = Metrics.from_arrays(first, classifies=metrics.classifies)
+        metrics.curve, metrics.detail = saved.curve, saved.detail
 
-    def _gang(self, keeper: CheckpointManager, tries: int) -> WorkerGroup:
-        addresses = self._live()
+    def _start_group(self, manager: CheckpointManager, attempts: int) -> WorkerGroup:
+        addresses = self._wait_for_workers()
         model, run = self.model, uuid.uuid4().hex
-        size = gang_size(model.plan.size, model.spec.train.parts, len(addresses))
+        size = group_size(model.plan.size, model.spec.train.parts, len(addresses))
         count = len(addresses)
-        refuse_small(self.connection, model.spec, model.state.layout, count, self._look)
-        transport = _transport(addresses[:size])
+        refuse_too_small(self.connection, model.spec, model.state.layout, count, self._report)
+        transport = choose_transport(addresses[:size])
         keys = new_keys() if transport == "zmq" else None
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
-        self._directory = keeper.reserve()
-        orders = [
+        self._directory = manager.reserve()
+        setups = [
             OwnerSetup(
                 VERSION,
                 run,
@@ -139,84 +146,90 @@ class PartitionOwners:
                 model.plan,
                 self.shards.shards,
                 model.url,
-                keeper.sequence,
+                manager.sequence,
                 self._directory,
             )
             for owner in range(size)
         ]
-        # Who is only slow to begin must not be taken for lost again and again.
-        patience = 2**tries
+        # A worker that is only slow to start must not be reported lost repeatedly.
+        patience = 2**attempts
         return WorkerGroup(
-            self.connection, orders, addresses[:size], self._hear, self._look, patience
+            self.connection, setups, addresses[:size], self._on_message, self._report, patience
         )
 
-    def _live(self) -> list[str]:
-        """Workers to place owners on. Those suspected only once they are heard of again, or when
-        there is no other for long."""
-        began = spoke = time.monotonic()
+    def _wait_for_workers(self) -> list[str]:
+        """Workers for the owners. Suspected ones are used only after a new heartbeat, or if there
+        is no other for a long time."""
+        started = noted = time.monotonic()
         while True:
-            there = usable_workers(self.connection, self._look)
-            live = [at for at in sorted(there) if self._suspects.get(at) != there[at]["last_seen"]]
+            workers = usable_workers(self.connection, self._report)
+            addresses = [
+                address
+                for address in sorted(workers)
+                if self._suspects.get(address) != workers[address]["last_seen"]
+            ]
             now = time.monotonic()
-            if live and (len(live) == len(there) or now - began > HEARD_SECONDS):
-                return live
-            if there and now - began > seconds("mind"):
+            if addresses and (
+                len(addresses) == len(workers) or now - started > HEARTBEAT_WAIT_SECONDS
+            ):
+                return addresses
+            if workers and now - started > seconds("mind"):
                 self._suspects.clear()
-            if now - began > seconds("lonely"):
+            if now - started > seconds("lonely"):
                 raise ClusterError(
-                    "no worker to own partitions; the last commit stands, go on with: "
+                    "no worker to own partitions; the last commit is intact; resume with: "
                     f"streamomd resume {shown(self.model.url)}"
                 )
-            if now - spoke > 5.0:
-                spoke = now
+            if now - noted > 5.0:
+                noted = now
                 note("no worker to own partitions: waiting")
             refuse_lost(self.connection)
-            self._look()
+            self._report()
             time.sleep(0.2)
 
-    def _hear(self, message: dict[str, Any]) -> dict[str, Any]:
-        model, keeper = self.model, self.keeper
-        assert keeper is not None
+    def _on_message(self, message: dict[str, Any]) -> dict[str, Any]:
+        model, manager = self.model, self.manager
+        assert manager is not None
         if message["kind"] == "warm":
             model.engine.compile_seconds += message["seconds"]
             return {}
-        copy_into(model.metrics, message)
+        update_metrics(model.metrics, message)
         if message["kind"] == "rows":
             model.state.totals[...] = message["totals"]
             model.state.clock = message["clock"]
             return {}
-        # Before anything of a changed shard is committed. Owners that ask again find the same.
-        model.digests.check_all(digests_of(message["digests"]))
+        # Before any result of a changed shard is committed. A repeated request finds the same.
+        model.digests.check_all(parse_digests(message["digests"]))
         model.names.update(Names.from_json(message.get("names", {})).seen())
         model.cursor = Cursor.from_json(message["cursor"])
-        entries = entries_of(message["entries"])
+        entries = parse_entries(message["entries"])
         assert isinstance(model.state, RemoteState)
-        self._kept(
+        self._use_state(
             RemoteState(
                 model.state.layout, model.state.store, StoredParts(self._directory, entries)
             )
         )
-        keeper.commit()
-        self._directory = keeper.reserve()
+        manager.commit()
+        self._directory = manager.reserve()
         return {"committed": message["number"], "directory": self._directory}
 
-    def _look(self) -> dict[str, Any]:
+    def _report(self) -> dict[str, Any]:
         for watcher in self.watchers:
             watcher.update(self.model.metrics)
         if not self.stop.signal:
             return {}
-        self._asked = self._asked or time.monotonic()
-        if time.monotonic() - self._asked > seconds("mind"):
+        self._stop_asked = self._stop_asked or time.monotonic()
+        if time.monotonic() - self._stop_asked > seconds("mind"):
             raise StoppedError(
-                f"stopped: the owners did not answer in time, the last commit stands; "
-                f"go on with: streamomd resume {shown(self.model.url)}",
+                f"stopped: the owners did not answer in time; the last commit is intact; "
+                f"resume with: streamomd resume {shown(self.model.url)}",
                 signal=self.stop.signal,
             )
         return {"stop": self.stop.signal}
 
 
-def _transport(addresses: list[str]) -> str:
-    """ZeroMQ where ports may be opened and libzmq can encrypt, else Dask's own connections."""
+def choose_transport(addresses: list[str]) -> str:
+    """ZeroMQ if ports can be opened and libzmq can encrypt, else Dask's own connections."""
     wanted = setting("transport")
     if wanted not in TRANSPORTS:
         raise UsageError(

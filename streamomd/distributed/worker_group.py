@@ -1,4 +1,4 @@
-"""A gang of owners as their driver sees it: placed, introduced to each other, watched, ended."""
+"""A group of owners on the driver's side: submit, connect, watch and end them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from typing import Any
 from distributed import Client, Queue, Variable
 
 from streamomd.core.errors import SchedulerLostError
-from streamomd.distributed.cluster import sent
-from streamomd.distributed.membership import Members
-from streamomd.distributed.partition_owner import OwnerSetup, own
+from streamomd.distributed.cluster import send_task
+from streamomd.distributed.membership import GroupMembers
+from streamomd.distributed.partition_owner import OwnerSetup, run_owner
 from streamomd.distributed.scheduler import refuse_lost, workers_of
-from streamomd.distributed.worker_monitor import look_out
+from streamomd.distributed.worker_monitor import check_workers
 from streamomd.training.progress import note
 
-PAUSE_SECONDS, WAIT_SECONDS, LOOK_SECONDS, BEAT_SECONDS = 0.05, 0.2, 0.5, 5.0
-ANSWER_SECONDS = 30.0  # for the scheduler to answer, whatever it is asked
-MEET_SECONDS = 20.0  # for a worker to begin
+QUEUE_POLL_SECONDS, WAIT_SECONDS, CHECK_SECONDS, HEARTBEAT_SECONDS = 0.05, 0.2, 0.5, 5.0
+ANSWER_SECONDS = 30.0  # for any answer of the scheduler
+START_SECONDS = 20.0  # for a worker to start its task
 
 
 class LostOwnersError(Exception):
-    """Some owners are lost, and the others have ended; ``addresses``: the lost ones' workers."""
+    """Some owners are lost, and the others have ended. addresses: the workers of the lost
+    owners."""
 
-    def __init__(self, addresses: Sequence[str], why: str = "") -> None:
-        super().__init__((", ".join(addresses) or "one of them") + why)
+    def __init__(self, addresses: Sequence[str], reason: str = "") -> None:
+        super().__init__((", ".join(addresses) or "one of them") + reason)
         self.addresses = tuple(addresses)
 
 
@@ -35,32 +36,32 @@ class LostOwnersError(Exception):
 class WorkerGroup:
     """One attempt: it ends with all rows learned, with a stop, or with a lost owner.
 
-    orders: one an address. hear: told of each message of the leader's. look: called now and then.
-    patience: the larger, the longer a worker may be silent before its owner has made a round.
+    setups: one per address. on_message: called with each message of the leader. check: called
+    periodically. patience: factor on the time without heartbeats before the first round.
     """
 
     client: Client
-    orders: Sequence[OwnerSetup]
+    setups: Sequence[OwnerSetup]
     addresses: Sequence[str]
-    hear: Callable[[dict[str, Any]], dict[str, Any]]
-    look: Callable[[], dict[str, Any]]
+    on_message: Callable[[dict[str, Any]], dict[str, Any]]
+    check: Callable[[], dict[str, Any]]
     patience: int = 1
-    _members: Members = field(init=False)
-    _told: dict[str, Any] = field(default_factory=dict)
-    _looked: float = 0.0
-    _beaten: float = 0.0
+    _members: GroupMembers = field(init=False)
+    _orders: dict[str, Any] = field(default_factory=dict)
+    _checked: float = 0.0
+    _published: float = 0.0
 
     def run(self) -> str:
-        """How it ended: "done" or "stopped". Raises LostOwnersError, or what an owner raised."""
-        topic = self.orders[0].topic
+        """Run to the end: "done" or "stopped". Raises LostOwnersError, or what an owner raised."""
+        topic = self.setups[0].topic
         queue = Queue(topic, client=self.client)
         variable = Variable(topic, client=self.client)
-        self._members = Members(self.addresses, patience=self.patience)
-        self._told = {"places": None, "stop": 0, "committed": 0, "directory": "", "beat": 0}
+        self._members = GroupMembers(self.addresses, patience=self.patience)
+        self._orders = {"places": None, "stop": 0, "committed": 0, "directory": "", "beat": 0}
         try:
-            variable.set(self._told, callback_timeout=ANSWER_SECONDS)
-            self._place()
-            return self._watched(queue, variable)
+            variable.set(self._orders, callback_timeout=ANSWER_SECONDS)
+            self._submit_tasks()
+            return self._watch(queue, variable)
         except OSError as error:
             refuse_lost(self.client, error)
             if isinstance(error, TimeoutError):
@@ -69,84 +70,88 @@ class WorkerGroup:
                 ) from error
             raise
         finally:
-            self._leave(queue, variable)
+            self._clean_up(queue, variable)
 
-    def _place(self) -> None:
-        for order, address in zip(self.orders, self.addresses, strict=True):
-            key = f"{order.topic}-{order.owner}"
-            given: Any = {"waiting": self.look, "on": [address]}
-            self._members.tasks.append(sent(self.client, key, own, order, **given))
+    def _submit_tasks(self) -> None:
+        for setup, address in zip(self.setups, self.addresses, strict=True):
+            key = f"{setup.topic}-{setup.owner}"
+            given: Any = {"waiting": self.check, "only": [address]}
+            self._members.tasks.append(send_task(self.client, key, run_owner, setup, **given))
 
-    def _watched(self, queue: Any, variable: Any) -> str:
-        places: dict[int, Any] = {}
-        more: dict[str, Any]
-        begun = time.monotonic()
+    def _watch(self, queue: Any, variable: Any) -> str:
+        endpoints: dict[int, Any] = {}
+        changes: dict[str, Any]
+        started = time.monotonic()
         while True:
             message = self._next(queue)
             match message["kind"]:
                 case "":
-                    more = {}
-                case "here" if self._told["places"]:  # a task that runs again: too late
-                    more = {}
+                    changes = {}
+                case "here" if self._orders["places"]:  # a rerun task: too late
+                    changes = {}
                 case "here":
-                    places[message["owner"]] = message["place"]
-                    all_here = len(places) == len(self.orders)
-                    more = {"places": [places[at] for at in sorted(places)]} if all_here else {}
+                    endpoints[message["owner"]] = message["endpoint"]
+                    all_here = len(endpoints) == len(self.setups)
+                    changes = (
+                        {"places": [endpoints[owner] for owner in sorted(endpoints)]}
+                        if all_here
+                        else {}
+                    )
                 case "met":
-                    self._members.met, more = True, {}
+                    self._members.exchanged, changes = True, {}
                 case "done" | "stopped":
-                    self._members.settle()
+                    self._members.wait_until_ended()
                     return str(message["kind"])
                 case _:
-                    more = self.hear(message)
-            self._tell(variable, {**more, **self._look()})
-            if len(places) < len(self.orders) and time.monotonic() - begun > MEET_SECONDS:
-                late = [at for n, at in enumerate(self.addresses) if n not in places]
-                busy = f": not begun in {MEET_SECONDS:g} s, busy with other tasks?"
-                raise LostOwnersError(late, busy)
+                    changes = self.on_message(message)
+            self._publish_orders(variable, {**changes, **self._check()})
+            if len(endpoints) < len(self.setups) and time.monotonic() - started > START_SECONDS:
+                late = [at for owner, at in enumerate(self.addresses) if owner not in endpoints]
+                reason = f": not started in {START_SECONDS:g} s, busy with other tasks?"
+                raise LostOwnersError(late, reason)
 
     def _next(self, queue: Any) -> dict[str, Any]:
-        """The next message, or none in some time."""
+        """The next message, or an empty one after a while."""
         deadline = time.monotonic() + WAIT_SECONDS
-        # Of a wait that ends without one the scheduler would log an error.
+        # A get that times out would log an error on the scheduler.
         while not queue.qsize(callback_timeout=ANSWER_SECONDS):
             if time.monotonic() > deadline:
                 return {"kind": ""}
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(QUEUE_POLL_SECONDS)
         found: dict[str, Any] = queue.get(callback_timeout=ANSWER_SECONDS)
         return found
 
-    def _tell(self, variable: Any, more: dict[str, Any]) -> None:
-        """Tell the owners what is new, and now and then that the driver is there."""
+    def _publish_orders(self, variable: Any, changes: dict[str, Any]) -> None:
+        """Publish changed orders, and periodically a heartbeat of the driver."""
         now = time.monotonic()
-        new = {key: value for key, value in more.items() if self._told[key] != value}
-        if new or now - self._beaten > BEAT_SECONDS:
-            self._beaten = now
-            self._told |= {**new, "beat": self._told["beat"] + 1}
-            variable.set(self._told, callback_timeout=ANSWER_SECONDS)
+        changed = {key: value for key, value in changes.items() if self._orders[key] != value}
+        if changed or now - self._published > HEARTBEAT_SECONDS:
+            self._published = now
+            self._orders |= {**changed, "beat": self._orders["beat"] + 1}
+            variable.set(self._orders, callback_timeout=ANSWER_SECONDS)
 
-    def _look(self) -> dict[str, Any]:
+    def _check(self) -> dict[str, Any]:
         """Raise LostOwnersError, or an owner's own error, if there is one."""
-        if time.monotonic() - self._looked < LOOK_SECONDS and not self._members.failed():
+        if time.monotonic() - self._checked < CHECK_SECONDS and not self._members.has_failed():
             return {}
         refuse_lost(self.client)
-        look_out(self.client)
-        there = workers_of(self.client)
-        gone = self._members.gone(there) if there else []
-        if gone or self._members.failed():
-            # Tasks are taken back, too, when the scheduler is lost.
-            refuse_lost(self.client, ask=True)
-            self._members.raise_own()
+        check_workers(self.client)
+        workers = workers_of(self.client)
+        lost = self._members.find_lost(workers) if workers else []
+        if lost or self._members.has_failed():
+            # Tasks are also cancelled if the scheduler is lost.
+            refuse_lost(self.client, check=True)
+            self._members.raise_own_error()
             note("an owner was lost; the others end")
-            self._members.settle(gone)
-            self._members.raise_own()
-            raise LostOwnersError([*gone, *self._members.late(gone)])
-        more = self.look()
-        self._looked = time.monotonic()
-        return more
+            self._members.wait_until_ended(lost)
+            self._members.raise_own_error()
+            raise LostOwnersError([*lost, *self._members.find_unfinished(lost)])
+        changes = self.check()
+        self._checked = time.monotonic()
+        return changes
 
-    def _leave(self, queue: Any, variable: Any) -> None:
-        """Whoever still runs finds the driver gone; nothing stays on the scheduler."""
+    def _clean_up(self, queue: Any, variable: Any) -> None:
+        """Cancel running tasks and delete the queue and variable, which stops remaining owners."""
         if self.client.status != "running":
             return
         with suppress(OSError, TimeoutError):

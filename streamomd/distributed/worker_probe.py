@@ -1,7 +1,8 @@
-"""The probe of a worker: does it have this streamomd? Any worker can unpickle the question.
+"""The probe of a worker: whether it has this streamomd. Any worker can unpickle the probe.
 
 A worker that unpickles a task whose function it cannot import closes, and the results it holds are
-lost, those of other clients too. So a probe and every later task consist of builtins and of text.
+lost, including those of other clients. So a probe and every later task consist of builtins and
+text.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ def probe(wanted):
         import_module("streamomd")
     except metadata.PackageNotFoundError as error:
         return f"it does not have {error.name}, which streamomd needs"
-    except BaseException as error:  # of a package that others wrote: it may even exit
+    except BaseException as error:  # a third-party package may even raise SystemExit
         return f"it cannot import streamomd: {type(error).__name__}: {error}"
     return ""
 """
-"""Quick even where nothing is imported yet: streamomd itself imports its parts when first used."""
-ASK = "(lambda names: exec(source, names) or names['probe'](wanted))({})"
-CALL = "__import__('pickle').loads(task.getvalue())(*held)"
+"""Fast even on a fresh worker: streamomd imports its modules lazily."""
+PROBE_EXPRESSION = "(lambda names: exec(source, names) or names['probe'](wanted))({})"
+CALL_EXPRESSION = "__import__('pickle').loads(task.getvalue())(*inputs)"
 
 
 def send_probe(client: Client, address: str) -> Future[Any]:
-    """A task on that worker alone. Its result: why the worker is unusable, or an empty string."""
+    """A task on that worker only. Its result: why the worker is unusable, or an empty string."""
     return client.submit(
         eval,
-        ASK,
+        PROBE_EXPRESSION,
         {"source": SOURCE, "wanted": VERSION},
         key=f"omd-probe-{uuid.uuid4().hex}",
         workers=[address],
@@ -59,14 +60,14 @@ def send_probe(client: Client, address: str) -> Future[Any]:
     )
 
 
-def packed(
-    function: Callable[..., Any], given: Sequence[Any], held: Sequence[Future[Any]]
+def pack_call(
+    function: Callable[..., Any], arguments: Sequence[Any], inputs: Sequence[Future[Any]]
 ) -> tuple[Any, ...]:
-    """A call as something that the scheduler and every worker can unpickle: streamomd is imported
-    when the task runs, and a worker without it fails that task and nothing else.
+    """A call that the scheduler and every worker can unpickle: streamomd is imported when the task
+    runs, and a worker without it fails only that task.
 
-    The bytes are in a BytesIO because workers log a failed task's arguments: it shows no content,
-    and storage options may be in there.
+    The bytes are in a BytesIO because workers log the arguments of a failed task: its repr shows no
+    content, and the arguments may contain storage options.
     """
-    call = io.BytesIO(dumps(partial(function, *given)))
-    return eval, CALL, {"task": call, "held": [*held]}
+    call = io.BytesIO(dumps(partial(function, *arguments)))
+    return eval, CALL_EXPRESSION, {"task": call, "inputs": [*inputs]}

@@ -1,4 +1,4 @@
-"""Trackers: callbacks that hand a run's figures to MLflow or TensorBoard.
+"""Trackers: callbacks that log a run's metrics to MLflow or TensorBoard.
 
     from streamomd.integrations.trackers import MLflow, TensorBoard
 
@@ -23,16 +23,16 @@ from streamomd.training.callbacks import Callback
 TABLES = ("data", "model", "train")
 """Tables of a job whose keys are logged as parameters."""
 MOST_LETTERS = 6000
-"""Of a parameter: more is refused by MLflow, and a list of columns may be long."""
+"""Maximum length of a parameter: MLflow refuses more, and a list of columns may be long."""
 _ENDS = {"finished": "FINISHED", "stopped": "KILLED"}
 
 
 class MLflow:
-    """A run of MLflow: the job as parameters, figures as metrics at the number of rows.
+    """An MLflow run: the job as parameters, metrics with the number of rows as step.
 
     uri: of the tracking server, empty: MLflow's own (MLFLOW_TRACKING_URI). experiment, run_name:
-    names; empty: MLflow's experiment Default, and a name that it makes. run_id: of a run to go on
-    with, as after ``resume``; empty: a new one. It ends as FINISHED, or as KILLED where the
+    names; empty: MLflow's experiment Default, and a generated name. run_id: of a run to continue,
+    for example after ``resume``; empty: a new one. Its status is FINISHED, or KILLED if the
     training was stopped.
     Raises MissingExtraError without ``streamomd[mlflow]``.
     """
@@ -54,7 +54,7 @@ class MLflow:
         self.run_id = run_id
 
     def on_progress(self, figures: dict[str, Any]) -> None:
-        """Log, in one request; the run is made at the first call."""
+        """Log in one request; the first call creates the run."""
         if not self.run_id:
             self.run_id = self._begin(figures)
         now, rows = int(time.time() * 1000), figures["rows"]
@@ -79,7 +79,7 @@ class MLflow:
 
 
 class TensorBoard:
-    """Event files in ``logdir``: figures as scalars over rows, the job as a text.
+    """Event files in ``logdir``: metrics as scalars over rows, the job as text.
 
     Raises MissingExtraError without ``streamomd[tensorboard]``.
     """
@@ -96,7 +96,7 @@ class TensorBoard:
         self._begun = False
 
     def on_progress(self, figures: dict[str, Any]) -> None:
-        """Write, and flush: what is looked at is never far behind."""
+        """Write and flush, so that TensorBoard shows current values."""
         if not self._begun:
             lines = (f"    {key} = {value}" for key, value in parameters(figures["job"]))
             self._writer.add_text("job", "\n".join(lines), figures["rows"])
@@ -110,7 +110,7 @@ class TensorBoard:
 
 @contextmanager
 def _usable(what: str) -> Iterator[None]:
-    """What a library cannot use is told before the run begins, whatever it raises."""
+    """Raise UsageError for arguments a library rejects, whatever it raises."""
     try:
         yield
     except Exception as error:
@@ -142,7 +142,7 @@ tensorboard:DIR; did you mean 'tensorboard'?
 
 
 def numbers(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The figures that are finite numbers; bad rows by reason as skipped.REASON.
+    """The metrics that are finite numbers; bad rows by reason as skipped.REASON.
 
     >>> list(numbers({"loss": 0.5, "rmse": None, "state": "running", "skipped": {"nan": 2}}))
     [('loss', 0.5), ('skipped.nan', 2.0)]
@@ -154,7 +154,7 @@ def numbers(figures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def parameters(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """A job's keys with dots, and their values as texts; those that say nothing are left out.
+    """A job's dotted keys and their values as text; empty ones are omitted.
 
     >>> list(parameters({"model": {"rule": "nag", "start": "", "params": {"eta": 0.5}}}))
     [('model.rule', 'nag'), ('model.params.eta', '0.5')]

@@ -57,15 +57,17 @@ class ExactRun:
         """Where rows come from: this process, or a cluster. They are the same rows."""
         if not isinstance(self.shards, ShardSet):
             from streamomd.distributed.collections.collection import Collection
-            from streamomd.distributed.collections.partition_source import source as computed
+            from streamomd.distributed.collections.partition_source import collection_source
 
             assert isinstance(self.shards, Collection)
-            return computed(self.model, self.shards, self.connection, self._while_waiting)
+            return collection_source(self.model, self.shards, self.connection, self._while_waiting)
         if self.connection is None:
             return self._here
-        from streamomd.distributed.row_source import source
+        from streamomd.distributed.row_source import choose_source
 
-        return source(self.model, self.shards, self._here, self.connection, self._while_waiting)
+        return choose_source(
+            self.model, self.shards, self._here, self.connection, self._while_waiting
+        )
 
     @cached_property
     def _cache(self) -> Cache | None:

@@ -56,17 +56,16 @@ def connected(spec: Spec, client: Any, stop: StopRequest | None = None) -> Itera
         yield None
         return
     # Dask is slow to import, and needed only here.
-    from streamomd.distributed.cluster import connected as reached
-    from streamomd.distributed.cluster import told
-    from streamomd.distributed.worker_monitor import introduce
+    from streamomd.distributed.cluster import connect_client, describe_cluster
+    from streamomd.distributed.worker_monitor import probe_workers
 
     def waiting() -> None:
         if stop is not None and stop.signal:
             raise StoppedError("stopped while connecting to a cluster", signal=stop.signal)
 
-    with reached(client, cluster.scheduler, stop) as connection:
-        introduce(connection, waiting)
-        note(told(connection))
+    with connect_client(client, cluster.scheduler, stop) as connection:
+        probe_workers(connection, waiting)
+        note(describe_cluster(connection))
         yield connection
 
 
@@ -156,9 +155,9 @@ def resumable(model: Model, connection: Any) -> Iterator[None]:
     if connection is None:
         yield
         return
-    from streamomd.distributed.scheduler import lost_reported
+    from streamomd.distributed.scheduler import report_lost_scheduler
 
-    with lost_reported(connection, model.url):
+    with report_lost_scheduler(connection, model.url):
         yield
 
 

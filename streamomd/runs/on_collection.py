@@ -83,11 +83,11 @@ def train_on(
 
     weights: a fitted linear model to start from.
     """
-    from streamomd.distributed.collections.partition_source import plan_of
+    from streamomd.distributed.collections.partition_source import make_collection_plan
 
     refuse_other_modes(spec)
     with connected(spec, client or collection.client, stop) as connection:
-        model = begun(spec, plan_of(collection, spec, connection), weights)
+        model = begun(spec, make_collection_plan(collection, spec, connection), weights)
         for line in describe(model.plan):
             note(line)
         record_cluster(model, client)

@@ -62,7 +62,7 @@ def watch(
     callbacks: Sequence[Callback] = (),
 ) -> Model:
     """Have a worker go on with the run that was begun, and watch it; the finished model."""
-    from streamomd.distributed.remote_learner import Submitted
+    from streamomd.distributed.remote_learner import SubmittedLearner
 
     rows, expected = model.metrics.total_rows, shards.rows * model.spec.train.epochs
     watchers: list[Watcher] = [Log(log, model.metrics)] if log else []
@@ -70,7 +70,7 @@ def watch(
     watchers += told_to(callbacks, model, expected)
     with resumable(model, connection), watching(watchers, model.metrics):
         sent = SentSettings.of(model.spec)
-        task = Submitted(connection, go_on, model.url, sent, model.metrics, watchers, stop)
+        task = SubmittedLearner(connection, go_on, model.url, sent, model.metrics, watchers, stop)
         found = task.result()
     options = model.spec.checkpoint.storage_options
     learned = load_model(model.url, storage_options=options, far=is_far)[0]
@@ -85,28 +85,28 @@ def go_on(url: str, topic: str, sent: SentSettings) -> dict[str, Any]:
 
     Nothing comes of one that Dask has begun again elsewhere: nobody waits for it.
     """
-    from streamomd.distributed.memory_checks import spare
-    from streamomd.distributed.remote_learner import figures, goes_on_elsewhere, teller
+    from streamomd.distributed.memory_checks import spare_memory
+    from streamomd.distributed.remote_learner import event_reporter, metrics_event, was_reassigned
 
     stop = StopRequest()
-    with hushed(True), teller(topic, stop) as (client, watcher), heard(watcher.say):
+    with hushed(True), event_reporter(topic, stop) as (client, watcher), heard(watcher.log_note):
         model, loaded = load_model(url, storage_options=sent.options[1], far=is_far, needs=KINDS)
         if not model.finished:
             shards = sent.applied(model)
             alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
-            if goes_on_elsewhere(client):  # and must not be fenced by one that comes late
+            if was_reassigned(client):  # and must not be fenced by one that comes late
                 return {}
             keeper = take_over(model, loaded, shards, accept_new=False)
-            keeper.spare = spare()
+            keeper.spare = spare_memory()
             connection = None if alone else client
             try:
                 run(model, shards, keeper, stop, connection, told=[watcher], quiet=True)
             except ConcurrentWriterError:
-                if goes_on_elsewhere(client):  # which took over: what is said here counts no more
+                if was_reassigned(client):  # which took over: what is said here counts no more
                     return {}
                 raise
         watcher.finish(model.metrics)
-    return {"seconds": model.seconds or 1e-9, **figures(model.metrics)}
+    return {"seconds": model.seconds or 1e-9, **metrics_event(model.metrics)}
 
 
 def submit(
@@ -154,7 +154,7 @@ def diagnose(
     sets: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """What ``streamomd.distributed.diagnose`` finds of each worker, for a job if there is one."""
-    from streamomd.distributed.cluster import connected as reached
+    from streamomd.distributed.cluster import connect_client
     from streamomd.distributed.diagnose import diagnose as look
 
     model = shards = None
@@ -165,5 +165,5 @@ def diagnose(
         data = spec.data
         shards = find(data.shards, order=data.order, storage_options=data.storage_options)
         model = new_model(spec, shards)
-    with reached(client, scheduler) as connection:
+    with connect_client(client, scheduler) as connection:
         return look(connection, model, shards)

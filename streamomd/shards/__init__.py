@@ -1,4 +1,4 @@
-"""Shards: finding, checking, ordering and reading the files that hold the rows.
+"""Shards: find, check, order and read the files that hold the rows.
 
-``find`` finds and checks, ``order`` permutes, ``read`` reads ahead; a file a format.
+``find`` finds and checks, ``order`` permutes, ``reader`` prefetches; one file per format.
 """

@@ -1,8 +1,8 @@
-"""Keep resident memory level while large buffers come and go.
+"""Limit resident memory while large buffers are allocated and freed.
 
 Decoded rows are buffers of megabytes, allocated by the threads that decode and freed by the one
-that learns. Left alone, glibc raises its mmap threshold above them and scatters them over an arena
-a thread, and Arrow's pool keeps what it once had: resident memory then grows for minutes.
+that learns. By default, glibc raises its mmap threshold above them and scatters them over one arena
+per thread, and Arrow's pool never returns memory: resident memory then grows for minutes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ RELEASE_BYTES = 128 << 20
 
 @functools.cache
 def steady() -> None:
-    """Have glibc give large buffers back when they are freed; for the whole process, once.
+    """Make glibc return large buffers when they are freed; for the whole process, once.
 
-    Nothing happens with another C library, or where MALLOC_* variables say what is wanted.
+    Does nothing with another C library, or if MALLOC_* variables are set.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return
@@ -34,13 +34,13 @@ def steady() -> None:
 
 
 class Release:
-    """Counts bytes that went through Arrow's pool, and has it return what it holds unused."""
+    """Counts bytes allocated from Arrow's pool, and makes the pool return unused memory."""
 
     def __init__(self) -> None:
         self._passed = 0
 
     def passed(self, nbytes: int) -> None:
-        """Told of every buffer. What is returned costs page faults to have again: 15 % of a
+        """Count a buffer. Returned memory costs page faults when it is allocated again: 15 % of a
         training after each unit, 7 % after 32 MiB, 5 % after 64 MiB.
         """
         self._passed += nbytes

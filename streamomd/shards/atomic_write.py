@@ -1,4 +1,4 @@
-"""One output file, on a disk or in a store: put in place when it is whole, or nothing is left."""
+"""Write one output file atomically, on a disk or in a store: complete or not at all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def put(
     aside = f"{path}.tmp-{uuid.uuid4().hex}"
     try:
         if fs.exists(path) and not overwrite:
-            raise OutputExistsError(f"{shown(url)} is there already; --overwrite replaces it")
+            raise OutputExistsError(f"{shown(url)} already exists; --overwrite replaces it")
         fs.makedirs(path.rpartition("/")[0], exist_ok=True)
         try:
             with fs.open(aside, "wb") as file:

@@ -1,4 +1,4 @@
-"""Large buffers that are filled again after nothing refers to them any more.
+"""Large buffers that are reused after nothing references them.
 
 Fresh memory costs a page fault and zeroed bytes for each page.
 """
@@ -14,7 +14,7 @@ SMALLEST_BYTES = 64 << 10
 STEP_BYTES = 1 << 20
 """Blocks have multiples of this, so that the next batch of a similar length fits."""
 MOST_BYTES = 64 << 20
-"""What is read ahead, and what is learned meanwhile; a buffer beyond is freed after its use."""
+"""Limit of prefetched and current rows; further buffers are freed after use."""
 
 
 class BufferPool:

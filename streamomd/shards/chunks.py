@@ -1,8 +1,8 @@
 """The column chunks of a row group: read, hashed and decoded as the same bytes.
 
-What fits into memory is read once and decoded from there. The rest of a large row group is read
-twice: first to hash it, window by window, before a row is given; then to decode it, each window
-compared with its hash. So nothing is decoded that is not in the digest.
+Column chunks that fit into memory are read once and decoded from there. The rest of a large row
+group is read twice: first to hash it, window by window, before a row is yielded; then to decode it,
+each window compared with its hash. So all decoded bytes are in the digest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ReadInto = Callable[[int, memoryview], None]
 
 
 class SeekableFile(ABC):
-    """What pyarrow asks of a file: a position, and bytes from there on."""
+    """The file interface that pyarrow uses: a position, and reads from there."""
 
     # ruff: noqa: D102 (methods of every file)
     closed = False
@@ -45,7 +45,7 @@ class SeekableFile(ABC):
         return True
 
     def close(self) -> None:  # noqa: B027 (nothing is open here)
-        """Nothing is open here."""
+        """Nothing to close."""
 
     def read_buffer(self, length: int) -> Any:
         return self.read(length)
@@ -65,7 +65,7 @@ class SeekableFile(ABC):
 
 
 class RecordingFile(SeekableFile):
-    """Records what is read, and gives zeros.
+    """Records the ranges that are read, and returns zeros.
 
     The ranges of column chunks are what pyarrow itself reads. They are not taken from the footer's
     column chunks: asking pyarrow for those of a forged footer ends the process.
@@ -79,7 +79,7 @@ class RecordingFile(SeekableFile):
     def take(self, offset: int, length: int) -> Any:
         self.ranges.add((offset, length))
         if len(self._zeros) < length:
-            # Zeros of the system: they take no memory before they are looked at.
+            # Zero pages of the system: they take no memory until they are read.
             self._zeros = memoryview(mmap.mmap(-1, length)).toreadonly()
         return self._zeros[:length]
 
@@ -140,7 +140,7 @@ class ChunkFile(SeekableFile):
         return memory
 
     def buffer(self, offset: int, length: int) -> pa.Buffer:
-        """These bytes, in memory of their own."""
+        """A copy of these bytes."""
         copy = pa.allocate_buffer(length)
         view, done = memoryview(copy).cast("B") if length else memoryview(b""), 0
         while done < length:
@@ -150,7 +150,7 @@ class ChunkFile(SeekableFile):
         return copy
 
     def take(self, offset: int, length: int) -> Any:
-        """These bytes; without a copy where they lie together."""
+        """These bytes; without a copy if they are contiguous."""
         found = self._part(offset, length) if length else memoryview(b"")
         return found if len(found) == length else memoryview(self.buffer(offset, length)).cast("B")
 
@@ -192,7 +192,7 @@ class ReusableBuffer:
         self._lent: list[memoryview] = []
 
     def of(self, length: int) -> memoryview:
-        """So many bytes; they were lent before, unless somebody still has them."""
+        """This many bytes, reused unless they are still referenced."""
         try:
             while self._lent:
                 self._lent.pop().release()
@@ -305,4 +305,4 @@ def read_into_of(file: Any) -> ReadInto:
 
 
 class ChangedWhileReadError(OSError):
-    """A file is another than it was a moment ago."""
+    """The file changed while it was read."""

@@ -1,4 +1,4 @@
-"""Checking that a shard has the columns asked for."""
+"""Check that a shard has the required columns."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def require_columns(shard: Shard, columns: Iterable[str]) -> None:
 
 
 def near(column: str, names: Sequence[str]) -> str:
-    """The end of a message about a column that is not there."""
+    """The end of a message about a missing column."""
     close = difflib.get_close_matches(column, names, n=3)
     if close:
         return f"did you mean {' or '.join(repr(printable(name)) for name in close)}?"

@@ -1,4 +1,4 @@
-"""Where a run stands in its rows."""
+"""The position of a run in its rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Cursor:
 
     Epoch −1 is the pass of a rule that observes all rows before it learns from the first.
 
-    Rows are absolute and counted when they are consumed, so where batches are cut, and what was
-    read ahead, leave no trace.
+    Rows are absolute and counted when they are consumed, so batch boundaries and
+    prefetching have no effect.
     """
 
     epoch: int = 0

@@ -1,22 +1,22 @@
-"""What a run walks over: the shards of a store, or the partitions of a Dask collection."""
+"""The data of a run: the shards of a store, or the partitions of a Dask collection."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
 COLLECTION = "dask-collection://"
-"""How a job calls a collection: by this and a name, for its graph is not kept."""
+"""Prefix of a collection's name in a job: its graph is not saved."""
 
 
 class Dataset(Protocol):
-    """Rows in an order, in parts that a cursor can name."""
+    """Ordered rows, in shards or partitions that a cursor can reference."""
 
     @property
     def rows(self) -> int:
-        """Of all parts; 0 where nobody knows before they are read."""
+        """Total rows; 0 if unknown before they are read."""
 
     def __len__(self) -> int:
-        """How many parts there are."""
+        """Number of shards or partitions."""
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """One dict a part, in order, for JSON: what is compared on resume."""
+        """One dict per shard or partition, in order, for JSON; compared on resume."""

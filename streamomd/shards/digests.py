@@ -1,7 +1,7 @@
-"""Digests of row groups: what was read first is what is read later.
+"""Digests of row groups: every later read must equal the first one.
 
-A digest is XXH3-128 over the stored bytes that a row group is decoded from. It detects that data
-changed. It is no protection against an attacker, who can make other bytes with the same digest.
+A digest is XXH3-128 over the stored bytes that a row group is decoded from. It detects changed
+data. It does not protect against an attacker, who can construct bytes with the same digest.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ class Digests:
                 self._found.append((url, group, digest))
         if known is not None and known != digest:
             raise ChangedDataError(
-                f"shard {shown(url)}, row group {group}: its stored bytes are not those that were "
+                f"shard {shown(url)}, row group {group}: its stored bytes differ from those "
                 f"read first (digest {known.hex()[:12]} -> {digest.hex()[:12]}), and its size and "
-                "footer are the same. Put the old file back and resume, or start over with "
+                "footer are the same. Restore the old file and resume, or start over with "
                 "--restart; no commit has a changed row"
             )
 

@@ -1,4 +1,4 @@
-"""The distinct labels of a data set, as far as its first shards tell them."""
+"""The distinct labels of a data set, from its first shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamomd.shards.shard import Shard, ShardSet
 def distinct_labels(shard_set: ShardSet, column: str, limit: int = 1000) -> list[Any]:
     """Distinct values of a column in the first shard, as Python values, sorted.
 
-    Nulls and NaN are no labels. Following shards are read until there are two values.
+    Nulls and NaN are not labels. Further shards are read until there are two values.
     Raises `SchemaError` without such a column, `DataError` for more than ``limit`` values.
     """
     shards = ((shard, _values(shard_set, at, column)) for at, shard in enumerate(shard_set))
@@ -30,7 +30,7 @@ def distinct_among(
 ) -> list[Any]:
     """As ``distinct_labels``, of shards (or what has a ``url`` and a ``schema``) with their values.
 
-    The next shard is asked for only when it is needed.
+    The next shard is read only when it is needed.
     """
     found: set[Any] = set()
     for shard, pieces in shards:
@@ -40,7 +40,8 @@ def distinct_among(
             if len(found) > limit:
                 raise DataError(
                     f"column {printable(column)!r} of {shown(shard.url)} has more than {limit} "
-                    "distinct values: is it a label? Learn it by regression, or give `classes`"
+                    "distinct values: for regression pass --loss square; for classification set "
+                    "model.classes"
                 )
         if len(found) > 1:
             break

@@ -1,4 +1,4 @@
-"""The few things asked of a file system: connect, look, list, open."""
+"""The file system operations used here: connect, stat, list, open."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 @dataclass(frozen=True)
 class Entry:
-    """What a file system says of one name; ``kind`` is file, directory or other."""
+    """A file system entry; ``kind`` is file, directory or other."""
 
     path: str
     kind: str
@@ -48,7 +48,7 @@ class Entry:
 
 @contextmanager
 def asking(url: str) -> Iterator[None]:
-    """Turn whatever a store raises into an error that names the URL and no secret."""
+    """Convert any error of a store into one that names the URL and no secret."""
     try:
         yield
     except (StreamomdError, MemoryError):
@@ -97,7 +97,7 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
         raise UsageError(f"{scheme}:// needs another package: {scrub(str(error))}") from None
     except (ValueError, TypeError) as error:
         text = scrub(str(error))
-        raise UsageError(f"{shown(url)}: no file system can be made of it: {text}") from None
+        raise UsageError(f"{shown(url)}: unsupported URL or storage options: {text}") from None
     except Exception as error:
         text = f"{type(error).__name__}: {scrub(str(error))}"
         raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
@@ -120,7 +120,7 @@ def _look_local(path: str, url: str) -> Entry:
     try:
         found = os.stat(path)
     except ValueError as error:
-        raise UsageError(f"{shown(url)} is no file name: {error}") from None
+        raise UsageError(f"{shown(url)} is not a valid file name: {error}") from None
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise DataError(f"{shown(url)} is a loop of symbolic links: remove it") from None
@@ -163,7 +163,7 @@ def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
 def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:
     """Exact paths of files and directories of a store that match a glob, in no order.
 
-    fsspec's own glob leaves out what it cannot list: shards would be missing, and nobody told.
+    fsspec's own glob skips what it cannot list: shards would be missing silently.
     """
     from fsspec.utils import glob_translate
 
@@ -194,7 +194,7 @@ def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Any:
 
 
 def _in_sequence(file: pa.OSFile) -> pa.OSFile:
-    """Ask the system to read twice as far ahead: cold columns are then waited for half as long."""
+    """Double the system's readahead, which halves the wait for uncached columns."""
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # it is advice
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
@@ -202,7 +202,7 @@ def _in_sequence(file: pa.OSFile) -> pa.OSFile:
 
 
 def version(file: Any) -> object:
-    """What is another once an open file was written to or replaced; None where nothing tells."""
+    """A value that changes when an open file is written or replaced; None if there is none."""
     if isinstance(file, RemoteFile):
         return file.etag
     found = os.fstat(file.fileno())
@@ -220,7 +220,7 @@ def identity(file: Any) -> object:
 
 
 class RemoteFile(io.RawIOBase):
-    """A file of a store whose errors are told as `asking` tells them."""
+    """A file of a store whose errors are converted by `asking`."""
 
     # ruff: noqa: D102 (methods of every file)
 

@@ -1,4 +1,4 @@
-"""Finding the shards of a job, and reading every footer once."""
+"""Find the shards of a job, and read every footer once."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def find(
     "shuffled" (sorted here; `order.permutation` permutes each epoch). ``check`` gets the URLs of
     all files before the first one is opened, and may raise.
 
-    Raises `InputNotFoundError` for a name that holds nothing, `DataError` for files that are
-    no shards or are damaged, `UsageError` for duplicates and mixed file systems, and
+    Raises `InputNotFoundError` for a name without files, `DataError` for files that are
+    not shards or are damaged, `UsageError` for duplicates and mixed file systems, and
     `StorageError` for a store that does not answer.
     """
     if order not in ORDERS:

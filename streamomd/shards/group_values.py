@@ -1,4 +1,4 @@
-"""Columns that rows are told apart by: which values there are, and each row's place among them."""
+"""Slicing columns: their distinct values, and the index of each row's value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST = 1_000_000
 
 
 def check_sliced(shard: Shard, columns: Sequence[str]) -> None:
-    """Raises SchemaError for a column that is not there, or holds lists."""
+    """Raises SchemaError for a column that is missing or holds lists."""
     require_columns(shard, columns)
     for name in columns:
         kind = shard.schema.field(name).type
@@ -35,7 +35,7 @@ def check_sliced(shard: Shard, columns: Sequence[str]) -> None:
 def weights_of_values(
     shards: ShardSet, columns: Sequence[str], weight: str
 ) -> list[dict[Value, float]]:
-    """Of each column the weight of every value there is; without a weight column, its rows.
+    """The weight of each value of each column; without a weight column, its rows.
 
     Raises DataError for a column of more than a million values.
     """
@@ -107,7 +107,7 @@ def _word(value: Any) -> Value:
 
 
 def _weights(column: pa.Array) -> NDArray[np.float64]:
-    """Of rows that are bad, any number will do."""
+    """Bad rows may have any weight."""
     found = column.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)
     finite: NDArray[np.float64] = np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0)
     return finite

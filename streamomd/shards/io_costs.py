@@ -1,7 +1,7 @@
-"""What reading is made of: the store's bytes, decompression, decoding.
+"""The costs of reading: the store's bytes, decompression, decoding.
 
-pyarrow does all three in one call. So some rows are read once more, apart: their bytes alone; and,
-written again into memory, with compression and without.
+pyarrow does all three in one call. So some rows are read again separately: their bytes only; and,
+written to memory, with and without compression.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The local disk as a file system: fsspec, and asyncio with it, is loaded only for what writes."""
+"""The local disk as a file system: fsspec and asyncio are imported only for writing."""
 
 from __future__ import annotations
 

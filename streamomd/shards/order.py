@@ -11,14 +11,14 @@ def path_key(path: str) -> bytes:
 
 
 def places(order: str, seed: int, shards: int, epoch: int) -> list[int]:
-    """Which shards an epoch reads, in order; epoch −1, of a rule that only looks, is sorted."""
+    """The shards of an epoch, in order; epoch −1, of a rule's observation pass, is sorted."""
     if order == "shuffled" and epoch >= 0:
         return permutation(shards, seed, epoch)
     return list(range(shards))
 
 
 def permutation(n: int, seed: int, epoch: int) -> list[int]:
-    """Indexes ``0 … n-1`` as permuted in this epoch; the same on every machine, for ever.
+    """Indexes ``0 … n-1`` as permuted in this epoch; the same on every machine and version.
 
     They are sorted by the SHA-256 of the text ``seed:epoch:index``.
     """

@@ -1,4 +1,4 @@
-"""From what the user wrote to exact file names: a file, a directory or a glob."""
+"""Resolve the user's names to exact file names: a file, a directory or a glob."""
 
 from __future__ import annotations
 
@@ -116,16 +116,18 @@ class PathPattern:
         foreign = [self.url(path) for path in files if not is_shard_name(path)]
         if foreign:
             raise DataError(
-                f"{shown(self.text)} also holds what is no shard ({_listing(foreign)}): "
-                f"move it away, or name the shards; they end in {', '.join(SUFFIXES)}"
+                f"{shown(self.text)} also contains files that are not shards: {_listing(foreign)}; "
+                f"move them, or name the shards; they end in {', '.join(SUFFIXES)}"
             )
         if not files:
-            raise InputNotFoundError(f"{shown(self.text)} holds no shard ({', '.join(SUFFIXES)})")
+            raise InputNotFoundError(
+                f"{shown(self.text)} contains no shard ({', '.join(SUFFIXES)})"
+            )
         return files
 
 
 def is_hidden(name: str) -> bool:
-    """Names that other programs keep their own things under."""
+    """Names reserved by other programs."""
     return name.startswith(("_", "."))
 
 

@@ -1,4 +1,4 @@
-"""Predictions as Parquet: one file for each shard, put in place when it is whole."""
+"""Predictions as Parquet: one file per shard, renamed when complete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWN = ("row", "prediction", "score", "probability")
 
 
 def output_names(shards: ShardSet) -> list[str]:
-    """A file name for each shard: its own if no two agree, else with its place before it."""
+    """A file name for each shard: its own if unique, else prefixed by its position."""
     stems = [os.path.splitext(os.path.basename(shard.path))[0] for shard in shards]
     if len(set(stems)) == len(stems):
         return [f"{stem}.parquet" for stem in stems]
@@ -35,7 +35,7 @@ def output_names(shards: ShardSet) -> list[str]:
 
 
 def check_kept(shard: Shard, keep: Sequence[str]) -> None:
-    """Raises UsageError for a kept column that is not there or would hide one of ours."""
+    """Raises UsageError for a kept column that is missing or collides with an output column."""
     for name in keep:
         if name not in shard.schema.names:
             raise UsageError(
@@ -43,7 +43,7 @@ def check_kept(shard: Shard, keep: Sequence[str]) -> None:
                 f"{near(name, shard.schema.names)}"
             )
         if name in OWN:
-            raise UsageError(f"--keep {name}: predictions have a column of that name themselves")
+            raise UsageError(f"--keep {name}: the output already has a column of that name")
 
 
 def empty_rows(shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
@@ -54,7 +54,7 @@ def empty_rows(shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
 
 
 def kept_rows(columns: pa.RecordBatch, shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
-    """The kept columns of some rows, of the types they have in their shard."""
+    """The kept columns of some rows, with their types in the shard."""
     schema = _kept_schema(shard, keep)
     arrays = [columns.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -65,7 +65,7 @@ def _kept_schema(shard: Shard, keep: Sequence[str]) -> pa.Schema:
 
 
 class PredictionWriter:
-    """One output file; ``with`` puts it in place at the end, or leaves nothing after an error."""
+    """One output file; ``with`` renames it at the end, or removes it after an error."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class PredictionWriter:
         root = self._fs._strip_protocol(url) if protocol(url) else local_name(url)
         self.path = f"{root.rstrip('/')}/{name}"
         if self._fs.exists(self.path) and not overwrite:
-            raise OutputExistsError(f"{shown(self.path)} is there already; --overwrite replaces it")
+            raise OutputExistsError(f"{shown(self.path)} already exists; --overwrite replaces it")
         self._fs.makedirs(root, exist_ok=True)
         self._aside = f"{root.rstrip('/')}/.tmp-{uuid.uuid4().hex}"
         self._file: Any = None

@@ -1,4 +1,4 @@
-"""An epoch cut into stretches of rows, for those who learn side by side."""
+"""Split an epoch into ranges of rows for parallel learners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 from streamomd.shards.reader import Group, jobs_of
 from streamomd.shards.shard import ShardSet
 
-NEAR = 0.25  # of a stretch: so far a cut moves to the edge of a row group
+NEAR = 0.25  # of a range: the most by which a boundary moves to the edge of a row group
 
 
 @dataclass(frozen=True)
@@ -24,23 +24,23 @@ class ShardRange:
 
 @dataclass(frozen=True)
 class RowRange:
-    """Consecutive rows of an epoch. begin: place in the order, and row of that shard."""
+    """Consecutive rows of an epoch. begin: position in the order, and row of that shard."""
 
     begin: tuple[int, int]
     spans: tuple[ShardRange, ...]
 
     @property
     def rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return sum(span.end - span.begin for span in self.spans)
 
 
-def stretches(shards: ShardSet, places: Sequence[int], count: int) -> list[RowRange]:
-    """All rows of the shards at ``places``, in order, as ``count`` stretches of about equal length;
-    fewer where there are fewer rows.
+def split_rows(shards: ShardSet, places: Sequence[int], count: int) -> list[RowRange]:
+    """All rows of the shards at ``places``, in order, as ``count`` ranges of about equal length;
+    fewer if there are fewer rows.
 
-    They depend on the shards and the count alone. A cut is made between row groups if one ends
-    near, for what begins within a group must pass over the rows before.
+    They depend on the shards and the count only. A boundary is at the edge of a row group if one is
+    near, because a range that starts inside a group must skip its earlier rows.
     """
     jobs = [*jobs_of(shards, places)]
     edges = [0]
@@ -65,7 +65,7 @@ def stretches(shards: ShardSet, places: Sequence[int], count: int) -> list[RowRa
 
 
 def _cuts(edges: list[int], count: int) -> list[int]:
-    """Where stretches begin and end, counted in rows from the first."""
+    """Boundaries of the ranges, in rows from the first."""
     rows = edges[-1]
     cuts = []
     for k in range(count + 1):

@@ -1,4 +1,4 @@
-"""What is known of a shard before a row of it is read."""
+"""Metadata of a shard, known before its rows are read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shard:
     """Whether its first page has a checksum; None: unknown. No part of the fingerprint."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What is compared on resume, for JSON; the schema's metadata is left out."""
+        """The facts compared on resume, for JSON; without the schema's metadata."""
         schema = [[f.name, str(f.type), f.nullable] for f in self.schema]
         return {
             "url": self.url,

@@ -1,6 +1,6 @@
-"""Weights as a Parquet file: columns of numbers and names, in pieces; what is told of them beside.
+"""Weights as a Parquet file: columns of numbers and names, in pieces, with metadata.
 
-What is told stands as JSON in the schema's metadata, under ``KEY``.
+The metadata is JSON in the schema's metadata, under ``KEY``.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def write_weights(file: Any, pieces: Iterable[Mapping[str, Any]], told: Mapping[
 
 
 def told_in(schema: pa.Schema) -> dict[str, Any]:
-    """What ``write_weights`` was told; empty for a file of somebody else's.
+    """The metadata passed to ``write_weights``; empty for a file of another program.
 
-    Raises DataError for what no ``write_weights`` wrote.
+    Raises DataError for metadata that ``write_weights`` did not write.
     """
     found = (schema.metadata or {}).get(KEY, b"{}")
     try:
@@ -51,7 +51,5 @@ def told_in(schema: pa.Schema) -> dict[str, Any]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise DataError(
-            f"the schema's metadata {KEY.decode()} are no table in JSON: leave them out"
-        )
+        raise DataError(f"the schema's metadata {KEY.decode()} are not a JSON object: remove them")
     return told

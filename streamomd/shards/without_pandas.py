@@ -1,4 +1,4 @@
-"""pyarrow without pandas, for a process that uses none."""
+"""Stop pyarrow from importing pandas in a process that does not use it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from streamomd.core.lazy_imports import left_out
 
 
 def without_pandas() -> None:
-    """Have pyarrow take pandas for missing, in this process, if nobody has imported it.
+    """Make pyarrow treat pandas as missing in this process, unless it is already imported.
 
-    pyarrow imports pandas, where it is installed, when it is given its first number or list, to see
-    whether that is a Series: 0.2 s of processor time before the first row. Whoever asks pyarrow for
-    a frame gets one still: then it looks again.
+    pyarrow imports pandas, where it is installed, when it is given its first number or list, to
+    check for a Series: 0.2 s of CPU time before the first row. Conversions to pandas still work:
+    pyarrow then checks again.
     """
     with left_out("pandas"):
         pa.scalar(0)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, keep_document
+from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_document
 from streamomd.core.errors import DivergedError, StorageError, TooLargeError
 from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
@@ -177,7 +177,7 @@ class CheckpointManager:
         self._digests += len(digests)
         with Stage("commit"):
             if table is not None:
-                self._names = version, keep_document(self._store, "names", table)
+                self._names = version, write_document(self._store, "names", table)
             shared = {"names": self._names[1], "segments": self._ledger.write(self._store)}
             return self._writer.commit({**document, **shared}, parts)
 

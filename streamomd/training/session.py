@@ -12,9 +12,9 @@ from streamomd.checkpoint import (
     Writer,
     compare,
     explain,
-    keep_document,
     open_store,
     read_ledger,
+    write_document,
 )
 from streamomd.checkpoint.documents import repair
 from streamomd.config.spec import Spec
@@ -103,9 +103,9 @@ def begin(model: Model, shards: Dataset, *, restart: bool) -> CheckpointManager 
     if kept.url == "none":
         return None
     store = open_store(kept.url, kept.storage_options)
-    ledger = Ledger.begin(shards.fingerprint())
+    ledger = Ledger.from_fingerprints(shards.fingerprint())
     ledger.add(model.digests)
-    names = keep_document(store, "names", model.names.to_json())
+    names = write_document(store, "names", model.names.to_json())
     document = model.document(segments=ledger.write(store), names=names)
     writer = Writer.begin(store, document, model.parts(), keep=kept.keep, restart=restart)
     model.url = store.url
@@ -141,7 +141,7 @@ def take_over(
     for kind, sha256 in loaded.commit.documents:
         repair(store, kind, sha256)
     model.digests = Digests(ledger.digests())
-    ledger.take(found)
+    ledger.replace_shards(found)
     writer = Writer.take_over(store, loaded, keep=kept.keep)
     return CheckpointManager(model, store, writer, ledger)
 

@@ -1,4 +1,4 @@
-"""Advice: what a message tells to do is what the one who reads it can do, and is short."""
+"""Advice in messages is possible to follow and short."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NUMBERS = ["--label", "y", "--numeric", "n,k"]
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run kept in ``kept``, of the shard in ``data``."""
+    """A run saved in ``kept``, of the shard in ``data``."""
     monkeypatch.chdir(tmp_path)
     write(Path("data/a.parquet"), rows(40))
     assert run("train", "data", *NUMBERS, "--checkpoint", "kept").code == 0
 
 
-def told(*words: object) -> str:
+def fields(*words: object) -> str:
     """The error of a command that is bad usage or has bad input."""
     done = run(*words)
     assert done.code == 2
@@ -41,46 +41,46 @@ def test_a_model_and_a_sweep_are_shown_in_a_line() -> None:
 
 
 def test_a_path_that_is_not_there_comes_before_a_label() -> None:
-    found = told("train", "cover.tml")
+    found = fields("train", "cover.tml")
     assert "cover.tml" in found
     assert "no label" not in found
-    assert "no label" in told("train", "data")
+    assert "no label" in fields("train", "data")
 
 
 def test_predict_gives_no_advice_of_training() -> None:
     """Its model is made, so no key of the job can change what becomes of a null."""
     write(Path("holes/a.parquet"), with_column(rows(40), "n", pa.nulls(40, pa.float64())))
-    found = told("predict", "kept", "holes", "--to", "out")
+    found = fields("predict", "kept", "holes", "--to", "out")
     assert "data.nulls" not in found
     assert "drop the row" in found
-    assert "data.nulls" in told("train", "holes", *NUMBERS, "--checkpoint", "none")
+    assert "data.nulls" in fields("train", "holes", *NUMBERS, "--checkpoint", "none")
 
 
 def test_columns_that_are_not_there() -> None:
-    assert "did you mean 'y'" not in told("evaluate", "kept", "data", "--by", "city")
+    assert "did you mean 'y'" not in fields("evaluate", "kept", "data", "--by", "city")
     write(Path("long/a.parquet"), rows(40).append_column("elevation", pa.array([1.0] * 40)))
-    assert "did you mean 'elevation'?" in told("evaluate", "kept", "long", "--by", "Elevaton")
-    found = told("predict", "kept", "long", "--to", "out", "--keep", "Elevaton")
+    assert "did you mean 'elevation'?" in fields("evaluate", "kept", "long", "--by", "Elevaton")
+    found = fields("predict", "kept", "long", "--to", "out", "--keep", "Elevaton")
     assert "did you mean 'elevation'?" in found
     assert "it has" not in found
 
 
 def test_evaluate_says_that_it_needs_the_label() -> None:
     write(Path("new/a.parquet"), rows(40).drop_columns(["y"]))
-    found = told("evaluate", "kept", "new")
+    found = fields("evaluate", "kept", "new")
     assert "'y' (int64) is missing; it is the label" in found
     assert run("predict", "kept", "new", "--to", "out").code == 0
 
 
 def test_a_type_is_that_of_the_training() -> None:
     write(Path("text/a.parquet"), with_column(rows(40), "k", pa.array(["a"] * 40)))
-    assert "the model was trained on int64" in told("evaluate", "kept", "text")
-    assert "first shard" not in told("predict", "kept", "text", "--to", "out")
+    assert "the model was trained on int64" in fields("evaluate", "kept", "text")
+    assert "first shard" not in fields("predict", "kept", "text", "--to", "out")
 
 
 def test_a_range_without_a_count() -> None:
     words = ["sweep", "data", *NUMBERS, "--checkpoint", "none"]
-    assert "eta=1..10:8" in told(*words, "--grid", "eta=1..10")
+    assert "eta=1..10:8" in fields(*words, "--grid", "eta=1..10")
 
 
 def test_slices_are_printed_up_to_twenty() -> None:
@@ -107,7 +107,7 @@ def test_predict_says_how_many_rows_and_of_which_classes() -> None:
 
 def test_plan_says_what_the_loss_of_several_classes_is() -> None:
     write(Path("three/a.parquet"), with_column(rows(40), "y", pa.array([0, 1, 2, 3] * 10)))
-    line = "4 learners, one a class against all others; the loss is the sum of theirs"
+    line = "4 learners, one per class against all others; the loss is the sum of their losses"
     assert line in run("plan", "three", *NUMBERS).out.splitlines()
     assert line not in run("plan", "three", *NUMBERS, "--loss", "softmax").out.splitlines()
     assert line not in run("plan", "data", *NUMBERS).out.splitlines()
@@ -131,7 +131,7 @@ def test_a_sweep_says_where_its_best_is_at_an_edge() -> None:
     assert "those tried" not in run(*words, "--grid", "eta=1e-3,1,1e6").out
 
 
-def test_a_sweep_goes_on_from_the_commit_that_it_named() -> None:
+def test_a_sweep_continues_from_the_commit_that_it_named() -> None:
     flags: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "checkpoint": "swept"}
     made = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, quiet=True, **flags)
     done = run("resume", "swept", "--epochs", "2")

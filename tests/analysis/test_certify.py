@@ -89,14 +89,14 @@ def test_best_is_the_linear_programme() -> None:
     X, y, h = noisy(False)
     n, d = X.shape
     Z = X / np.abs(X).max(axis=0)
-    told = scipy.optimize.linprog(
+    fields = scipy.optimize.linprog(
         np.concatenate([np.zeros(d), h]),
         A_ub=np.hstack([-y[:, None] * Z, -np.eye(n)]),
         b_ub=-np.ones(n),
         bounds=[(None, None)] * d + [(0, None)] * n,
     )
     found = best(problem(X, y, "hinge", h))
-    assert told.fun <= found.loss * (1 + 1e-9) <= told.fun * 1.001
+    assert fields.fun <= found.loss * (1 + 1e-9) <= fields.fun * 1.001
 
 
 @pytest.mark.parametrize("name", ["absolute", "logistic", "softmax"])
@@ -125,14 +125,14 @@ def test_unseen_coordinates_stay_zero() -> None:
 def test_smoothed_is_the_moreau_envelope(name: str) -> None:
     """It is the minimum of l(q) + (p - q)^2 / (2 s) on a fine grid; its slope is its derivative."""
     loss, smooth = all_losses()[name], smoothed(all_losses()[name])
-    told, more = loss.numbers({}), smooth.numbers({"smoothing": 0.3})
+    fields, more = loss.numbers({}), smooth.numbers({"smoothing": 0.3})
     grid = np.linspace(-4.0, 4.0, 80_001)
-    values = np.array([loss.value(q, 1.0, told) for q in grid])
+    values = np.array([loss.value(q, 1.0, fields) for q in grid])
     for p in np.linspace(-2.0, 2.5, 19):
         least = (values + (grid - p) ** 2 / 0.6).min()
         assert smooth.value(p, 1.0, more) == pytest.approx(least, abs=1e-7)
-        ahead, behind = (smooth.value(p + step, 1.0, more) for step in (1e-5, -1e-5))
-        assert smooth.slope(p, 1.0, more) == pytest.approx((ahead - behind) / 2e-5, abs=1e-4)
+        unhashed, behind = (smooth.value(p + step, 1.0, more) for step in (1e-5, -1e-5))
+        assert smooth.slope(p, 1.0, more) == pytest.approx((unhashed - behind) / 2e-5, abs=1e-4)
 
 
 @pytest.mark.parametrize("most, times", [(1 << 20, 1), (100, 3)])
@@ -159,21 +159,22 @@ def test_rows_are_decoded_once_where_they_have_room(most: int, times: int) -> No
 def test_regret_is_what_numpy_says(here: Path) -> None:
     """Loss, comparator's loss and regret over the shards; the comparator is the best there is."""
     model = trained()
-    [told] = certify(model, "data")
+    [fields] = certify(model, "data")
     total = model.metrics.total
-    assert told["learner"] is None
-    assert told["rows"] == 2 * COUNT
-    assert told["loss"] == total[1]
-    assert told["mistakes"] == total[2]
-    assert told["regret"] == told["loss"] - told["comparator_loss"]
+    assert fields["learner"] is None
+    assert fields["rows"] == 2 * COUNT
+    assert fields["loss"] == total[1]
+    assert fields["mistakes"] == total[2]
+    assert fields["regret"] == fields["loss"] - fields["comparator_loss"]
     rng = np.random.default_rng(0)
     assert all(
-        told["comparator_loss"] <= hinge(rng.standard_normal(3) * [1, 1e-3, 0.1]) for _ in range(50)
+        fields["comparator_loss"] <= hinge(rng.standard_normal(3) * [1, 1e-3, 0.1])
+        for _ in range(50)
     )
-    [claim] = told["claims"]
+    [claim] = fields["claims"]
     assert claim["claim"] == "regret"
     assert claim["source"]
-    assert claim["measured"] == told["regret"] <= claim["bound"]
+    assert claim["measured"] == fields["regret"] <= claim["bound"]
     assert claim["ratio"] == claim["bound"] / claim["measured"]
 
 
@@ -183,12 +184,12 @@ def test_a_comparator_may_be_given(here: Path) -> None:
     np.save("u.npy", u)
     write(here / "weights" / "u.parquet", {"weight": u})
     for given in (u, u[:, None], "u.npy", "weights/u.parquet"):
-        [told] = certify(model, "data", comparator=given)
-        assert told["comparator_loss"] == pytest.approx(hinge(u), rel=1e-12)
+        [fields] = certify(model, "data", comparator=given)
+        assert fields["comparator_loss"] == pytest.approx(hinge(u), rel=1e-12)
 
 
 def test_a_comparator_that_does_not_fit_is_refused(here: Path) -> None:
-    """Its shape, type or a missing file is told, with what is expected."""
+    """Its shape, type or a missing file is reported, with what is expected."""
     model = trained()
     for given, message in (
         (np.zeros(4), r"shape \(4,\); expected 3 weights, in the order of coordinates"),
@@ -225,11 +226,11 @@ def test_one_against_all_adds_up(here: Path) -> None:
 def test_softmax_is_certified_as_a_whole(here: Path) -> None:
     """Its learners share one loss: one row, whose bound is the sum of theirs."""
     model = trained(label="c", rule="da", loss="softmax", eta=1e-7)
-    [told] = certify(model, "data")
-    assert told["learner"] == "all"
-    assert told["loss"] == model.metrics.total[1]
-    [claim] = told["claims"]
-    assert claim["measured"] == pytest.approx(told["regret"], rel=1e-12)
+    [fields] = certify(model, "data")
+    assert fields["learner"] == "all"
+    assert fields["loss"] == model.metrics.total[1]
+    [claim] = fields["claims"]
+    assert claim["measured"] == pytest.approx(fields["regret"], rel=1e-12)
     assert 0.0 < claim["measured"] <= claim["bound"]
 
 
@@ -238,30 +239,30 @@ def test_a_commit_on_the_way_is_certified_over_its_rows(here: Path) -> None:
     trained(sets={**KEPT["sets"], "checkpoint.every_rows": 70, "checkpoint.keep": 9})
     model = streamomd.load("kept", at=1)
     assert model.metrics.total_rows == 70
-    [told] = certify(model, "data", comparator=np.zeros(3))
-    assert told["rows"] == told["comparator_loss"] == 70.0
-    assert told["claims"][0]["measured"] <= told["claims"][0]["bound"]
+    [fields] = certify(model, "data", comparator=np.zeros(3))
+    assert fields["rows"] == fields["comparator_loss"] == 70.0
+    assert fields["claims"][0]["measured"] <= fields["claims"][0]["bound"]
 
 
 def test_order_of_shards_is_the_runs(here: Path) -> None:
     """Shuffled shards are walked as they were learned."""
     trained(order="shuffled", sets={**KEPT["sets"], "data.seed": 4, "checkpoint.every_rows": 50})
     model = streamomd.load("kept")
-    [told] = certify(model, "data")
-    assert told["claims"]
+    [fields] = certify(model, "data")
+    assert fields["claims"]
 
 
 def test_weights_count_in_regret(here: Path) -> None:
     """Importance multiplies every loss; a bound on regret stands."""
     model = trained(weight="w")
     u = np.array([0.1, 0.002, -0.03])
-    [told] = certify(model, "data", comparator=u)
-    assert told["comparator_loss"] == pytest.approx(hinge(u, weigh=True), rel=1e-12)
-    assert told["claims"][0]["measured"] <= told["claims"][0]["bound"]
+    [fields] = certify(model, "data", comparator=u)
+    assert fields["comparator_loss"] == pytest.approx(hinge(u, weigh=True), rel=1e-12)
+    assert fields["claims"][0]["measured"] <= fields["claims"][0]["bound"]
 
 
-def test_without_a_checkpoint_the_rows_are_learned_anew(here: Path) -> None:
-    """A model that was never kept has no fingerprint: that its state comes out again is proof."""
+def test_without_a_checkpoint_the_rows_are_learned_again(here: Path) -> None:
+    """A model that was never saved has no fingerprint: an equal state after replay is the proof."""
     model = trained(checkpoint="none")
     assert certify(model, "data")[0]["claims"]
     write(here / "data" / "a.parquet", rows(COUNT, first=7))
@@ -279,9 +280,9 @@ def test_a_moved_copy_of_the_shards_will_do(here: Path) -> None:
 
 
 def silent(model: streamomd.Model, shards: Any = "data") -> str:
-    [told] = certify(model, shards, comparator=np.zeros(3))
-    assert told["claims"] is None
-    return str(told["reason"])
+    [fields] = certify(model, shards, comparator=np.zeros(3))
+    assert fields["claims"] is None
+    return str(fields["reason"])
 
 
 @pytest.mark.slow
@@ -306,9 +307,9 @@ def test_other_rows_are_refused(here: Path) -> None:
     assert "120 rows were learned, and the shards have 60" in silent(model, "data/a.parquet")
     write(here / "data" / "b.parquet", rows(COUNT, first=9), row_group_size=25)
     assert "not those of the run" in silent(model)
-    [told] = certify(model, "data")
-    assert told["loss"] is None
-    assert told["regret"] is None
+    [fields] = certify(model, "data")
+    assert fields["loss"] is None
+    assert fields["regret"] is None
 
 
 def test_mistake_bounds_need_weights_of_one(here: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers import dense, sparse
 
-from streamomd.analysis.report.feature_scales import LARGEST, kept_by_rule, of_rows
+from streamomd.analysis.report.feature_scales import LARGEST, measure_scales, scales_from_slots
 from streamomd.analysis.report.largest_weights import weigh
 from streamomd.config.spec import Spec
 from streamomd.features import Plan
@@ -42,7 +42,7 @@ def test_rows_are_counted_one_by_one(cuts: tuple[int, ...], bias: bool, make: An
     """As numpy has it of the whole matrix, however it is cut into batches."""
     X = numbers(50)
     batches = [make(part, np.zeros(len(part))) for part in np.split(X, cuts)]
-    found = of_rows(plan(bias=bias), batches)
+    found = measure_scales(plan(bias=bias), batches)
     own = slice(int(bias), None)
     np.testing.assert_array_equal(found.largest[own], np.abs(X).max(axis=0))
     np.testing.assert_allclose(found.typical[own], np.sqrt((X * X).mean(axis=0)), rtol=1e-14)
@@ -56,8 +56,8 @@ def test_rows_are_counted_one_by_one(cuts: tuple[int, ...], bias: bool, make: An
 
 def learned(rule: str, X: np.ndarray, y: np.ndarray, params: dict[str, Any], **model: Any) -> Model:
     """A model of these rows, by plain Python: nothing is compiled."""
-    told = {"rule": rule, "params": params, **model}
-    spec = Spec.parse({"model": told, "data": {"bits": 3}})
+    fields = {"rule": rule, "params": params, **model}
+    spec = Spec.parse({"model": fields, "data": {"bits": 3}})
     made = Model.new(spec, plan(classes=(False, True) if spec.model.classifies else ()))
     made.engine = replace(made.engine, compiled=False)
     made.learn(dense(X, y))
@@ -88,34 +88,34 @@ def test_shared_slots_are_sizes() -> None:
 
 @pytest.mark.parametrize("rule", KEEPING)
 def test_what_a_rule_keeps_is_what_rows_have(rule: str) -> None:
-    """Where every slope is ±1, the slots tell the largest and the mean squares as rows do."""
+    """If every slope is ±1, the slots give the same largest values and mean squares as the rows."""
     described = all_rules()[rule]
     if described.losses and "absolute" not in described.losses:
         pytest.skip(f"{rule} does not learn with absolute loss, whose slopes are ±1")
     X = numbers(30)
     params = {"L": 1.0} if described.needs_lipschitz else {}
-    found = kept_by_rule(learned(rule, X, np.full(30, 1e9), params, loss="absolute"))
-    expected = of_rows(plan(), [dense(X, np.zeros(30))])
+    found = scales_from_slots(learned(rule, X, np.full(30, 1e9), params, loss="absolute"))
+    expected = measure_scales(plan(), [dense(X, np.zeros(30))])
     for name in ("largest", "typical"):
         known = getattr(found, name)
         if not np.isnan(known).all():
             np.testing.assert_allclose(known, getattr(expected, name), rtol=1e-9)
     assert not np.isnan(found.unit).all()
-    assert "keeps no sizes" not in found.source
+    assert "stores no feature scales" not in found.source
 
 
 def test_rules_that_keep_no_sizes_say_so() -> None:
     """And their weights are compared without units."""
-    found = kept_by_rule(learned("perceptron", numbers(9), np.ones(9), {}, loss="hinge"))
+    found = scales_from_slots(learned("perceptron", numbers(9), np.ones(9), {}, loss="hinge"))
     assert np.isnan(found.unit).all()
-    assert "Rule perceptron keeps no sizes" in found.source
+    assert "Rule perceptron stores no feature scales" in found.source
 
 
 def test_weights_are_weighed_by_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every weight counts once, however the coordinates are stretched; the bias moves nothing."""
     made = learned("nag", numbers(30), np.ones(30), {}, loss="square")
     made.state.slot("w")[:, 0] = [9.0, -2.0, 0.0, 1e-20, np.nan]
-    sizes = replace(kept_by_rule(made), typical=np.array([1.0, 0.5, 7.0, 3.0, 1.0]))
+    sizes = replace(scales_from_slots(made), typical=np.array([1.0, 0.5, 7.0, 3.0, 1.0]))
     found = weigh(made, sizes)
     assert (found.zeros, found.broken) == (1, 1)
     assert [(one.name, one.moves) for one in found.top] == [("a", 1.0), ("c", 3.0 * 1e-20)]

@@ -1,4 +1,4 @@
-"""Things to look at: each is told where it was planted, and nowhere else."""
+"""Data warnings: each is reported where it was planted, and nowhere else."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from running import train, write
 
 import streamomd
-from streamomd.analysis.report.data_warnings import IDS, WEIGHTY, suspects
-from streamomd.analysis.report.feature_scales import found_in, kept_by_rule
+from streamomd.analysis.report.data_warnings import IDS, WEIGHTY, find_data_warnings
+from streamomd.analysis.report.feature_scales import scales_from_slots, scales_of_shards
 from streamomd.analysis.report.largest_weights import weigh
 
 ROWS = 3000
 
 
 def ordinary(draw: np.random.Generator) -> dict[str, Any]:
-    """Columns that nobody need look at, and a label that some of them tell."""
+    """Columns without a warning, and a label that depends on some of them."""
     age, rate = draw.normal(40.0, 12.0, ROWS), draw.random(ROWS)
     count = draw.poisson(3.0, ROWS)
     score = (age - 40.0) / 12.0 + 2.0 * (rate - 0.5) + 0.3 * (count - 3.0)
@@ -36,7 +36,7 @@ def planted(draw: np.random.Generator, y: np.ndarray) -> dict[str, tuple[str, An
     huge[1234] = 1e7
     return {
         "same": ("constant", np.full(ROWS, 7.0)),
-        "gone": ("nothing in it", np.zeros(ROWS)),
+        "gone": ("empty", np.zeros(ROWS)),
         "spike": ("one huge value", huge),
         "instance weight": ("named like a weight of rows", draw.lognormal(7.0, 0.6, ROWS)),
         "customerId": ("named like an id", draw.permutation(ROWS).astype(float)),
@@ -56,15 +56,17 @@ def drawn() -> tuple[dict[str, Any], dict[str, tuple[str, Any]]]:
 @pytest.mark.parametrize(
     "name", ["", "same", "gone", "spike", "instance weight", "customerId", "c24", "leak"]
 )
-def test_what_is_planted_is_told(name: str, source: str, drawn: Any, tmp_path: Path) -> None:
-    """By itself, from the slots alone and from the rows; without it there is nothing to tell."""
+def test_what_is_planted_is_reported(name: str, source: str, drawn: Any, tmp_path: Path) -> None:
+    """Each one alone, from the slots and from the rows; without it there is no warning."""
     columns, suspicious = drawn
     more = {name: suspicious[name][1]} if name else {}
     data = write(tmp_path / "a.parquet", pa.table({**columns, **more}))
     train(data, "--label", "y", "--checkpoint", tmp_path / "run")
     model = streamomd.load(str(tmp_path / "run"))
-    sizes = found_in(model.plan, str(data)) if source == "rows" else kept_by_rule(model)
-    found = suspects(model, sizes, weigh(model, sizes))
+    sizes = (
+        scales_of_shards(model.plan, str(data)) if source == "rows" else scales_from_slots(model)
+    )
+    found = find_data_warnings(model, sizes, weigh(model, sizes))
     expected = [(name, suspicious[name][0])] if name else []
     assert [(one.name, one.title) for one in found] == expected
 
@@ -83,7 +85,7 @@ def test_names_of_no_weights(name: str) -> None:
     assert not WEIGHTY.search(name.lower())
 
 
-@pytest.mark.parametrize("name, told", [("id", 1), ("user id", 1), ("paid", 0), ("width", 0)])
-def test_names_of_ids(name: str, told: bool) -> None:
+@pytest.mark.parametrize("name, expected", [("id", 1), ("user id", 1), ("paid", 0), ("width", 0)])
+def test_names_of_ids(name: str, expected: bool) -> None:
     """As words of their own."""
-    assert bool(IDS.search(name)) == told
+    assert bool(IDS.search(name)) == expected

@@ -16,12 +16,12 @@ from running import everything, rows, run, shards, train, write
 
 import streamomd
 from streamomd.analysis.report.axes import Axis
-from streamomd.analysis.report.learning import curve_of, means
+from streamomd.analysis.report.learning import curve_points, means
 from streamomd.core.errors import OutputExistsError
 from streamomd.training.metrics import Metrics
 
 TITLES = [
-    "Things to look at", "How learning went", "Predictions and labels", "Features",
+    "Things to look at", "Training progress", "Predictions and labels", "Features",
     "Regret and certificate", "Job and data",
 ]  # fmt: skip
 TAGS = {
@@ -49,7 +49,7 @@ def reported(*words: object) -> Node:
     return parsed(Path("out.html"))
 
 
-def test_a_page_tells_a_run_from_the_top(here: Path) -> None:
+def test_a_page_starts_with_the_verdict(here: Path) -> None:
     """Verdict, things to look at, charts, tables, in this order, with the run's own figures."""
     page = reported("runs/a", "data")
     assert [one.all("h2")[0].text for one in page.all("section")] == TITLES
@@ -58,12 +58,12 @@ def test_a_page_tells_a_run_from_the_top(here: Path) -> None:
     assert "Finished: 240 rows were learned in 2 epochs" in top
     assert f"{result['error']:.2%}" in top
     assert f"{result['loss']:.6f}" in top
-    epochs = section(page, "How learning went").all("table")[0]
+    epochs = section(page, "Training progress").all("table")[0]
     assert [row.all("td")[1].text for row in epochs.all("tr")[1:]] == ["120", "120"]
 
 
 def test_the_heaviest_come_first(here: Path) -> None:
-    """By weight times root mean square, which G tells beside the bias's; the bias is left out."""
+    """By weight times root mean square, from G relative to the bias's; the bias is omitted."""
     found = {one["name"]: one for one in streamomd.load("runs/a").inspect(top=2000)}
     bias = found.pop("bias")["slots"]["G"][0]
     moves = {
@@ -118,7 +118,7 @@ def test_every_chart_can_be_read(here: Path) -> None:
     assert {"rows learned", "rows / s", "Logistic loss", "Error", "size of the weight"} <= set(
         labels
     )
-    assert {"weights", "probability told", "part that came true", "predicted", "true"} <= set(
+    assert {"weights", "predicted probability", "observed frequency", "predicted", "true"} <= set(
         labels
     )
 
@@ -141,8 +141,8 @@ def test_names_are_only_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "\u202e" not in page.text
 
 
-def test_a_page_of_a_run_that_has_not_begun(here: Path) -> None:
-    """The first commit has no rows: the page says so, and how to go on."""
+def test_a_page_of_a_run_without_rows(here: Path) -> None:
+    """The first commit has no rows: the page says so, and how to resume."""
     streamomd.train(
         "data", label="y", numeric=["n"], hashed=["h"], checkpoint="runs/b", quiet=True,
         sets={"data.ignore": ["w", "k", "c", "i", "v"], "checkpoint.keep": 100,
@@ -152,7 +152,7 @@ def test_a_page_of_a_run_that_has_not_begun(here: Path) -> None:
     streamomd.write_report(model, "zero.html")
     page = parsed(here / "zero.html")
     assert "no row was learned yet" in page.text
-    assert "Go on with: streamomd resume runs/b" in page.text
+    assert "Resume with: streamomd resume runs/b" in page.text
     half = streamomd.load("runs/b", at=2)
     streamomd.write_report(half, "half.html")
     text = parsed(here / "half.html").text
@@ -182,10 +182,10 @@ def test_every_task_has_a_page(flags: list[str], here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_regret_stands_beside_what_is_proven(here: Path) -> None:
+def test_regret_is_shown_with_its_bound(here: Path) -> None:
     """Of the run's own shards; not of others, nor where it is not wanted; the reason is said."""
-    told = ["--rule", "adagrad", "--loss", "hinge", "--set", "model.certificate=true"]
-    train("data", *everything(), *told, "--checkpoint", "runs/c")
+    fields = ["--rule", "adagrad", "--loss", "hinge", "--set", "model.certificate=true"]
+    train("data", *everything(), *fields, "--checkpoint", "runs/c")
     title = "Regret and certificate"
     whole = section(reported("runs/c", "data"), title)
     proven = run("certify", "runs/c", "data", "--json").result["learners"][0]
@@ -193,22 +193,22 @@ def test_regret_stands_beside_what_is_proven(here: Path) -> None:
     assert [row.all("td")[0].text for row in whole.all("tr")[1:]] == [
         claim["claim"] for claim in proven["claims"]
     ]
-    assert "Give the report their shards" in section(reported("runs/c"), title).text
+    assert "Pass their shards to the report" in section(reported("runs/c"), title).text
     assert "--no-certificate" in section(reported("runs/c", "data", "--no-certificate"), title).text
     assert "no certificate" in section(reported("runs/c", "data/a.parquet"), title).text
 
 
-def test_rows_held_out_are_told(here: Path) -> None:
+def test_holdout_rows_are_reported(here: Path) -> None:
     """Their figures, by epoch too, and that a run stopped early."""
     sets = ["--set", "data.holdout=4", "--set", "train.patience=1", "--epochs", 30]
     result = train("data", *everything(), *sets, "--checkpoint", "runs/h")
     page = reported("runs/h")
     assert result["stopped_early"]
-    assert "30 were asked for, and it stopped early" in page.all("header")[0].text
+    assert "of 30: early stopping" in page.all("header")[0].text
     held = result["holdout"]
     assert f"{held['loss']:.6f}" in page.all("header")[0].text
     assert f"Epoch {held['best_epoch']} was the best." in page.text
-    rows = section(page, "How learning went").all("table")[0].all("tr")[1:]
+    rows = section(page, "Training progress").all("table")[0].all("tr")[1:]
     assert [row.all("td")[5].text for row in rows] == [
         f"{one['loss']:.6f}" for one in held["epochs"]
     ]
@@ -238,7 +238,7 @@ def test_the_same_model_has_the_same_page(here: Path) -> None:
 
 
 def test_a_model_in_memory_has_a_page(here: Path) -> None:
-    """Without a checkpoint there are no commits; all else is told."""
+    """Without a checkpoint there are no commits; everything else is reported."""
     model = streamomd.train(
         "data", label="y", numeric=["n"], hashed=["h"], checkpoint="none", quiet=True,
         sets={"data.ignore": ["w", "k", "c", "i", "v"]},
@@ -249,14 +249,14 @@ def test_a_model_in_memory_has_a_page(here: Path) -> None:
 
 
 def test_a_curve_ends_now() -> None:
-    """Loss over rows is drawn from the sums that were kept, and to the last row."""
+    """Loss over rows is drawn from the saved sums, up to the last row."""
     curve = np.array([[1.0, 2.0, 4.0, 0.0], [2.0, 4.0, 6.0, 2.0]])
     assert means(curve, 2).tolist() == [2.0, 1.5]
     assert means(np.diff(curve, axis=0), 2).tolist() == [1.0]
 
     metrics = Metrics(True, [2, 1], np.array([[4.0, 6.0, 2.0], [1.0, 4.0, 0.0]]), curve=curve)
-    assert curve_of(metrics)[-1].tolist() == [3.0, 5.0, 10.0, 2.0]
-    assert curve_of(metrics)[:-1].tolist() == curve.tolist()
+    assert curve_points(metrics)[-1].tolist() == [3.0, 5.0, 10.0, 2.0]
+    assert curve_points(metrics)[:-1].tolist() == curve.tolist()
 
 
 @pytest.mark.parametrize("low, high", [(0.1, 0.3), (1.0, 1e6), (-5.0, 7.0), (1e-9, 2e-9), (3, 3.1)])
@@ -273,7 +273,7 @@ def test_ticks_lie_on_their_axis(low: float, high: float, log: bool) -> None:
     assert [0.0 <= Axis("x", low, high, log).at(one) <= 1.0 for one in ticks]
 
 
-def test_rows_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipped_rows_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By reason, and as a thing to look at."""
     monkeypatch.chdir(tmp_path)
     table = rows(50)
@@ -282,8 +282,8 @@ def test_rows_left_out_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write(tmp_path / "data" / "a.parquet", table.set_column(2, "n", pa.array(n)))
     train("data", *everything(), "--on-bad-row", "skip", "--checkpoint", "runs/s")
     page = reported("runs/s")
-    told = section(page, "How learning went").all("table")[-1]
-    assert [[td.text for td in tr.all("td")] for tr in told.all("tr")[1:]] == [
+    fields = section(page, "Training progress").all("table")[-1]
+    assert [[td.text for td in tr.all("td")] for tr in fields.all("tr")[1:]] == [
         ["null", "1"], ["nan", "1"],
     ]  # fmt: skip
     assert "2 of them, 4.00% (null 1, nan 1), were left out" in page.text

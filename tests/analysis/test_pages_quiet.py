@@ -1,4 +1,4 @@
-"""Healthy columns raise no alarm; equal reasons are told once."""
+"""Healthy columns raise no warning; equal reasons are reported once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from running import everything, shards, train
 
 import streamomd
 from streamomd.analysis.report import feature_scales
-from streamomd.analysis.report.data_warnings import DataWarning, _broken, _together
+from streamomd.analysis.report.data_warnings import DataWarning, _broken, _group
 from streamomd.analysis.watch import View
 from streamomd.cli import formatting
 
@@ -23,7 +23,7 @@ def test_flags_are_not_huge(tmp_path: Path) -> None:
     train(tmp_path / "data", *everything(), "--checkpoint", tmp_path / "run")
     model = streamomd.load(str(tmp_path / "run"))
     at = int(model.plan.bias)
-    found = feature_scales.kept_by_rule(model)
+    found = feature_scales.scales_from_slots(model)
     largest, typical = np.full(model.plan.size, 1.0), np.full(model.plan.size, 1e-3)
     low = np.zeros(model.plan.hashed_offset)
     rare = replace(found, largest=largest, typical=typical, low=low, high=low + 1.0, rows=1000)
@@ -33,12 +33,12 @@ def test_flags_are_not_huge(tmp_path: Path) -> None:
 
 
 def test_alarms_of_a_kind_are_one() -> None:
-    one, two = (DataWarning(name, "nothing in it", "It was 0.") for name in "ab")
-    assert _together([one, two]) == [DataWarning("a, b", *one[1:])]
+    one, two = (DataWarning(name, "empty", "It was 0.") for name in "ab")
+    assert _group([one, two]) == [DataWarning("a, b", *one[1:])]
 
 
 @pytest.mark.parametrize("classes", [2, 7])
-def test_equal_reasons_are_told_once(classes: int) -> None:
+def test_equal_reasons_are_reported_once(classes: int) -> None:
     one = {"rows": 9, "loss": None, "claims": None, "reason": "40 epochs"}
     result: dict[str, Any] = {"rule": "ng", "loss": "logistic"}
     result["learners"] = [{**one, "learner": at} for at in range(classes)]
@@ -47,13 +47,13 @@ def test_equal_reasons_are_told_once(classes: int) -> None:
 
 def test_inspect_is_plain() -> None:
     """No None, six digits, and a checkpoint by its URL."""
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "rmse": None,
         "loss": 0.6570334468777408,
         "checkpoint": {"url": "runs/a", "sequence": 3},
         "top": [],
     }
-    assert formatting.format_inspection(told).startswith(
+    assert formatting.format_inspection(fields).startswith(
         "loss: 0.657033\ncheckpoint: runs/a, commit 3\n"
     )
 

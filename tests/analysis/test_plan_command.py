@@ -1,4 +1,4 @@
-"""``streamomd plan``: what is told of a job is so, only a unit is read, and nothing is written."""
+"""``streamomd plan``: its report is correct, only a unit is read, and nothing is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from running import alone, everything, rows, run, shards, write
 
 from streamomd.analysis import preview
-from streamomd.analysis.preview import expected, shared, used
+from streamomd.analysis.preview import expected, expected_shared, expected_used
 
 ROOT = Path(__file__).parents[2]
 JOB = """
@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(*words: Any) -> dict[str, Any]:
+def fields(*words: Any) -> dict[str, Any]:
     return alone(run("plan", *words, "--json"))
 
 
@@ -62,7 +62,7 @@ def everything_below(folder: Path) -> set[tuple[str, int]]:
 
 def test_columns_kinds_and_values(here: Path) -> None:
     """Every feature with its kind, its coordinates, and exactly how many values were seen."""
-    found = told("job.toml")
+    found = fields("job.toml")
     seen = {one["name"]: (one["kind"], one["coordinates"], one["seen"]) for one in found["columns"]}
     data = table()
     pairs = set(zip(*(data.column(name).to_pylist() for name in "hc"), strict=True))
@@ -83,7 +83,7 @@ def test_columns_kinds_and_values(here: Path) -> None:
     assert (found["rows"], found["shards"], found["unit"]["rows"]) == (2 * COUNT, 2, 2 * COUNT)
     hashed = found["hashed"]
     assert hashed["seen"] == sum(one["seen"] or 0 for one in found["columns"])
-    assert hashed["share_expected"] == shared(hashed["expected"], 4096)
+    assert hashed["share_expected"] == expected_shared(hashed["expected"], 4096)
     assert found["memory"]["state"] == 4 * 8 * found["coordinates"]  # NAG: w, G, s, and padding
     assert found["time"]["seconds"] > 0
     assert found["next"] == "streamomd train job.toml"
@@ -97,7 +97,7 @@ def test_it_reads_a_unit_and_writes_nothing(here: Path, monkeypatch: pytest.Monk
     path.write_bytes(content)
     monkeypatch.setattr(preview, "UNIT_BYTES", 1 << 12)
     before = everything_below(here)
-    found = told("job.toml")
+    found = fields("job.toml")
     assert found["unit"]["rows"] < COUNT
     assert found["rows"] == 2 * COUNT
     grown = {one["name"]: one["expected"] for one in found["columns"]}
@@ -106,7 +106,7 @@ def test_it_reads_a_unit_and_writes_nothing(here: Path, monkeypatch: pytest.Monk
     assert run("train", "job.toml", "--checkpoint", "none").code == 2
 
 
-def test_the_text_tells_what_to_type(here: Path) -> None:
+def test_the_text_shows_the_command(here: Path) -> None:
     """Columns, collisions, memory and time in lines, and the command that trains the same job."""
     done = run("plan", "data", "--label", "y", "--hashed", "h,c", "--bits", 4, "--set", "eta=0.1")
     assert done.code == 0, done.err
@@ -124,7 +124,7 @@ def test_the_text_tells_what_to_type(here: Path) -> None:
 
 def test_train_prints_the_new_kinds_before_the_first_row(here: Path) -> None:
     """The lines that ``plan`` begins with are those that ``train`` begins with."""
-    found = told("job.toml")["plan"]
+    found = fields("job.toml")["plan"]
     done = run("train", "job.toml", "--checkpoint", "none")
     assert done.code == 0, done.err
     assert done.err.splitlines()[: len(found)] == found
@@ -132,14 +132,14 @@ def test_train_prints_the_new_kinds_before_the_first_row(here: Path) -> None:
         assert any(line.startswith(kind) for line in found), kind
 
 
-def test_a_state_too_large_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_too_large_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not made, and the time is not guessed."""
     monkeypatch.setattr(preview, "left", lambda: 1000.0)
     done = run("plan", "job.toml", "--set", "data.bits=30")
     assert done.code == 0, done.err
     assert "that is more than available" in done.out
     assert "too large to measure learning" in done.out
-    assert told("job.toml", "--set", "data.bits=30")["time"]["seconds"] is None
+    assert fields("job.toml", "--set", "data.bits=30")["time"]["seconds"] is None
 
 
 BAD = [
@@ -160,15 +160,15 @@ def test_what_train_refuses_is_refused(words: list[str], message: str, here: Pat
     assert message in done.err
 
 
-def test_a_bad_row_in_the_unit_is_told(here: Path) -> None:
-    """As train would tell it; or left out as train would."""
+def test_a_bad_row_in_the_unit_is_reported(here: Path) -> None:
+    """As train reports it; or skipped as train does."""
     bad = table(50).set_column(2, "n", pa.array([float("inf")] * 50))
     write(here / "data" / "a.parquet", bad)
     done = run("plan", "job.toml")
     assert done.code == 2
     assert "a.parquet, row 0, column 'n': found inf" in done.err
     write(here / "data" / "a.parquet", pa.concat_tables([bad, table(50)]))
-    assert told("job.toml", "--on-bad-row", "skip")["unit"]["rows"] == 100 + COUNT
+    assert fields("job.toml", "--on-bad-row", "skip")["unit"]["rows"] == 100 + COUNT
 
 
 RULES = [("nag_projected", {"passes": 2}), ("vaw", {}), ("dual_ascent", {}), ("arow", {})]
@@ -181,15 +181,15 @@ def test_rules_that_walk_otherwise(rule: str, params: dict[str, Any], tmp_path: 
     shards(tmp_path / "data")
     sets = [word for key, value in params.items() for word in ("--set", f"{key}={value}")]
     given = ["--label", "y", "--numeric", "n,k", "--rule", rule, *sets]
-    found = told(tmp_path / "data", *given)
+    found = fields(tmp_path / "data", *given)
     assert found["time"]["learn_per_row"] > 0
     assert found["time"]["seconds"] > 0
 
 
-def test_all_kinds_at_once(tmp_path: Path) -> None:
+def test_all_kinds_together(tmp_path: Path) -> None:
     """A pair of lists, a dictionary and a weight; of one row; and in a store."""
     write(tmp_path / "data" / "a.parquet", rows(1))
-    found = told(tmp_path / "data", *everything())
+    found = fields(tmp_path / "data", *everything())
     kinds = {one["name"]: one["kind"] for one in found["columns"]}
     assert kinds == {"n": "numeric", "k": "numeric", "h": "hashed", "i": "sparse"}
     assert found["unit"]["rows"] == 1
@@ -199,7 +199,7 @@ def test_the_quickstart_has_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its 45,211 rows, and every job, month and marital state that there is."""
     monkeypatch.chdir(ROOT)
     before = set(os.listdir(ROOT))
-    found = told("pipelines/quickstart.toml")
+    found = fields("pipelines/quickstart.toml")
     assert found["rows"] == 45_211
     seen = {one["name"]: one["seen"] for one in found["columns"]}
     paths = sorted((ROOT / "pipelines/data/bank").glob("*.parquet"))
@@ -216,15 +216,15 @@ def test_the_birthday_formula(values: int, coordinates: int) -> None:
     thrown = np.random.default_rng(7).integers(0, coordinates, (1000, values))
     counts = [np.bincount(one, minlength=coordinates) for one in thrown]
     mean = np.mean([count[count > 1].sum() for count in counts])
-    assert shared(values, coordinates) == pytest.approx(mean, rel=0.02)
+    assert expected_shared(values, coordinates) == pytest.approx(mean, rel=0.02)
     mean = np.mean([np.count_nonzero(count) for count in counts])
-    assert used(values, coordinates) == pytest.approx(mean, rel=0.02)
-    assert shared(0, coordinates) == shared(1, coordinates) == 0.0
+    assert expected_used(values, coordinates) == pytest.approx(mean, rel=0.02)
+    assert expected_shared(0, coordinates) == expected_shared(1, coordinates) == 0.0
 
 
 @pytest.mark.parametrize("power", [0.0, 0.4, 1.0])
-def test_what_grows_by_a_power_is_foretold(power: float) -> None:
-    """Values that grow as rows to some power are expected to go on so."""
+def test_growth_by_a_power_is_extrapolated(power: float) -> None:
+    """Values that grow as a power of the rows are extrapolated with this power."""
     seen = [round(1000 * rows**power) for rows in (50_000, 100_000, 5_000_000)]
     assert expected(seen[0], seen[1], 50.0) == pytest.approx(seen[2], rel=0.01)
 

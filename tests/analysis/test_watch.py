@@ -1,4 +1,4 @@
-"""Watching a run from outside: what is told, when it ends, and that nothing is touched."""
+"""Watching a run from another process: its output, its end, and that nothing is written."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_once(data: Path, tmp_path: Path) -> None:
     assert run("watch", tmp_path / "run", "--once", "--json", "--top", 0).result["top"] == []
 
 
-def test_it_waits_and_goes_on_to_the_end(
+def test_it_waits_and_continues_to_the_end(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before there is a commit it says so; then it tells of each, what came since, and ends."""
+    """Before the first commit it says so; then it reports each commit and the change, and ends."""
     monkeypatch.setattr(watch.time, "sleep", lambda _: None)
     result = kept(data, tmp_path / "whole", 2)
     shutil.copytree(tmp_path / "whole", tmp_path / "run")
@@ -66,12 +66,12 @@ def test_it_waits_and_goes_on_to_the_end(
         path.unlink()
     views = watch.views(str(tmp_path / "run"))
     first = next(views)
-    assert first.said.startswith("waiting: no commit")
+    assert first.problem.startswith("waiting: no commit")
     before, seen = 0, []
     for path, manifest in written:
         path.write_bytes(manifest)
         view = next(views)
-        assert view.said == ""
+        assert view.problem == ""
         if view.sums[0] > before:  # else what came last still is what came last
             assert view.since[0] == pytest.approx(view.sums[0] - before)
         before = view.sums[0]
@@ -86,7 +86,7 @@ def test_it_waits_and_goes_on_to_the_end(
 def test_a_store_that_fails_is_asked_again(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its error is told beside what was known."""
+    """Its error is reported together with the last known state."""
     kept(data, tmp_path / "run", 1)
     monkeypatch.setattr(watch.time, "sleep", lambda _: None)
     real, broken = watch.open_store, iter([True, False])
@@ -97,11 +97,11 @@ def test_a_store_that_fails_is_asked_again(
         return real(url, options)
 
     monkeypatch.setattr(watch, "open_store", opened)
-    said = [view.said for view in watch.views(str(tmp_path / "run"))]
-    assert said == ["asked again in a moment: the store is away", ""]
+    problem = [view.problem for view in watch.views(str(tmp_path / "run"))]
+    assert problem == ["retrying: the store is away", ""]
 
 
-def test_once_tells_errors(tmp_path: Path) -> None:
+def test_once_reports_errors(tmp_path: Path) -> None:
     """Where there is nothing: exit code 4; an id without a scheduler: 2."""
     assert run("watch", tmp_path / "none", "--once").code == 4
     done = run("watch", "omd-job-1a2b3c4d", "--once")
@@ -112,7 +112,7 @@ def test_once_tells_errors(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_the_run_alone(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 130, and a word that the run goes on."""
+    """Exit code 130, and a message that the run continues."""
 
     def pressed(_: float) -> None:
         raise KeyboardInterrupt
@@ -135,11 +135,11 @@ def test_on_a_terminal_it_stays_in_place(data: Path, tmp_path: Path) -> None:
     assert "\x1b[?25h" in seen
 
 
-def test_a_block_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """Off a terminal: what has not changed is not told again."""
+def test_a_block_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal, an unchanged view is not printed again."""
     first = watch.View("run", rows=1)
     last = watch.View("run", rows=2)
-    assert watch.tell(iter([first, first, last, last])) is last
+    assert watch.show_views(iter([first, first, last, last])) is last
     assert capsys.readouterr().out.count("rows ") == 2
 
 

@@ -1,4 +1,4 @@
-"""Shards of a resumed run are compared field by field with those it was begun on."""
+"""Shards of a resumed run are compared field by field with those it started with."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ def shard(at: int, **changed: Any) -> dict[str, Any]:
 SAVED = [shard(at) for at in range(4)]
 
 
-def told(found: list[dict[str, Any]], **options: Any) -> list[tuple[int, str, bool]]:
-    return [(one.place, one.text, one.refused) for one in compare(SAVED, found, **options)]
+def differences(found: list[dict[str, Any]], **options: Any) -> list[tuple[int, str, bool]]:
+    return [(one.position, one.text, one.refused) for one in compare(SAVED, found, **options)]
 
 
 def test_the_same_shards_are_accepted() -> None:
     """Equal lists have no difference."""
-    assert told([shard(at) for at in range(4)]) == []
+    assert differences([shard(at) for at in range(4)]) == []
 
 
 @pytest.mark.parametrize("field", ["etag", "mtime_ns"])
 def test_a_copy_is_noted_not_refused(field: str) -> None:
-    """Another time or ETag with the same footer and size is told and accepted."""
+    """Another time or ETag with the same footer and size is reported and accepted."""
     found = [*SAVED[:2], shard(2, **{field: None}), SAVED[3]]
-    ((place, text, refused),) = told(found)
-    assert (place, refused) == (2, False)
+    ((position, text, refused),) = differences(found)
+    assert (position, refused) == (2, False)
     assert f"({field} changed)" in text
 
 
@@ -61,17 +61,20 @@ def test_a_copy_is_noted_not_refused(field: str) -> None:
         ({"rows": 1, "mtime_ns": 99}, "rows 500 -> 1"),
     ],
 )
-def test_each_field_is_told(changed: dict[str, Any], text: str) -> None:
+def test_each_changed_field_is_reported(changed: dict[str, Any], text: str) -> None:
     """A changed shard is refused, with what it was and what it is."""
-    assert told([SAVED[0], shard(1, **changed), *SAVED[2:]]) == [(1, text, True)]
+    assert differences([SAVED[0], shard(1, **changed), *SAVED[2:]]) == [(1, text, True)]
 
 
 def test_new_shards_after_the_last_need_consent() -> None:
     """They are refused with the flag to give, and only noted with it."""
     found = [*SAVED, shard(4), shard(5)]
-    assert [(place, refused) for place, _, refused in told(found)] == [(4, True), (5, True)]
-    assert "--accept-new-shards" in told(found)[0][1]
-    assert [refused for _, _, refused in told(found, accept_new=True)] == [False, False]
+    assert [(position, refused) for position, _, refused in differences(found)] == [
+        (4, True),
+        (5, True),
+    ]
+    assert "--accept-new-shards" in differences(found)[0][1]
+    assert [refused for _, _, refused in differences(found, accept_new=True)] == [False, False]
 
 
 @pytest.mark.parametrize("accept_new", [False, True])
@@ -82,16 +85,16 @@ def test_new_shards_after_the_last_need_consent() -> None:
         ([0, 1, 2], "removed"),
         ([], "removed"),
         ([0, 4, 1, 2, 3], "new, not after"),
-        ([0, 2, 1, 3], "not in its place"),
+        ([0, 2, 1, 3], "not at its position"),
         ([0, 1, 2, 3, 3], "new, after the last"),
-        ([0, 1, 1, 2, 3], "not in its place"),
+        ([0, 1, 1, 2, 3], "not at its position"),
     ],
 )
 def test_any_other_change_of_the_list_is_refused(
     order: list[int], text: str, accept_new: bool
 ) -> None:
-    """Removed, inserted and moved shards are refused whatever is accepted."""
-    found = told([shard(at) for at in order], accept_new=accept_new)
+    """Removed, inserted and moved shards are refused regardless of accept_new."""
+    found = differences([shard(at) for at in order], accept_new=accept_new)
     assert any(text in line for _, line, _ in found)
     assert any(refused for _, _, refused in found) or (accept_new and order == [0, 1, 2, 3, 3])
 

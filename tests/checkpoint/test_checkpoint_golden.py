@@ -17,7 +17,7 @@ import pytest
 from flipping import last_byte
 
 import streamomd
-from streamomd.checkpoint import commits, open_store, read_commit, read_ledger
+from streamomd.checkpoint import list_commits, open_store, read_commit, read_ledger
 from streamomd.checkpoint.sealed_json import seal, unseal
 from streamomd.core.errors import ChangedDataError, NoCommitError, StreamomdError
 
@@ -50,7 +50,7 @@ RESUMING = [MODES[0], *(pytest.param(mode, marks=pytest.mark.slow) for mode in M
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Callable[[str, str], Path]:
-    """A copy of a golden checkpoint, which may be gone on from; its shards are in place."""
+    """A copy of a golden checkpoint, which a run may resume; its shards are in place."""
     sys.path.insert(0, str(GOLDEN))
     try:
         from make import put_shards
@@ -68,7 +68,7 @@ Copy = Callable[[str, str], Path]
 def test_it_loads_as_what_it_was(format_: str, mode: str, copied: Copy) -> None:
     """Every commit is whole, and the newest has the bits it had when it was made."""
     url = str(copied(format_, mode))
-    assert all(one["ok"] for one in commits(open_store(url), deep=True))
+    assert all(one["ok"] for one in list_commits(open_store(url), deep=True))
     model = streamomd.load(url)
     assert model.metrics.total_rows == ROWS[mode]
     assert model.state_sha256 == LOADED[mode]
@@ -128,7 +128,7 @@ def test_what_a_later_minor_format_adds_is_ignored(place: str, copied: Copy) -> 
 
 @pytest.mark.parametrize("change", ["major", "feature"])
 def test_what_only_a_later_version_can_read_is_refused(change: str, copied: Copy) -> None:
-    """It is told who wrote it and to upgrade; an older commit, that could be read, is not used."""
+    """The error names the version and says to upgrade; a readable older commit is not used."""
     url = copied(FORMATS[-1], "exact")
     fields, _ = unseal(newest(url).read_bytes())
     fields["versions"]["streamomd"] = "2.1"
@@ -143,7 +143,7 @@ def test_what_only_a_later_version_can_read_is_refused(change: str, copied: Copy
 
 
 @pytest.mark.parametrize("place", ["job", "plan"])
-def test_what_a_later_version_tells_of_the_model_is_not_ignored(place: str, copied: Copy) -> None:
+def test_a_later_versions_model_keys_are_not_ignored(place: str, copied: Copy) -> None:
     """A setting that is not known here may change what is learned: it is refused by its name."""
     url = copied(FORMATS[-1], "exact")
     fields, _ = unseal(newest(url).read_bytes())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from checkpoint_helpers import KINDS, DictStore, a_run, begin, holds, load_all, make_store, numbers
 
-from streamomd.checkpoint import Store, Writer, commits, keep_document, read_commit
+from streamomd.checkpoint import Store, Writer, list_commits, read_commit, write_document
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.core.errors import StorageError, UsageError
@@ -16,13 +16,13 @@ from streamomd.core.errors import StorageError, UsageError
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("keep", [1, 2, 3])
-def test_the_last_commits_are_kept(kind: str, keep: int, tmp_path: Path) -> None:
-    """Of seven commits the last ``keep`` stay, whole."""
+def test_the_last_commits_are_retained(kind: str, keep: int, tmp_path: Path) -> None:
+    """Of seven commits the last ``keep`` stay, intact."""
     store = make_store(kind, tmp_path)
     a_run(store, 6, keep=keep)
-    told = commits(store, deep=True)
-    assert [one["sequence"] for one in told] == list(range(7 - keep, 7))
-    assert all(one["ok"] for one in told)
+    rows = list_commits(store, deep=True)
+    assert [one["sequence"] for one in rows] == list(range(7 - keep, 7))
+    assert all(one["ok"] for one in rows)
 
 
 def test_nothing_is_left_of_deleted_commits(tmp_path: Path) -> None:
@@ -30,14 +30,14 @@ def test_nothing_is_left_of_deleted_commits(tmp_path: Path) -> None:
     store = make_store("local", tmp_path)
     writer = begin(store, keep=2)
     for at in range(1, 5):
-        names = keep_document(store, "names", {"1": [f"name {at // 2}"]})
+        names = write_document(store, "names", {"1": [f"name {at // 2}"]})
         writer.commit({"rows": at, "names": names}, numbers(at))
     run = tmp_path / "run"
     assert len(list(run.glob("data/*"))) == 2
     assert len(list(run.glob("names/*"))) == 2
     writer.commit({"rows": 5, "names": names}, numbers(5))
     assert len(list(run.glob("names/*"))) == 1
-    assert all(one["ok"] for one in commits(store, deep=True))
+    assert all(one["ok"] for one in list_commits(store, deep=True))
 
 
 def test_repeated_parts_live_as_long_as_a_commit_names_them() -> None:
@@ -46,12 +46,12 @@ def test_repeated_parts_live_as_long_as_a_commit_names_them() -> None:
     a_run(store, 2, keep=2)
     for _ in range(5):
         writer = Writer.take_over(store, load_all(store)[0], keep=2)
-    assert len(commits(store)) == 2 + 5
+    assert len(list_commits(store)) == 2 + 5
     writer.commit({"rows": 30}, numbers(3))
-    told = commits(store, deep=True)
-    assert [one["ok"] for one in told] == [True] * 7
+    rows = list_commits(store, deep=True)
+    assert [one["ok"] for one in rows] == [True] * 7
     writer.commit({"rows": 40}, numbers(4))
-    assert [one["rows"] for one in commits(store, deep=True)] == [30, 40]
+    assert [one["rows"] for one in list_commits(store, deep=True)] == [30, 40]
 
 
 NAMES = (
@@ -80,7 +80,7 @@ def test_foreign_files_stay(seed: int, tmp_path: Path) -> None:
     """Files and commits that this run did not make stay as they are, whatever their names."""
     store, draw = make_store("local", tmp_path), random.Random(seed)
     a_run(store, draw.randrange(3), keep=9)
-    theirs = [one["sequence"] for one in commits(store)]
+    theirs = [one["sequence"] for one in list_commits(store)]
     run = tmp_path / "run"
     strew(run, draw)
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
@@ -90,13 +90,13 @@ def test_foreign_files_stay(seed: int, tmp_path: Path) -> None:
         strange = run / "data" / writer.last.directory / "not ours"
         strange.write_bytes(b"put between")
         before[strange] = b"put between"
-        names = keep_document(store, "names", {"1": [f"{at}"]})
+        names = write_document(store, "names", {"1": [f"{at}"]})
         writer.commit({"rows": 10 * at, "names": names}, numbers(at))
     holds(store, at)
     assert {file: file.read_bytes() for file in before} == before
-    ours = [one["sequence"] for one in commits(store, deep=True) if one["run"] == writer.run]
+    ours = [one["sequence"] for one in list_commits(store, deep=True) if one["run"] == writer.run]
     assert ours == list(range(writer.sequence + 1 - keep, writer.sequence + 1))
-    assert [one["sequence"] for one in commits(store)] == [*theirs, *ours]
+    assert [one["sequence"] for one in list_commits(store)] == [*theirs, *ours]
     made = {name for one in (*theirs, *ours) for name in objects(store, one)}
     there = {str(file.relative_to(run)) for file in run.rglob("*") if file.is_file()}
     left = there - {str(file.relative_to(run)) for file in before} - made
@@ -133,7 +133,7 @@ def test_manifests_go_before_their_parts_and_oldest_first() -> None:
         if deed == "delete":
             deleted.append(name)
             store.before = lambda deed, name: None
-            assert all(one["ok"] for one in commits(store, deep=True))
+            assert all(one["ok"] for one in list_commits(store, deep=True))
             store.before = check
 
     store.before = check

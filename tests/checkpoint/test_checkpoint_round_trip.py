@@ -15,10 +15,10 @@ from streamomd.checkpoint import (
     Part,
     Store,
     Writer,
-    commits,
-    keep_document,
+    list_commits,
     open_store,
     read_document,
+    write_document,
 )
 from streamomd.checkpoint.parts import pack, unpack
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError, UsageError
@@ -66,7 +66,7 @@ def test_parts_are_plain_safetensors() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "int32", "bool", "complex128"])
 def test_other_dtypes_are_refused(dtype: str) -> None:
-    """A part keeps four dtypes and refuses the rest by name."""
+    """A part accepts four dtypes and refuses the rest by name."""
     with pytest.raises(UsageError, match=f"'w' is {dtype}"):
         pack((0, 1, {"w": np.zeros(2, dtype=dtype)}))
 
@@ -78,8 +78,8 @@ def test_commits_follow_each_other(store: Store) -> None:
     for at in range(4):
         loaded, parts = load_all(store, at)
         assert (loaded.commit.sequence, parts) == (at, plain(numbers(at)))
-    assert [one["rows"] for one in commits(store, deep=True)] == [0, 10, 20, 30]
-    assert all(one["ok"] and one["parts"] == 2 for one in commits(store))
+    assert [one["rows"] for one in list_commits(store, deep=True)] == [0, 10, 20, 30]
+    assert all(one["ok"] and one["parts"] == 2 for one in list_commits(store))
 
 
 def test_a_commit_that_is_not_there_is_refused(store: Store) -> None:
@@ -89,15 +89,15 @@ def test_a_commit_that_is_not_there_is_refused(store: Store) -> None:
         load_all(store, 7)
 
 
-def test_nothing_kept_is_told(store: Store) -> None:
+def test_an_empty_store_is_reported(store: Store) -> None:
     """An empty place is no corrupt checkpoint: the message asks for the URL."""
-    for look in (load_all, commits):
+    for look in (load_all, list_commits):
         with pytest.raises(NoCommitError, match="is the URL right"):
             look(store)
 
 
 def test_a_run_is_not_overwritten(store: Store) -> None:
-    """Where commits are, a run begins with ``restart`` only, and goes on counting."""
+    """If there are commits, a run begins with ``restart`` only, and continues the sequence."""
     first = a_run(store, 1)
     with pytest.raises(OutputExistsError, match=r"streamomd resume .* --restart"):
         begin(store)
@@ -105,11 +105,11 @@ def test_a_run_is_not_overwritten(store: Store) -> None:
     loaded = holds(store, 0)
     assert (loaded.commit.sequence, loaded.commit.parent) == (2, 1)
     assert loaded.commit.run == second.run != first.run
-    assert [one["sequence"] for one in commits(store)] == [0, 1, 2]
+    assert [one["sequence"] for one in list_commits(store)] == [0, 1, 2]
 
 
 def test_taking_over_repeats_the_commit(store: Store) -> None:
-    """Resuming commits the loaded commit again, with its parts where they are, then goes on."""
+    """Resuming commits the loaded commit again, with its parts where they are, then continues."""
     a_run(store, 1)
     loaded = holds(store, 1)
     writer = Writer.take_over(store, loaded)
@@ -166,15 +166,15 @@ def test_documents_are_shared_and_proven(store: Store) -> None:
     """A shared document is named by its hash, saved in two copies, and refused when both are
     damaged."""
     document = [{"url": "a", "rows": 3, "nan": None}]
-    sha256 = keep_document(store, "dataset", document)
-    assert keep_document(store, "dataset", document) == sha256
+    sha256 = write_document(store, "dataset", document)
+    assert write_document(store, "dataset", document) == sha256
     assert read_document(store, "dataset", sha256) == document
     store.put(f"dataset/{sha256}.json", b"[]")
     assert read_document(store, "dataset", sha256) == document
     store.put(f"copies/dataset/{sha256}.json", b"[]")
     with pytest.raises(CorruptionError, match="SHA-256"):
         read_document(store, "dataset", sha256)
-    keep_document(store, "dataset", document)
+    write_document(store, "dataset", document)
     assert read_document(store, "dataset", sha256) == document
 
 

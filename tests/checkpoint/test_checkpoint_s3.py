@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from checkpoint_helpers import a_run, begin, holds, load_all, numbers
 
-from streamomd.checkpoint import Store, Writer, commits, keep_document, open_store, read_document
+from streamomd.checkpoint import (
+    Store,
+    Writer,
+    list_commits,
+    open_store,
+    read_document,
+    write_document,
+)
 from streamomd.core.errors import ConcurrentWriterError, NoCommitError, StorageError
 
 moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
@@ -45,11 +52,11 @@ def test_a_run_in_a_bucket(store: Store) -> None:
     """Commits, shared documents, retention, loading and verifying work as on disk."""
     assert store.exclusive
     writer = begin(store, keep=2)
-    dataset = keep_document(store, "dataset", [1, 2])
+    dataset = write_document(store, "dataset", [1, 2])
     for at in range(1, 4):
         writer.commit({"rows": 10 * at, "dataset": dataset}, numbers(at))
     holds(store, 3)
-    assert [one["sequence"] for one in commits(store, deep=True) if one["ok"]] == [2, 3]
+    assert [one["sequence"] for one in list_commits(store, deep=True) if one["ok"]] == [2, 3]
     assert read_document(store, "dataset", dataset) == [1, 2]
     assert store.size("data") is None
     assert store.names("probe/") == []
@@ -73,7 +80,7 @@ def test_a_large_part_is_whole(store: Store) -> None:
 
 
 def test_other_processes_listings_are_seen(store: Store, options: dict[str, object]) -> None:
-    """What another store object commits is seen at once: no cached listing is believed."""
+    """What another store object commits is visible immediately: no cached listing is used."""
     other = open_store(store.url, options)
     with pytest.raises(NoCommitError):
         load_all(other)
@@ -83,8 +90,8 @@ def test_other_processes_listings_are_seen(store: Store, options: dict[str, obje
     holds(other, 1)
 
 
-def test_a_bucket_that_is_not_there_is_told(options: dict[str, object]) -> None:
+def test_a_missing_bucket_is_reported(options: dict[str, object]) -> None:
     """Writing to a bucket that does not exist is StorageError without the secret."""
-    with pytest.raises(StorageError, match="s3://nobucket/run") as told:
+    with pytest.raises(StorageError, match="s3://nobucket/run") as error:
         begin(open_store("s3://nobucket/run", options))
-    assert "canary" not in str(told.value)
+    assert "canary" not in str(error.value)

@@ -14,12 +14,12 @@ from checkpoint_helpers import DictStore, begin, numbers
 
 from streamomd.checkpoint import Ledger, read_commit, read_ledger
 from streamomd.checkpoint.segments import (
-    LEAST_JSON,
     MAGIC,
+    MIN_JSON,
     Segment,
-    brief,
     decode,
     encode,
+    shorten_facts,
 )
 from streamomd.core.errors import CorruptionError
 
@@ -52,13 +52,13 @@ def ledger_of(count: int) -> tuple[Ledger, list[dict[str, Any]], list[Any]]:
     draw = random.Random(7)
     shards = [shard(number, draw) for number in range(count)]
     digests = [digest(one["url"], at) for one in shards for at in range(len(one["groups"]))]
-    ledger = Ledger.begin(shards)
+    ledger = Ledger.from_fingerprints(shards)
     ledger.add(digests)
     return ledger, shards, digests
 
 
 def test_a_shard_takes_100_bytes_and_a_row_group_16() -> None:
-    """Whatever is random in it: name, size, rows, tag, time, footer."""
+    """Random name, size, rows, tag, time and footer."""
     ledger, shards, digests = ledger_of(2000)
     store = DictStore()
     ledger.write(store)
@@ -74,14 +74,14 @@ def test_what_is_read_is_what_was_written() -> None:
     writer = begin(store)
     writer.commit({"rows": 0, "segments": ledger.write(store)}, numbers(0))
     found = read_ledger(store, read_commit(store, writer.sequence))
-    assert [*found.shards] == [brief(one) for one in shards]
+    assert [*found.shards] == [shorten_facts(one) for one in shards]
     assert sorted(found.digests()) == sorted(digests)
 
 
 @pytest.mark.parametrize("facts", [{}, {"key": "token-3", "schema": SCHEMA[:2]}, {"rows": 0}])
 def test_any_fact_may_be_missing(facts: dict[str, Any]) -> None:
     """A partition of a Dask collection has a key, and neither size nor rows."""
-    segment = Segment(0, (brief({"url": "é\udcff/ü", **facts}),))
+    segment = Segment(0, (shorten_facts({"url": "é\udcff/ü", **facts}),))
     assert decode(encode(segment)) == segment
 
 
@@ -90,7 +90,7 @@ def test_a_commit_writes_what_is_new() -> None:
     times what there is, and each names few segments."""
     draw = random.Random(1)
     shards = [shard(number, draw) for number in range(1000)]
-    ledger, store = Ledger.begin(shards), DictStore()
+    ledger, store = Ledger.from_fingerprints(shards), DictStore()
     ledger.write(store)
     written = []
     store.before = lambda deed, name: written.append(name) if deed == "put" else None
@@ -114,14 +114,14 @@ def test_shards_are_added_and_touched() -> None:
     store = DictStore()
     ledger.write(store)
     touched = [*shards[:2], {**shards[2], "mtime_ns": 5}, *shards[3:]]
-    ledger.take([*touched, shard(5, random.Random(3))])
+    ledger.replace_shards([*touched, shard(5, random.Random(3))])
     named = ledger.write(store)
     again = Ledger((decode(store.objects[f"segments/{one}.bin"]), one) for one in named)
     assert [one.get("mtime_ns") for one in again.shards][2] == 5
     assert len(again.shards) == 6
     assert sorted(again.digests()) == sorted(digests)
     before = len(store.objects)
-    ledger.take(again.shards)
+    ledger.replace_shards(again.shards)
     ledger.write(store)
     assert len(store.objects) == before
 
@@ -138,7 +138,7 @@ def broken(data: bytes, draw: random.Random) -> Iterator[bytes]:
 
 
 def test_hostile_segments_are_corrupt() -> None:
-    """Whatever the bytes, decoding gives a segment or a CorruptionError."""
+    """For any bytes, decoding gives a segment or a CorruptionError."""
     ledger, _, _ = ledger_of(4)
     for data in broken(encode(ledger._segments[0][0]), random.Random(5)):
         try:
@@ -160,7 +160,7 @@ def test_hostile_facts_are_corrupt() -> None:
     ):
         with pytest.raises(CorruptionError):
             decode(encode(other))
-    with pytest.raises(CorruptionError, match="follow"):
+    with pytest.raises(CorruptionError, match="not consecutive"):
         Ledger([(segment, "")])
 
 
@@ -178,7 +178,7 @@ def test_a_small_segment_does_not_unfold_to_a_large_one() -> None:
     import struct
     import zlib
 
-    text = zlib.compress(b" " * (LEAST_JSON + (1 << 20)))
+    text = zlib.compress(b" " * (MIN_JSON + (1 << 20)))
     data = MAGIC + struct.pack("<QQQ", 0, 0, len(text)) + text
     with pytest.raises(CorruptionError, match="JSON"):
         decode(data)

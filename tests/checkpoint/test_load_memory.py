@@ -1,4 +1,4 @@
-"""Manifests that claim a large state: refused before memory is taken, whatever the rule."""
+"""Manifests that claim a large state: refused before memory is allocated, for every rule."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ import dask
 import pytest
 from clustered import QUIET, ROWS, job, sized, spread
 from distributed import Client, LocalCluster
-from gangs import told
 from running import rows, write
+from sharded_jobs import sharded_job
 
 import streamomd
 from streamomd.distributed import decode
@@ -62,7 +62,7 @@ def bits(request: pytest.FixtureRequest, data: Path) -> Callable[[str], str]:
         if mode == "averaged":
             return str(request.getfixturevalue("expected"))
         if mode == "sharded":
-            return str(streamomd.train(told(data, "none"), quiet=True).state_sha256)
+            return str(streamomd.train(sharded_job(data, "none"), quiet=True).state_sha256)
         return str(request.getfixturevalue("alone").state_sha256)
 
     return of

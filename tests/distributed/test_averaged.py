@@ -1,4 +1,4 @@
-"""Averaged mode: the bits depend on the job alone; rounds are lost and begun again, never wrong."""
+"""Averaged mode: the bits depend on the job only; lost rounds restart and are never wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamomd.distributed.averaged import Averaged
 from streamomd.engine.merge import tree
 from streamomd.rules import all_rules
 from streamomd.shards.find import find
-from streamomd.shards.row_ranges import stretches
+from streamomd.shards.row_ranges import split_rows
 from streamomd.training.model import Model
 from streamomd.training.row_stream import rows_of_group
 
@@ -39,7 +39,7 @@ def literally(table: dict[str, Any]) -> Model:
     shards = find(spec.data.shards)
     model = streamomd.load(spec.checkpoint.url, at=0)
     train, plan = spec.train, model.plan
-    cut = stretches(shards, range(len(shards)), train.parts * train.rounds_per_epoch)
+    cut = split_rows(shards, range(len(shards)), train.parts * train.rounds_per_epoch)
     for epoch in range(train.epochs):
         model.metrics.begin(epoch)
         for low in range(0, len(cut), train.parts):
@@ -133,16 +133,16 @@ def test_without_an_address_there_is_a_cluster_of_this_machine(
 def test_progress_and_nothing_left_on_the_scheduler(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, capfd: Any
 ) -> None:
-    """Tasks do not grow with the rounds; figures are told as they come."""
+    """Tasks do not grow with the rounds; metrics are reported during the run."""
     counted: list[int] = []
-    took = Averaged._take
+    took = Averaged._apply
 
     def counting(self: Any, *given: Any) -> None:
         took(self, *given)
         counted.append(len(workers.scheduler.tasks))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Averaged, "_take", counting)
+        patch.setattr(Averaged, "_apply", counting)
         many = {"parts": 2, "rounds_per_epoch": 25}
         streamomd.train(spread(data, tmp_path / "run", many), client=client)
     assert len(counted) == 50
@@ -180,7 +180,7 @@ def test_workers_come_and_go_between_rounds(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, expected: str
 ) -> None:
     """From two to three, then to one."""
-    took, sizes = Averaged._take, [3, 1]
+    took, sizes = Averaged._apply, [3, 1]
 
     def scaling(self: Any, *given: Any) -> None:
         took(self, *given)
@@ -188,7 +188,7 @@ def test_workers_come_and_go_between_rounds(
             sized(workers, sizes.pop(0))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Averaged, "_take", scaling)
+        patch.setattr(Averaged, "_apply", scaling)
         there = streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert not sizes
     assert there.state_sha256 == expected
@@ -199,29 +199,29 @@ def test_a_round_that_kills_its_workers_is_an_error(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """And the last commit stands."""
-    monkeypatch.setattr(averaged, "outcome", lost)
-    with pytest.raises(ClusterError, match="die or fall silent, 3 times"):
+    monkeypatch.setattr(averaged, "wait_for_result", lost)
+    with pytest.raises(ClusterError, match="died or stopped responding, 3 times"):
         streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert streamomd.load(str(tmp_path / "run")).sequence == 0
 
 
 def lost(*_: Any) -> Any:
-    raise cluster.LostError("its workers died")
+    raise cluster.TaskLostError("its workers died")
 
 
 @pytest.mark.slow
 def test_stopped_and_resumed_with_other_workers(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path, expected: str
 ) -> None:
-    """A signal leaves the last whole round; a cluster of one worker goes on from it."""
-    took = Averaged._take
+    """A signal leaves the last complete round; a cluster of one worker resumes from it."""
+    took = Averaged._apply
 
     def signalled(self: Any, *given: Any) -> None:
         self.stop.signal = signal.SIGTERM
         took(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Averaged, "_take", signalled)
+        patch.setattr(Averaged, "_apply", signalled)
         with pytest.raises(StoppedError, match="stopped after row 10,") as caught:
             streamomd.train(spread(data, tmp_path / "run"), client=client, quiet=True)
     assert caught.value.exit_code == 143
@@ -249,13 +249,13 @@ def test_what_is_learned_from_is_not_changed(data: Path, client: Client, tmp_pat
         return hashlib.sha256(one.cells.tobytes() + one.totals.tobytes()).hexdigest()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(averaged_worker, "tell", lambda *_: None)
-        cut = stretches(shards, range(len(shards)), 2)
-        before = averaged_worker.model_at(begin).state_sha256
-        a, b = (averaged_worker.learn_part(begin, stretch, "", 0) for stretch in cut)
+        patch.setattr(averaged_worker, "report_rows", lambda *_: None)
+        cut = split_rows(shards, range(len(shards)), 2)
+        before = averaged_worker.load_start_model(begin).state_sha256
+        a, b = (averaged_worker.learn_range(begin, stretch, "", 0) for stretch in cut)
         hashes = [hashed(one) for one in (a, b)]
-        both = averaged_worker.merge_parts(begin, "examples", a, b)
-        assert averaged_worker.model_at(begin).state_sha256 == before
+        both = averaged_worker.merge_states(begin, "examples", a, b)
+        assert averaged_worker.load_start_model(begin).state_sha256 == before
     assert [hashed(one) for one in (a, b)] == hashes
     assert hashed(both) not in hashes
     assert a.__sizeof__() > a.cells.nbytes
@@ -282,11 +282,11 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
         streamomd.train(spread(data, url), client=client, quiet=True)
 
 
-def test_a_checkpoint_the_workers_do_not_reach_is_told(data: Path, client: Client) -> None:
+def test_a_checkpoint_the_workers_do_not_reach_is_reported(data: Path, client: Client) -> None:
     """Memory of this process is not memory of theirs."""
     table = spread(data, Path("x"))
     table["checkpoint"] = {"url": "memory://averaged-unreached"}
-    with pytest.raises(ClusterError, match="all workers reach"):
+    with pytest.raises(ClusterError, match="all workers can read"):
         streamomd.train(table, client=client, quiet=True)
 
 
@@ -302,22 +302,22 @@ def test_parts_from_a_cache(data: Path, tmp_path: Path, client: Client, expected
 
 @pytest.mark.slow
 def test_new_shards_wait_for_the_end_of_an_epoch(tmp_path: Path, client: Client) -> None:
-    """Within one they would cut its rounds anew."""
+    """Within an epoch they would change its rounds."""
     folder = tmp_path / "data"
     for i in range(2):
         write(folder / f"{i}.parquet", rows(900, first=i))
     url = tmp_path / "run"
-    took = Averaged._take
+    took = Averaged._apply
 
     def signalled(self: Any, *given: Any) -> None:
         self.stop.signal = signal.SIGTERM
         took(self, *given)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(StoppedError):
-        patch.setattr(Averaged, "_take", signalled)
+        patch.setattr(Averaged, "_apply", signalled)
         streamomd.train(spread(folder, url), client=client, quiet=True)
     write(folder / "2.parquet", rows(901, first=2))
-    with pytest.raises(ResumeRefusedError, match="new shards cut it anew"):
+    with pytest.raises(ResumeRefusedError, match="new shards divide it"):
         streamomd.resume(str(url), client=client, accept_new_shards=True, quiet=True)
     (folder / "2.parquet").unlink()
     assert streamomd.resume(str(url), client=client, quiet=True).finished

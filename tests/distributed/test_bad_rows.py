@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from clustered import QUIET, REMOTE, job, spread
 from distributed import Client
-from gangs import told
 from running import rows, with_column, write
+from sharded_jobs import sharded_job
 
 import streamomd
 from streamomd.core.errors import TooManyBadRowsError
@@ -70,7 +70,7 @@ def test_workers_that_decode(pair: Any, client: Client, small_tasks: None) -> No
         streamomd.train(table, client=client, **QUIET)
 
 
-def test_pieces_tell_of_all_their_rows(pair: Any, client: Client, small_tasks: None) -> None:
+def test_pieces_count_all_their_rows(pair: Any, client: Client, small_tasks: None) -> None:
     """A piece is as long as the rows it was made of, so that the next one begins where it ends."""
     bad, _, counts = pair
     model = streamomd.train(skipping(job(bad)), **QUIET)
@@ -118,7 +118,7 @@ def test_sharded(pair: Any, client: Client, tmp_path: Path) -> None:
 
     def table(data: Path, name: str, **more: Any) -> dict[str, Any]:
         url = "none" if name == "none" else tmp_path / name
-        return skipping(told(data, url, every_rows=1000), **more)
+        return skipping(sharded_job(data, url, every_rows=1000), **more)
 
     expected = streamomd.train(table(good, "none"), quiet=True)
     same(streamomd.train(table(bad, "none"), quiet=True), expected, counts)

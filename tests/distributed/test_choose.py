@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.mark.parametrize("faster", ["this process", "the cluster"])
-def test_the_faster_one_goes_on(
+def test_the_faster_one_continues(
     data: Path,
     alone: Any,
     client: Client,
@@ -29,7 +29,7 @@ def test_the_faster_one_goes_on(
 ) -> None:
     """Both are tried, one is chosen and said, and no row is learned twice or left out."""
     monkeypatch.setattr(auto_decode, "TRIAL_SECONDS", 1.0)
-    monkeypatch.setattr(auto_decode, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(auto_decode, "MIN_REMAINING_SECONDS", 0.0)
     slow = 99.0  # pieces may differ in length, by less than that
     clock = iter([0.0, 1.0, 0.0, slow] if faster == "this process" else [0.0, slow, 0.0, 1.0])
     monkeypatch.setattr(auto_decode, "clock", lambda: next(clock))
@@ -37,17 +37,17 @@ def test_the_faster_one_goes_on(
     monkeypatch.setattr("streamomd.training.row_stream.UNIT_BYTES", 10_000)
     there = streamomd.train(job(data), client=client, checkpoint="none")
     assert there.state_sha256 == alone.state_sha256
-    assert f"going on with {faster}" in capsys.readouterr().err
+    assert f"continuing with {faster}" in capsys.readouterr().err
 
 
 def test_in_auto_a_cluster_that_fails_is_left(
     data: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The scheduler goes while its workers decode: this process goes on, no row twice."""
+    """The scheduler dies while its workers decode: this process continues, no row twice."""
     monkeypatch.setattr(decode, "TASK_BYTES", 60_000)
     monkeypatch.setattr("streamomd.training.row_stream.UNIT_BYTES", 10_000)
     monkeypatch.setattr(auto_decode, "TRIAL_SECONDS", 0.0)
-    monkeypatch.setattr(auto_decode, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(auto_decode, "MIN_REMAINING_SECONDS", 0.0)
     lost = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
     client = Client(lost, set_as_default=False)
     done = at_task(monkeypatch, 2, lost.close)

@@ -24,10 +24,10 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def test_waiting_is_calm(client: Client) -> None:
-    """Twice a second, whoever's client it is: not as fast as a processor can."""
+    """Twice a second for any client, without a busy loop."""
     calls = []
     future = client.submit(time.sleep, 2.0, pure=False)
-    cluster.settled(client, future, lambda: calls.append(1))
+    cluster.wait_until_done(client, future, lambda: calls.append(1))
     assert 2 <= len(calls) <= 8
 
 
@@ -55,7 +55,7 @@ def test_a_cluster_that_stays_empty_is_an_error(
         streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
 
 
-def test_a_lost_scheduler_is_an_error_and_the_run_goes_on_elsewhere(
+def test_a_lost_scheduler_is_an_error_and_the_run_resumes_elsewhere(
     data: Path, alone: Any, small_tasks: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """On no cluster at all, from the last commit."""
@@ -156,7 +156,7 @@ def tls_options(folder: Path) -> list[Any]:
 
 
 def tls_environment(folder: Path) -> dict[str, str]:
-    """The same for whoever connects, as Dask's configuration takes it."""
+    """The same for every connection, as in Dask's configuration."""
     key = str(folder / "key.pem")
     return {
         "DASK_DISTRIBUTED__COMM__TLS__CA_FILE": str(folder / "ca.pem"),
@@ -167,7 +167,7 @@ def tls_environment(folder: Path) -> dict[str, str]:
 
 
 def test_who_is_no_cluster(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong client, and an address where nobody answers: said before anything is kept."""
+    """A wrong client or an unreachable address is reported before anything is saved."""
     with pytest.raises(UsageError, match=r"distributed\.Client, not str"):
         streamomd.train(job(data), client="tcp://127.0.0.1:1", **QUIET)
     waits(monkeypatch, connect=0.5)
@@ -176,7 +176,7 @@ def test_who_is_no_cluster(data: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in done.err
 
 
-def test_a_closed_client_is_refused_before_anything_is_kept(data: Path, tmp_path: Path) -> None:
+def test_a_closed_client_is_refused_before_anything_is_saved(data: Path, tmp_path: Path) -> None:
     """And nothing stays behind."""
     with LocalCluster(n_workers=0, dashboard_address=None) as empty:
         client = Client(empty, set_as_default=False)

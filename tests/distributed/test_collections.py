@@ -69,7 +69,7 @@ def test_small_files_are_not_joined(shards: Path, alone: Any, fs: str | None) ->
     assert made[["y", "k"]].optimize().npartitions < PARTS
     reader = partition_rows.LocalPartitions(Collection(made).graph(["y", "k"]), 0)
     for number in range(PARTS):
-        found = reader.ask(number, lambda _, part: part["k"].to_list())
+        found = reader.call(number, lambda _, part: part["k"].to_list())
         assert found == made.partitions[number]["k"].compute().to_list()
     if fs is None:  # Arrow's own takes files as the disk lists them
         assert learn(made).state_sha256 == alone.state_sha256
@@ -117,7 +117,7 @@ def test_empty_partitions() -> None:
         streamomd.train(made.partitions[[0, 2]], label="y", checkpoint="none", quiet=True)
 
 
-def test_shards_go_on_with_shards(shards: Path, tmp_path: Path) -> None:
+def test_shards_continue_with_shards(shards: Path, tmp_path: Path) -> None:
     """A collection can't take their place."""
     url = str(tmp_path / "kept")
     streamomd.train(job(str(shards), epochs=1, checkpoint={"url": url}), quiet=True)
@@ -152,7 +152,7 @@ BAD = {
     "got Array$|got Array ": X,
     "got Array, ndarray": (X, np.zeros(6)),
     "got Series": collection()["n"],
-    "column 0 of the DataFrame is named by a int": dd.from_pandas(pd.DataFrame({0: [1]})),
+    "column 0 of the DataFrame has a name of type int": dd.from_pandas(pd.DataFrame({0: [1]})),
 }
 
 
@@ -170,7 +170,7 @@ def test_partitions_of_another_kind() -> None:
         learn(wrong)
     with dask.config.set({"dataframe.convert-string": False}):
         mixed = dd.from_map(_mixed, range(1), meta=frame(0).iloc[:0])
-    with pytest.raises(DataError, match="dask partition 0 cannot be turned into Arrow"):
+    with pytest.raises(DataError, match="dask partition 0 cannot be converted to Arrow"):
         learn(mixed)
 
 
@@ -209,7 +209,7 @@ def test_files_that_changed_are_others(tmp_path: Path, fs: str | None) -> None:
 
 @pytest.mark.slow
 def test_names_are_those_of_any_process(tmp_path: Path) -> None:
-    """Of what Dask reads, makes of memory and maps; what delayed() makes is named anew."""
+    """Of data that Dask reads, makes from memory and maps; delayed() makes new names."""
     write(tmp_path / "a.parquet", rows(9))
     code = """
 import sys, dask, dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd
@@ -234,7 +234,7 @@ print(*(Collection(one).token for one in made))
 
 
 def test_progress_without_a_total(capfd: pytest.CaptureFixture[str]) -> None:
-    """Nobody knows how many rows there are, so no share of them is told."""
+    """The number of rows is unknown, so no share of them is reported."""
     streamomd.train(job(collection(), epochs=1, checkpoint=NOWHERE))
     told = capfd.readouterr().err
     assert "%" not in told

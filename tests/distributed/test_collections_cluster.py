@@ -34,11 +34,11 @@ def test_bits_are_those_of_one_process(
 ) -> None:
     """Whatever the number of workers: state and names; also of partitions that come in pieces."""
     sized(workers, count)
-    asked, send = [], partition_rows.ClusterPartitions._sent
+    asked, send = [], partition_rows.ClusterPartitions._submit
     monkeypatch.setattr(partition_rows, "TASK_BYTES", 10_000)
     monkeypatch.setattr(
         partition_rows.ClusterPartitions,
-        "_sent",
+        "_submit",
         lambda *given: asked.append(given) or send(*given),
     )
     with Client(workers, set_as_default=False) as client:
@@ -51,8 +51,8 @@ def test_bits_are_those_of_one_process(
 def test_never_more_under_way_than_the_window_holds(
     alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of partitions; the first alone, for nobody knows how large they are."""
-    most = under_way(monkeypatch, partition_rows.ClusterPartitions, "_begun", "_taken")
+    """Of partitions; the first alone, because their size is unknown."""
+    most = under_way(monkeypatch, partition_rows.ClusterPartitions, "_start", "_wait_for")
     found = learn(collection(), client, cluster={"window": 2})
     assert found.state_sha256 == alone.state_sha256
     assert most[0] == 2

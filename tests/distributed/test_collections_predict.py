@@ -42,7 +42,7 @@ JOBS = {
 
 @pytest.mark.parametrize("kind", ["words for classes", *long("two classes", "regression")])
 def test_predictions_are_those_of_shards(kind: str, shards: Path, tmp_path: Path) -> None:
-    """Columns, types and values of the files that Model.predict writes; the index is kept."""
+    """Columns, types and values of the files that Model.predict writes; the index is preserved."""
     model = model_of(shards, **JOBS[kind])
     files = model.predict(str(shards), str(tmp_path / "out"), keep=["w"])
     made = collection()
@@ -106,7 +106,7 @@ def test_arrays(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_predicted(shards: Path) -> None:
-    """Missing columns at once, bad rows when they are met, other things by name."""
+    """Missing columns immediately, bad rows when they are computed, other errors by name."""
     model, made = model_of(shards), collection()
     with pytest.raises(SchemaError, match="no column 'k'; it has y, w"):
         streamomd.predict_collection(model, made.drop(columns="k"))

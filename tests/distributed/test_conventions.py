@@ -46,7 +46,7 @@ def described(name: str, data: Path, url: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", ["averaged there", *long(*(name for name in PREFIXES if name != "averaged there"))]
 )
-def test_the_cluster_is_told_of_once_and_tasks_are_named_alike(
+def test_the_cluster_is_reported_once_and_tasks_have_similar_names(
     data: Path, tmp_path: Path, shown: Client, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     """Address, workers and dashboard in one line a run, wherever its driver is; the dashboard
@@ -103,7 +103,7 @@ def test_a_performance_report_shows_our_tasks(
 
 
 @pytest.mark.slow
-def test_a_job_that_is_left_to_the_cluster_tells_of_it_once(
+def test_a_submitted_job_reports_the_cluster_once(
     data: Path, tmp_path: Path, shown: Client, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """When it is submitted."""

@@ -37,10 +37,10 @@ def test_bits_are_those_of_one_process(
 def test_bits_do_not_depend_on_the_window(
     data: Path, alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
-    """Of so many tasks ahead; never are more of them under way."""
+    """With a prefetch window of tasks; there are never more submitted tasks."""
     monkeypatch.setattr(decode, "TASK_BYTES", 20_000)
     monkeypatch.setattr(decode.Decoders, "_has_room", lambda _, pending: len(pending) < window)
-    most = under_way(monkeypatch, decode.Decoders, "_send", "_taken")
+    most = under_way(monkeypatch, decode.Decoders, "_send", "_wait_for")
     there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
     assert there.state_sha256 == alone.state_sha256
     assert most[0] == window
@@ -100,16 +100,16 @@ def test_a_shard_that_is_replaced_is_noticed(
 def test_a_result_that_does_not_come_is_asked_for_again(
     data: Path, alone: Any, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Decoded anew, and from then on through the scheduler."""
-    taken, ways = decode.outcome, []
+    """Decoded again, and from then on through the scheduler."""
+    taken, ways = decode.wait_for_result, []
 
     def lame(*given: Any, direct: bool | None) -> Any:
         ways.append(direct)
         if len(ways) == 3:
-            raise cluster.SilentError
+            raise cluster.ResultTimeoutError
         return taken(*given, direct=direct)
 
-    monkeypatch.setattr(decode, "outcome", lame)
+    monkeypatch.setattr(decode, "wait_for_result", lame)
     there = streamomd.train(job(data, cluster=REMOTE), client=client, **QUIET)
     assert there.state_sha256 == alone.state_sha256
     assert ways[:4] == [True, True, True, None]

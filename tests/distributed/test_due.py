@@ -1,4 +1,4 @@
-"""When a gang's leader asks for a commit."""
+"""When the leader of a group requests a commit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def test_by_rows_exactly() -> None:
     """The first round that ends at or after each multiple."""
     asked, now = [], CommitSchedule(Checkpoint(every_seconds=0, every_rows=100), 0)
     for rows in range(64, 700, 64):
-        if now.at(rows):
+        if now.is_due(rows):
             asked.append(rows)
-            now.done(rows, 1e9)
+            now.record_commit(rows, 1e9)
     assert asked == [128, 256, 320, 448, 512, 640]
 
 
@@ -24,15 +24,15 @@ def test_by_time_within_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(commit_schedule.time, "monotonic", lambda: clock[0])
     now = CommitSchedule(Checkpoint(every_seconds=10), 0)
-    for at, expected in ((9.9, False), (10.0, True)):
-        clock[0] = at
-        assert now.at(5) is expected
-    now.done(5, 5.0)
-    for at, expected in ((20.0, False), (104.9, False), (105.0, True)):
-        clock[0] = at
-        assert now.at(5) is expected
+    for is_due, expected in ((9.9, False), (10.0, True)):
+        clock[0] = is_due
+        assert now.is_due(5) is expected
+    now.record_commit(5, 5.0)
+    for is_due, expected in ((20.0, False), (104.9, False), (105.0, True)):
+        clock[0] = is_due
+        assert now.is_due(5) is expected
 
 
 def test_never_but_at_the_end() -> None:
     """Neither rows nor seconds."""
-    assert not CommitSchedule(Checkpoint(every_seconds=0), 0).at(10**12)
+    assert not CommitSchedule(Checkpoint(every_seconds=0), 0).is_due(10**12)

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from streamomd.distributed import allreduce_zmq
-from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, others
-from streamomd.distributed.curve_keys import Keys, new_keys
+from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, peers_of
+from streamomd.distributed.curve_keys import CurveKeys, new_keys
 
-GANG = b"0123456789abcdef"
+GROUP = b"0123456789abcdef"
 HOST = "127.0.0.1"
 
 
-def meshes(owners: int, keys: Keys | None = None, gangs: Any = None) -> list[ZmqMesh]:
-    """So many, not joined yet."""
-    keys, gangs = keys or new_keys(), gangs or [GANG] * owners
-    return [ZmqMesh(HOST, gangs[owner], owner, owners, keys) for owner in range(owners)]
+def meshes(owners: int, keys: CurveKeys | None = None, groups: Any = None) -> list[ZmqMesh]:
+    """This number of meshes, not joined yet."""
+    keys, groups = keys or new_keys(), groups or [GROUP] * owners
+    return [ZmqMesh(HOST, groups[owner], owner, owners, keys) for owner in range(owners)]
 
 
 def together(made: list[ZmqMesh], act: Any) -> list[Any]:
@@ -43,14 +43,14 @@ def together(made: list[ZmqMesh], act: Any) -> list[Any]:
 def test_everything_arrives_in_its_order(size: int) -> None:
     """Three owners, rounds of messages, also far larger than a socket's buffers."""
     made = meshes(3)
-    places = [mesh.place for mesh in made]
+    endpoints = [mesh.endpoint for mesh in made]
 
     def rounds(mesh: ZmqMesh) -> None:
-        mesh.join(places)
+        mesh.join(endpoints)
         for number in range(5):
-            for peer in others(mesh):
+            for peer in peers_of(mesh):
                 mesh.send(peer, bytes([number, mesh.owner]) * size)
-            for peer in others(mesh):
+            for peer in peers_of(mesh):
                 assert mesh.receive(peer) == bytes([number, peer]) * size
 
     assert together(made, rounds) == [None] * 3
@@ -60,19 +60,19 @@ def test_everything_arrives_in_its_order(size: int) -> None:
 def test_only_this_address_is_listened_at() -> None:
     """The address that was given, no other."""
     made = meshes(2)
-    assert list(made[0].place) == [1]
-    assert made[0].place[1].startswith(f"tcp://{HOST}:")
-    assert made[1].place == {}
+    assert list(made[0].endpoint) == [1]
+    assert made[0].endpoint[1].startswith(f"tcp://{HOST}:")
+    assert made[1].endpoint == {}
     together(made, ZmqMesh.close)
 
 
-def test_another_gangs_owner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of another gang's name: no number is exchanged with it."""
+def test_another_groups_owner_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner of another group: no number is exchanged with it."""
     monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 3.0)
-    made = meshes(2, gangs=[GANG, b"of an older gang"])
-    places = [mesh.place for mesh in made]
-    found = together(made, lambda mesh: mesh.join(places))
-    assert all("somebody else" in str(error) for error in found)
+    made = meshes(2, groups=[GROUP, b"an older group.."])
+    endpoints = [mesh.endpoint for mesh in made]
+    found = together(made, lambda mesh: mesh.join(endpoints))
+    assert all("another process" in str(error) for error in found)
     together(made, ZmqMesh.close)
 
 
@@ -81,16 +81,16 @@ def test_who_never_comes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 0.5)
     first, second = meshes(2)
     with pytest.raises(PeerLostError, match="owner 1 was lost"):
-        first.join([first.place, second.place])
+        first.join([first.endpoint, second.endpoint])
     first.close()
     second.close()
 
 
-def test_who_has_left_is_heard_to_the_end() -> None:
+def test_messages_of_an_owner_that_left_are_received() -> None:
     """What was sent before leaving arrives; then the peer is lost."""
     made = meshes(2)
-    places = [mesh.place for mesh in made]
-    together(made, lambda mesh: mesh.join(places))
+    endpoints = [mesh.endpoint for mesh in made]
+    together(made, lambda mesh: mesh.join(endpoints))
     made[1].send(0, b"last words")
     made[1].close()
     assert made[0].receive(1) == b"last words"
@@ -100,15 +100,15 @@ def test_who_has_left_is_heard_to_the_end() -> None:
     assert pickle.loads(pickle.dumps(caught.value)).peer == 1
 
 
-def echo(keys: Keys, places: Any, pipe: Any) -> None:
+def echo(keys: CurveKeys, endpoints: Any, pipe: Any) -> None:
     """Another process: joins, sends on what it hears, and is busy for long in between."""
-    mesh = ZmqMesh(HOST, GANG, 1, 2, keys)
-    mesh.join(places)
+    mesh = ZmqMesh(HOST, GROUP, 1, 2, keys)
+    mesh.join(endpoints)
     pipe.send("joined")
     while True:
         data = mesh.receive(0)
         if data == b"busy":  # longer than silence is borne
-            time.sleep(allreduce_zmq.SILENT_SECONDS + 1.0)
+            time.sleep(allreduce_zmq.HEARTBEAT_TIMEOUT_SECONDS + 1.0)
         mesh.send(0, data)
 
 
@@ -118,19 +118,19 @@ def echo(keys: Keys, places: Any, pipe: Any) -> None:
 def test_busy_is_alive_and_gone_is_lost(how: signal.Signals) -> None:
     """A peer that computes for long is waited for; killed or stopped, it is lost."""
     keys = new_keys()
-    mesh = ZmqMesh(HOST, GANG, 0, 2, keys)
+    mesh = ZmqMesh(HOST, GROUP, 0, 2, keys)
     here, there = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=echo, args=(keys, [mesh.place, {}], there), daemon=True
+        target=echo, args=(keys, [mesh.endpoint, {}], there), daemon=True
     )
     process.start()
     try:
-        mesh.join([mesh.place, {}])
+        mesh.join([mesh.endpoint, {}])
         assert here.poll(30)
         mesh.send(1, b"busy")
         assert mesh.receive(1) == b"busy"
         os.kill(process.pid or 0, how)
-        with pytest.raises(PeerLostError, match="closed, or no sign of life"):
+        with pytest.raises(PeerLostError, match="closed, or no heartbeat"):
             mesh.send(1, b"anybody?")
             mesh.receive(1)
     finally:

@@ -1,4 +1,4 @@
-"""A process without the keys of a gang learns nothing, joins nothing and changes nothing."""
+"""A process without the keys of a group learns nothing, joins nothing and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from clustered import long
 from distributed import Client
-from gangs import told
-from test_exchange import GANG, HOST, meshes, together
+from sharded_jobs import sharded_job
+from test_exchange import GROUP, HOST, meshes, together
 
 import streamomd
 from streamomd.distributed import allreduce_zmq
-from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, others
-from streamomd.distributed.curve_keys import Keys, new_keys
+from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh, peers_of
+from streamomd.distributed.curve_keys import CurveKeys, new_keys
 
 # Dask's own warnings of workers that are stopped.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -46,17 +46,17 @@ def attacker(how: str, out: Path, *given: object) -> Iterator[list[str]]:
 
 
 def port_of(mesh: ZmqMesh, peer: int) -> int:
-    return int(mesh.place[peer].rpartition(":")[2])
+    return int(mesh.endpoint[peer].rpartition(":")[2])
 
 
-def exchanged(mesh: ZmqMesh, places: list[Any], rounds: int) -> list[bytes]:
-    """What an owner receives in so many rounds, in which each sends what it is."""
-    mesh.join(places)
+def exchanged(mesh: ZmqMesh, endpoints: list[Any], rounds: int) -> list[bytes]:
+    """What an owner receives in several rounds, in which each sends its index."""
+    mesh.join(endpoints)
     found = []
     for number in range(rounds):
-        for peer in others(mesh):
+        for peer in peers_of(mesh):
             mesh.send(peer, b"%d of %d" % (number, mesh.owner))
-        found += [mesh.receive(peer) for peer in others(mesh)]
+        found += [mesh.receive(peer) for peer in peers_of(mesh)]
     return found
 
 
@@ -69,11 +69,11 @@ def honest(owner: int, owners: int, rounds: int) -> list[bytes]:
     ]
 
 
-def assert_nothing(learned: bytes, keys: Keys) -> None:
-    """Neither a key nor the gang's name nor a number is among it."""
+def assert_nothing(learned: bytes, keys: CurveKeys) -> None:
+    """It contains no key, no group id and no number."""
     for name in SECRETS:
         assert getattr(keys, name) not in learned
-    assert GANG not in learned
+    assert GROUP not in learned
     assert b" of " not in learned
 
 
@@ -82,10 +82,10 @@ def test_who_connects_before_the_real_peer_joins_nothing(how: str, tmp_path: Pat
     """Nor while numbers are exchanged: each owner receives what the others sent, and no more."""
     keys, out = new_keys(), tmp_path / "learned"
     made = meshes(3, keys)
-    places = [mesh.place for mesh in made]
-    ports = [port_of(mesh, peer) for mesh in made for peer in mesh.place]
+    endpoints = [mesh.endpoint for mesh in made]
+    ports = [port_of(mesh, peer) for mesh in made for peer in mesh.endpoint]
     with attacker(how, out, *ports):
-        found = together(made, lambda mesh: exchanged(mesh, places, 5_000))
+        found = together(made, lambda mesh: exchanged(mesh, endpoints, 5_000))
         assert found == [honest(owner, 3, 5_000) for owner in range(3)]
         made[2].close()
         for mesh in made[:2]:  # a peer's end is seen among the ends of strangers
@@ -99,16 +99,16 @@ def test_who_knows_where_and_the_listeners_key_needs_one_of_its_own() -> None:
     """The right key to connect with is required: another client's key is refused."""
     keys, strange = new_keys(), new_keys()
     made = meshes(2, keys)
-    half = Keys(
+    half = CurveKeys(
         keys.listen_public, strange.listen_secret, strange.connect_public, strange.connect_secret
     )
-    other = ZmqMesh(HOST, GANG, 1, 2, half)
-    places = [made[0].place, {}]
+    other = ZmqMesh(HOST, GROUP, 1, 2, half)
+    endpoints = [made[0].endpoint, {}]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(allreduce_zmq, "JOIN_SECONDS", 2.0)
         with pytest.raises(PeerLostError):
-            other.join(places)
-    found = together(made, lambda mesh: exchanged(mesh, places, 3))
+            other.join(endpoints)
+    found = together(made, lambda mesh: exchanged(mesh, endpoints, 3))
     assert found == [honest(owner, 2, 3) for owner in range(2)]
     for mesh in (*made, other):
         mesh.close()
@@ -151,7 +151,7 @@ class Recorder:
 
 
 def test_recorded_bytes_say_nothing_and_open_nothing_again() -> None:
-    """All that an owner sent, sent again: to the same port, and to a gang with the same keys."""
+    """A replay of all that an owner sent: to the same port, and to a group with the same keys."""
     keys = new_keys()
     made = meshes(2, keys)
     recorder = Recorder(port_of(made[0], 1))
@@ -169,7 +169,7 @@ def test_recorded_bytes_say_nothing_and_open_nothing_again() -> None:
             with contextlib.suppress(OSError):
                 while replaying.recv(1 << 16):
                     pass
-    found = together(again, lambda mesh: exchanged(mesh, [again[0].place, {}], 100))
+    found = together(again, lambda mesh: exchanged(mesh, [again[0].endpoint, {}], 100))
     assert found == [honest(owner, 2, 100) for owner in range(2)]
     made[1].send(0, b"still here")
     assert made[0].receive(1) == b"still here"
@@ -187,7 +187,7 @@ def test_who_has_the_port_of_an_owner_that_is_gone_learns_nothing(
 
     monkeypatch.setattr(allreduce_zmq, "JOIN_SECONDS", 1.0)
     keys = new_keys()
-    real = ZmqMesh(HOST, GANG, 1, 2, keys)
+    real = ZmqMesh(HOST, GROUP, 1, 2, keys)
     learned = bytearray()
     context = zmq.Context()
     server = socket.create_server((HOST, 0))
@@ -231,7 +231,7 @@ def slow_to_join() -> None:
     from streamomd.distributed.allreduce_zmq import ZmqMesh
 
     join = ZmqMesh.join
-    ZmqMesh.join = lambda mesh, places: (time.sleep(1.0), join(mesh, places))[1]  # type: ignore
+    ZmqMesh.join = lambda mesh, endpoints: (time.sleep(1.0), join(mesh, endpoints))[1]  # type: ignore
 
 
 def pid_of() -> int:
@@ -245,12 +245,12 @@ def test_training_under_attack_ends_with_the_same_bits(
     how: str, data: Path, client: Client, tmp_path: Path
 ) -> None:
     """A process that connects to each port of the owners before the owners do, and ever after."""
-    table = told(data, "none")
+    table = sharded_job(data, "none")
     expected = streamomd.train(table, quiet=True).state_sha256
     client.run(slow_to_join)
     pids = list(client.run(pid_of).values())
     with attacker(how, tmp_path / "learned", "scan", *pids) as found_ports:
-        attacked = told(data, tmp_path / "run")
+        attacked = sharded_job(data, tmp_path / "run")
         found = streamomd.train(attacked, client=client, quiet=True).state_sha256
     assert found_ports, "it found no port to attack"
     assert found == expected

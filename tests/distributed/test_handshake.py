@@ -19,7 +19,7 @@ from test_clusters import job_file
 
 import streamomd
 from streamomd.core.errors import ClusterError
-from streamomd.distributed.cluster import connected
+from streamomd.distributed.cluster import connect_client
 
 SENTENCE = (
     "this address accepts connections but is not a Dask scheduler (is it the dashboard's port?)"
@@ -76,7 +76,7 @@ def test_the_dashboard_s_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         port = cluster.scheduler.http_server.port
         with (
             pytest.raises(ClusterError, match="is it the dashboard's port"),
-            connected(None, f"tcp://127.0.0.1:{port}"),
+            connect_client(None, f"tcp://127.0.0.1:{port}"),
         ):
             pass
 
@@ -88,7 +88,7 @@ def test_a_worker_s_port_is_no_scheduler_s(
     """It speaks Dask's protocol, and knows no clients."""
     waits(monkeypatch, connect=2.0)
     [address, *_] = workers.scheduler.workers
-    with pytest.raises(ClusterError, match="not a Dask scheduler"), connected(None, address):
+    with pytest.raises(ClusterError, match="not a Dask scheduler"), connect_client(None, address):
         pass
 
 

@@ -20,7 +20,7 @@ from running import run
 import streamomd
 from streamomd.core.errors import ClusterError, OutputExistsError, UsageError
 from streamomd.distributed import diagnose, jobs
-from streamomd.distributed.worker_monitor import lookout_of
+from streamomd.distributed.worker_monitor import monitor_of
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -56,7 +56,7 @@ def toml(table: dict[str, Any], path: Path) -> Path:
     return path
 
 
-def test_a_job_goes_on_without_who_submitted_it(
+def test_a_job_continues_without_its_submitter(
     data: Path, alone: Any, workers: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
     """Submitted by a process that ends; asked about by others; the bits of one process."""
@@ -94,13 +94,13 @@ def test_cancelled_it_commits_and_leaves(
 
 
 @pytest.mark.slow
-def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> None:
+def test_a_job_that_has_not_started_is_dropped(data: Path, tmp_path: Path) -> None:
     """It waits for a worker until then."""
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as small,
         Client(small, set_as_default=False) as client,
     ):
-        lookout_of(client).meet(client, lambda: None)
+        monitor_of(client).meet(client, lambda: None)
         busy = client.submit(time.sleep, 20, pure=False)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(diagnose, "refuse_unfit", lambda *_: None)
@@ -115,10 +115,10 @@ def test_one_that_no_worker_has_begun_is_dropped(data: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", [0, *long(1, 2)])
 @pytest.mark.slow
-def test_a_job_whose_worker_dies_goes_on_elsewhere(
+def test_a_job_whose_worker_dies_resumes_elsewhere(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
 ) -> None:
-    """Nobody watches; Dask runs its task again, and it resumes."""
+    """No client watches; Dask runs its task again, and it resumes."""
     pids = client.run(os.getpid)
     name = streamomd.submit(kept(data, tmp_path / "run", 40), client=client)
     job_ = jobs.find(client, name)
@@ -137,11 +137,13 @@ def test_a_job_whose_worker_dies_goes_on_elsewhere(
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_tells_why(data: Path, client: Client, tmp_path: Path) -> None:
-    """In its status, not in somebody's log."""
+def test_a_failed_job_reports_its_error(data: Path, client: Client, tmp_path: Path) -> None:
+    """In its status, not only in a log."""
     table = kept(data, tmp_path / "run")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "sent", lambda client, key, *_, **__: client.submit(failing, key=key))
+        patch.setattr(
+            jobs, "send_task", lambda client, key, *_, **__: client.submit(failing, key=key)
+        )
         name = streamomd.submit(table, client=client)
     found = until(jobs.find(client, name), lambda one: one["state"] != "waiting")
     assert (found["state"], found["error"]) == ("failed", "ValueError: the disk is full")
@@ -151,7 +153,7 @@ def failing() -> None:
     raise ValueError("the disk is full")
 
 
-def test_mistakes_are_told_when_it_is_submitted(
+def test_mistakes_are_reported_when_it_is_submitted(
     data: Path, client: Client, tmp_path: Path, workers: LocalCluster
 ) -> None:
     """Nothing is left on the cluster for them."""
@@ -192,10 +194,10 @@ def test_doctor_finds_what_is_wrong(
         told = diagnose.diagnose(client)
         assert all("streamomd is" in one["unfit"][0] for one in told)
         assert all("numpy is" in one["differs"][0] for one in told)
-        with pytest.raises(ClusterError, match="not fit for this job"):
+        with pytest.raises(ClusterError, match="unfit for this job"):
             streamomd.submit(table, client=client)
     table["checkpoint"]["url"] = "memory://doctored"
-    with pytest.raises(ClusterError, match="on a disk that all share"):
+    with pytest.raises(ClusterError, match="on a shared disk"):
         streamomd.submit(table, client=client)
 
 

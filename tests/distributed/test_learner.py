@@ -33,7 +33,8 @@ def away(data: Path, url: Path, **cluster: Any) -> dict[str, Any]:
 def test_the_learner_on_a_worker_has_the_same_bits(
     data: Path, alone: Any, client: Client, tmp_path: Path, capfd: Any, where: str
 ) -> None:
-    """Rows decoded beside it or by all workers; progress is told here; the model comes back."""
+    """Rows decoded on its worker or by all workers; progress is reported here; the model
+    returns."""
     there = streamomd.train(away(data, tmp_path / "kept", decode=where), client=client)
     assert there.state_sha256 == alone.state_sha256
     assert there.result()["loss"] == alone.result()["loss"]
@@ -51,7 +52,7 @@ def test_the_learner_on_a_worker_has_the_same_bits(
 
 
 @pytest.mark.parametrize("how, where, seed", cases("learner", 2, quick=(("kill", "commit", 0),)))
-def test_a_learner_that_is_lost_goes_on_elsewhere(
+def test_a_learner_that_is_lost_resumes_elsewhere(
     data: Path,
     alone: Any,
     client: Client,
@@ -79,7 +80,7 @@ def test_a_learner_that_wakes_up_commits_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Stopped, given up, overtaken; then it goes on computing, and its commit is refused."""
+    """Stopped, replaced by another writer; then it continues, and its commit is refused."""
     waits(monkeypatch, silent=2.0, look=0.3)
     url, marks = tmp_path / "kept", tmp_path / "marks"
     with struck(workers, client, "streamomd.training.model.Model.consume", 30, "stop", marks):
@@ -97,14 +98,14 @@ def test_a_learner_on_a_worker_stops_when_asked(
     data: Path, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal here: a commit there, and StoppedError."""
-    waiting = remote_learner.Submitted._waiting
+    waiting = remote_learner.SubmittedLearner._report
 
     def signalled(self: Any, *given: Any) -> None:
         waiting(self, *given)
         if self.metrics.total_rows:
             self.stop.signal = signal.SIGTERM
 
-    monkeypatch.setattr(remote_learner.Submitted, "_waiting", signalled)
+    monkeypatch.setattr(remote_learner.SubmittedLearner, "_report", signalled)
     long = away(data, tmp_path / "kept", decode="local")
     long["train"] = {"epochs": 400}
     with pytest.raises(StoppedError, match="stopped after row") as caught:
@@ -114,7 +115,7 @@ def test_a_learner_on_a_worker_stops_when_asked(
 
 
 def test_a_learner_away_needs_a_cluster_and_a_checkpoint(data: Path, client: Client) -> None:
-    """Said before anything is begun."""
+    """Reported before the run starts."""
     table = job(data, cluster={"learner": "worker"})
     for given in ({"client": client}, {}):
         with pytest.raises(UsageError, match="needs a cluster"):

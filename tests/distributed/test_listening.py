@@ -10,7 +10,7 @@ import psutil
 import zmq
 
 from streamomd.distributed.allreduce_zmq import ZmqMesh
-from streamomd.distributed.cluster import connected
+from streamomd.distributed.cluster import connect_client
 from streamomd.distributed.curve_keys import new_keys
 
 
@@ -27,7 +27,7 @@ def listening() -> set[tuple[str, int]]:
 def test_our_own_cluster_is_of_this_machine_alone() -> None:
     """Scheduler, workers and every page of theirs: on the loopback address and no other."""
     before = listening()
-    with connected(None, ""):
+    with connect_client(None, ""):
         found = listening() - before
     assert found
     assert {address for address, _ in found} <= {"127.0.0.1", "::1"}
@@ -56,9 +56,9 @@ except Exception:
 """
 
 
-def test_our_own_cluster_answers_nobody_else() -> None:
+def test_our_own_cluster_refuses_other_processes() -> None:
     """Another process of this machine reaches neither the scheduler nor a worker without keys."""
-    with connected(None, "") as client:
+    with connect_client(None, "") as client:
         there = client.scheduler_info(n_workers=-1)
         addresses = [there["address"], *there["workers"]]
         addresses += [worker["nanny"] for worker in there["workers"].values()]
@@ -74,8 +74,8 @@ def test_owners_listen_where_their_worker_does() -> None:
     """A port a peer, at the address that was given."""
     mesh = ZmqMesh("127.0.0.1", b"0" * 16, 0, 3, new_keys())
     try:
-        assert len(mesh.place) == 2
-        assert all(place.startswith("tcp://127.0.0.1:") for place in mesh.place.values())
+        assert len(mesh.endpoint) == 2
+        assert all(endpoint.startswith("tcp://127.0.0.1:") for endpoint in mesh.endpoint.values())
         for socket in mesh._sockets.values():
             told = socket.getsockopt(zmq.LAST_ENDPOINT).replace(b"[::ffff:127.0.0.1]", b"127.0.0.1")
             assert told.startswith(b"tcp://127.0.0.1:")

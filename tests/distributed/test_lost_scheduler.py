@@ -1,4 +1,4 @@
-"""A scheduler that dies takes the cluster with it: the run goes on on another one."""
+"""A scheduler that dies ends its cluster: the run resumes on another one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", MODES)
-def test_another_cluster_of_another_size_goes_on(
+def test_another_cluster_of_another_size_continues(
     data: Path,
     bits: Callable[[str], str],
     workers: LocalCluster,

@@ -1,4 +1,4 @@
-"""Who of a gang is lost, from what the scheduler and the others tell."""
+"""Which owners of a group are lost, by the scheduler and the other owners."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from streamomd.core.errors import BadRowError
 from streamomd.distributed import membership
 from streamomd.distributed.allreduce_zmq import DRIVER, PeerLostError
-from streamomd.distributed.membership import Members
+from streamomd.distributed.membership import GroupMembers
 
 AT = ("a", "b", "c")
 
@@ -30,9 +30,9 @@ class Task:
         return self.error
 
 
-def gang(*tasks: Task, met: bool) -> Members:
+def members(*tasks: Task, exchanged: bool) -> GroupMembers:
     """Of three."""
-    return Members(AT, list(tasks), met)  # type: ignore[arg-type]
+    return GroupMembers(AT, list(tasks), exchanged)  # type: ignore[arg-type]
 
 
 def misses(peer: int) -> Task:
@@ -44,7 +44,7 @@ ENDED = Task(status="finished")
 
 
 @pytest.mark.parametrize(
-    "tasks, met, late",
+    "tasks, exchanged, unfinished",
     [
         # Once they have met, whoever has not ended with the others.
         ((misses(1), Task(), Task()), True, ["b", "c"]),
@@ -56,14 +56,16 @@ ENDED = Task(status="finished")
         ((misses(DRIVER), Task(), Task()), False, []),
     ],
 )
-def test_who_is_late(tasks: Any, met: bool, late: list[str]) -> None:
-    """Nobody who only waits is suspected."""
-    assert gang(*tasks, met=met).late() == late
-    assert gang(*tasks, met=met).late(gone=["b"]) == [at for at in late if at != "b"]
+def test_who_is_late(tasks: Any, exchanged: bool, unfinished: list[str]) -> None:
+    """An owner that only waits is not reported lost."""
+    assert members(*tasks, exchanged=exchanged).find_unfinished() == unfinished
+    assert members(*tasks, exchanged=exchanged).find_unfinished(lost=["b"]) == [
+        at for at in unfinished if at != "b"
+    ]
 
 
 @pytest.mark.parametrize(
-    "met, patience, answering, silent",
+    "exchanged, patience, answering, silent",
     [
         (True, 1, [], []),
         (False, 1, [], [2.5, 5.0, 25.0]),
@@ -73,33 +75,37 @@ def test_who_is_late(tasks: Any, met: bool, late: list[str]) -> None:
     ],
 )
 def test_who_is_gone(
-    monkeypatch: pytest.MonkeyPatch, met: bool, patience: int, answering: Any, silent: list[float]
+    monkeypatch: pytest.MonkeyPatch,
+    exchanged: bool,
+    patience: int,
+    answering: Any,
+    silent: list[float],
 ) -> None:
     """A worker that the scheduler has not; and one it does not hear, while they meet, whose machine
     does not answer, or only that."""
-    three = gang(Task(), Task(), Task(), met=met)
+    three = members(Task(), Task(), Task(), exchanged=exchanged)
     three.patience = patience
-    monkeypatch.setattr(membership, "answers", lambda at: at in answering)
+    monkeypatch.setattr(membership, "accepts_connections", lambda at: at in answering)
     for second in (0.0, 1.5, 2.5, 5.0, 25.0):
         monkeypatch.setattr(membership.time, "monotonic", lambda now=second: now)
-        found = three.gone({"a": {"last_seen": second}, "b": {"last_seen": 0.0}})
+        found = three.find_lost({"a": {"last_seen": second}, "b": {"last_seen": 0.0}})
         assert found == (["b", "c"] if second in silent else ["c"])
 
 
 def test_a_machine_answers_however_busy_its_worker_is() -> None:
-    """Somebody listens, and does nothing; nobody listens."""
+    """A socket that listens and does nothing; no socket."""
     with socket.create_server(("127.0.0.1", 0)) as idle:
         address = f"tcp://127.0.0.1:{idle.getsockname()[1]}"
-        assert membership.answers(address)
-    assert not membership.answers(address)
+        assert membership.accepts_connections(address)
+    assert not membership.accepts_connections(address)
 
 
 def test_an_owners_own_error_goes_before_those_who_miss_it() -> None:
     """It is what a person has to hear of."""
     own = BadRowError("row 7: NaN", reason="nan")
-    three = gang(misses(1), Task(own, "error"), misses(1), met=True)
-    assert three.failed()
+    three = members(misses(1), Task(own, "error"), misses(1), exchanged=True)
+    assert three.has_failed()
     with pytest.raises(BadRowError, match="row 7"):
-        three.raise_own()
-    gang(misses(1), Task(), ENDED, met=True).raise_own()
-    assert not gang(ENDED, Task(), ENDED, met=True).failed()
+        three.raise_own_error()
+    members(misses(1), Task(), ENDED, exchanged=True).raise_own_error()
+    assert not members(ENDED, Task(), ENDED, exchanged=True).has_failed()

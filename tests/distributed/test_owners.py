@@ -11,13 +11,13 @@ import pytest
 from clustered import long, sized
 from distributed import Client, LocalCluster
 from distributed.security import Security
-from gangs import told
 from running import rows, with_column, write
+from sharded_jobs import sharded_job
 
 import streamomd
 from streamomd.core.errors import BadRowError, ClusterError, UsageError
 from streamomd.distributed.curve_keys import new_keys
-from streamomd.distributed.sharded import PartitionOwners, _transport
+from streamomd.distributed.sharded import PartitionOwners, choose_transport
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -30,7 +30,7 @@ def one(data: Path) -> dict[int, Any]:
 
     class Alone(dict[int, Any]):
         def __missing__(self, rows: int) -> Any:
-            found[rows] = streamomd.train(told(data, "none", rows), quiet=True)
+            found[rows] = streamomd.train(sharded_job(data, "none", rows), quiet=True)
             self[rows] = found[rows]
             return found[rows]
 
@@ -42,15 +42,15 @@ def one(data: Path) -> dict[int, Any]:
 def test_more_owners_than_partitions_and_other_numbers_of_them(
     data: Path, client: Client, workers: LocalCluster, tmp_path: Path
 ) -> None:
-    """P = 3 of 2 workers, begun; P = 3 of 4, resumed: three own one each."""
-    table = told(data, tmp_path / "kept", every_rows=7000)
+    """P = 3 on 2 workers, started; P = 3 on 4, resumed: three own one each."""
+    table = sharded_job(data, tmp_path / "kept", every_rows=7000)
     table["train"] |= {"parts": 3, "epochs": 1}
     streamomd.train(table, client=client, quiet=True)
     sized(workers, 4)
     url = str(tmp_path / "kept")
     done = streamomd.resume(url, client=client, sets={"train.epochs": 2}, quiet=True)
     sized(workers, 2)
-    again = {**told(data, "none"), "train": {**table["train"], "epochs": 2}}
+    again = {**sharded_job(data, "none"), "train": {**table["train"], "epochs": 2}}
     assert done.state_sha256 == streamomd.train(again, quiet=True).state_sha256
 
 
@@ -68,7 +68,9 @@ def test_owners_leave_no_trace(
     """P = 16: the bits and figures of one process."""
     sized(workers, owners)
     url = tmp_path / "kept"
-    there = streamomd.train(told(data, url, rows, every_rows=7000), client=client, quiet=True)
+    there = streamomd.train(
+        sharded_job(data, url, rows, every_rows=7000), client=client, quiet=True
+    )
     assert there.state_sha256 == one[rows].state_sha256
     assert there.result()["epochs"] == one[rows].result()["epochs"]
     assert there.inspect(5) == one[rows].inspect(5)
@@ -86,7 +88,7 @@ def test_dasks_own_connections_carry_the_same(
 ) -> None:
     """streamomd.transport = "dask": through the workers' own ports."""
     with dask.config.set({"streamomd.transport": "dask"}):
-        there = streamomd.train(told(data, tmp_path / "kept"), client=client)
+        there = streamomd.train(sharded_job(data, tmp_path / "kept"), client=client)
     assert there.state_sha256 == one[256].state_sha256
     assert "2 owners of 16 partitions, by dask" in capfd.readouterr().err
 
@@ -104,10 +106,10 @@ def test_where_all_is_encrypted_so_are_the_numbers(
         ) as workers,
         Client(workers, set_as_default=False) as client,
     ):
-        there = streamomd.train(told(data, tmp_path / "kept"), client=client)
+        there = streamomd.train(sharded_job(data, tmp_path / "kept"), client=client)
         assert "by dask" in capfd.readouterr().err
         with dask.config.set({"streamomd.transport": "zmq"}):
-            curve = streamomd.train(told(data, tmp_path / "curve"), client=client)
+            curve = streamomd.train(sharded_job(data, tmp_path / "curve"), client=client)
         assert "by zmq" in capfd.readouterr().err
     assert there.state_sha256 == curve.state_sha256 == one[256].state_sha256
 
@@ -116,20 +118,22 @@ def test_without_curve_zeromq_is_not_used(monkeypatch: pytest.MonkeyPatch) -> No
     """A libzmq that cannot encrypt: Dask's connections, and an error where ZeroMQ is demanded."""
     monkeypatch.setattr("streamomd.distributed.curve_keys.has_curve", lambda: False)
     monkeypatch.setattr("streamomd.distributed.sharded.has_curve", lambda: False)
-    assert _transport(["tcp://127.0.0.1:1"]) == "dask"
+    assert choose_transport(["tcp://127.0.0.1:1"]) == "dask"
     with pytest.raises(ClusterError, match=r"built without CURVE.*transport = 'dask'"):
         new_keys()
 
 
-def test_a_bad_row_is_the_error_that_is_told(data: Path, client: Client, tmp_path: Path) -> None:
+def test_a_bad_row_is_the_error_that_is_reported(
+    data: Path, client: Client, tmp_path: Path
+) -> None:
     """Every owner meets it; the driver raises it as one process does."""
     bad = tmp_path / "data"
     shutil.copytree(data, bad)
     write(bad / "9.parquet", with_column(rows(50), "n", [float("nan")] * 50))
     with pytest.raises(BadRowError) as alone:
-        streamomd.train(told(bad, "none"), quiet=True)
+        streamomd.train(sharded_job(bad, "none"), quiet=True)
     with pytest.raises(BadRowError) as there:
-        streamomd.train(told(bad, tmp_path / "kept"), client=client, quiet=True)
+        streamomd.train(sharded_job(bad, tmp_path / "kept"), client=client, quiet=True)
     assert str(there.value) == str(alone.value)
 
 
@@ -140,15 +144,15 @@ def test_tasks_are_as_many_as_owners(data: Path, client: Client, tmp_path: Path)
     def looked(dask_scheduler: Any) -> int:
         return len(dask_scheduler.tasks)
 
-    look = PartitionOwners._look
+    look = PartitionOwners._report
     patch = pytest.MonkeyPatch()
     patch.setattr(
         PartitionOwners,
-        "_look",
+        "_report",
         lambda self: (most.append(client.run_on_scheduler(looked)), look(self))[1],
     )
     try:
-        streamomd.train(told(data, tmp_path / "kept", 64), client=client, quiet=True)
+        streamomd.train(sharded_job(data, tmp_path / "kept", 64), client=client, quiet=True)
     finally:
         patch.undo()
     assert set(most) <= {0, 1, 2}
@@ -158,4 +162,4 @@ def test_tasks_are_as_many_as_owners(data: Path, client: Client, tmp_path: Path)
 def test_owners_need_a_checkpoint(data: Path, client: Client) -> None:
     """Said before a row is read."""
     with pytest.raises(UsageError, match="needs a checkpoint"):
-        streamomd.train(told(data, "none"), client=client, quiet=True)
+        streamomd.train(sharded_job(data, "none"), client=client, quiet=True)

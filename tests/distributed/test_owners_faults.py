@@ -10,8 +10,8 @@ import pytest
 from cluster_faults import struck
 from clustered import long, sized, waits
 from distributed import Client, LocalCluster
-from gangs import told
 from places import cases, drawn
+from sharded_jobs import sharded_job
 
 import streamomd
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module")
 def one(data: Path) -> Any:
     """The run of one process."""
-    return streamomd.train(told(data, "none"), quiet=True)
+    return streamomd.train(sharded_job(data, "none"), quiet=True)
 
 
 @pytest.mark.parametrize("how, where, seed", cases("sharded", 2, quick=(("kill", "round", 0),)))
@@ -37,11 +37,11 @@ def test_an_owner_that_is_lost_costs_what_was_not_committed(
     seed: int,
 ) -> None:
     """Killed, stopped, retired while the owners meet, learn and put their parts, or while the
-    driver commits; another gang begins from the last commit."""
+    driver commits; another group starts from the last commit."""
     sized(workers, 2 + seed % 2)
     url = tmp_path / "kept"
     with struck(workers, client, *drawn("sharded", where, how, seed), how, tmp_path / "marks"):
-        there = streamomd.train(told(data, url, every_rows=4000), client=client, quiet=True)
+        there = streamomd.train(sharded_job(data, url, every_rows=4000), client=client, quiet=True)
     assert there.state_sha256 == one.state_sha256
     assert there.result()["epochs"] == one.result()["epochs"]
     assert streamomd.load(str(url)).state_sha256 == one.state_sha256
@@ -60,9 +60,9 @@ def test_the_only_owner_is_lost(
 ) -> None:
     """P = 1: no other owner notices it, the driver does."""
     waits(monkeypatch, silent=2.0, look=0.3)
-    table = told(data, tmp_path / "kept", 128, every_rows=4000)
+    table = sharded_job(data, tmp_path / "kept", 128, every_rows=4000)
     table["train"]["parts"] = 1
-    alone = {**told(data, "none"), "train": table["train"]}
+    alone = {**sharded_job(data, "none"), "train": table["train"]}
     with struck(
         workers,
         client,
@@ -77,7 +77,7 @@ def test_the_only_owner_is_lost(
 
 @pytest.mark.parametrize("seed", [0, *long(1)])
 @pytest.mark.slow
-def test_a_stop_is_a_commit_and_another_gang_goes_on(
+def test_a_stop_is_a_commit_and_another_group_continues(
     data: Path, one: Any, client: Client, workers: LocalCluster, tmp_path: Path, seed: int
 ) -> None:
     """A signal: the owners commit and leave; resumed by another number of workers, then by none."""
@@ -85,7 +85,7 @@ def test_a_stop_is_a_commit_and_another_gang_goes_on(
     from streamomd.distributed.sharded import PartitionOwners
 
     sized(workers, 2)
-    look, url = PartitionOwners._look, tmp_path / "kept"
+    look, url = PartitionOwners._report, tmp_path / "kept"
 
     def signalled(self: Any) -> Any:
         if self.model.metrics.total_rows > 1000:
@@ -93,8 +93,8 @@ def test_a_stop_is_a_commit_and_another_gang_goes_on(
         return look(self)
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(PartitionOwners, "_look", signalled)
-    table = told(data, url, 1)
+    patch.setattr(PartitionOwners, "_report", signalled)
+    table = sharded_job(data, url, 1)
     try:
         with pytest.raises(StoppedError, match="stopped after row") as caught:
             streamomd.train(table, client=client, quiet=True)
@@ -103,7 +103,7 @@ def test_a_stop_is_a_commit_and_another_gang_goes_on(
     assert caught.value.exit_code == 143
     assert 0 < streamomd.load(str(url)).metrics.total_rows < 10_000
     sized(workers, 1 + 2 * seed)
-    alone = streamomd.train(told(data, "none", 1), quiet=True)
+    alone = streamomd.train(sharded_job(data, "none", 1), quiet=True)
     done = streamomd.resume(str(url), client=client, quiet=True)
     assert done.state_sha256 == alone.state_sha256
     sized(workers, 2)

@@ -62,7 +62,7 @@ def narrow() -> Iterator[Client]:
 
 
 def wide(data: Path, url: Path, bits: int, mode: str, learner: str) -> dict[str, Any]:
-    """The job with so many coordinates."""
+    """The job with this number of coordinates."""
     table = job(data, checkpoint={"url": str(url)}, cluster={"learner": learner})
     table["data"] |= {"bits": bits}
     table["model"] = {"rule": "ogd"}
@@ -110,7 +110,7 @@ def test_commands_exit_1_with_the_numbers(
     assert told.err.count("it may use 900 MiB (memory_limit), of which 720 MiB (80%)") == 2
     submitted = run("submit", file, "--scheduler", address)
     assert submitted.code == 1
-    assert "workers that are not fit for this job" in submitted.err
+    assert "workers unfit for this job" in submitted.err
     assert "720 MiB (80%)" in submitted.err
     assert not [path for path in url.rglob("*") if path.is_file()]
     with pytest.raises(ClusterError, match="720 MiB"):

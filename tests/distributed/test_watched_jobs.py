@@ -1,4 +1,4 @@
-"""Watching a job that was left to a cluster: to its end, and by what the cluster tells."""
+"""Watching a submitted job: until its end, and from the cluster's events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def submitted(data: Path, url: Path, client: Client, epochs: int) -> str:
 
 
 def test_to_its_end(data: Path, workers: LocalCluster, client: Client, tmp_path: Path) -> None:
-    """What is told grows, also between commits, and ends with the figures of the run."""
+    """The reported rows grow, also between commits, and end with the metrics of the run."""
     name = submitted(data, tmp_path / "run", client, 40)
     done = run("watch", name, "--scheduler", workers.scheduler_address, "--every", "0.1", "--json")
     found: dict[str, Any] = done.result
@@ -41,7 +41,7 @@ def test_to_its_end(data: Path, workers: LocalCluster, client: Client, tmp_path:
 def test_one_that_is_cancelled(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
-    """It ends with exit code 1, saying how to go on; once, it only tells."""
+    """It ends with exit code 1 and says how to resume; with --once it only reports."""
     name = submitted(data, tmp_path / "run", client, 400)
     jobs.cancel(jobs.find(client, name))
     address = workers.scheduler_address

@@ -17,7 +17,7 @@ from checkpoint_helpers import a_run, begin, load_all, numbers
 from kinds import Cases, Verdict, kind
 from standing import goes_on, stands
 
-from streamomd.checkpoint import Writer, keep_document, open_store
+from streamomd.checkpoint import Writer, open_store, write_document
 from streamomd.checkpoint.stores import local
 from streamomd.core.errors import StreamomdError
 
@@ -102,7 +102,7 @@ class Deed:
 
 def _commit(folder: str, writer: Writer | None) -> None:
     assert writer
-    names = keep_document(writer.store, "names", {"1": ["a name"]})
+    names = write_document(writer.store, "names", {"1": ["a name"]})
     writer.commit({"rows": 20, "names": names}, numbers(2))
 
 

@@ -17,7 +17,7 @@ from checkpoint_helpers import begin, load_all, numbers
 from kinds import Cases, Verdict, kind
 from standing import stands
 
-from streamomd.checkpoint import Writer, commits, open_store
+from streamomd.checkpoint import Writer, list_commits, open_store
 from streamomd.checkpoint import commit_writer as writer
 
 DAY = 86_400
@@ -66,7 +66,7 @@ def clock_jumps(folder: Path) -> Iterator[Cases]:
             run_ = Writer.take_over(store, load_all(store)[0], keep=2)
             jump(5)
             run_.commit({"rows": 40}, numbers(4))
-        there = [one["rows"] for one in commits(store)]
+        there = [one["rows"] for one in list_commits(store)]
         return stands(store, {4}) if there == [30, 30, 40] else Verdict.LOST
 
     yield Cases(range(5 * len(pairs)), run)

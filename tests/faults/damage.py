@@ -14,7 +14,7 @@ from checkpoint_helpers import DictStore, a_run, begin, load_all, numbers
 from kinds import Cases, Verdict, kind
 from standing import falls_back
 
-from streamomd.checkpoint import Part, Store, Writer, keep_document, open_store
+from streamomd.checkpoint import Part, Store, Writer, open_store, write_document
 from streamomd.core.errors import NoCommitError
 
 
@@ -22,7 +22,7 @@ def small(store: Store) -> None:
     """Commits 0, 1 and 2, each with a document of its own."""
     writer = None
     for at in range(3):
-        names = keep_document(store, "names", {"1": [f"name {at}"], "k": [1, 2.5, None, "é"]})
+        names = write_document(store, "names", {"1": [f"name {at}"], "k": [1, 2.5, None, "é"]})
         document, parts = {"rows": 10 * at, "names": names}, numbers(at)
         if writer is None:
             writer = Writer.begin(store, document, parts)

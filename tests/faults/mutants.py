@@ -17,9 +17,9 @@ from kinds import every_kind
 from tally import Tally, run_kind
 
 from streamomd.checkpoint import (
+    commit_list,
     commit_reader,
     commit_writer,
-    commits,
     documents,
     parts,
     retention,
@@ -93,8 +93,8 @@ MUTANTS = (
         ("os.fsync(folder)", "pass"),
     ),
     _mutant(
-        *("a document that is there is durable", documents, "keep_bytes", AFTER),
-        ("    put_whole(", "    contract.size(name) is None and put_whole("),
+        *("a document that is there is durable", documents, "write_shared", AFTER),
+        ("    write_checked(", "    contract.size(name) is None and write_checked("),
     ),
     _mutant(
         *("no comparison of who wrote it", commit_writer, "Writer._accept", "racing-writers"),
@@ -113,27 +113,30 @@ MUTANTS = (
         ("-{uuid.uuid4().hex[:8]}", "-00000000"),
     ),
     _mutant(
-        *("the size of what was put is not asked", contract, "put_whole", "short-puts"),
+        *("the size of what was put is not asked", contract, "write_checked", "short-puts"),
         ("store.size(name) != len(data)", "False"),
     ),
     _mutant(
         *("manifest before parts", commit_writer, "Writer.commit", "calls"),
         (
-            "entries = tuple(self._put(directory, part, written) for part in parts)",
+            "entries = tuple(self._write_part(directory, part, written) for part in parts)",
             "held = list(parts)\n        entries = tuple(pack(part)[0] for part in held)",
         ),
-        ("    if sure:", "    [self._put(directory, part, []) for part in held]\n    if sure:"),
+        (
+            "    if sure:",
+            "    [self._write_part(directory, part, []) for part in held]\n    if sure:",
+        ),
     ),
     _mutant(
         *("a part's hash is not compared", parts, "unpack", "bit-flips"),
         ("hashlib.sha256(data).hexdigest() != entry.sha256", "False"),
     ),
     _mutant(
-        *("a document's hash is not compared", documents, "verified", "bit-flips"),
+        *("a document's hash is not compared", documents, "_read", "bit-flips"),
         ("hashlib.sha256(data).hexdigest() != sha256", "False"),
     ),
     _mutant(
-        *("a parent's hash is not compared", commits, "check_parent", "swaps"),
+        *("a parent's hash is not compared", commit_list, "check_parent", "swaps"),
         ("parent.sha256 != commit.parent_sha256", "False"),
     ),
     _mutant(
@@ -146,14 +149,14 @@ MUTANTS = (
         ("except CorruptionError as error:", "except (CorruptionError, OSError) as error:"),
     ),
     _mutant(
-        *("one bad reading is corruption", contract, "confirmed", "bad-answers"),
+        *("one bad reading is corruption", contract, "read_twice", "bad-answers"),
         (
             "except CorruptionError:\n        return read()",
             "except CorruptionError:\n        raise",
         ),
     ),
     _mutant(
-        *("a restart leaves no mark", commits, "mark_restart", "restart-damage"),
+        *("a restart leaves no mark", commit_list, "mark_restart", "restart-damage"),
         ("with suppress(FileExistsError):", "if False:"),
     ),
     _mutant(

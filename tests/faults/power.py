@@ -18,7 +18,7 @@ from checkpoint_helpers import DictStore, begin, load_all, numbers
 from kinds import Cases, Verdict, kind
 from standing import stands
 
-from streamomd.checkpoint import Writer, keep_document, open_store
+from streamomd.checkpoint import Writer, open_store, write_document
 from streamomd.checkpoint.stores import local
 from streamomd.core.errors import StorageError
 
@@ -164,7 +164,7 @@ def a_life(url: str, ops: list[Op]) -> None:
     writer = again(lambda: begin(open_store(url), keep=2))
     promise(0)
     for at in (1, 2, 3):
-        names = again(lambda at=at: keep_document(writer.store, "names", {"1": [f"name {at}"]}))
+        names = again(lambda at=at: write_document(writer.store, "names", {"1": [f"name {at}"]}))
         document = {"rows": 10 * at, "names": names}
         again(lambda at=at, document=document: writer.commit(document, numbers(at)))
         promise(at)

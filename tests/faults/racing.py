@@ -13,7 +13,7 @@ from typing import Any
 from checkpoint_helpers import DictStore, a_run, load_all, numbers, plain
 from kinds import Cases, Verdict, kind
 
-from streamomd.checkpoint import Commit, Store, Writer, commits, open_store
+from streamomd.checkpoint import Commit, Store, Writer, list_commits, open_store
 from streamomd.checkpoint.manifest import decode, manifest_name, sequence_of
 from streamomd.core.errors import StreamomdError
 
@@ -199,7 +199,7 @@ def judged(store: History, made: list[list[Commit]], *writings: Writing) -> Verd
     line = store.line(loaded.commit)
     if loaded.rejected or any(one.sha256 not in line for some in made for one in some):
         return Verdict.LOST
-    if not all(one["ok"] for one in commits(store, deep=True) if _of_line(store, one, line)):
+    if not all(one["ok"] for one in list_commits(store, deep=True) if _of_line(store, one, line)):
         return Verdict.LOST
     if all(not writing.error for writing in writings) and all(made):
         # Both ended well: only if one was done before the other came.

@@ -12,7 +12,7 @@ from checkpoint_helpers import DictStore, a_run, load_all, numbers
 from kinds import Cases, Verdict, kind
 from standing import falls_back, goes_on, stands
 
-from streamomd.checkpoint import Writer, keep_document
+from streamomd.checkpoint import Writer, write_document
 from streamomd.core.errors import CorruptionError, NoCommitError, StorageError
 
 
@@ -75,7 +75,7 @@ def prepared(keep: int) -> tuple[Moody, Writer]:
 
 
 def commit(store: Moody, writer: Writer) -> None:
-    names = keep_document(store, "names", {"1": ["a name"]})
+    names = write_document(store, "names", {"1": ["a name"]})
     writer.commit({"rows": 30, "names": names}, numbers(3))
 
 

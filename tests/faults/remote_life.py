@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from checkpoint_helpers import load_all, numbers, plain
 from kinds import Verdict
 
-from streamomd.checkpoint import Part, Store, Writer, commits
+from streamomd.checkpoint import Part, Store, Writer, list_commits
 from streamomd.core.errors import (
     ConcurrentWriterError,
     CorruptionError,
@@ -120,7 +120,7 @@ def end(life: Life, calm: Store, *, untidy: bool) -> Verdict:
     if number < life.sure or (loaded.rejected and not untidy):
         return Verdict.LOST
     life.holds(number, parts, False)
-    if not untidy and not all(one["ok"] for one in commits(calm, deep=True)):
+    if not untidy and not all(one["ok"] for one in list_commits(calm, deep=True)):
         return Verdict.LOST
     after = life.tried + 1
     writer = Writer.take_over(calm, loaded, keep=life.keep)

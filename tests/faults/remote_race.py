@@ -9,7 +9,7 @@ from typing import Any
 from checkpoint_helpers import begin, load_all, numbers, plain
 from kinds import Verdict
 
-from streamomd.checkpoint import Store, Writer, commits
+from streamomd.checkpoint import Store, Writer, list_commits
 from streamomd.checkpoint.stores.remote import RemoteStore
 from streamomd.core.errors import ConcurrentWriterError, StorageError
 
@@ -49,18 +49,18 @@ class Race:
 def race(run: Race, moment: int, calm: Callable[[], Store]) -> Verdict:
     """The second comes before request ``moment`` of the first; then both go on in turn."""
     store, found = run.open_store(), []
-    ask, asked = store._ask, 0
+    call, calls = store._call, 0
 
-    def asks(*given: Any, **options: Any) -> Any:
-        nonlocal asked
-        asked += 1
-        if asked == moment + 1:
+    def racing_call(*given: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == moment + 1:
             found.append(run.second())
-        return ask(*given, **options)
+        return call(*given, **options)
 
     first = begin(store, keep=2)
     run.made[0] = 0
-    store._ask = asks  # type: ignore[method-assign]
+    store._call = racing_call  # type: ignore[method-assign]
     going = all(run.commit(first, number) for number in range(1, 5))
     second = found[0] if found else None
     for number in ROUNDS:
@@ -77,7 +77,7 @@ def stands(run: Race, calm: Store, *, exclusive: bool) -> Verdict:
     number = loaded.commit.document["rows"] // 10
     if loaded.rejected or parts != plain(numbers(number)):
         return Verdict.SILENT
-    told = commits(calm, deep=True)
+    told = list_commits(calm, deep=True)
     if not all(one["ok"] for one in told):
         return Verdict.LOST
     rows = {one["sequence"]: one["rows"] for one in told}

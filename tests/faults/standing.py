@@ -8,7 +8,7 @@ from collections.abc import Collection
 from checkpoint_helpers import begin, load_all, numbers, plain
 from kinds import Verdict
 
-from streamomd.checkpoint import Commit, Store, Writer, commits, read_document
+from streamomd.checkpoint import Commit, Store, Writer, list_commits, read_document
 from streamomd.checkpoint.sealed_json import canonical
 from streamomd.core.errors import CorruptionError, NoCommitError
 
@@ -45,7 +45,7 @@ def stands(store: Store, legal: Collection[int | None]) -> Verdict:
         return verdict
     if number not in legal:
         return Verdict.LOST
-    if number is not None and not all(one["ok"] for one in commits(store, deep=True)):
+    if number is not None and not all(one["ok"] for one in list_commits(store, deep=True)):
         return Verdict.LOST
     return Verdict.SAME
 

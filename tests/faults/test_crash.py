@@ -97,7 +97,9 @@ def test_a_disk_that_gives_back_other_bytes_is_told(
     writer = begin(store, keep=1)
     real = os.pread
     monkeypatch.setattr(os, "pread", lambda handle, size, at: real(handle, size, at)[:-1] + b"?")
-    with pytest.raises(StorageError, match=r"safetensors cannot be written: it does not read as"):
+    with pytest.raises(
+        StorageError, match=r"safetensors cannot be written: the data read back differ"
+    ):
         writer.commit({"rows": 10}, numbers(1))
     monkeypatch.undo()
     holds(store, 0)

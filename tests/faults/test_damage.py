@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from checkpoint_helpers import KINDS, a_run, load_all, make_store, numbers, overwrite, plain
 
-from streamomd.checkpoint import Store, Writer, commits, keep_document, load, read_document
+from streamomd.checkpoint import Store, Writer, list_commits, load, read_document, write_document
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError
@@ -18,7 +18,7 @@ SHARED = {"k": [1, 2.5, None, "é"]}
 def a_damaged_run(kind: str, folder: Path, ranges: int = 1) -> tuple[Store, Writer]:
     """Commits 0 and 1, each with a document of its own."""
     store = make_store(kind, folder)
-    documents = [keep_document(store, "names", {**SHARED, "at": at}) for at in (0, 1)]
+    documents = [write_document(store, "names", {**SHARED, "at": at}) for at in (0, 1)]
     parts = [numbers(at, ranges=ranges) for at in (0, 1)]
     writer = Writer.begin(store, {"rows": 0, "names": documents[0]}, parts[0])
     writer.commit({"rows": 10, "names": documents[1]}, parts[1])
@@ -101,7 +101,7 @@ def test_manifests_in_each_others_place_are_seen(kind: str, tmp_path: Path) -> N
     assert [sequence for sequence, _ in loaded.rejected] == [2, 1]
     overwrite(store, names[1], good[1])
     overwrite(store, names[2], other.read(names[2]))
-    assert "does not follow the commit 1" in falls_back(store, 1, 2, ranges=2)
+    assert "does not follow the existing commit 1" in falls_back(store, 1, 2, ranges=2)
     assert load_all(store, at=1)[1] == plain(numbers(1))
 
 
@@ -142,16 +142,16 @@ def test_a_list_shows_what_verify_proves(kind: str, tmp_path: Path) -> None:
         if what == "document":
             store.delete(f"copies/{name}")
         overwrite(store, name, good[:-1] + bytes([good[-1] ^ 1]))
-        [zero, one] = commits(store, deep=True)
+        [zero, one] = list_commits(store, deep=True)
         assert zero["ok"]
         assert not one["ok"]
         assert what == "manifest" or name.rpartition("/")[2] in one["problem"]
-        assert commits(store)[1]["ok"] == (what != "manifest")
+        assert list_commits(store)[1]["ok"] == (what != "manifest")
         overwrite(store, name, good[:-1])
-        assert not commits(store, deep=True)[1]["ok"]
-        assert commits(store)[1]["ok"] == (what == "document")
+        assert not list_commits(store, deep=True)[1]["ok"]
+        assert list_commits(store)[1]["ok"] == (what == "document")
         overwrite(store, name, good)
-        assert all(one["ok"] for one in commits(store, deep=True))
+        assert all(one["ok"] for one in list_commits(store, deep=True))
 
 
 def test_damage_to_all_commits_is_an_error_that_tells_each(kind: str, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_one_damaged_copy_of_a_document_rejects_no_commit(
         overwrite(store, name, bytes(bad))
         loaded = load_all(store)[0]
         assert (loaded.commit.sequence, loaded.rejected) == (1, ())
-    found = commits(store, deep=True)[1]
+    found = list_commits(store, deep=True)[1]
     assert found["ok"]
     assert found["problem"].startswith(f"{name} does not have the SHA-256")
 
@@ -188,12 +188,12 @@ def test_one_damaged_copy_of_a_document_rejects_no_commit(
 def test_a_commit_needs_the_documents_that_are_asked_for(needs: tuple[str, ...]) -> None:
     """With the dataset corrupt in both copies a commit is whole for who needs only the names."""
     store = make_store("memory", Path())
-    hashes = {kind: keep_document(store, kind, SHARED) for kind in ("dataset", "names")}
+    hashes = {kind: write_document(store, kind, SHARED) for kind in ("dataset", "names")}
     Writer.begin(store, {"rows": 0, **hashes}, numbers(0))
     for name in document_names("dataset", hashes["dataset"]):
         overwrite(store, name, b"{}")
     if "dataset" in needs:
-        with pytest.raises(NoCommitError, match="SHA-256 it is named by"):
+        with pytest.raises(NoCommitError, match="does not have the SHA-256 in its name"):
             load(store, lambda commit: lambda part: None, needs=needs)
     else:
         assert not load(store, lambda commit: lambda part: None, needs=needs).rejected
@@ -202,12 +202,12 @@ def test_a_commit_needs_the_documents_that_are_asked_for(needs: tuple[str, ...])
 def test_a_damaged_document_is_repaired_by_saving_it_again(kind: str, tmp_path: Path) -> None:
     """Its name is its hash: what it must be is known, so both copies are written again."""
     store = make_store(kind, tmp_path)
-    sha256 = keep_document(store, "dataset", SHARED)
+    sha256 = write_document(store, "dataset", SHARED)
     names = document_names("dataset", sha256)
     for bad in (b"", b"[]", store.read(names[0])[:-1]):
         for name in names:
             overwrite(store, name, bad)
         with pytest.raises(CorruptionError):
             read_document(store, "dataset", sha256)
-        assert keep_document(store, "dataset", SHARED) == sha256
+        assert write_document(store, "dataset", SHARED) == sha256
         assert read_document(store, "dataset", sha256) == SHARED

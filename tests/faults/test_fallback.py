@@ -7,7 +7,7 @@ import json
 import pytest
 from checkpoint_helpers import DictStore, a_run, begin, holds, load_all
 
-from streamomd.checkpoint import Writer, commits
+from streamomd.checkpoint import Writer, list_commits
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.checkpoint.sealed_json import seal
 from streamomd.core.errors import NoCommitError, StorageError
@@ -49,7 +49,7 @@ def test_a_gap_is_listed() -> None:
     store = DictStore()
     a_run(store, 3, keep=9)
     del store.objects[manifest_name(2)]
-    told = [(one["sequence"], one["ok"], one["problem"]) for one in commits(store)]
+    told = [(one["sequence"], one["ok"], one["problem"]) for one in list_commits(store)]
     assert told[2] == (2, False, "its manifest is missing")
     assert [ok for _, ok, _ in told] == [True, True, False, True]
 
@@ -76,7 +76,7 @@ def test_going_on_after_a_fall_back(store: DictStore) -> None:
     again = holds(store, 0).commit
     assert (again.sequence, again.parent) == (2, 0)
     assert writer.commit({"rows": 10}, []).sequence == 3
-    assert [one["ok"] for one in commits(store, deep=True)] == [True, False, True, True]
+    assert [one["ok"] for one in list_commits(store, deep=True)] == [True, False, True, True]
 
 
 @pytest.mark.parametrize("deed", ["read", "size", "names"])

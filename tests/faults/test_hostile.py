@@ -100,7 +100,7 @@ def test_the_directory_leads_nowhere_else(run: Path, name: Any) -> None:
 def test_hashes_lead_nowhere_else(run: Path, kind: str, value: Any) -> None:
     """A shared document's hash becomes part of a name, so it is a hash or refused."""
     change(run, lambda fields: fields["document"].update({kind: value}))
-    refused(run, match=f"field '{kind}' is not what it must be")
+    refused(run, match=f"field '{kind}' is invalid")
 
 
 SEGMENTS = [*([one] for one in ("../../canary", "A" * 64, "", 7, None, ["a" * 64])), "a" * 64, 7]
@@ -110,7 +110,7 @@ SEGMENTS = [*([one] for one in ("../../canary", "A" * 64, "", 7, None, ["a" * 64
 def test_segments_lead_nowhere_else(run: Path, value: Any) -> None:
     """So does each segment's of the ledger; no commit has a thousand of them."""
     change(run, lambda fields: fields["document"].update(segments=value))
-    refused(run, match="field 'segments' is not what it must be")
+    refused(run, match="field 'segments' is invalid")
 
 
 EDITS: dict[str, Change] = {
@@ -157,7 +157,7 @@ def test_edited_manifests_are_refused(run: Path, name: str) -> None:
 def test_arrays_larger_than_their_part_are_refused_by_the_manifest(run: Path) -> None:
     """Shapes are compared with the declared size before the part is looked at."""
     change(run, EDITS["shape product"])
-    refused(run, match="a part: field 'arrays' is not what it must be")
+    refused(run, match="a part: field 'arrays' is invalid")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_pipe_does_not_hang(run: Path) -> None:
     part = next(run.glob("data/*/p*"))
     part.unlink()
     os.mkfifo(part)
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="not a regular file"):
         load_all(open_store(str(run)))
 
 

@@ -16,7 +16,7 @@ from checkpoint_helpers import (
     plain,
 )
 
-from streamomd.checkpoint import Store, Writer, commits
+from streamomd.checkpoint import Store, Writer, list_commits
 from streamomd.checkpoint.commit_list import mark_restart
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.core.errors import ConcurrentWriterError, NoCommitError
@@ -61,7 +61,7 @@ def test_the_writer_of_the_run_before_is_stopped(store: Store) -> None:
     with pytest.raises(ConcurrentWriterError, match=r"pid \d+, started .* at commit 2") as error:
         old.commit({"rows": 20}, numbers(2))
     assert error.value.exit_code == 5
-    assert [one["ok"] for one in commits(store, deep=True)] == [True] * 3
+    assert [one["ok"] for one in list_commits(store, deep=True)] == [True] * 3
     assert load_all(store)[1] == plain(numbers(0))
 
 
@@ -70,7 +70,7 @@ def test_a_restart_may_be_restarted(store: Store) -> None:
     for _ in range(3):
         writer = begin(store, restart=True)
         writer.commit({"rows": 10}, numbers(1))
-    assert [one["sequence"] for one in commits(store, deep=True)] == list(range(6))
+    assert [one["sequence"] for one in list_commits(store, deep=True)] == list(range(6))
     overwrite(store, manifest_name(5), b"")
     assert load_all(store)[0].commit.sequence == 4
     overwrite(store, manifest_name(4), b"")

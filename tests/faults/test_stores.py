@@ -52,7 +52,7 @@ def test_two_writers_without_exclusion_are_noticed(caplog: pytest.LogCaptureFixt
     """Where a store cannot refuse to overwrite, that is said, and an overwritten writer stops."""
     store = RemoteStore(Looking(), f"/{uuid.uuid4().hex}", "looking://run")
     old = a_run(store, 1)
-    assert "cannot refuse to overwrite" in caplog.text
+    assert "does not support exclusive creation" in caplog.text
     new = Writer.take_over(store, load_all(store)[0])
     with pytest.raises(ConcurrentWriterError):
         old.commit({"rows": 99}, numbers(99))
@@ -107,7 +107,7 @@ class Shaky(type(fsspec.filesystem("memory"))):  # type: ignore[misc]
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "PAUSE", 0.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
 
 
 @pytest.mark.usefixtures("no_pause")
@@ -128,7 +128,7 @@ def test_lasting_errors_are_told_without_secrets() -> None:
     a_run(RemoteStore(fsspec.filesystem("memory"), root, "memory://run"), 1)
     fs = Shaky()
     fs.failures = 99
-    with pytest.raises(StorageError, match="after 4 tries: TimeoutError") as told:
+    with pytest.raises(StorageError, match="after 4 attempts: TimeoutError") as told:
         load_all(RemoteStore(fs, root, "memory://user:secret@run?sig=secret"))
     assert "secret" not in str(told.value)
     assert told.value.__cause__ is None
@@ -136,7 +136,7 @@ def test_lasting_errors_are_told_without_secrets() -> None:
 
 def test_a_url_without_a_file_system_is_a_usage_error() -> None:
     """An unknown protocol is refused by name."""
-    with pytest.raises(UsageError, match="nosuch://x: no file system"):
+    with pytest.raises(UsageError, match="nosuch://x: unsupported URL"):
         open_store("nosuch://x")
 
 

@@ -18,7 +18,7 @@ from checkpoint_helpers import (
     numbers,
 )
 
-from streamomd.checkpoint import Writer, commits, keep_document
+from streamomd.checkpoint import Writer, list_commits, write_document
 from streamomd.checkpoint.manifest import manifest_name
 from streamomd.core.errors import ConcurrentWriterError, StorageError
 
@@ -35,7 +35,7 @@ def test_the_later_writer_wins(kind: str, tmp_path: Path) -> None:
         assert told.value.exit_code == 5
     new.commit({"rows": 20}, numbers(2))
     holds(store, 2)
-    assert all(one["ok"] for one in commits(store, deep=True))
+    assert all(one["ok"] for one in list_commits(store, deep=True))
 
 
 def test_a_commit_after_loading_is_not_lost() -> None:
@@ -64,7 +64,7 @@ def test_a_number_that_was_deleted_is_not_made_again(kind: str, later: int, tmp_
     holds(store, 1 + later)
     new.commit({"rows": 70}, numbers(7))
     holds(store, 7)
-    assert [one["rows"] for one in commits(store, deep=True)] == [70]
+    assert [one["rows"] for one in list_commits(store, deep=True)] == [70]
 
 
 def test_a_commit_that_was_resumed_at_once_stands() -> None:
@@ -80,7 +80,7 @@ def test_a_commit_that_was_resumed_at_once_stands() -> None:
     store.after = resume
     assert old.commit({"rows": 20}, numbers(2)).sequence == 2
     holds(store, 2)
-    assert all(one["ok"] for one in commits(store, deep=True) if one["sequence"] > 1)
+    assert all(one["ok"] for one in list_commits(store, deep=True) if one["sequence"] > 1)
     with pytest.raises(ConcurrentWriterError):
         old.commit({"rows": 30}, numbers(3))
     others[0].commit({"rows": 40}, numbers(4))
@@ -174,7 +174,7 @@ def test_an_attempt_that_landed_late_is_followed() -> None:
     holds(store, 1)
     assert writer.commit({"rows": 20}, numbers(2)).sequence == 2
     holds(store, 2)
-    assert [one["ok"] for one in commits(store, deep=True)] == [True, True, True]
+    assert [one["ok"] for one in list_commits(store, deep=True)] == [True, True, True]
 
 
 def test_a_part_that_is_not_whole_is_not_committed() -> None:
@@ -186,7 +186,7 @@ def test_a_part_that_is_not_whole_is_not_committed() -> None:
         store.objects[name] = store.objects[name][:-1]
 
     store.after = shorten
-    with pytest.raises(StorageError, match="was not written whole"):
+    with pytest.raises(StorageError, match="was not written completely"):
         writer.commit({"rows": 10}, numbers(1))
     store.after = lambda deed, name: None
     holds(store, 0)
@@ -200,8 +200,8 @@ def test_a_document_that_is_not_whole_is_told() -> None:
         store.objects[name] = store.objects[name][:-1]
 
     store.after = shorten
-    with pytest.raises(StorageError, match=r"names/.* was not written whole"):
-        keep_document(store, "names", {"1": ["a name"]})
+    with pytest.raises(StorageError, match=r"names/.* was not written completely"):
+        write_document(store, "names", {"1": ["a name"]})
 
 
 def test_every_fault_of_a_commit_leaves_old_or_new() -> None:

@@ -122,7 +122,7 @@ def test_parameters_are_refused_by_name() -> None:
         (OMDClassifier, {"params": [1]}, "expected a dict"),
         (OMDClassifier, {"max_iter": 0}, "train.epochs = 0"),
         (OMDClassifier, {"dtype": "float16"}, "model.dtype = 'float16'"),
-        (OMDRegressor, {"loss": "hinge"}, "OMDClassifier learns with it"),
+        (OMDRegressor, {"loss": "hinge"}, "use OMDClassifier"),
         (OMDRegressor, {"rule": "pa1"}, "rule 'pa1' learns with loss hinge; got 'square'"),
     ):
         with pytest.raises(UsageError, match=message.replace("(", r"\(")):
@@ -147,7 +147,7 @@ def test_rows_are_refused_with_their_place() -> None:
         (ValueError, "Input X contains NaN", lambda: OMDClassifier().fit([[np.nan]] * len(y), y)),
         (BadRowError, "X, row 3, column 'n': found null",
          lambda: fitted.predict(frame.assign(n=[*X[:3, 0], None, *X[4:, 0]]))),
-        (UsageError, "give a frame with the columns n, h", lambda: fitted.predict(X[:, :2])),
+        (UsageError, "pass a frame with columns n, h", lambda: fitted.predict(X[:, :2])),
         (ValueError, "same order", lambda: fitted.predict(frame[["h", "n"]])),
         (SchemaError, "column 'h' is double", lambda: fitted.predict(frame.assign(h=1.0))),
         (DataError, "no rows", lambda: fitted.predict(frame.iloc[:0])),
@@ -161,7 +161,7 @@ def test_rows_are_refused_with_their_place() -> None:
             call()
 
 
-def test_going_on_is_with_what_was_begun() -> None:
+def test_continuing_needs_the_original_parameters() -> None:
     """The first call names the classes; later ones bring no others, and no other parameters."""
     X, y, _ = made(3)
     with pytest.raises(UsageError, match="told of all classes"):
@@ -177,11 +177,11 @@ def test_going_on_is_with_what_was_begun() -> None:
         begun.set_params(rule="adagrad", warm_start=True).fit(X[y < 2], y[y < 2])
     with pytest.raises(UsageError, match="all labels at once"):
         OMDClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1, 2])
-    with pytest.raises(UnsupportedError, match="sees all rows before"):
+    with pytest.raises(UnsupportedError, match="needs a pass over all rows before"):
         OMDRegressor("nag_projected", params={"passes": 2}).partial_fit(X, y)
 
 
-def test_overflow_is_told() -> None:
+def test_overflow_is_reported() -> None:
     """Where weights overflow fit raises; where a margin alone does, no class is guessed."""
     with pytest.raises(DivergedError, match="the model diverged"):
         OMDRegressor("ogd", eta0=1e300).fit([[1e100]] * 9, [1.0] * 9)

@@ -110,7 +110,7 @@ def test_a_missing_number_is_nan(nulls: str) -> None:
     agree(model_of(rows, data={**EVERYTHING, "nulls": nulls}), rows)
 
 
-def test_a_null_word_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_null_word_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """Its category has a weight that no string leads to."""
     model = model_of(table(), data=EVERYTHING)
     session_of(model)

@@ -27,7 +27,7 @@ def told(path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of NAG in ``kept``, with numbers and words."""
+    """A run of NAG saved in ``kept``, with numbers and words."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "data" / "a.parquet", rows(60))
     flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "10"]
@@ -102,7 +102,7 @@ def test_weights_that_start_above_0_are_there(here: Path) -> None:
 
 
 def test_a_run_begins_at_what_was_exported(here: Path) -> None:
-    """Of NAG with its scales: the figures of the first row are those that ``evaluate`` tells."""
+    """Of NAG with its scales: the metrics of the first row are those of ``evaluate``."""
     run("export", "kept", "--as", "parquet", "--to", "w.parquet")
     flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "10"]
     ignore = "data.ignore=['w','c','i','v']"
@@ -113,7 +113,8 @@ def test_a_run_begins_at_what_was_exported(here: Path) -> None:
 
 
 def test_output(here: Path) -> None:
-    """What is there is kept unless it may be replaced; what cannot be written is told."""
+    """An existing file stays unless it may be replaced; a file that cannot be written is
+    reported."""
     first = run("export", "kept", "--as", "parquet", "--to", "w.parquet")
     assert first.code == 0
     assert "--start w.parquet" in first.out

@@ -76,7 +76,7 @@ def test_a_model_gives_it_itself() -> None:
 
 
 def test_a_rule_that_predicts_more_than_weights_is_refused() -> None:
-    """Of those weights alone nobody could predict what the rule does."""
+    """These weights alone do not give the rule's predictions."""
     rows = table(labels="numbers")
     model = model_of(rows, data=EVERYTHING, model={"rule": "vaw", "loss": "square"})
     with pytest.raises(UnsupportedError, match="more than weights"):

@@ -82,7 +82,7 @@ def test_names_and_numbers() -> None:
 
 
 def test_a_pair_is_features_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Index i is the feature i, at so many bits that no other feature is there."""
+    """Index i is the feature i, with enough bits that no other feature has this index."""
     monkeypatch.setattr(to_vw, "LEAST_BITS", 1)
     rows = table().append_column("i", pa.array([[1]] * 30, pa.list_(pa.int64())))
     rows = rows.append_column("v", pa.array([[1.0]] * 30, pa.list_(pa.float64())))
@@ -100,7 +100,7 @@ def test_a_pair_is_features_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
 REFUSED = {
     "classes": (table(labels="three"), EVERYTHING, "has 3"),
     "seed": (table(), {**EVERYTHING, "hash_seed": 1}, "hash_seed is 1"),
-    "places": (table(), {**EVERYTHING, "bits": 1}, "in one place at -b 1"),
+    "places": (table(), {**EVERYTHING, "bits": 1}, "one index with -b 1"),
 }
 
 
@@ -115,5 +115,5 @@ def test_what_vw_cannot_say_is_refused(case: str) -> None:
 def test_two_features_in_one_place_are_refused() -> None:
     """A column of numbers where a category with a weight has its place, by both names."""
     model = model_of(table(), data={**EVERYTHING, "bits": 10})
-    with pytest.raises(UnsupportedError, match="in one place at -b 10"):
+    with pytest.raises(UnsupportedError, match="one index with -b 10"):
         text_of(model)

@@ -149,7 +149,7 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
         beside("b.parquet", b"PARE" + bytes(99) + b"PARE"),
         ["encrypted Parquet, which is not supported"],
     ),
-    "foreign file": (beside("README.txt", b"x"), ["README.txt", "what is no shard"]),
+    "foreign file": (beside("README.txt", b"x"), ["README.txt", "files that are not shards"]),
     "Delta table": (delta, ["is a Delta table: pass its file list"]),
     "symlink loop": (loop, ["is a loop of symbolic links"]),
     "pipe": (pipe, ["b.parquet is not a regular file"]),

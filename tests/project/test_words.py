@@ -47,17 +47,16 @@ FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
 PENDING = {
     "docs/api.md": 5,
     "streamomd/__main__.py": 1,
-    "streamomd/analysis": 30,
-    "streamomd/checkpoint": 21,
-    "streamomd/core": 12,
-    "streamomd/distributed": 76,
+    "streamomd/analysis": 1,
+    "streamomd/core": 7,
+    "streamomd/distributed": 4,
     "streamomd/engine": 24,
     "streamomd/features": 4,
-    "streamomd/integrations": 24,
+    "streamomd/integrations": 2,
     "streamomd/losses": 3,
     "streamomd/rules": 55,
     "streamomd/runs": 55,
-    "streamomd/shards": 50,
+    "streamomd/shards": 15,
     "streamomd/training": 87,
 }
 """Hits that remain, by page or package. The numbers only fall."""

@@ -147,7 +147,7 @@ def test_a_claim_that_is_not_finite_is_refused(data: np.ndarray) -> None:
     assert told["refused"][0]["claim"] == "regret"
     np.save("u.npy", 1e200 * WEIGHTS)
     text = run("certify", "run", "data", "--comparator", "u.npy").out
-    assert "no certificate: the bound is inf: no claim is made of numbers" in text
+    assert "no certificate: the bound is inf: numbers that are not finite" in text
     [told] = certify(trained("si_adagrad"), "data", comparator=1e200 * WEIGHTS)
     for one in told["claims"] or ():
         assert math.isfinite(one["bound"])

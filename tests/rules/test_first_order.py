@@ -60,7 +60,7 @@ def theta_of(made: Learner) -> np.ndarray:
     return made.state.slot("theta")[:, 0]
 
 
-def weights_of(made: Learner) -> np.ndarray:
+def load_comparator(made: Learner) -> np.ndarray:
     return made.engine.weights(made.state, 0, made.state.layout.size)[:, 0]
 
 
@@ -72,7 +72,7 @@ def test_weights_are_the_slope_of_the_conjugate(link: str, C: float) -> None:
         stream = streams.make(np.random.default_rng(seed), "sparse")
         made = learner("dual_step", "hinge", stream.X.shape[1], link=link, C=C, U=U, p=P)
         made.learn(sparse(stream.X, stream.y))
-        theta, w = theta_of(made), weights_of(made)
+        theta, w = theta_of(made), load_comparator(made)
         for i in range(len(theta)):
             e = np.zeros(len(theta))
             e[i] = 1e-5
@@ -170,7 +170,7 @@ def test_huge_and_tiny_numbers_stay_numbers(
     margins = made.learn(sparse(X, stream.y))
     assert np.isfinite(margins).all()
     assert np.isfinite(made.state.totals).all()
-    theta, w = theta_of(made), weights_of(made)
+    theta, w = theta_of(made), load_comparator(made)
     assert np.isfinite(w).all()
     link = params.get("link", rule if rule in LINKS else "pnorm")
     oracle = {
@@ -219,7 +219,7 @@ def run_of(made: Learner, stream: streams.Stream, loss: str, u: np.ndarray) -> R
         own=own,
         shared=shared,
         totals=totals,
-        w=weights_of(made),
+        w=load_comparator(made),
         h=h,
         rows=len(p),
         loss=float(made.sums[1]),

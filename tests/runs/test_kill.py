@@ -38,7 +38,7 @@ from killing import (
 )
 
 import streamomd
-from streamomd.checkpoint import commits, open_store
+from streamomd.checkpoint import list_commits, open_store
 
 SEED = 20_261_121
 EVERY = 2_000
@@ -122,7 +122,7 @@ def attempt(case: Case, job: Job, folder: Path) -> Trial:
         landings.append(strike(process, place, instant, base))
         words = again
     told = result(finish(again))
-    whole = all(one["ok"] for one in commits(open_store(place.url), deep=True))
+    whole = all(one["ok"] for one in list_commits(open_store(place.url), deep=True))
     new = str(folder.parent / "new.parquet")
     found = figures(told, streamomd.load(place.url).predict(new, str(folder / "out")))
     return Trial(case, tuple(landings), found, heaviest(place.url), whole)

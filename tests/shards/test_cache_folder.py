@@ -74,7 +74,8 @@ def test_a_flipped_bit_is_noticed(kind: str, step: int, tmp_path: Path) -> None:
 
 
 def test_a_damaged_entry_costs_time_alone(data: Path, tmp_path: Path) -> None:
-    """What is damaged is told once, gone, and made anew; the rows are those of the shards."""
+    """A damaged entry is logged once, removed and written again; the rows are those of the
+    shards."""
     plan, kept = plan_of(data, "sparse"), tmp_path / "kept"
     expected = read(plan, data, cache_in(kept))
     for name, damage in {
@@ -227,7 +228,7 @@ def test_drafts_of_the_dead_are_removed(data: Path, tmp_path: Path) -> None:
     assert len([*kept.iterdir()]) == 12 + 2 + 4
 
 
-def test_several_at_once(data: Path, tmp_path: Path) -> None:
+def test_several_concurrently(data: Path, tmp_path: Path) -> None:
     """Runs that fill, read, damage and empty one folder at the same time all read the shards'
     rows."""
     plan, kept = plan_of(data, "sparse"), tmp_path / "kept"
@@ -265,7 +266,7 @@ def test_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_at_once(tmp_path: Path) -> None:
+def test_concurrent_processes(tmp_path: Path) -> None:
     """Processes that share a folder, one of them killed in the midst of it, end with the bits of
     none; what the killed one left makes no difference, and goes."""
     data, kept = tmp_path / "data", tmp_path / "kept"
@@ -299,7 +300,7 @@ def test_processes_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_replaced_object_of_a_store(tmp_path: Path) -> None:
-    """In a bucket it is the ETag that tells a shard of the same size and footer from another."""
+    """In a bucket the ETag distinguishes shards of the same size and footer."""
     server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", port=0)
     server.start()
     host, port = server.get_host_and_port()

@@ -108,7 +108,7 @@ def test_every_stretch(data: Path, tmp_path: Path) -> None:
         assert len(entries(kept)) == (cold >= len(part))
 
 
-def test_only_whole_groups_are_kept(data: Path, tmp_path: Path) -> None:
+def test_only_complete_groups_are_cached(data: Path, tmp_path: Path) -> None:
     """A group read from its middle makes no entry, nor do rows without labels or with columns kept
     beside them; who stops early leaves no draft."""
     plan, found, kept = plan_of(data, "sparse"), find(str(data)), tmp_path / "kept"
@@ -134,7 +134,8 @@ def test_an_entry_is_an_arrow_file(kind: str, data: Path, tmp_path: Path) -> Non
 
 
 def test_names(data: Path, tmp_path: Path) -> None:
-    """A run from the cache knows the names that one without it knows, whoever made the entries."""
+    """A run from the cache has the same names as one without it, regardless of the entries'
+    writer."""
     plan, expected = plan_of(data, "sparse"), Names()
     read(plan, data, None, names=expected)
     read(plan, data, cache_in(tmp_path / "kept"))  # one that asked for no names
@@ -151,7 +152,7 @@ def test_names(data: Path, tmp_path: Path) -> None:
     ("coordinates", "texts"), [([-1], [b"c=a"]), ([1], [None]), ([1], [b"c=\xff"])]
 )
 def test_names_that_are_none(coordinates: list[int], texts: list[bytes | None]) -> None:
-    """A checksum can be forged: what is no name at a coordinate is told to no table."""
+    """A checksum can be forged: an invalid name is added to no table."""
     columns = [pa.array(coordinates, pa.int32()), pa.array(texts, pa.large_binary())]
     packed = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
     names = Names()

@@ -66,7 +66,7 @@ def test_what_convert_writes_has_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
-def test_the_first_page_tells(written: bool, version: str, tmp_path: Path) -> None:
+def test_the_first_page_decides(written: bool, version: str, tmp_path: Path) -> None:
     """Dictionary and data pages, small files and files longer than what is read at the end."""
     path = str(tmp_path / "a.parquet")
     for count in (10, 50_000):
@@ -79,7 +79,7 @@ def test_the_first_page_tells(written: bool, version: str, tmp_path: Path) -> No
             assert find(path).shards[0].checksums is written
 
 
-def test_what_is_not_understood_is_not_said(tmp_path: Path) -> None:
+def test_unsupported_features_are_not_exported(tmp_path: Path) -> None:
     """Bytes at the beginning that are no page header: unknown, and found nevertheless."""
     path = write(tmp_path / "a.parquet", rows(20))
     data = path.read_bytes()

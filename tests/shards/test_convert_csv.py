@@ -125,7 +125,7 @@ def test_bad_options_are_refused(tmp_path, options, word):
 
 
 def test_a_later_value_that_does_not_fit_is_named(tmp_path, monkeypatch):
-    """A type is fixed by the start of the file: a later text in it is told with its remedy."""
+    """A type is fixed by the start of the file: a later text in it is reported with its remedy."""
     monkeypatch.setattr(csv_source, "HEAD", 100)
     monkeypatch.setattr(csv_source, "BLOCK", 50)
     text = "a,b\n" + "1,2\n" * 500 + "3,x\n" + "4,5\n" * 100
@@ -241,7 +241,7 @@ def test_one_shard_is_one_shard():
     assert "2 rows in 1 shard," in formatting.format_conversion(result)
 
 
-def test_a_word_among_numbers_is_told(tmp_path):
+def test_a_word_among_numbers_is_reported(tmp_path):
     """Columns that a few words made text are named with them, unless text was asked for."""
     text = "a,b,c\n" + "1,x,2\n" * 50 + "NA,y,3\n?,z,4\n"
     done = csv(tmp_path, text)

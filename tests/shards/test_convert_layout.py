@@ -110,7 +110,7 @@ def test_the_layout_changes_no_bit(tmp_path):
 
 
 def test_no_damage_goes_unnoticed(tmp_path):
-    """LZ4 and plain numbers would not tell a flipped bit: what a page holds has a checksum."""
+    """LZ4 and plain numbers do not detect a flipped bit: pages have a checksum."""
     path = Path(written(tmp_path, pairs(3), "svmlight"))
     whole, group = path.read_bytes(), pq.read_metadata(path).row_group(0)
     for chunk in (group.column(1), group.column(2)):
@@ -134,7 +134,7 @@ def test_no_damage_goes_unnoticed(tmp_path):
     ],
 )
 def test_numbers_of_few_values_are_dictionaries(values, encoding):
-    """The first values of a column tell whether they are few."""
+    """The first values of a column decide whether it has few distinct values."""
     found = stored(pa.record_batch({"x": pa.array(values)}))
     assert found["column_encoding"].get("x") == encoding
     assert found["use_dictionary"] == ([] if encoding else ["x"])

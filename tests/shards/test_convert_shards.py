@@ -61,7 +61,7 @@ def names(tmp_path: Path, to: str = "out") -> list[str]:
 
 
 @pytest.mark.parametrize("packer", PACKERS)
-def test_packing_is_told_by_its_first_bytes(tmp_path, packer):
+def test_packing_is_reported_by_its_first_bytes(tmp_path, packer):
     """Plain, gzip, bzip2 and xz text give the same rows, whatever the name."""
     assert numbers(csv(tmp_path, PACKERS[packer](TEXT))) == list(range(ROWS))
 
@@ -204,7 +204,7 @@ def test_unknown_format_and_missing_sources_are_refused(tmp_path):
         convert([str(tmp_path)], source_format="csv", to=to)
 
 
-def test_shards_that_are_there_are_kept_unless_overwritten(tmp_path):
+def test_existing_shards_stay_unless_overwritten(tmp_path):
     """Without overwrite nothing changes; with it all old shards go, but only when all is well."""
     old = csv(tmp_path, shards=4)
     with pytest.raises(OutputExistsError, match="overwrite"):
@@ -266,7 +266,7 @@ def test_a_store_is_read_and_written(tmp_path):
 
 
 def test_progress_ends_with_everything(tmp_path):
-    """The last call tells all rows and all bytes, of both readings where there are two."""
+    """The last call reports all rows and all bytes, of both passes if there are two."""
     calls: list[tuple[int, int, int]] = []
 
     def tell(*call: int) -> None:
@@ -328,7 +328,7 @@ def test_keys_do_not_depend_on_where_a_batch_begins():
     assert len(np.unique(whole)) == 1000
 
 
-def test_a_target_that_cannot_be_made_is_told(tmp_path):
+def test_a_target_that_cannot_be_made_is_reported(tmp_path):
     """A directory below a file is a StorageError that names it, before anything is read."""
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(StorageError, match="file/out cannot be written to"):

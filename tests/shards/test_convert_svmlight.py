@@ -135,7 +135,7 @@ def test_bad_options_are_refused(tmp_path, options):
 
 
 def random_text(rng: random.Random) -> bytes:
-    """Lines that are mostly legal, made of the pieces that tell legal from illegal."""
+    """Mostly valid lines, made of the pieces that decide between valid and invalid."""
     odd = [
         "1:1:1",
         ":",

@@ -35,7 +35,7 @@ FOUND = [
 
 
 def run(kind: str, seed: int, cases: int, capsys: Any, first: int = 0) -> dict[str, int]:
-    """What came of so many cases in a child process; its own words where it crashed."""
+    """The result of cases in a child process; its output if it crashed."""
     numbers = [str(number) for number in (seed, cases, first)]
     words = [sys.executable, "-W", "error", str(SUPPORT / "fuzzing.py"), kind, *numbers]
     done = subprocess.run(words, capture_output=True, text=True, timeout=500)

@@ -39,7 +39,7 @@ def test_waiting_bytes_stay_within_the_budget() -> None:
 
 
 def test_budget_counts_decoded_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits while nobody takes is bounded by the batches' bytes, not by their number."""
+    """Prefetched batches are limited by their bytes, not by their number."""
     many = pa.table({"id": pa.array(range(60_000), pa.int64())})
     write_parquet(str(tmp_path / "a.parquet"), many, 20_000)
     made: list[Prefetcher[object, object]] = []

@@ -209,4 +209,4 @@ def test_a_truncated_shard_is_exit_3(
     assert next(times) > 0
     assert done.code == 3, done.err
     assert f"a.{suffix}" in done.err
-    assert "Put the old file back" in done.err
+    assert "Restore the old file" in done.err

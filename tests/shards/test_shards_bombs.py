@@ -1,4 +1,4 @@
-"""Small files that unfold to very much: what is held at once stays small."""
+"""Small files that decompress to a large size: memory stays small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading shards that are damaged, replaced, or out of reach: told by name, in their place."""
+"""Damaged, replaced or unreachable shards are reported by name, at their position."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_arrow_error_in_convert_names_the_rows(tmp_path: Path) -> None:
         list(read_pieces(shards, places=[0], columns=["word"], function=casts, start=(0, 3)))
 
 
-def test_damaged_page_is_told_with_its_rows(tmp_path: Path) -> None:
+def test_damaged_page_is_reported_with_its_rows(tmp_path: Path) -> None:
     """A flipped bit in a page with a checksum is DataError; the groups before it are read."""
     path = tmp_path / "a.parquet"
     write_parquet(str(path), table(0, 9), 3)
@@ -148,7 +148,7 @@ def test_replaced_shard_is_noticed(suffix: str, write: Write, tmp_path: Path) ->
         (RuntimeError("client closed"), StorageError, "client closed"),
     ],
 )
-def test_store_that_fails_is_told_from_damage(
+def test_a_failing_store_is_distinguished_from_damage(
     error: Exception,
     kind: type[StreamomdError],
     words: str,
@@ -179,7 +179,7 @@ def test_store_that_fails_is_told_from_damage(
     assert "CANARY" not in str(caught.value)
 
 
-def test_illegal_start_is_refused_at_once(tmp_path: Path) -> None:
+def test_illegal_start_is_refused_immediately(tmp_path: Path) -> None:
     """A start outside the order or its shard is a usage error before anything is read."""
     shards = small_set(tmp_path, "a.parquet", write_parquet)
     for start in ((5, 0), (4, 1), (-1, 0), (0, 8), (1, 1), (0, -1)):

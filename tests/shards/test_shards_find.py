@@ -186,7 +186,7 @@ def test_loops_of_links_are_refused(tmp_path: Path) -> None:
         (b"\x07\x08\x09", "07 08 09"),
     ],
 )
-def test_foreign_content_is_told(content: bytes, words: str, tmp_path: Path) -> None:
+def test_foreign_content_is_reported(content: bytes, words: str, tmp_path: Path) -> None:
     """A file that is no shard is refused by saying what it is."""
     path = tmp_path / "a.parquet"
     path.write_bytes(content)
@@ -237,7 +237,7 @@ def test_what_is_missing_is_named(text: str, tmp_path: Path) -> None:
 
 def test_empty_directory_is_not_found(tmp_path: Path) -> None:
     """A directory without a shard holds nothing to read."""
-    assert "holds no shard" in refusal(str(tmp_path), InputNotFoundError)
+    assert "contains no shard" in refusal(str(tmp_path), InputNotFoundError)
 
 
 @pytest.mark.parametrize("shards", [[], "", ["a\0b"], [3]])
@@ -323,7 +323,7 @@ def test_fingerprint_is_json_and_sees_a_rewrite(tmp_path: Path) -> None:
 
 
 class CachingStore(MemoryFileSystem):
-    """A store that, like S3's, answers from old listings until it is told to forget them."""
+    """A store that, like S3's client, answers from cached listings until they are invalidated."""
 
     protocol = "caching"
     store: ClassVar[dict[str, object]] = {}

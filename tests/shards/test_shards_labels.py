@@ -26,7 +26,7 @@ def test_labels_are_of_the_first_shard_that_has_two(tmp_path: Path) -> None:
 
 
 def test_labels_of_a_wrong_column_are_refused(tmp_path: Path) -> None:
-    """A list is no label, and a missing column is told with its neighbours."""
+    """A list is not a label, and a missing column is reported with similar names."""
     shards = small_set(tmp_path, "a.parquet", write_parquet)
     with pytest.raises(SchemaError, match="list"):
         distinct_labels(shards, "list")

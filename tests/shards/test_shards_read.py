@@ -56,7 +56,7 @@ def test_every_start_gives_the_tail(suffix: str, write: Write, tmp_path: Path) -
 
 
 @every_format
-def test_pieces_tell_where_their_rows_are(suffix: str, write: Write, tmp_path: Path) -> None:
+def test_pieces_have_the_position_of_their_rows(suffix: str, write: Write, tmp_path: Path) -> None:
     """Position, absolute row and number of rows are those of the value."""
     shards = small_set(tmp_path, suffix, write)
     first = {0: 0, 2: 7, 3: 12}

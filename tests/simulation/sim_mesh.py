@@ -134,18 +134,18 @@ class SimMesh:
     def __init__(self, net: Net, token: bytes, owner: int, owners: int) -> None:
         process = net.loop.current.process
         self.owner, self.owners, self._token, self._net = owner, owners, token, net
-        self._patience = allreduce_zmq.STUCK_SECONDS
+        self._patience = allreduce_zmq.STALL_SECONDS
         self._ends = {peer: net.end(process) for peer in range(owners) if peer != owner}
-        self.place: Any = {
+        self.endpoint: Any = {
             peer: net.bind(self._ends[peer], peer) for peer in range(owner + 1, owners)
         }
 
-    def join(self, places: list[Any]) -> None:
+    def join(self, endpoints: list[Any]) -> None:
         for peer in range(self.owner):
-            self._net.connect(self._ends[peer], places[peer][self.owner])
+            self._net.connect(self._ends[peer], endpoints[peer][self.owner])
         self._patience = allreduce_zmq.JOIN_SECONDS
-        allreduce_zmq.greet(self, self._token)
-        self._patience = allreduce_zmq.STUCK_SECONDS
+        allreduce_zmq.exchange_greetings(self, self._token)
+        self._patience = allreduce_zmq.STALL_SECONDS
 
     def send(self, peer: int, data: bytes) -> None:
         loop = self._net.loop
@@ -163,7 +163,7 @@ class SimMesh:
                 raise allreduce_zmq.PeerLostError(peer, "its connection closed")
             if loop.now >= deadline:
                 raise allreduce_zmq.PeerLostError(
-                    peer, f"alive, but silent for {self._patience:g} s"
+                    peer, f"alive, but sent nothing for {self._patience:g} s"
                 )
             end.signal.wait(deadline - loop.now)
         return end.inbox.pop(0)

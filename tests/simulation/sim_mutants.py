@@ -1,6 +1,6 @@
 """Mutants: a line of the protocol that is changed, to see that the simulation notices.
 
-Each is an edit of the project's own source: what is replaced must be there.
+Each is an edit of the project's run_owner source: what is replaced must be there.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from unittest import mock
 
 from streamomd.checkpoint import commit_list as chain
+from streamomd.checkpoint import commit_reader, commit_writer, retention
 from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
 from streamomd.distributed import (
     allreduce_zmq,
-    averaged,
     averaged_worker,
     partition_owner,
     worker_group,
@@ -48,39 +48,46 @@ MUTANTS = (
         "anybody's commit is ours", Writer, "_accept", "commit.writer.uuid != self._self.uuid", "0"
     ),
     Mutant(
-        "no name of the gang in the greeting",
+        "no name of the group in the greeting",
         allreduce_zmq,
-        "greet",
-        'mesh.receive(peer) != HELLO.pack(b"omd1", gang, peer)',
-        'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", gang, peer)[-4:]',
+        "exchange_greetings",
+        'mesh.receive(peer) != HELLO.pack(b"omd1", group, peer)',
+        'mesh.receive(peer)[-4:] != HELLO.pack(b"omd1", group, peer)[-4:]',
     ),
     Mutant(
         "the commit before its parts",
         Writer,
         "commit",
-        "entries = tuple(self._put(directory, part, written) for part in parts)",
+        "entries = tuple(self._write_part(directory, part, written) for part in parts)",
         "parts = list(parts)\n"
         "        from streamomd.checkpoint.parts import pack\n"
         "        entries = tuple(pack(part)[0] for part in parts)\n"
         "        self._claim('commit', nonce, document, directory, entries)\n"
-        "        [self._put(directory, part, written) for part in parts]\n"
+        "        [self._write_part(directory, part, written) for part in parts]\n"
         "        return self._last",
     ),
     Mutant(
-        "rounds that are learned are learned again", Averaged, "_rounds", "if begin >= at:", "if 1:"
+        "rounds that are learned are learned again",
+        Averaged,
+        "_rounds",
+        "if begin >= cursor:",
+        "if 1:",
     ),
     Mutant(
         "a part learned twice counts twice",
         averaged_worker,
-        "learn_part",
+        "_learn",
         "model.state.copy()",
         "model.state",
-        (averaged,),
     ),
     Mutant(
-        "any commit that is held", averaged_worker, "model_at", "and _held[0][0] == start", "and 1"
+        "any commit that is held",
+        averaged_worker,
+        "load_start_model",
+        "and _loaded[0][0] == start",
+        "and 1",
     ),
-    Mutant("no commit between rounds", Averaged, "_take", "self.keeper.commit()", "pass"),
+    Mutant("no commit between rounds", Averaged, "_apply", "self.manager.commit()", "pass"),
     Mutant(
         "a name that is taken is ours",
         Writer,
@@ -91,14 +98,18 @@ MUTANTS = (
     Mutant(
         "commits share a directory",
         PartitionOwners,
-        "_hear",
-        "self._directory = keeper.reserve()",
+        "_on_message",
+        "self._directory = manager.reserve()",
         "pass",
     ),
     Mutant("parts in use are deleted", Retention, "apply", "if name not in used", "if 1"),
     Mutant("a free number is ours", Writer, "_refuse_late", "if not later:", "if 1:"),
     Mutant(
-        "gangs share a topic", PartitionOwners, "_gang", 'f"omd-owner-{run[:8]}"', '"omd-owner"'
+        "groups share a topic",
+        PartitionOwners,
+        "_start_group",
+        'f"omd-owner-{run[:8]}"',
+        '"omd-owner"',
     ),
     Mutant(
         "listings are believed",
@@ -110,15 +121,15 @@ MUTANTS = (
     Mutant(
         "a task that runs again is an owner",
         partition_owner,
-        "own",
-        "if places[order.owner][0] != me:",
+        "run_owner",
+        "if endpoints[setup.owner][0] != task_id:",
         "if 0:",
         (worker_group,),
     ),
     Mutant(
         "no word of the leader",
         partition_owner.PartitionOwner,
-        "_swapped",
+        "_exchange",
         "if peer == 0:",
         "if 0:",
     ),
@@ -135,14 +146,10 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     found: dict[str, Any] = {}
     exec(source.replace(mutant.old, mutant.new, 1), plain.__globals__, found)  # a test's own text
     new = found[mutant.function]
-    places = [mutant.home, *mutant.also]
+    homes = [mutant.home, *mutant.also]
     if mutant.home is chain:
-        import streamomd.checkpoint.commit_reader
-        import streamomd.checkpoint.commit_writer
-        import streamomd.checkpoint.retention
-
-        places += [vars(streamomd.checkpoint)[n] for n in ("reader", "retention", "writer")]
-    patches = [mock.patch.object(home, mutant.function, new) for home in places]
+        homes += [commit_reader, commit_writer, retention]
+    patches = [mock.patch.object(home, mutant.function, new) for home in homes]
     for one in patches:
         one.start()
     try:

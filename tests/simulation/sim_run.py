@@ -76,8 +76,12 @@ def places() -> Iterator[tuple[Any, str, Any]]:
         "worker_client": lambda **_: worker_client(World.now.loop),
         "ZmqMesh": lambda host, *which, keys: SimMesh(World.now.net, *which),
         "open_store": lambda *_: SimStore(World.now.disk),
-        "on_the_loop": lambda client, work: Coming(World.now.loop, work),
-        "packed": lambda function, given, held: (function, *given, *held),  # in one process
+        "run_on_loop": lambda client, work: Coming(World.now.loop, work),
+        "pack_call": lambda function, arguments, inputs: (
+            function,
+            *arguments,
+            *inputs,
+        ),  # in one process
     }
     for name, home in list(sys.modules.items()):
         inside = name.startswith("streamomd.distributed")
@@ -91,10 +95,10 @@ def places() -> Iterator[tuple[Any, str, Any]]:
     known = lru_cache(2048)(decode)
     for home in (writer, chain, sim_store):
         yield home, "decode", known
-    yield worker_group, "PAUSE_SECONDS", 0.2
+    yield worker_group, "QUEUE_POLL_SECONDS", 0.2
     yield commit_schedule, "SHARE", 0.5  # or there is one commit due by time in a run so short
-    yield averaged_worker, "_held", _Held()
-    yield averaged_worker, "_reading", nullcontext()
+    yield averaged_worker, "_loaded", _Held()
+    yield averaged_worker, "_load_lock", nullcontext()
     yield averaged_worker, "rows_of_group", rows_of_group
     yield averaged_worker, "merge", merge
     yield averaged_worker, "load_model", _loaded

@@ -210,9 +210,9 @@ def expected(job: Job) -> tuple[bytes, int, tuple[int, ...]]:
 
 
 def _averaged_epoch(job: Job, shards: ShardSet, w: Any) -> None:
-    from streamomd.shards.row_ranges import stretches
+    from streamomd.shards.row_ranges import split_rows
 
-    cut = stretches(shards, range(len(shards)), job.parts * job.rounds)
+    cut = split_rows(shards, range(len(shards)), job.parts * job.rounds)
     for low in range(0, len(cut), job.parts):
         start, found = w.copy(), []
         for stretch in cut[low : low + job.parts]:

@@ -19,9 +19,9 @@ from sim_store import Disk, SimStore, Weather
 from sim_tiny import Job, described, expected, new
 from sim_tiny import receive as receiving
 
-from streamomd.checkpoint import Ledger, Writer, keep_document, load
+from streamomd.checkpoint import Ledger, Writer, load, write_document
 from streamomd.core.errors import NoCommitError, StreamomdError
-from streamomd.distributed.allreduce_zmq import SILENT_SECONDS
+from streamomd.distributed.allreduce_zmq import HEARTBEAT_TIMEOUT_SECONDS
 from streamomd.distributed.averaged import Averaged
 from streamomd.distributed.sharded import PartitionOwners
 from streamomd.training import checkpoint_manager
@@ -148,7 +148,7 @@ class World:
     def learn(self, process: Process, stop: StopRequest) -> None:
         spec, _, shards = described(self.job)
         store, models = SimStore(self.disk), list[Any]()
-        names = keep_document(store, "names", {})
+        names = write_document(store, "names", {})
         before = self.disk.made
         try:
             loaded = load(store, receiving(models, self.job, self.work))
@@ -201,7 +201,9 @@ class World:
                 worker.process.kill()
             else:
                 worker.silent(one.seconds, paused=one.what == "pause worker")
-                self.loop.at(SILENT_SECONDS, partial(self.noticed, worker, worker.silent_since))
+                self.loop.at(
+                    HEARTBEAT_TIMEOUT_SECONDS, partial(self.noticed, worker, worker.silent_since)
+                )
 
     def noticed(self, worker: Any, since: float) -> None:
         """Its peers have not heard of a worker for too long."""

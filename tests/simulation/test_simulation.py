@@ -20,7 +20,7 @@ CHUNK = 1_000
 FOUND = (599, 979)
 """Seeds that failed once: an owner's task that ran again, on a worker that had come back at the
 same address, put its parts over those of a commit."""
-SOON = {"no fence", "the commit before its parts", "gangs share a topic"}
+SOON = {"no fence", "the commit before its parts", "groups share a topic"}
 """Mutants that are noticed within a few seeds."""
 
 

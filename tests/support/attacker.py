@@ -47,8 +47,8 @@ def learned(made: Any) -> bytes:
     try:
         data = bytes(made.recv(1 << 20))
         if len(data) == HELLO.size:
-            mark, gang, owner = HELLO.unpack(data)
-            made.send(HELLO.pack(mark, gang, owner + 1))
+            mark, group, owner = HELLO.unpack(data)
+            made.send(HELLO.pack(mark, group, owner + 1))
         elif data and isinstance(made, zmq.Socket):
             made.send(data[: HEAD.size] + b"\x7f" * (len(data) - HEAD.size))
     except (OSError, zmq.Again):

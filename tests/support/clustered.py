@@ -57,7 +57,7 @@ def waits(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
 
 def at_task(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], None]) -> list[int]:
     """Have something happen just before a task's result is waited for; [number] once it has."""
-    taken, seen, done = decode.Decoders._taken, [0], []
+    taken, seen, done = decode.Decoders._wait_for, [0], []
 
     def counting(self: Any, sent: Any) -> Any:
         seen[0] += 1
@@ -66,7 +66,7 @@ def at_task(monkeypatch: pytest.MonkeyPatch, number: int, happens: Callable[[], 
             happens()
         return taken(self, sent)
 
-    monkeypatch.setattr(decode.Decoders, "_taken", counting)
+    monkeypatch.setattr(decode.Decoders, "_wait_for", counting)
     return done
 
 

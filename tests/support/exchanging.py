@@ -14,17 +14,17 @@ from pathlib import Path
 from elsewhere import wait_for
 
 from streamomd.distributed.allreduce_zmq import PeerLostError, ZmqMesh
-from streamomd.distributed.curve_keys import Keys
+from streamomd.distributed.curve_keys import CurveKeys
 
 
-def main(owner: int, host: str, folder: Path, keys: Keys) -> None:
+def main(owner: int, host: str, folder: Path, keys: CurveKeys) -> None:
     """Exchange until the other is lost."""
     mesh = ZmqMesh(host, bytes(16), owner, 2, keys)
-    put(folder / f"place-{owner}", mesh.place)
+    put(folder / f"place-{owner}", mesh.endpoint)
     for one in (0, 1):
         wait_for(folder / f"place-{one}")
     found = [json.loads((folder / f"place-{one}").read_text()) for one in (0, 1)]
-    mesh.join([{int(peer): at for peer, at in place.items()} for place in found])
+    mesh.join([{int(peer): at for peer, at in endpoint.items()} for endpoint in found])
     count = 0
     try:
         while True:
@@ -47,5 +47,5 @@ def put(path: Path, what: object) -> None:
 
 
 if __name__ == "__main__":
-    keys = Keys(*(key.encode() for key in json.loads(sys.argv[4])))
+    keys = CurveKeys(*(key.encode() for key in json.loads(sys.argv[4])))
     main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), keys)

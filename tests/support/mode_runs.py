@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clustered import REMOTE, job, spread
-from gangs import told
+from sharded_jobs import sharded_job
 
 MODES = ("decoders", "learner", "averaged", "sharded")
 
@@ -17,6 +17,6 @@ def table(mode: str, data: Path, url: Path, every_rows: int = 2_000) -> dict[str
     if mode == "averaged":
         return spread(data, url)
     if mode == "sharded":
-        return told(data, url, **kept)
+        return sharded_job(data, url, **kept)
     cluster = REMOTE if mode == "decoders" else {"decode": "local", "learner": "worker"}
     return job(data, cluster=cluster, checkpoint={"url": str(url), **kept})

@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))  # the tests are 
 
 from clustered import job, spread
 from flaky import Registered
-from gangs import told
 from running import rows, write
+from sharded_jobs import sharded_job
 
 MORE = {"MiB": 1.05, "files": 1.0, "threads": 1.0}
 """What the last third may have, by what the second had; and four files or threads."""
@@ -66,7 +66,7 @@ def jobs(data: Path, url: str) -> dict[str, dict[str, Any]]:
     made = {
         "exact": job(data, cluster=remote),
         "averaged": spread(data, Path(url)),
-        "sharded": told(data, url),
+        "sharded": sharded_job(data, url),
     }
     return {mode: {**table, "checkpoint": {**kept, **options}} for mode, table in made.items()}
 

@@ -13,7 +13,7 @@ from diverging import GOLDEN, golden
 from running import run
 
 import streamomd
-from streamomd.checkpoint import commits, open_store, read_commit
+from streamomd.checkpoint import list_commits, open_store, read_commit
 from streamomd.core.errors import DivergedError, NoCommitError
 
 SHARD = GOLDEN / "_diverged" / "a.parquet"
@@ -26,7 +26,7 @@ def test_verify_reports_what_is_not_finite(tmp_path: Path) -> None:
     done = run("checkpoint", "verify", url)
     assert done.code == 6
     assert done.err.count("it is not finite: slot") == len(NOT)
-    found = commits(open_store(str(url)), deep=True)
+    found = list_commits(open_store(str(url)), deep=True)
     assert [one["sequence"] for one in found if one["ok"]] == FINITE
     damaged = url / "data"
     path = next(damaged.glob("000000000000-*/*"))
@@ -118,10 +118,10 @@ def test_retention_keeps_the_last_finite_commit(keep: int) -> None:
     writer.commit({"rows": 1, "finite": True}, numbers(1))
     for at in range(2, 7):
         writer.commit({"rows": at}, numbers(at))
-    found = commits(store, deep=True)
+    found = list_commits(store, deep=True)
     assert [one["rows"] for one in found if one["ok"]] == [1, *range(7 - keep, 7)]
     writer.commit({"rows": 7, "finite": True}, numbers(7))
-    assert 1 not in [one["rows"] for one in commits(store, deep=True)]
+    assert 1 not in [one["rows"] for one in list_commits(store, deep=True)]
 
 
 def test_the_numbers_are_those_of_the_earlier_version(tmp_path: Path) -> None:

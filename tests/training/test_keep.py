@@ -14,7 +14,7 @@ import pytest
 from checkpoint_helpers import DictStore, load_all, plain
 from running import everything, rows, train, write
 
-from streamomd.checkpoint import Ledger, Writer, commits, keep_document
+from streamomd.checkpoint import Ledger, Writer, list_commits, write_document
 from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch
 from streamomd.core.errors import ConcurrentWriterError, StorageError, TooLargeError
@@ -61,7 +61,7 @@ class Gate:
 
     def rows(self) -> list[int]:
         """Of each commit."""
-        return [one["rows"] for one in commits(self.store, deep=True)]
+        return [one["rows"] for one in list_commits(self.store, deep=True)]
 
 
 class Run:
@@ -80,7 +80,7 @@ class Run:
         plan = make_plan(spec.data, spec.model, schema, lambda: [0, 1])
         self.model, self.gate, self._draw = Model.new(spec, plan), Gate(), np.random.default_rng(7)
         store = self.gate.store
-        document = self.model.document(segments=[], names=keep_document(store, "names", {}))
+        document = self.model.document(segments=[], names=write_document(store, "names", {}))
         writer = Writer.begin(store, document, self.model.parts(), keep=99)
         self.gate.puts.clear()
         self.keeper = CheckpointManager(self.model, store, writer, Ledger())

@@ -32,7 +32,7 @@ from killing import (
     write_shards,
 )
 
-from streamomd.checkpoint import commits, open_store
+from streamomd.checkpoint import list_commits, open_store
 
 EPOCHS = 8
 CODES = {signal.SIGTERM: 143, signal.SIGINT: 130}
@@ -60,7 +60,7 @@ class Ground:
         """What it tells after ``resume``, its commits proven whole."""
         told = result(finish(["resume", str(run), "--json"]))
         assert told["rows"] == EPOCHS * EPOCH
-        assert all(one["ok"] for one in commits(open_store(str(run)), deep=True))
+        assert all(one["ok"] for one in list_commits(open_store(str(run)), deep=True))
         return self.figures(run, told)
 
 

@@ -215,7 +215,7 @@ def test_metadata_that_nobody_wrote_is_refused(tmp_path: Path, told: bytes) -> N
     """A file from elsewhere may say anything of itself."""
     columns = pa.table({"coordinate": [0], "weight": [1.0]})
     file = write(tmp_path / "w.parquet", columns.replace_schema_metadata({KEY: told}))
-    with pytest.raises(DataError, match="no table in JSON"):
+    with pytest.raises(DataError, match="not a JSON object"):
         _at(str(file), table(), OGD)
 
 

@@ -1,4 +1,4 @@
-"""A rule's claims about a run that has ended, each learner's own and their sum."""
+"""A rule's claims about a finished run, for each learner and for their sum."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from streamomd.training.model import Model
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
 
-KEEP = "train with model.certificate = true: this run did not keep the numbers its bound needs"
+KEEP = "train with model.certificate = true: this run did not save the numbers its bound needs"
 SUMMED = ("loss", "mistakes", "comparator_loss", "regret", "comparator_gap")
 LOOSE = 1.0 + 1e-12
 
 
 def nothing(model: Model, learner: int | None, reason: str | None = None) -> Row:
-    """What is said of a learner (None: of all) of which nothing was measured."""
+    """The row of a learner (None: of all) without measurements."""
     classes, several = model.plan.classes, model.engine.layout.learners > 1
     name: Any = "all" if learner is None else None
     if several and classes and learner is not None:
@@ -42,7 +42,7 @@ def nothing(model: Model, learner: int | None, reason: str | None = None) -> Row
 
 
 def sets_of(model: Model) -> list[ComparatorSet]:
-    """Each learner's constraint: the set that comparators are taken from."""
+    """Each learner's constraint set, which comparators are taken from."""
     rule = model.spec.rule
     feasible = rule.feasible or find_rule(rule.name).feasible
     learners = range(model.engine.layout.learners)
@@ -53,22 +53,22 @@ def sets_of(model: Model) -> list[ComparatorSet]:
 
 
 def fitted(sets: Sequence[ComparatorSet], given: Floats) -> Floats:
-    """Comparators, each the nearest in its learner's set."""
+    """Comparators, each projected onto its learner's set."""
     return np.stack([one.nearest(u) for one, u in zip(sets, given.T, strict=True)], axis=1)
 
 
-def gammas_of(model: Model) -> tuple[float, ...]:
-    """The margins gamma that claims are likely to ask the hinge loss of u for."""
-    told = model.spec.model
-    named = (told.params.get("gamma", 1.0), told.loss_params.get("gamma", 1.0))
+def candidate_gammas(model: Model) -> tuple[float, ...]:
+    """The margins gamma for which claims probably need the hinge loss of u."""
+    learner_rows = model.spec.model
+    named = (learner_rows.params.get("gamma", 1.0), learner_rows.loss_params.get("gamma", 1.0))
     return tuple(sorted({1.0, *(float(gamma) for gamma in named)}))
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rows tell of a theorem's conditions, and what each learner lost on them.
+    """A theorem's conditions checked on the rows, and each learner's losses on them.
 
-    weighted: whether an importance is not 1. own: losses by learner, where they were asked for.
+    weighted: whether an importance is not 1. own: losses by learner, if requested.
     outside: why the rule's theorem does not apply to the whole run, or "".
     """
 
@@ -78,7 +78,7 @@ class Facts:
 
 
 def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
-    """One or two passes over the rows, where they are needed."""
+    """One or two passes over the rows, if needed."""
     rule, loss = model.spec.rule, problem.loss
     weighted, heaviest = False, 1.0
     if model.spec.data.weight:
@@ -89,7 +89,7 @@ def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
     steep = rule.needs_lipschitz and loss.lipschitz is None
     own = TotalLosses.none(problem, steep=steep)
     if (problem.learners > 1 or steep) and not past.replay(own.add):
-        return Facts(weighted, own, "learning these rows anew leads to another state")
+        return Facts(weighted, own, "learning these rows again gives a different state")
     steepest = own.steepest if steep else heaviest * lipschitz(problem)
     outside = _outside(model, rule)
     if not outside and rule.needs_lipschitz:
@@ -118,10 +118,10 @@ def lipschitz(problem: Problem) -> float:
     return float(loss.lipschitz(loss.numbers(problem.loss_params))) if loss.lipschitz else math.nan
 
 
-def run_of(model: Model, fixed: FixedWeights, k: int, lost: tuple[float, float, float]) -> Run:
-    """What the certificate of learner k is shown. lost: loss, mistakes, loss of u."""
+def run_facts(model: Model, fixed: FixedWeights, k: int, losses: tuple[float, float, float]) -> Run:
+    """The input of learner k's certificate. losses: loss, mistakes, loss of u."""
     own, shared, totals = _slots(model, k)
-    loss, mistakes, loss_u = lost
+    loss, mistakes, loss_u = losses
     return Run(
         own=own,
         shared=shared,
@@ -151,27 +151,29 @@ def _slots(model: Model, k: int) -> tuple[dict[str, Floats], dict[str, Floats], 
     return own, shared, totals
 
 
-def rows_told(model: Model, facts: Facts, fixed: FixedWeights) -> list[Row]:
-    """A row for each learner and, where there are several, one for their sum."""
+def claim_rows(model: Model, facts: Facts, fixed: FixedWeights) -> list[Row]:
+    """A row for each learner and, if there are several, one for their sum."""
     L = fixed.problem.learners
     if fixed.problem.loss.coupled:
         return [_coupled(model, facts, fixed)]
-    told = [_learner(model, facts, fixed, k) for k in range(L)]
-    return told if L == 1 else [*told, _sum(model, told)]
+    learner_rows = [_learner(model, facts, fixed, k) for k in range(L)]
+    return learner_rows if L == 1 else [*learner_rows, _sum(model, learner_rows)]
 
 
 def _learner(model: Model, facts: Facts, fixed: FixedWeights, k: int) -> Row:
-    run = run_of(model, fixed, k, lost_by(model, facts, fixed, k))
+    run = run_facts(model, fixed, k, measured_losses(model, facts, fixed, k))
     judged = judge(model, facts, run)
     gap = None if fixed.lower is None else max(run.loss_u - float(fixed.lower[k]), 0.0)
-    return _told(nothing(model, k), (run.loss, run.mistakes, run.loss_u), gap, judged)
+    return _learner_row(nothing(model, k), (run.loss, run.mistakes, run.loss_u), gap, judged)
 
 
-def lost_by(model: Model, facts: Facts, fixed: FixedWeights, k: int) -> tuple[float, float, float]:
+def measured_losses(
+    model: Model, facts: Facts, fixed: FixedWeights, k: int
+) -> tuple[float, float, float]:
     """The loss and the mistakes of learner k, and the loss of its u."""
     problem = fixed.problem
     _, loss, wrong = model.metrics.total.tolist()
-    if problem.loss.coupled:  # the first is shown the whole loss: sums over the learners are judged
+    if problem.loss.coupled:  # the first gets the whole loss: sums over the learners are judged
         return (loss, math.nan, fixed.total) if k == 0 else (0.0, math.nan, 0.0)
     alone = problem.learners == 1
     if not alone:
@@ -182,22 +184,22 @@ def lost_by(model: Model, facts: Facts, fixed: FixedWeights, k: int) -> tuple[fl
 
 def _coupled(model: Model, facts: Facts, fixed: FixedWeights) -> Row:
     """Learners with one loss together: their bounds add up to one of the whole regret."""
-    lost = [lost_by(model, facts, fixed, k) for k in range(fixed.problem.learners)]
-    each = [judge(model, facts, run_of(model, fixed, k, one)) for k, one in enumerate(lost)]
+    losses = [measured_losses(model, facts, fixed, k) for k in range(fixed.problem.learners)]
+    each = [judge(model, facts, run_facts(model, fixed, k, one)) for k, one in enumerate(losses)]
     claims = _added([one.claims for one in each])
     if claims is not None:
-        claims = [claim for claim in claims if about_regret(claim)]
+        claims = [claim for claim in claims if is_regret_claim(claim)]
     gap = None if fixed.lower is None else max(fixed.total - float(fixed.lower.sum()), 0.0)
-    return _told(nothing(model, None), lost[0], gap, each[0]._replace(claims=claims))
+    return _learner_row(nothing(model, None), losses[0], gap, each[0]._replace(claims=claims))
 
 
-def about_regret(claim: Claim) -> bool:
+def is_regret_claim(claim: Claim) -> bool:
     """Whether a claim compares summed losses: then importances are part of them."""
     return claim.name.startswith("regret")
 
 
 class CheckedClaims(NamedTuple):
-    """The claims of a run that can be made; those refused, with the reason; why there is none."""
+    """The valid claims of a run; the refused ones, with the reason; why there are none."""
 
     claims: list[Claim] | None
     refused: list[Row]
@@ -205,7 +207,7 @@ class CheckedClaims(NamedTuple):
 
 
 def judge(model: Model, facts: Facts, run: Run) -> CheckedClaims:
-    """What the rule's certificate says of a run."""
+    """The claims of the rule's certificate for a run."""
     if facts.outside:
         return CheckedClaims(None, [], facts.outside)
     try:
@@ -215,11 +217,11 @@ def judge(model: Model, facts: Facts, run: Run) -> CheckedClaims:
             raise
         return CheckedClaims(None, [], KEEP)
     except ArithmeticError as error:
-        return CheckedClaims(None, [], f"its numbers leave the range of float64: {error}")
+        return CheckedClaims(None, [], f"its numbers exceed the range of float64: {error}")
     except ValueError as error:
         return CheckedClaims(None, [], str(error))
     if facts.weighted:
-        claims = [claim for claim in claims if about_regret(claim)]
+        claims = [claim for claim in claims if is_regret_claim(claim)]
         if not claims:
             reason = "the rows have importance weights, and the theorem counts each row once"
             return CheckedClaims(None, [], reason)
@@ -229,7 +231,7 @@ def judge(model: Model, facts: Facts, run: Run) -> CheckedClaims:
 
 
 def certified(model: Model, run: Run) -> list[Claim]:
-    """The claims of the rule's certificate, finite or not. Raises what it raises."""
+    """The claims of the rule's certificate, finite or not. Raises what the certificate raises."""
     certificate = certificate_of(model.spec.rule)
     with np.errstate(all="ignore"):
         return certificate(run) if certificate else []
@@ -240,7 +242,7 @@ def _finite(claim: Claim) -> bool:
 
 
 def _refused(claim: Claim, run: Run) -> Row:
-    """A claim that is not a statement about numbers, and what made it so."""
+    """A claim with numbers that are not finite, and the reason."""
     sides = {
         "the loss of the run": run.loss,
         "the loss of the comparator": run.loss_u,
@@ -248,17 +250,17 @@ def _refused(claim: Claim, run: Run) -> Row:
         "the bound": claim.bound,
     }
     found = [f"{name} is {value}" for name, value in sides.items() if not math.isfinite(value)]
-    reason = f"{' and '.join(found)}: no claim is made of numbers that are not finite"
+    reason = f"{' and '.join(found)}: numbers that are not finite allow no claim"
     return {"claim": claim.name, "source": claim.source, "reason": reason}
 
 
 def limit_of(model: Model, claim: Claim, run: Run) -> float:
-    """What the measured side cannot exceed, without any theorem.
+    """The maximum of the measured side without any theorem.
 
     Regret, as no loss is negative (but Poisson's): the run's loss. Mistakes: the rows. The dual
     value: what steps of at most C, one a row, can sum up to.
     """
-    if about_regret(claim):
+    if is_regret_claim(claim):
         return math.inf if model.spec.loss.least is not None else run.loss
     if "mistakes" in claim.name:
         return float(run.rows)
@@ -267,17 +269,19 @@ def limit_of(model: Model, claim: Claim, run: Run) -> float:
     return math.inf
 
 
-def _told(
-    row: Row, lost: tuple[float, float, float], gap: float | None, judged: CheckedClaims
+def _learner_row(
+    row: Row, losses: tuple[float, float, float], gap: float | None, judged: CheckedClaims
 ) -> Row:
-    loss, mistakes, loss_u = lost
+    loss, mistakes, loss_u = losses
     known = (loss, mistakes, loss_u, loss - loss_u, gap)
-    said = None if judged.claims is None else [_said(claim, loss_u) for claim in judged.claims]
-    rest = {"claims": said, "refused": judged.refused, "reason": judged.reason}
+    learner_claims = (
+        None if judged.claims is None else [_claim_row(claim, loss_u) for claim in judged.claims]
+    )
+    rest = {"claims": learner_claims, "refused": judged.refused, "reason": judged.reason}
     return {**row, **dict(zip(SUMMED, known, strict=True)), **rest}
 
 
-def _said(claim: Claim, loss_u: float) -> Row:
+def _claim_row(claim: Claim, loss_u: float) -> Row:
     measured, bound = float(claim.measured), float(claim.bound)
     trivial = f"trivial: at most {claim.limit:.6g} in any run" if bound >= claim.limit else ""
     return {
@@ -295,12 +299,12 @@ def _said(claim: Claim, loss_u: float) -> Row:
 
 
 def key_of(claim: Claim) -> tuple[str, str]:
-    """What is the same of a claim about other runs, or with other comparators."""
+    """The key that a claim has in common with those of other runs or comparators."""
     return claim.name, claim.source
 
 
 def _added(each: list[list[Claim] | None]) -> list[Claim] | None:
-    """Claims that all learners have, both sides added; None if one of them has none."""
+    """Claims common to all learners, both sides added; None if one of them has none."""
     whole = [{key_of(claim): claim for claim in claims} for claims in each if claims is not None]
     if len(whole) < len(each):
         return None
@@ -313,19 +317,26 @@ def _added(each: list[list[Claim] | None]) -> list[Claim] | None:
     return added
 
 
-def _sum(model: Model, told: list[Row]) -> Row:
+def _sum(model: Model, learner_rows: list[Row]) -> Row:
     """The row of all learners together."""
-    each = [None if one["claims"] is None else [*map(_again, one["claims"])] for one in told]
-    reasons = [one["reason"] for one in told if one["reason"]]
-    refused = [claim for one in told for claim in one["refused"]]
-    loss, mistakes, loss_u = (sum(one[key] for one in told) for key in SUMMED[:3])
-    gaps = [one["comparator_gap"] for one in told]
+    each = [
+        None if one["claims"] is None else [*map(_to_claim, one["claims"])] for one in learner_rows
+    ]
+    reasons = [one["reason"] for one in learner_rows if one["reason"]]
+    refused = [claim for one in learner_rows for claim in one["refused"]]
+    loss, mistakes, loss_u = (sum(one[key] for one in learner_rows) for key in SUMMED[:3])
+    gaps = [one["comparator_gap"] for one in learner_rows]
     gap = None if None in gaps else sum(gaps)
     judged = CheckedClaims(_added(each), refused, reasons[0] if reasons else None)
-    return _told(nothing(model, None), (loss, mistakes, loss_u), gap, judged)
+    return _learner_row(nothing(model, None), (loss, mistakes, loss_u), gap, judged)
 
 
-def _again(said: Row) -> Claim:
-    limit = math.inf if said["limit"] is None else said["limit"]
-    sides = (said["claim"], said["measured"], said["bound"], said["source"])
-    return Claim(*sides, given=said["given"] or "", limit=limit)
+def _to_claim(learner_claims: Row) -> Claim:
+    limit = math.inf if learner_claims["limit"] is None else learner_claims["limit"]
+    sides = (
+        learner_claims["claim"],
+        learner_claims["measured"],
+        learner_claims["bound"],
+        learner_claims["source"],
+    )
+    return Claim(*sides, given=learner_claims["given"] or "", limit=limit)

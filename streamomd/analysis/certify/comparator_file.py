@@ -1,4 +1,4 @@
-"""A comparator that is given: an array, or a file of weights."""
+"""A user's comparator: an array or a file of weights."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from streamomd.shards.reader import read_batches
 Floats = NDArray[np.float64]
 
 
-def weights_of(source: Any, size: int, learners: int) -> Floats:
-    """(size, learners) from an array, a .npy file, or a Parquet file with a column a learner.
+def load_comparator(source: Any, size: int, learners: int) -> Floats:
+    """(size, learners) from an array, a .npy file, or a Parquet file with one column per learner.
 
     Raises UsageError saying what is expected, InputNotFoundError.
     """
@@ -23,7 +23,7 @@ def weights_of(source: Any, size: int, learners: int) -> Floats:
     expected = f"{size:,} weights, in the order of coordinates (the bias first, if there is one)"
     if learners > 1:
         expected += (
-            f", for each of {learners} learners: shape ({size}, {learners}), or a column each"
+            f", for each of {learners} learners: shape ({size}, {learners}), or one column each"
         )
     if found.shape == (size,) and learners == 1:
         found = found[:, None]
@@ -46,7 +46,7 @@ def _read(path: str) -> Any:
     except FileNotFoundError:
         raise InputNotFoundError(f"no file of weights {path!r}") from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path!r} is no .npy file of weights: {error}") from None
+        raise UsageError(f"{path!r} is not a .npy file of weights: {error}") from None
 
 
 def _columns(path: str) -> Any:

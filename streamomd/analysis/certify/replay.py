@@ -1,4 +1,4 @@
-"""The rows a model has learned, to be walked again; and the proof that they are the same."""
+"""Replay the rows a model has learned, and verify that they are the same."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from streamomd.training.model import Model
 from streamomd.training.row_stream import cache_of, rows_of
 
 Floats = NDArray[np.float64]
-Told = Callable[[Batch, Floats], None]
+OnBatch = Callable[[Batch, Floats], None]
 
 
-def why_not(model: Model) -> str:
-    """Why no row can be walked again as it was learned; empty if they can."""
+def unreplayable_reason(model: Model) -> str:
+    """Why the rows cannot be replayed as they were learned; empty if they can."""
     spec = model.spec
     if spec.train.mode != "exact":
         return f"train.mode is {spec.train.mode!r}: the theorems are about one learner in order"
@@ -43,12 +43,12 @@ def why_not(model: Model) -> str:
 
 @dataclass(frozen=True)
 class Replay:
-    """The learned rows of a model, to be walked any number of times."""
+    """The learned rows of a model, for any number of passes."""
 
     model: Model
     shards: ShardSet
     digests: Digests = field(default_factory=Digests)
-    """Of the run, and of what is read again: every walk reads the same bytes."""
+    """Digests of the run and of replayed data: every pass reads the same bytes."""
 
     def __post_init__(self) -> None:
         for shard in self.shards:
@@ -68,16 +68,16 @@ class Replay:
         data = self.model.spec.data
         order = places(data.order, data.seed, len(self.shards), 0)
         cache = cache_of(data, there=True)
-        told: Any = {"cache": cache, "digests": self.digests}
-        pieces = rows_of(self.model.plan, self.shards, order, **told)
+        options_of_rows: Any = {"cache": cache, "digests": self.digests}
+        pieces = rows_of(self.model.plan, self.shards, order, **options_of_rows)
         try:
             for piece in pieces:
                 yield piece.value.batch
         finally:
             pieces.close()
 
-    def unlike(self, options: Mapping[str, Any] | None) -> str:
-        """What tells that the shards are not those of the run; empty if nothing does.
+    def differences(self, options: Mapping[str, Any] | None) -> str:
+        """Evidence that the shards are not those of the run; empty if there is none.
 
         options: the storage options of the checkpoint.
         """
@@ -86,17 +86,22 @@ class Replay:
             return f"{rows:,} rows were learned, and the shards have {self.shards.rows:,}"
         ledger = self._saved(options)
         if ledger is None:
-            return "" if self.replay() else "learning these rows anew leads to another state"
+            return "" if self.replay() else "learning these rows again gives a different state"
         saved = ledger.shards
         found = self.shards.fingerprint()
-        # A copy elsewhere is as good: what is in it is compared, not where it is.
-        moved = [{**one, "url": was["url"]} for one, was in zip(found, saved, strict=False)]
+        # A copy at another location is valid: contents are compared, not locations.
+        moved = [
+            {**one, "url": saved_digest["url"]}
+            for one, saved_digest in zip(found, saved, strict=False)
+        ]
         refused = [one for one in compare(saved, moved + found[len(saved) :]) if one.refused]
         if refused:
             return f"the shards are not those of the run:\n{explain(refused)}"
-        here = {was["url"]: one["url"] for one, was in zip(found, saved, strict=False)}
+        found_digests = {
+            saved_digest["url"]: one["url"] for one, saved_digest in zip(found, saved, strict=False)
+        }
         for url, group, digest in ledger.digests():
-            self.digests.check_found(here[url], group, digest)
+            self.digests.check_found(found_digests[url], group, digest)
         return ""
 
     def _saved(self, options: Mapping[str, Any] | None) -> Ledger | None:
@@ -107,22 +112,22 @@ class Replay:
         store = open_store(model.url, options)
         try:
             commit = read_commit(store, model.sequence)
-        except CorruptionError:  # retired since, or damaged
+        except CorruptionError:  # deleted since, or damaged
             return None
         if commit.document["rows"] != model.metrics.total_rows:
             return None
         return read_ledger(store, commit)
 
-    def replay(self, tell: Told = lambda batch, margins: None) -> bool:
-        """Learn the rows anew; whether this leads to the same state, to the bit.
+    def replay(self, on_batch: OnBatch = lambda batch, margins: None) -> bool:
+        """Learn the rows again; whether the state is bit-identical.
 
-        tell: given each batch and its margins of before learning, (rows, learners).
+        on_batch: called with each batch and its margins before learning, (rows, learners).
         """
-        again = Model.new(self.model.spec, self.model.plan)
-        if again.cursor.epoch < 0:
+        state_copy = Model.new(self.model.spec, self.model.plan)
+        if state_copy.cursor.epoch < 0:
             for batch in self.all():
-                again.engine.look(again.state, batch)
-        again.metrics.begin(0)
+                state_copy.engine.look(state_copy.state, batch)
+        state_copy.metrics.begin(0)
         for batch in self():
-            tell(batch, again.consume(batch))
-        return again.state_sha256 == self.model.state_sha256
+            on_batch(batch, state_copy.consume(batch))
+        return state_copy.state_sha256 == self.model.state_sha256

@@ -1,4 +1,4 @@
-"""Sums over rows of what margins cost: a learner's own, or those of fixed weights u."""
+"""Total losses over rows: of a learner's own margins, or of fixed weights u."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from streamomd.core.batch import Batch, SparseBatch
 Floats = NDArray[np.float64]
 
 
-def aims(problem: Problem, y: Floats) -> Floats:
-    """What each learner is to predict, (rows, learners): y, or in one-against-all ±1."""
+def targets(problem: Problem, y: Floats) -> Floats:
+    """The target of each learner, (rows, learners): y, or in one-against-all ±1."""
     if problem.learners == 1:
         return y[:, None]
     number = y if problem.classes > 2 else (y > 0.0).astype(np.float64)
@@ -29,7 +29,7 @@ class TotalLosses:
     """Sums by learner, each row times its importance; a coupled loss has none of its own.
 
     loss (of one learner: left to the loops), square ((y - p)^2), mistakes (classification).
-    hinges: by gamma, of [gamma - y p]_+. widest: the largest abs(p). steep: whether to look for
+    hinges: by gamma, of [gamma - y p]_+. widest: the largest abs(p). steep: whether to compute
     ``steepest``, the largest importance times slope.
     """
 
@@ -46,19 +46,19 @@ class TotalLosses:
     def none(
         cls, problem: Problem, gammas: tuple[float, ...] = (), *, steep: bool = False
     ) -> TotalLosses:
-        """Of no rows."""
+        """Sums of no rows."""
         loss, square, mistakes, widest, *hinges = np.zeros((4 + len(gammas), problem.learners))
         by_gamma = dict(zip(gammas, hinges, strict=True))
         return cls(problem, loss, square, mistakes, widest, by_gamma, steep=steep)
 
     def add(self, batch: Batch, margins: Floats) -> None:
         """Add rows with these margins, (rows, learners)."""
-        y, h, p = aims(self.problem, batch.y), batch.weight[:, None], margins
-        loss, told = self.problem.loss, self.problem.loss.numbers(self.problem.loss_params)
+        y, h, p = targets(self.problem, batch.y), batch.weight[:, None], margins
+        loss, numbers = self.problem.loss, self.problem.loss.numbers(self.problem.loss_params)
         if self.problem.learners > 1 and not loss.coupled:
-            self.loss += (h * _each(loss.value, told)(p, y)).sum(axis=0)
+            self.loss += (h * _each(loss.value, numbers)(p, y)).sum(axis=0)
         if self.steep:
-            slopes = h * np.abs(_each(loss.slope, told)(p, y))
+            slopes = h * np.abs(_each(loss.slope, numbers)(p, y))
             self.steepest = max(self.steepest, float(slopes.max(initial=0.0)))
         self.square += (h * (y - p) ** 2).sum(axis=0)
         self.widest = np.maximum(self.widest, np.abs(p).max(axis=0, initial=0.0))
@@ -67,15 +67,15 @@ class TotalLosses:
             self.hinges[gamma] += (h * np.maximum(gamma - y * p, 0.0)).sum(axis=0)
 
 
-def _each(function: Callable[..., float], told: Any) -> Callable[[Floats, Floats], Floats]:
-    return np.vectorize(lambda p, y: function(p, y, told), otypes=[np.float64])
+def _each(function: Callable[..., float], numbers: Any) -> Callable[[Floats, Floats], Floats]:
+    return np.vectorize(lambda p, y: function(p, y, numbers), otypes=[np.float64])
 
 
 @dataclass
 class FixedWeights:
-    """What fixed weights u, (size, learners), cost over the rows of a problem.
+    """The losses of fixed weights u, (size, learners), over the rows of a problem.
 
-    lower: where they were looked for, what no weights of the set cost less than, by learner.
+    lower: if they were searched, a lower bound on the loss in the set, by learner.
     """
 
     problem: Problem
@@ -89,7 +89,7 @@ class FixedWeights:
         self.total, self.costs = self._walk(self.gammas)
 
     def hinge(self, learner: int) -> Callable[[float], float]:
-        """``hinge(learner)(gamma)``: the sum of [gamma - y <u, x>]_+, by a pass if it is new."""
+        """``hinge(learner)(gamma)``: the sum of [gamma - y <u, x>]_+, by a pass if not cached."""
 
         def of(gamma: float) -> float:
             if gamma not in self.costs.hinges:
@@ -110,7 +110,7 @@ class FixedWeights:
         return float(sums[1]), costs
 
     def _margins(self, sums: Floats) -> Iterator[tuple[Batch, Floats]]:
-        """Each batch with what u predicts of it; its loss goes to ``sums``."""
+        """Each batch with the predictions of u; its loss is added to ``sums``."""
         objective = self.problem.at(self.problem.loss, self.problem.loss_params)
         objective.state.slot("u")[...] = self.u
         for batch in self.problem.batches():

@@ -1,7 +1,7 @@
-"""A run's report: one page of HTML that needs nothing else, made of a model's own numbers.
+"""A run's report: one self-contained page of HTML, made from a model's own numbers.
 
-Read from the top: the verdict, things to look at, charts, tables. It runs no script and loads
-nothing, so it opens offline, and nothing that stands in a name of a column can run.
+From the top: the verdict, warnings, charts, tables. It runs no script and loads nothing, so it
+opens offline, and text in a column name cannot run.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamomd.analysis.history import history
-from streamomd.analysis.report.data_warnings import suspects
-from streamomd.analysis.report.feature_scales import found_in, kept_by_rule
-from streamomd.analysis.report.feature_table import features_told
-from streamomd.analysis.report.job_summary import job_told
+from streamomd.analysis.report.data_warnings import find_data_warnings
+from streamomd.analysis.report.feature_scales import scales_from_slots, scales_of_shards
+from streamomd.analysis.report.feature_table import features_section
+from streamomd.analysis.report.job_summary import job_section
 from streamomd.analysis.report.largest_weights import weigh
 from streamomd.analysis.report.learning import learning
 from streamomd.analysis.report.markup import element, page
 from streamomd.analysis.report.outcomes import outcomes
 from streamomd.analysis.report.regret import regret
-from streamomd.analysis.report.summary import to_look_at, verdict
+from streamomd.analysis.report.summary import verdict, warnings_section
 from streamomd.core.errors import OutputExistsError, StorageError, UsageError
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import put
@@ -40,24 +40,28 @@ def write_report(
     checkpoint_storage_options: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
-    """Write a page about a model to the local file ``to``; what it found, as a dict.
+    """Write a page about a model to the local file ``to``; return its findings as a dict.
 
-    shards: labelled rows to try the model on and to find the sizes of features in; those of the
-    run itself also for its certificate, if ``certificate`` is true (it looks for the best fixed
-    weights, which takes many readings). storage_options: of the shards.
+    shards: labelled rows to evaluate the model and to measure feature scales; with the run's own
+    shards also its certificate, if ``certificate`` is true (this searches the best fixed weights,
+    which takes many passes). storage_options: of the shards.
 
-    The dict: report (the file), bytes, look (name, title and text of each thing to look at).
-    Raises OutputExistsError where there is something already, UsageError for what is no local
-    file, and what ``Model.evaluate`` raises.
+    The dict: report (the file), bytes, look (name, title and text of each warning).
+    Raises OutputExistsError if the file exists, UsageError if ``to`` is not a local file, and what
+    ``Model.evaluate`` raises.
     """
     _refuse(to, overwrite=overwrite)
-    told = history(model, checkpoint_storage_options)
+    run_history = history(model, checkpoint_storage_options)
     tried = None
     if shards:
         tried = model.evaluate(shards, storage_options=storage_options, quiet=quiet)
-    sizes = found_in(model.plan, shards, storage_options) if shards else kept_by_rule(model)
+    sizes = (
+        scales_of_shards(model.plan, shards, storage_options)
+        if shards
+        else scales_from_slots(model)
+    )
     weights = weigh(model, sizes)
-    found = suspects(model, sizes, weights)
+    found = find_data_warnings(model, sizes, weights)
     proven = regret(
         model,
         shards,
@@ -68,23 +72,23 @@ def write_report(
     learned = model.result()
     text = page(
         f"{model.plan.label}: {model.metrics.total_rows:,} rows by {model.spec.model.rule}",
-        verdict(model, told, learned, len(found)),
-        to_look_at(found),
-        learning(model, told, learned),
+        verdict(model, run_history, learned, len(found)),
+        warnings_section(found),
+        learning(model, run_history, learned),
         outcomes(model, learned, tried),
-        features_told(model, sizes, weights, found),
+        features_section(model, sizes, weights, found),
         proven,
-        job_told(model, told),
+        job_section(model, run_history),
         element("footer", "Made by streamomd report. This page loads nothing and runs nothing."),
     )
     with put(os.path.abspath(to), overwrite=overwrite) as file:
         file.write(text.encode())
-    look = [one._asdict() for one in found]
-    return {"report": to, "bytes": len(text.encode()), "look": look}
+    warnings = [one._asdict() for one in found]
+    return {"report": to, "bytes": len(text.encode()), "look": warnings}
 
 
 def _refuse(to: str, *, overwrite: bool) -> None:
-    """Before anything is read."""
+    """Check the output path, before anything is read."""
     if protocol(to):
         raise UsageError(f"a report goes to a local file, not to {shown(to)}")
     if os.path.isdir(to):
@@ -92,4 +96,4 @@ def _refuse(to: str, *, overwrite: bool) -> None:
     if not os.path.isdir(os.path.dirname(os.path.abspath(to))):
         raise StorageError(f"{shown(to)} cannot be written: No such file or directory")
     if not overwrite and os.path.lexists(to):
-        raise OutputExistsError(f"{shown(to)} is there already: give --overwrite, or another name")
+        raise OutputExistsError(f"{shown(to)} already exists: pass --overwrite, or another name")

@@ -1,4 +1,4 @@
-"""Axes: where a number stands on a chart, and which numbers are written beside it."""
+"""Axes of charts: positions of numbers, and ticks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LETTERS = ((1e4, 1e6, 1e3, "k"), (1e6, 1e9, 1e6, "M"), (1e9, 1e12, 1e9, "G"))
 
 @dataclass(frozen=True)
 class Axis:
-    """Numbers from ``low`` to ``high``, by their logarithm if ``log``; low < high.
+    """Numbers from ``low`` to ``high``, on a logarithmic scale if ``log``; low < high.
 
     >>> Axis("rows", 1.0, 10000.0, log=True).at(100.0)
     0.5
@@ -30,10 +30,10 @@ class Axis:
 
     @classmethod
     def of(cls, label: str, numbers: Floats, *, log: bool = False, zero: bool = False) -> Axis:
-        """An axis for these numbers; from 0 on if ``zero``. Those that are not finite are left
-        out, and with ``log`` those that are not positive."""
-        kept = numbers[np.isfinite(numbers) & ((numbers > 0.0) | (not log))]
-        low, high = (float(kept.min()), float(kept.max())) if len(kept) else (1.0, 2.0)
+        """An axis for these numbers; from 0 if ``zero``. Skips numbers that are not finite, and
+        with ``log`` those that are not positive."""
+        valid = numbers[np.isfinite(numbers) & ((numbers > 0.0) | (not log))]
+        low, high = (float(valid.min()), float(valid.max())) if len(valid) else (1.0, 2.0)
         if zero:
             low, high = min(low, 0.0), max(high, 0.0)
         if low == high:
@@ -42,7 +42,7 @@ class Axis:
         return cls(label, low - room, high + room, log)
 
     def at(self, number: float) -> float:
-        """0 at the low end, 1 at the high one; what lies beyond stands at the end."""
+        """Position in 0 … 1; numbers outside are clipped."""
         if self.log:
             low, high, number = math.log(self.low), math.log(self.high), _log(number)
         else:
@@ -50,7 +50,7 @@ class Axis:
         return min(1.0, max(0.0, (number - low) / (high - low)))
 
     def ticks(self, most: int = 6) -> list[tuple[float, str]]:
-        """Round numbers within, and their texts."""
+        """Round numbers inside the axis, and their texts."""
         found = _decades(self.low, self.high, most) if self.log else []
         if len(found) < 2:
             found = _even(self.low, self.high, most)
@@ -58,7 +58,7 @@ class Axis:
 
 
 def brief(number: float) -> str:
-    """A number in few letters.
+    """A number as short text.
 
     >>> [brief(one) for one in (0.0, 0.25, 12.0, 20000.0, 1.5e6, 3e9, 1e-5, float("nan"))]
     ['0', '0.25', '12', '20k', '1.5M', '3G', '1e-05', 'nan']
@@ -76,7 +76,7 @@ def _log(number: float) -> float:
 
 
 def _decades(low: float, high: float, most: int) -> list[float]:
-    """Powers of 10, every so many; and of few also 2 and 5 times."""
+    """Powers of 10 at regular steps; for few decades also 2 and 5 times."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, math.ceil((last - first) / most))
     factors = (1.0, 2.0, 5.0) if last - first <= 2 else (1.0,)

@@ -21,7 +21,7 @@ LETTERS = 46  # of a name that fit over a bar
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y) and what they are; ``thin``: beside what matters."""
+    """Points (x, y) with a name; ``thin``: a secondary series."""
 
     name: str
     x: Floats
@@ -30,7 +30,7 @@ class Series:
 
 
 def figure(title: str, drawing: Element, *inside: Element | str | None) -> Element:
-    """A chart under its title, and what is said of it."""
+    """A chart under its title, with a note."""
     return element("figure", element("figcaption", title), drawing, *inside)
 
 
@@ -43,17 +43,17 @@ def lines(
     note: str = "",
     diagonal: bool = False,
 ) -> Element:
-    """Lines through points, of at most two series; a diagonal where both axes are the same."""
+    """Lines through points, of at most two series; a diagonal if both axes are equal."""
     frame = _frame(x, y)
     if diagonal:
         frame.append(_path([(x.low, x.low), (x.high, x.high)], x, y, "rule"))
-    for place, one in enumerate(series):
+    for index, one in enumerate(series):
         known = ~np.isnan(one.y)
         points = list(zip(one.x[known].tolist(), one.y[known].tolist(), strict=True))
-        style = f"line {COLOURS[place]}{' thin' if one.thin else ''}"
+        style = f"line {COLOURS[index]}{' thin' if one.thin else ''}"
         frame.append(_path(points, x, y, style))
         if len(points) <= 40 and not one.thin:
-            frame.extend(_dot(x.at(a), y.at(b), COLOURS[place]) for a, b in points)
+            frame.extend(_dot(x.at(a), y.at(b), COLOURS[index]) for a, b in points)
     last = [f"{one.name} ends at {brief(float(one.y[-1]))}" for one in series if len(one.y)]
     drawing = _svg(f"{title}. {y.label} against {x.label}: {'; '.join(last)}.", frame)
     keys = [_key(one.name, COLOURS[at], one.thin) for at, one in enumerate(series)]
@@ -62,31 +62,31 @@ def lines(
 
 def columns(title: str, edges: Sequence[float], counts: Sequence[Series], x: Axis, y: Axis,
             *, note: str = "") -> Element:  # fmt: skip
-    """Columns between edges, side by side for each series; y of a series is a count a bin."""
+    """Columns between edges, side by side for each series; y of a series is the count per bin."""
     frame = _frame(x, y)
-    for place, one in enumerate(counts):
+    for index, one in enumerate(counts):
         for low, high, count in zip(edges[:-1], edges[1:], one.y.tolist(), strict=True):
             left, right = _across(x.at(low)), _across(x.at(high))
             wide = (right - left) / len(counts)
             top = _down(y.at(count))
             frame.append(element(
-                "rect", x=f"{left + place * wide + 0.5:.1f}", y=f"{top:.1f}",
+                "rect", x=f"{left + index * wide + 0.5:.1f}", y=f"{top:.1f}",
                 width=f"{max(wide - 1.0, 0.5):.1f}", height=f"{HEIGHT - BOTTOM - top:.1f}",
-                class_=f"fill-{COLOURS[place]}",
+                class_=f"fill-{COLOURS[index]}",
             ))  # fmt: skip
-    told = [f"{one.name}: {one.y.sum():,.0f}" for one in counts]
-    drawing = _svg(f"{title}. {y.label} by {x.label}; {', '.join(told)}.", frame)
+    summary = [f"{one.name}: {one.y.sum():,.0f}" for one in counts]
+    drawing = _svg(f"{title}. {y.label} by {x.label}; {', '.join(summary)}.", frame)
     keys = [_key(one.name, COLOURS[at]) for at, one in enumerate(counts)] if len(counts) > 1 else []
     return figure(title, drawing, element("p", *keys), _note(note))
 
 
 def bars(title: str, label: str, named: Sequence[tuple[str, float]], *, note: str = "") -> Element:
-    """A bar for each name, which stands over it; those below 0 in the second colour."""
+    """A bar below each name; negative ones in the second colour."""
     most = max((abs(number) for _, number in named), default=0.0) or 1.0
     tall = 40
     frame = element("g")
-    for place, (name, number) in enumerate(named):
-        top, wide = place * tall, (WIDTH - 90) * abs(number) / most
+    for index, (name, number) in enumerate(named):
+        top, wide = index * tall, (WIDTH - 90) * abs(number) / most
         short = name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
         frame.append(element("text", short, element("title", name), x=0, y=top + 15))
         frame.append(element(
@@ -95,13 +95,13 @@ def bars(title: str, label: str, named: Sequence[tuple[str, float]], *, note: st
         ))  # fmt: skip
         end = {"x": f"{wide + 6:.1f}", "y": top + 31}
         frame.append(element("text", brief(number), **end, class_="label"))
-    told = ", ".join(f"{name} {brief(number)}" for name, number in named[:5])
-    drawing = _svg(f"{title}, {label}: {told}.", frame, tall * len(named))
+    summary = ", ".join(f"{name} {brief(number)}" for name, number in named[:5])
+    drawing = _svg(f"{title}, {label}: {summary}.", frame, tall * len(named))
     return figure(title, drawing, element("p", label), _note(note))
 
 
 def heat(title: str, names: Sequence[str], cells: Floats, *, note: str = "") -> Element:
-    """A square for each cell, (true, predicted), as strong in colour as its part of its row."""
+    """A square for each cell, (true, predicted); its colour shows its share of the row."""
     sums = cells.sum(axis=1, keepdims=True)
     share = np.divide(cells, sums, out=np.zeros_like(cells), where=sums > 0.0)
     left, top, count = 130, 46, len(names)
@@ -109,7 +109,7 @@ def heat(title: str, names: Sequence[str], cells: Floats, *, note: str = "") -> 
     tall = min(side, 56.0)
     frame = element("g", element("text", "predicted", x=left, y=14, class_="label"))
     frame.append(element("text", "true", x=0, y=top - 8, class_="label"))
-    wide = max(map(len, names)) * 9 > side  # then columns have numbers, and rows say of what
+    wide = max(map(len, names)) * 9 > side  # then columns have numbers, explained by the rows
     for row, name in enumerate(names):
         across, middle = left + (row + 0.5) * side, top + (row + 0.5) * tall
         if not wide or count <= 20 or row % 5 == 4:
@@ -145,9 +145,9 @@ def _frame(x: Axis, y: Axis) -> Element:
         made.append(element("path", d=f"M{LEFT} {high:.1f}H{WIDTH - RIGHT}", class_="rule"))
         made.append(element("text", text, x=LEFT - 6, y=f"{high + 4:.1f}", text_anchor="end"))
     for number, text in x.ticks():
-        place = _across(x.at(number))
-        made.append(element("path", d=f"M{place:.1f} {floor}v4", class_="rule"))
-        made.append(element("text", text, x=f"{place:.1f}", y=floor + 18, text_anchor="middle"))
+        index = _across(x.at(number))
+        made.append(element("path", d=f"M{index:.1f} {floor}v4", class_="rule"))
+        made.append(element("text", text, x=f"{index:.1f}", y=floor + 18, text_anchor="middle"))
     middle = (TOP + floor) / 2
     wide = (LEFT + WIDTH - RIGHT) / 2
     style = {"text_anchor": "middle", "class_": "label"}
@@ -171,14 +171,14 @@ def _path(points: Sequence[tuple[float, float]], x: Axis, y: Axis, style: str) -
 
 
 def _dot(across: float, up: float, colour: str) -> Element:
-    place = {"cx": f"{_across(across):.1f}", "cy": f"{_down(up):.1f}"}
-    return element("circle", **place, r=3, class_=f"fill-{colour}")
+    index = {"cx": f"{_across(across):.1f}", "cy": f"{_down(up):.1f}"}
+    return element("circle", **index, r=3, class_=f"fill-{colour}")
 
 
 def _short(name: str, letters: int, x: float, y: float, anchor: str) -> Element:
     short = name if len(name) <= letters else f"{name[: max(letters - 1, 0)]}…"
-    place = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text_anchor": anchor}
-    return element("text", short, element("title", name), **place)
+    index = {"x": f"{x:.1f}", "y": f"{y:.1f}", "text_anchor": anchor}
+    return element("text", short, element("title", name), **index)
 
 
 def _key(name: str, colour: str, thin: bool = False) -> Element:

@@ -1,4 +1,4 @@
-"""Things to look at: features and figures that are legal, and often a mistake."""
+"""Data warnings: valid features and metrics that are often a mistake."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 
 FAR = 30.0
-"""How often its typical size a feature's largest value, or the others' typical size a feature's
-own, has to be, to be told."""
-ONE_ROW = 0.03  # of the sum of squares over all rows, that the largest value alone has
-STEADY = 4.0  # largest over typical: it is as large in most rows, not in rare ones
-DOMINATES = 0.5  # of all that weights move
+"""Ratio that raises a warning: of a feature's largest to its typical value, or of its typical value
+to the other features'."""
+ONE_ROW = 0.03  # share of the sum of squares that the largest value alone has
+STEADY = 4.0  # largest over typical: below this it is as large in most rows
+DOMINATES = 0.5  # share of all moves of predictions
 SAME = {"float64": 1e-9, "float32": 1e-4}
-"""How near sums of these slots come to what they are sums of."""
+"""Relative accuracy of sums in slots of these dtypes."""
 WEIGHTY = re.compile(r"(?<![a-z])(weights?|wts?|wgts?|importance)(?![a-z])|wgt$|[a-z]wt$")
 IDS = re.compile(r"(?<![a-z])(ids?|uuid|guid|key|row ?(id|num|number)|serial)(?![a-z])")
 
 
 class DataWarning(NamedTuple):
-    """What to look at, what was seen, and what to do."""
+    """A name, what was found, and what to do."""
 
     name: str
     title: str
     text: str
 
 
-def suspects(model: Model, sizes: FeatureScales, weights: Weights) -> list[DataWarning]:
-    """All there are, the gravest first."""
+def find_data_warnings(model: Model, sizes: FeatureScales, weights: Weights) -> list[DataWarning]:
+    """All warnings, the most severe first."""
     found = [*_run(model, weights), *_dominant(weights)]
     for at in _columns(model.plan):
         found += _column(model, sizes, at)
-    return [*_together(found), *_shared(weights)]
+    return [*_group(found), *_shared(weights)]
 
 
-def _together(found: list[DataWarning]) -> list[DataWarning]:
-    """Those of which the same is to be said, in one."""
+def _group(found: list[DataWarning]) -> list[DataWarning]:
+    """Warnings with the same text as one."""
     names: dict[tuple[str, str], list[str]] = {}
     for one in found:
         names.setdefault((one.title, one.text), []).append(one.name)
-    return [DataWarning(", ".join(all_of), *said) for said, all_of in names.items()]
+    return [DataWarning(", ".join(all_of), *warning) for warning, all_of in names.items()]
 
 
 def _columns(plan: Plan) -> range:
@@ -63,16 +63,16 @@ def _run(model: Model, weights: Weights) -> Iterator[DataWarning]:
     if not metrics.total_rows:
         yield DataWarning("the run", "no row was learned yet", "There is only the first commit.")
     elif metrics.figures(metrics.total)["loss"] is None:
-        text = "It is no finite number: try a smaller eta, or a rule that minds no scales (nag)."
-        yield DataWarning("the loss", "it broke", text)
+        text = "It is not a finite number: try a smaller eta, or a scale-free rule (nag)."
+        yield DataWarning("the loss", "diverged", text)
     if weights.broken:
-        text = f"{weights.broken:,} of them are no finite number: try a smaller eta."
-        yield DataWarning("the weights", "some broke", text)
+        text = f"{weights.broken:,} of them are not finite numbers: try a smaller eta."
+        yield DataWarning("the weights", "some diverged", text)
     left_out = sum(metrics.skipped.values())
     if left_out:
         share = left_out / (left_out + metrics.total_rows)
-        text = f"{left_out:,} of them, {share:.2%} ({worded(metrics.skipped)}), were left out."
-        yield DataWarning("the rows", "bad ones", text)
+        text = f"{left_out:,} of them, {share:.2%} ({worded(metrics.skipped)}), were skipped."
+        yield DataWarning("the rows", "bad rows", text)
 
 
 def _dominant(weights: Weights) -> Iterator[DataWarning]:
@@ -82,8 +82,8 @@ def _dominant(weights: Weights) -> Iterator[DataWarning]:
                 one.name,
                 "it outweighs all others together",
                 f"Its weight, {brief(one.heaviest)}, times a typical value is {one.share:.0%} of "
-                "what all features move. Is it known before the label is? A column that was "
-                "filled in afterwards gives the label away.",
+                "what all features move. Is it known before the label? A column that was "
+                "filled in afterwards leaks the label.",
             )
 
 
@@ -97,29 +97,29 @@ def _column(model: Model, sizes: FeatureScales, at: int) -> Iterator[DataWarning
     size = f" A typical value is {brief(typical)}." if math.isfinite(typical) else (
         f" Its largest value is {brief(largest)}." if math.isfinite(largest) else ""
     )  # fmt: skip
-    ratio = _beside_others(model.plan, sizes, at)
-    beside = f" That is {ratio:,.0f} times the typical column's." if ratio >= FAR else ""
+    ratio = _relative_size(model.plan, sizes, at)
+    comparison = f" That is {ratio:,.0f} times the typical column's." if ratio >= FAR else ""
     if WEIGHTY.search(name.lower()):
         yield DataWarning(
             name,
             "named like a weight of rows",
-            f"It is learned as a feature.{size}{beside} If it says how many rows or people a row "
-            "stands for, as a sampling weight does, it tells nothing of the label: add it to "
-            "data.ignore, or name it in data.weight to let it weigh the rows.",
+            f"It is learned as a feature.{size}{comparison} If it says how many rows or people "
+            "a row represents, like a sampling weight, it does not predict the label: add it to "
+            "data.ignore, or name it in data.weight to weight the rows.",
         )
     elif IDS.search(_words(name)):
         yield DataWarning(
             name,
             "named like an id",
-            f"It is learned as a number.{size}{beside} A number that only names a row or a thing "
-            "has no slope: add it to data.ignore, or hash it if things come again.",
+            f"It is learned as a number.{size}{comparison} A number that only identifies a row "
+            "or an entity has no slope: add it to data.ignore, or hash it if entities recur.",
         )
     elif ratio >= FAR and not _flag(sizes)[at] and _steady(sizes, at):
         yield DataWarning(
             name,
             "much larger than other columns, in all rows",
-            f"{size[1:]}{beside} Ids, sampling weights, years and times look like this: are they "
-            "meant as numbers? Its offset is better taken off, if so.",
+            f"{size[1:]}{comparison} Ids, sampling weights, years and times look like this: should "
+            "they be numbers? If so, subtract the offset.",
         )
 
 
@@ -127,13 +127,13 @@ def _broken(name: str, sizes: FeatureScales, at: int, near: float) -> Iterator[D
     largest, typical = float(sizes.largest[at]), float(sizes.typical[at])
     low, high = float(sizes.low[at]), float(sizes.high[at])
     if largest == 0.0 or (math.isnan(largest) and typical == 0.0):
-        yield DataWarning(name, "nothing in it", f"It was null or 0 in every row{sizes.of}.")
+        yield DataWarning(name, "empty", f"It was null or 0 in every row{sizes.of}.")
     elif low == high:
-        text = f"It is {brief(low)} in every row: the bias says as much."
+        text = f"It is {brief(low)} in every row: the bias already covers it."
         yield DataWarning(name, "constant", text)
     elif math.isnan(low) and abs(largest - typical) <= near * largest:
         text = f"Its absolute value is {brief(largest)} in every row; unless its sign changes, "
-        yield DataWarning(name, "constant", text + "the bias says as much.")
+        yield DataWarning(name, "constant", text + "the bias already covers it.")
     elif _flag(sizes)[at]:
         return
     elif largest >= FAR * typical and largest * largest >= ONE_ROW * sizes.rows * typical * typical:
@@ -142,12 +142,12 @@ def _broken(name: str, sizes: FeatureScales, at: int, near: float) -> Iterator[D
             "one huge value",
             f"Its largest absolute value, {brief(largest)}, is {largest / typical:,.0f} times a "
             f"typical one ({brief(typical)}): a mistake, a code for missing, or a unit that "
-            "changed? Rules that keep the maximum never forget it: mend the row, or take snag.",
+            "changed? Rules that store the maximum never forget it: fix the row, or use snag.",
         )
 
 
-def _beside_others(plan: Plan, sizes: FeatureScales, at: int) -> float:
-    """A column's typical size in those of the median column that is no flag; NaN if unknown."""
+def _relative_size(plan: Plan, sizes: FeatureScales, at: int) -> float:
+    """A column's typical size relative to the median column that is not a flag; NaN if unknown."""
     columns = slice(int(plan.bias), plan.vector_offset)
     typical = sizes.unit[columns]
     there = typical[np.isfinite(typical) & (typical > 0.0) & ~_flag(sizes)[columns]]
@@ -156,7 +156,7 @@ def _beside_others(plan: Plan, sizes: FeatureScales, at: int) -> float:
 
 
 def _flag(sizes: FeatureScales) -> NDArray[np.bool_]:
-    """Columns of 0 and 1, as far as their largest value tells: a rare 1 is no mistake."""
+    """Columns of 0 and 1, judged by their largest value: a rare 1 is not a mistake."""
     return np.asarray(sizes.largest == 1.0)
 
 
@@ -182,6 +182,6 @@ def _shared(weights: Weights) -> Iterator[DataWarning]:
         yield DataWarning(
             shared[0],
             "values that share a coordinate",
-            f"{len(shared)} of the {len(weights.top)} heaviest coordinates stand for several "
-            "values, which cannot be told apart: raise data.bits.",
+            f"{len(shared)} of the {len(weights.top)} heaviest coordinates are shared by several "
+            "values, which cannot be distinguished: increase data.bits.",
         )

@@ -1,9 +1,9 @@
-"""How large each feature is: from what the rule keeps, or from the rows themselves.
+"""The scale of each feature: from the rule's slots, or from the rows.
 
 A rule's shared slot that merges by "max" is the largest abs(x) so far, one that merges by "sum" the
 sum of x^2. The slot G is the sum of (g x)^2, g the slope of the row's loss times its importance;
 the bias is 1 in every row, so that sqrt(G_i / G_bias) is the root of the mean of x_i^2, each row
-weighed by g^2.
+weighted by g^2.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from streamomd.training.row_stream import rows_of
 
 Floats = NDArray[np.float64]
 LARGEST = ("s", "b", "M", "x")
-"""What rules call the slot of the largest abs(x)."""
+"""Name of the slot of the largest abs(x)."""
 
 
 @dataclass(frozen=True)
 class FeatureScales:
-    """Of each coordinate, NaN where it is not known.
+    """Scales of each coordinate, NaN if unknown.
 
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
     value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
@@ -51,30 +51,29 @@ class FeatureScales:
 
     @cached_property
     def unit(self) -> Floats:
-        """By what a weight is multiplied to compare it with others: a typical, else the largest
-        value."""
+        """The factor that makes weights comparable: the typical, else the largest value."""
         return np.where(np.isnan(self.typical), self.largest, self.typical)
 
 
-def kept_by_rule(model: Model) -> FeatureScales:
-    """Sizes as far as the slots of the model's rule tell."""
+def scales_from_slots(model: Model) -> FeatureScales:
+    """Scales from the slots of the model's rule."""
     rule, state = model.spec.rule, model.state
     merges = {slot.name: slot.merge for slot in rule.shared_slots}
     largest = next((name for name in LARGEST if merges.get(name) == "max"), "")
-    told, said = _unknown(model.plan), []
+    fields, sources = _unknown(model.plan), []
     if largest:
-        told["largest"] = np.asarray(state.slot(largest), dtype=np.float64)
-        said.append(f"largest absolute values (slot {largest})")
+        fields["largest"] = np.asarray(state.slot(largest), dtype=np.float64)
+        sources.append(f"largest absolute values (slot {largest})")
     typical, how = _typical(model, state, merges)
     if how:
-        told["typical"] = typical
-        said.append(how)
-    source = f"Rule {rule.name} keeps {' and '.join(said)}." if said else (
-        f"Rule {rule.name} keeps no sizes of features: give the report the shards, and it looks."
+        fields["typical"] = typical
+        sources.append(how)
+    source = f"Rule {rule.name} stores {' and '.join(sources)}." if sources else (
+        f"Rule {rule.name} stores no feature scales: pass the shards to the report to measure them."
     )  # fmt: skip
     estimated, rows = bool(how) and merges.get("s") != "sum", model.metrics.total_rows
     return FeatureScales(
-        told["largest"], told["typical"], told["low"], told["high"], told["present"],
+        fields["largest"], fields["typical"], fields["low"], fields["high"], fields["present"],
         rows, source, estimated,
     )  # fmt: skip
 
@@ -91,18 +90,18 @@ def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, s
     return None, ""
 
 
-def found_in(
+def scales_of_shards(
     plan: Plan, shards: str | Sequence[str], storage_options: Mapping[str, Any] | None = None
 ) -> FeatureScales:
-    """Sizes in all rows of some shards. Raises what ``Model.evaluate`` raises."""
+    """Scales in all rows of some shards. Raises what ``Model.evaluate`` raises."""
     found = find(shards, storage_options=storage_options)
-    note(f"looking at the sizes of features in {found.rows:,} rows …")
+    note(f"measuring feature scales in {found.rows:,} rows …")
     pieces = rows_of(plan, found, range(len(found)))
-    return of_rows(plan, (piece.value.batch for piece in pieces))
+    return measure_scales(plan, (piece.value.batch for piece in pieces))
 
 
-def of_rows(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
-    """Sizes of the rows themselves, each counting once."""
+def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
+    """Scales measured on rows, each with weight 1."""
     size, front, bias = plan.size, plan.hashed_offset, int(plan.bias)
     squares, largest, seen = np.zeros(size), np.zeros(size), np.zeros(size)
     low, high, rows = np.full(front, np.inf), np.full(front, -np.inf), 0
@@ -112,9 +111,9 @@ def of_rows(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
         np.add.at(squares, at, x * x)
         np.maximum.at(largest, at, np.abs(x))
         np.add.at(seen, at, 1.0)
-        ahead = at < front
-        np.minimum.at(low, at[ahead], x[ahead])
-        np.maximum.at(high, at[ahead], x[ahead])
+        unhashed = at < front
+        np.minimum.at(low, at[unhashed], x[unhashed])
+        np.maximum.at(high, at[unhashed], x[unhashed])
     if bias:
         squares[0], largest[0], seen[0], low[0], high[0] = rows, 1.0, rows, 1.0, 1.0
     somewhere = seen[:front] < rows  # it is 0 in some row

@@ -1,4 +1,4 @@
-"""Features on the page: the heaviest by name, all weights, and the sizes found of each."""
+"""Features on the page: the heaviest by name, all weights, and the scale of each."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ MOST_COLUMNS = 400  # named in the table of sizes
 MOST_LEARNERS = 6  # with a column each
 
 
-def features_told(
+def features_section(
     model: Model, sizes: FeatureScales, weights: Weights, found: list[DataWarning]
 ) -> Element:
-    """What moves predictions."""
+    """The section on features."""
     return section(
         "Features",
         grid(*_charts(weights, model.plan.classes)),
-        paragraph(_weights_said(model, weights)),
+        paragraph(_weights_text(model, weights)),
         element("h3", "The heaviest, by name"),
         _heaviest(model, sizes, weights),
-        element("h3", "Sizes found of each feature"),
+        element("h3", "Scale of each feature"),
         *_sizes(model, sizes, weights, found),
     )
 
@@ -59,7 +59,7 @@ def _charts(weights: Weights, classes: Sequence[Any]) -> list[Element]:
 
 
 def _sides(classes: Sequence[Any]) -> str:
-    """What it means to be over or under 0."""
+    """The meaning of positive and negative weights."""
     if not classes:
         return "Blue: towards larger numbers; orange: towards smaller ones."
     if len(classes) == 2:
@@ -67,13 +67,13 @@ def _sides(classes: Sequence[Any]) -> str:
     return "Of the class where it weighs most; blue: towards it, orange: away from it."
 
 
-def _weights_said(model: Model, weights: Weights) -> str:
+def _weights_text(model: Model, weights: Weights) -> str:
     total = model.plan.size * model.engine.layout.learners
     used = total - weights.zeros
-    said = f"{used:,} of {total:,} weights are not 0."
+    text = f"{used:,} of {total:,} weights are not 0."
     if not weights.by_unit:
-        said += " Nothing is known of the features' sizes: they are ordered by weight alone."
-    return said
+        text += " The features' scales are unknown: they are ordered by weight only."
+    return text
 
 
 def _heaviest(model: Model, sizes: FeatureScales, weights: Weights) -> Element:
@@ -111,15 +111,15 @@ def _sizes(
         rows.append((name, *known, _share(float(sizes.present[at])), look))
     heads = ["feature", "least", "greatest", "largest abs.", "typical", "largest / typical",
              "not 0 in", ""]  # fmt: skip
-    said = f"{sizes.source} Typical: the root of the mean square."
+    text = f"{sizes.source} Typical: the root of the mean square."
     if plan.hashed_offset > MOST_COLUMNS:
-        said += f" The first {MOST_COLUMNS} columns are shown."
+        text += f" The first {MOST_COLUMNS} columns are shown."
     if later:
-        said += " Of hashed values the heaviest are shown."
-    told = [at for at in range(len(heads)) if at == 0 or any(row[at] for row in rows)]
-    kept = [[row[at] for at in told] for row in rows]
-    numbers = [place for place, at in enumerate(told) if 0 < at < len(heads) - 1]
-    return [paragraph(said), table([heads[at] for at in told], kept, numbers=numbers)]
+        text += " Of hashed values the heaviest are shown."
+    shown = [at for at in range(len(heads)) if at == 0 or any(row[at] for row in rows)]
+    shown_rows = [[row[at] for at in shown] for row in rows]
+    numbers = [index for index, at in enumerate(shown) if 0 < at < len(heads) - 1]
+    return [paragraph(text), table([heads[at] for at in shown], shown_rows, numbers=numbers)]
 
 
 def _known(number: float) -> str:

@@ -1,4 +1,4 @@
-"""The job and its data on the page: what was asked for, which shards, which commits."""
+"""The job on the page: its keys, shards and commits."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from streamomd.training.model import Model
 MOST_SHARDS = 20
 
 
-def job_told(model: Model, told: History) -> Element:
+def job_section(model: Model, run_history: History) -> Element:
     """Columns, keys, shards and commits."""
     lines = [element("li", line) for line in describe(model.plan)]
     return section(
         "Job and data",
         element("ul", *lines),
-        *_shards(told),
+        *_shards(run_history),
         element("h3", "The job"),
         table(["key", "value"], list(_keys(model.spec.to_json()))),
-        *_commits(told),
+        *_commits(run_history),
     )
 
 
@@ -45,30 +45,31 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _shards(told: History) -> list[Element]:
-    if not told.shards:
+def _shards(run_history: History) -> list[Element]:
+    if not run_history.shards:
         return []
-    size = sum(int(shard.get("size") or 0) for shard in told.shards)
+    size = sum(int(shard.get("size") or 0) for shard in run_history.shards)
     some = [
         (shown(str(one["url"])), f"{one.get('rows') or 0:,}", f"{brief(one.get('size') or 0)}B")
-        for one in told.shards[:MOST_SHARDS]
+        for one in run_history.shards[:MOST_SHARDS]
     ]
-    said = f"{len(told.shards):,} shards, {told.rows:,} rows, {brief(size)}B."
-    if len(told.shards) > MOST_SHARDS:
-        said += f" The first {MOST_SHARDS}:"
+    text = f"{len(run_history.shards):,} shards, {run_history.rows:,} rows, {brief(size)}B."
+    if len(run_history.shards) > MOST_SHARDS:
+        text += f" The first {MOST_SHARDS}:"
     return [
-        element("h3", "Shards"), paragraph(said),
+        element("h3", "Shards"), paragraph(text),
         table(["shard", "rows", "size"], some, numbers=(1, 2)),
     ]  # fmt: skip
 
 
-def _commits(told: History) -> list[Element]:
+def _commits(run_history: History) -> list[Element]:
     rows = []
-    for one in told.commits:
+    for one in run_history.commits:
         when = f"{one.written:%Y-%m-%d %H:%M:%S}"
         rows.append((f"{one.sequence}", f"{one.rows:,}", when, f"{brief(one.nbytes)}B"))
     if not rows:
         return []
-    said = f"Written by streamomd {told.version} on {told.host}, in a process begun {told.started}."
-    made = table(["commit", "rows", "written (UTC)", "size"], rows, numbers=(0, 1, 3))
-    return [element("h3", "Commits that are kept"), paragraph(said), made]
+    text = f"Written by streamomd {run_history.version} on {run_history.host}, "
+    text += f"in a process started {run_history.started}."
+    rows_table = table(["commit", "rows", "written (UTC)", "size"], rows, numbers=(0, 1, 3))
+    return [element("h3", "Commits"), paragraph(text), rows_table]

@@ -1,4 +1,4 @@
-"""Weights: the heaviest features, how far they move a prediction, and how all are spread."""
+"""Weights: the heaviest features, their effect on predictions, and the distribution of all."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOST = 32  # bins that are drawn
 
 @dataclass(frozen=True)
 class Feature:
-    """A coordinate: its name, weight by learner, and what it moves a margin by, typically.
+    """A coordinate: its name, weight by learner, and its typical effect on a margin.
 
-    moves: the largest abs(weight) times the feature's unit; share: of the sum over all of them.
+    moves: the largest abs(weight) times the feature's unit; share: of the sum over all features.
     """
 
     coordinate: int
@@ -34,14 +34,15 @@ class Feature:
 
     @property
     def heaviest(self) -> float:
-        """The weight of the learner where it is heaviest."""
+        """The weight of the learner with the largest absolute weight."""
         return max(self.weight, key=abs)
 
 
 @dataclass(frozen=True)
 class Weights:
     """top: features that move predictions most. edges: of abs(weight), ascending; below, above:
-    how many weights under and over 0 are within. zeros, broken: how many are 0, or no number."""
+    number of weights under and over 0 in each bin. zeros, broken: number that are 0, or not
+    finite."""
 
     top: tuple[Feature, ...]
     edges: Floats
@@ -53,15 +54,15 @@ class Weights:
 
 
 def weigh(model: Model, sizes: FeatureScales, top: int = 25) -> Weights:
-    """Look at every weight once, in stretches of about a million coordinates."""
+    """Read every weight once, in blocks of about a million coordinates."""
     unit, counts = sizes.unit, np.zeros((2, len(EDGES) - 1), np.int64)
     by_unit = not np.isnan(unit).all()
     heavy: list[tuple[float, int, tuple[float, ...]]] = []
     total, zeros, broken = 0.0, 0, 0
-    for low, stretch in weighed(model.engine, model.state):
-        used = np.flatnonzero((stretch != 0.0).any(axis=1))
-        zeros += int((stretch == 0.0).sum())
-        weights = stretch[used]
+    for low, block in weighed(model.engine, model.state):
+        used = np.flatnonzero((block != 0.0).any(axis=1))
+        zeros += int((block == 0.0).sum())
+        weights = block[used]
         legal = np.isfinite(weights)
         broken += int((~legal).sum())
         for side, some in enumerate((-weights[legal], weights[legal])):
@@ -70,22 +71,24 @@ def weigh(model: Model, sizes: FeatureScales, top: int = 25) -> Weights:
         moves = np.abs(np.where(legal, weights, 0.0)).max(axis=1, initial=0.0)
         if by_unit:
             moves *= np.nan_to_num(unit[low + used])
-        moves[low + used < int(model.plan.bias)] = 0.0  # in every row alike: it tells none apart
+        moves[low + used < int(model.plan.bias)] = (
+            0.0  # equal in every row: it does not distinguish rows
+        )
         total += float(moves.sum())
         found = [int(at) for at in np.argsort(-moves, kind="stable")[:top] if moves[at] > 0.0]
         heavy += [
             (float(moves[at]), low + int(used[at]), tuple(weights[at].tolist())) for at in found
         ]
         heavy = sorted(heavy, key=lambda one: (-one[0], one[1]))[:top]
-    told = tuple(
+    top_features = tuple(
         Feature(at, name_of(model.plan, model.names, at), weight, moves, moves / total)
         for moves, at, weight in heavy
     )
-    return Weights(told, *_trimmed(counts), zeros, broken, by_unit)
+    return Weights(top_features, *_trimmed(counts), zeros, broken, by_unit)
 
 
 def _trimmed(counts: Counts) -> tuple[Floats, Counts, Counts]:
-    """Edges and counts of the decades there are, in some thirty bins."""
+    """Edges and counts of the non-empty decades, in about thirty bins."""
     there = np.flatnonzero(counts.sum(axis=0)) // DECADE
     if not len(there):
         none = np.zeros(0, np.int64)

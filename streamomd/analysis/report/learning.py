@@ -1,4 +1,4 @@
-"""How learning went: loss, error and speed over rows, epochs, and rows that were left out."""
+"""Progress of training: loss, error and speed over rows, epochs, and skipped rows."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from streamomd.training.progress import show
 
 Floats = NDArray[np.float64]
 NOTE = "Each row was predicted before it was learned."
-OCTAVES = 11  # of rows, the last ones, are drawn: what came before is noise
+OCTAVES = 11  # of rows are drawn, the last ones: earlier points are noise
 STEEP = 50.0  # greatest over least, above which a linear axis shows only the greatest
 
 
-def learning(model: Model, told: History, learned: Mapping[str, Any]) -> Element:
-    """Charts over rows, then the epochs. learned: what ``Model.result`` tells."""
-    metrics, curve = model.metrics, curve_of(model.metrics)
+def learning(model: Model, run_history: History, learned: Mapping[str, Any]) -> Element:
+    """Charts over rows, then the epochs. learned: of ``Model.result``."""
+    metrics, curve = model.metrics, curve_points(model.metrics)
     charts: list[Element] = []
     missing: list[Element] = []
     if len(curve) > 1:
         charts += _over_rows(curve, model.spec.model.loss, classifies=metrics.classifies)
     else:
         missing.append(paragraph(
-            "No chart of the loss over rows: this checkpoint keeps no history, as those written "
-            "by an earlier version, or the run has hardly begun."
+            "No chart of the loss over rows: this checkpoint has no history: it was written "
+            "by an earlier version, or the run has just started."
         ))  # fmt: skip
-    pace = speeds(told.commits)
+    pace = speeds(run_history.commits)
     if len(pace) > 1:
         charts.append(_speed(pace))
     elif pace:
         missing.append(
-            paragraph(f"Between its commits it learned {pace[0][1]:,.0f} rows a second.")
+            paragraph(f"Between its commits it learned {pace[0][1]:,.0f} rows per second.")
         )
     else:
         missing.append(paragraph(
-            "No chart of the speed: it is measured between commits, and fewer than two of them "
-            "with rows in between are kept."
+            "No chart of the speed: it is measured between commits, and there are fewer than "
+            "two commits with rows between them."
         ))  # fmt: skip
-    said = [*missing, *_epochs(learned, metrics.classifies), _skipped(metrics)]
-    return section("How learning went", grid(*charts), *said)
+    texts = [*missing, *_epochs(learned, metrics.classifies), _skipped(metrics)]
+    return section("Training progress", grid(*charts), *texts)
 
 
-def curve_of(metrics: Metrics) -> Floats:
-    """(points, 4): rows learned in all, and the sums of importance, loss and mistakes until then;
-    the last point is of now."""
+def curve_points(metrics: Metrics) -> Floats:
+    """(points, 4): total rows learned, and the sums of importance, loss and mistakes up to then;
+    the last point is the current one."""
     rows = metrics.total_rows
     before = metrics.curve[metrics.curve[:, 0] < rows]
     return np.vstack([before, [[rows, *metrics.total]]]) if len(before) else before
@@ -72,13 +72,13 @@ def _over_rows(curve: Floats, loss: str, *, classifies: bool) -> list[Element]:
 
 
 def _chart(name: str, rows: Floats, so_far: Floats, since: Floats) -> Element:
-    """A figure over rows: of all of them, and of those since the point before."""
+    """A metric over rows: of all rows, and of those since the previous point."""
     both = np.concatenate([so_far, since])
     legal = both[both > 0.0]
     steep = len(legal) > 0 and bool(legal.max() > STEEP * legal.min())
     series = [
         Series("of all rows so far", rows, so_far),
-        Series("since the point before", rows, since, thin=True),
+        Series("since the previous point", rows, since, thin=True),
     ]
     x = Axis.of("rows learned", rows, log=True)
     return lines(f"{name} over rows", series, x, Axis.of(name, both, log=steep), note=NOTE)
@@ -98,14 +98,14 @@ def means(sums: Floats, column: int) -> Floats:
 def _speed(pace: list[tuple[Commit, float]]) -> Element:
     rows = np.array([float(commit.rows) for commit, _ in pace])
     rate = np.array([speed for _, speed in pace])
-    series = [Series("rows a second since the commit before", rows, rate)]
+    series = [Series("rows per second since the previous commit", rows, rate)]
     x = Axis.of("rows learned", rows)
-    note = "From the times of the commits that are kept; a pause between two counts as time."
+    note = "From the times of the commits; a pause between two commits counts as time."
     return lines("Throughput", series, x, Axis.of("rows / s", rate, zero=True), note=note)
 
 
 def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
-    """A line for each epoch, if there are several, also of the rows held out."""
+    """A line for each epoch, if there are several, also for the hold-out rows."""
     wrong = "error" if classifies else "rmse"
     held = learned["holdout"]
     lines: list[tuple[str, ...]] = [
@@ -115,10 +115,10 @@ def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
     heads = ["epoch", "rows", "loss", wrong]
     if held is not None:
         heads += ["held out: rows", "loss", wrong]
-        beside = [
+        holdout_columns = [
             (f"{one['rows']:,}", show(one["loss"]), show(one[wrong])) for one in held["epochs"]
         ]
-        lines = [(*line, *more) for line, more in zip(lines, beside, strict=False)]
+        lines = [(*line, *more) for line, more in zip(lines, holdout_columns, strict=False)]
     made = table(heads, lines, numbers=range(len(heads)))
     return [element("h3", "By epoch"), made] if len(lines) > 1 else []
 
@@ -126,10 +126,10 @@ def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
 def _skipped(metrics: Metrics) -> Element:
     skipped = metrics.skipped
     if not skipped:
-        return paragraph("No row was left out.")
+        return paragraph("No row was skipped.")
     rows = [(reason, f"{count:,}") for reason, count in skipped.items()]
     return element(
         "div",
-        element("h3", "Rows left out, by reason"),
+        element("h3", "Skipped rows by reason"),
         table(["reason", "rows"], rows, numbers=(1,)),
     )

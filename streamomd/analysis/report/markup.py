@@ -1,4 +1,4 @@
-"""HTML and SVG as a tree of elements: whatever text is put in comes out escaped."""
+"""HTML and SVG as a tree of elements: all text is escaped."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NUMBER = "number"
 
 
 def element(tag: str, *inside: Inside, **attributes: Any) -> Element:
-    """An element; of an attribute's name a last "_" falls away, and others become "-".
+    """An element; in attribute names a trailing "_" is removed, and others become "-".
 
-    >>> told = element("td", "a < b", element("b", "job=<script>"), class_="name", aria_label='"')
-    >>> tostring(told, encoding="unicode", method="html")
+    >>> cell = element("td", "a < b", element("b", "job=<script>"), class_="name", aria_label='"')
+    >>> tostring(cell, encoding="unicode", method="html")
     '<td class="name" aria-label="&quot;">a &lt; b<b>job=&lt;script&gt;</b></td>'
     """
     names = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
@@ -40,29 +40,30 @@ def _append_text(made: Element, text: str) -> None:
 
 
 def section(title: str, *inside: Inside) -> Element:
-    """A part of the page under a heading."""
+    """A section of the page under a heading."""
     return element("section", element("h2", title), *inside)
 
 
 def paragraph(text: str) -> Element:
-    """Some sentences."""
+    """A paragraph of text."""
     return element("p", text)
 
 
 def grid(*inside: Inside) -> Element:
-    """Charts side by side where there is room."""
+    """Charts side by side if the page is wide enough."""
     return element("div", *inside, class_="grid")
 
 
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[Inside]], *, numbers: Sequence[int] = ()
 ) -> Element:
-    """A table that scrolls sideways by itself. numbers: the columns that are set to the right."""
+    """A table that scrolls horizontally. numbers: the right-aligned columns."""
 
     def line(tag: str, cells: Sequence[Inside]) -> Element:
-        set_right = [{"class": NUMBER} if at in numbers else {} for at in range(len(cells))]
+        right_aligned = [{"class": NUMBER} if at in numbers else {} for at in range(len(cells))]
         return element(
-            "tr", *(element(tag, cell, **kind) for cell, kind in zip(cells, set_right, strict=True))
+            "tr",
+            *(element(tag, cell, **kind) for cell, kind in zip(cells, right_aligned, strict=True)),
         )
 
     body = element("tbody", *(line("td", row) for row in rows))
@@ -71,12 +72,12 @@ def table(
 
 
 def page(title: str, *inside: Inside) -> str:
-    """The whole document. It loads nothing and runs nothing, and says so to the browser."""
+    """The whole document. Its content security policy forbids to load or run anything."""
     style = files("streamomd.analysis.report").joinpath("page.css").read_text("utf-8")
     known = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{known}'; base-uri 'none'; form-action 'none'"
     sheet = Element("style")
-    sheet.text = style  # as it is: the policy knows its hash
+    sheet.text = style  # unescaped: the policy contains its hash
     head = element(
         "head",
         element("meta", charset="utf-8"),

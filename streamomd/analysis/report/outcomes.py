@@ -19,28 +19,27 @@ FIGURES = (
     ("loss", "loss"), ("error", "error"), ("auc", "AUC"),
     ("average_precision", "average precision"), ("rmse", "RMSE"), ("mae", "MAE"), ("r2", "R²"),
 )  # fmt: skip
-MOST_DRAWN = 30  # classes of which a confusion can be seen
+MOST_DRAWN = 30  # classes that fit into a confusion chart
 
 
 def outcomes(model: Model, learned: Result, tried: Result | None) -> Element:
-    """What ``Model.result`` tells of rows before they were learned, and ``Model.evaluate`` of the
-    rows that were given."""
+    """``Model.result`` on rows before they were learned, and ``Model.evaluate`` on given rows."""
     before = (
         f"Each of the {learned['rows']:,} rows before it was learned: {_figures(learned)}. The "
-        "model changed all the while."
+        "model changed during the run."
     )
     parts = [paragraph(before), *_drawn(model, learned)]
     held = learned["holdout"]
     if held is not None:
         best = f" Epoch {held['best_epoch']} was the best." if len(held["epochs"]) > 1 else ""
-        said = f"{held['rows']:,} rows an epoch were held out and never learned: {_figures(held)}."
-        parts += [element("h3", "Held out"), paragraph(said + best), *_drawn(model, held)]
+        text = f"{held['rows']:,} rows per epoch were held out and never learned: {_figures(held)}."
+        parts += [element("h3", "Hold-out"), paragraph(text + best), *_drawn(model, held)]
     if tried is not None:
         after = (
-            f"The model as it is now, on the {tried['rows']:,} rows given: {_figures(tried)}. "
-            "If it learned these rows, the figures are better than on new ones."
+            f"The current model on the {tried['rows']:,} given rows: {_figures(tried)}. "
+            "If it learned these rows, the metrics are better than on new ones."
         )
-        parts += [element("h3", "On the rows given"), paragraph(after), *_drawn(model, tried)]
+        parts += [element("h3", "On the given rows"), paragraph(after), *_drawn(model, tried)]
     return section("Predictions and labels", *parts)
 
 
@@ -58,18 +57,18 @@ def _drawn(model: Model, result: Result) -> list[Element]:
     charts, names = [], [str(name) for name in model.plan.classes]
     confusion = result["confusion"]
     if confusion is not None and len(names) <= MOST_DRAWN:
-        note = "Weight of rows; the stronger the colour, the larger the part of its true class."
+        note = "Weight of rows; the colour shows the share of the true class."
         charts.append(heat("Confusion", names, np.array(confusion), note=note))
     if result["calibration"]:
         charts.append(_calibration(result["calibration"]))
-    said = _missing(model, result) if names else ""
-    return [grid(*charts), *([paragraph(said)] if said else []), *_by_class(result)]
+    text = _missing(model, result) if names else ""
+    return [grid(*charts), *([paragraph(text)] if text else []), *_by_class(result)]
 
 
 def _missing(model: Model, result: Result) -> str:
-    """Why a chart is not there, in a sentence; empty if both are."""
+    """Why a chart is missing, in a sentence; empty if there are both."""
     if result["confusion"] is None:
-        return "No confusion matrix: it was not kept, or there are more than 100 classes."
+        return "No confusion matrix: it was not saved, or there are more than 100 classes."
     if len(model.plan.classes) > MOST_DRAWN:
         return f"The confusion matrix is drawn of up to {MOST_DRAWN} classes."
     if not result["calibration"]:
@@ -78,19 +77,19 @@ def _missing(model: Model, result: Result) -> str:
 
 
 def _calibration(levels: Sequence[Mapping[str, float]]) -> Element:
-    """What was told against what came."""
-    told, came, weight = (
+    """Predicted probabilities against observed frequencies."""
+    predicted, observed, weight = (
         np.array([one[key] for one in levels]) for key in ("predicted", "observed", "weight")
     )
-    off = float(weight @ np.abs(told - came) / weight.sum())
-    x, y = Axis("probability told", 0.0, 1.0), Axis("part that came true", 0.0, 1.0)
-    note = f"Of the second class; on the diagonal all is as told. Mean distance: {off:.3f}."
-    series = [Series("rows with such a probability", told, came)]
+    off = float(weight @ np.abs(predicted - observed) / weight.sum())
+    x, y = Axis("predicted probability", 0.0, 1.0), Axis("observed frequency", 0.0, 1.0)
+    note = f"Of the second class; a calibrated model is on the diagonal. Mean distance: {off:.3f}."
+    series = [Series("rows by probability", predicted, observed)]
     return lines("Calibration", series, x, y, note=note, diagonal=True)
 
 
 def _by_class(result: Result) -> list[Element]:
-    told = result["per_class"] or []
+    predicted = result["per_class"] or []
     rows = [
         (
             str(one["class"]),
@@ -101,7 +100,7 @@ def _by_class(result: Result) -> list[Element]:
                 for key in ("auc", "average_precision")
             ),
         )
-        for one in told
+        for one in predicted
     ]
     heads = ["class", "weight of rows", "precision", "recall", "AUC", "average precision"]
     made = table(heads, rows, numbers=(1, 2, 3, 4, 5))

@@ -1,4 +1,4 @@
-"""Regret on the page: what ``streamomd certify`` finds of the run, or why there is nothing."""
+"""Regret on the page: the result of ``streamomd certify``, or why there is none."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Learner = Mapping[str, Any]
 
 
 def regret(model: Model, shards: str | Sequence[str], *, wanted: bool, **options: Any) -> Element:
-    """Regret over the shards of the run beside what is proven of it. options: as ``certify``'s."""
+    """Regret over the run's shards with its bounds. options: as in ``certify``."""
     reason = _why_not(model, shards, wanted=wanted)
     if reason:
         return section(TITLE, paragraph(reason))
-    told = certify(model, shards, **options)
-    return section(TITLE, *(element for one in told for element in _learner(one)))
+    certificates = certify(model, shards, **options)
+    return section(TITLE, *(element for one in certificates for element in _learner(one)))
 
 
 def _why_not(model: Model, shards: str | Sequence[str], *, wanted: bool) -> str:
-    """Why there is nothing to compute, in a sentence; empty if there is."""
+    """Why there is no certificate, in a sentence; empty if there is one."""
     rule = model.spec.rule
     if certificate_of(rule) is None:
         return f"No certificate for rule {rule.name}: {rule.uncertified}."
@@ -35,10 +35,10 @@ def _why_not(model: Model, shards: str | Sequence[str], *, wanted: bool) -> str:
         return f"No certificate: {KEEP}."
     if not shards:
         return (
-            "Not measured: it takes the rows that were learned. Give the report their shards, or "
-            "run streamomd certify."
+            "Not measured: it needs the rows that were learned. Pass their shards to the report, "
+            "or run streamomd certify."
         )
-    return "" if wanted else "Left out, as was asked (--no-certificate)."
+    return "" if wanted else "Omitted (--no-certificate)."
 
 
 def _learner(one: Learner) -> list[Element]:
@@ -47,9 +47,9 @@ def _learner(one: Learner) -> list[Element]:
     if one["loss"] is not None:
         inside.append(
             paragraph(
-                f"{name}all rows together cost {one['loss']:,.6g}; the best fixed weights that "
-                f"were found cost {one['comparator_loss']:,.6g}: a regret of {one['regret']:,.6g}, "
-                f"{one['regret'] / one['rows']:.4g} a row."
+                f"{name}the total loss is {one['loss']:,.6g}; that of the best fixed "
+                f"weights found is {one['comparator_loss']:,.6g}: a regret "
+                f"of {one['regret']:,.6g}, {one['regret'] / one['rows']:.4g} per row."
             )
         )
     if one["claims"] is None:
@@ -71,7 +71,5 @@ def _claims(name: str, claims: Sequence[Mapping[str, Any]]) -> list[Element]:
     heads = [f"{name}claim", "measured", "bound", "bound / measured", "proven in"]
     pairs = {f"{claim['claim']}, measured": claim["measured"] for claim in claims}
     pairs |= {f"bound on it, {claim['source']}": claim["bound"] for claim in claims}
-    chart = bars(
-        f"{name}what was measured and what is proven", "sum over all rows", [*pairs.items()]
-    )
+    chart = bars(f"{name}measured value and bound", "sum over all rows", [*pairs.items()])
     return [table(heads, rows, numbers=(1, 2, 3)), grid(chart)]

@@ -1,4 +1,4 @@
-"""Store: the six things a checkpoint asks of where it is kept."""
+"""Store: the six operations of the storage of a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ T = TypeVar("T")
 class Store(Protocol):
     """Objects by name ("commits/000000000007.json").
 
-    Every method raises StorageError if the store does not answer or does not do it, after retries.
+    Every method raises StorageError if the store does not answer or fails after retries.
     """
 
     @property
     def url(self) -> str:
-        """Absolute, without secrets: what ``open_store`` opens again."""
+        """Absolute URL without secrets; ``open_store`` opens it again."""
 
     @property
     def exclusive(self) -> bool:
-        """Whether ``create`` has one winner. Asking may write a probe: only writers ask."""
+        """Whether ``create`` has exactly one winner. May write a probe object: only writers ask."""
 
     def read(self, name: str) -> bytes:
         """The whole object. FileNotFoundError if it is absent."""
@@ -33,12 +33,12 @@ class Store(Protocol):
         """Bytes of an object, None if it is absent."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Write an object of a name that nothing else has; durable on return."""
+        """Write an object under an unused name; durable on return."""
 
     def create(self, name: str, data: bytes) -> None:
-        """Write an object unless it is there: FileExistsError; either way it is durable then.
+        """Write an object, or raise FileExistsError if it exists; either way it is durable then.
 
-        After any other error it may be there, or not, and may still be lost.
+        After any other error it may exist or not, and may still be lost.
         """
 
     def names(self, folder: str) -> list[str]:
@@ -51,7 +51,7 @@ class Store(Protocol):
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The store at a local path, ``file://`` or any fsspec URL. Nothing is written yet.
 
-    Raises UsageError for a URL no file system can be made of.
+    Raises UsageError if fsspec has no file system for the URL.
     """
     if protocol(url):
         from streamomd.checkpoint.stores.remote import RemoteStore  # fsspec, and asyncio with it
@@ -73,15 +73,15 @@ def read_within(store: Store, name: str, limit: int) -> bytes:
         raise CorruptionError(f"{name} is missing") from None
 
 
-def put_whole(store: Store, name: str, data: bytes) -> None:
-    """Put an object, and ask for its size. Raises StorageError if it is not that of the data."""
+def write_checked(store: Store, name: str, data: bytes) -> None:
+    """Put an object and check its size. Raises StorageError if it differs."""
     store.put(name, data)
     if store.size(name) != len(data):
-        raise StorageError(f"{shown(store.url)}/{name} was not written whole")
+        raise StorageError(f"{shown(store.url)}/{name} was not written completely")
 
 
-def confirmed(read: Callable[[], T]) -> T:
-    """What ``read`` gives; corruption must be seen twice: a bad reading is not yet a bad object."""
+def read_twice(read: Callable[[], T]) -> T:
+    """The result of ``read``; a CorruptionError must occur twice: one may be a read error."""
     try:
         return read()
     except CorruptionError:

@@ -1,4 +1,4 @@
-"""The local disk: own os calls, since what was committed must outlive a power failure."""
+"""Local disk: direct os calls, because a commit must survive a power failure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from streamomd.core.urls import shown
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-MODE = 0o755  # of directories: only the owner may write, whatever the umask
+MODE = 0o755  # of directories: only the owner may write, regardless of the umask
 BLOCK = 1 << 20
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class LocalStore:
-    """A directory. Below it no symbolic link is followed."""
+    """A directory. Symbolic links below it are not followed."""
 
     exclusive = True
 
@@ -54,12 +54,12 @@ class LocalStore:
             os.replace(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
 
     def create(self, name: str, data: bytes) -> None:
-        """See ``Store``. Hard links: of two writers exactly one wins, and never half a file."""
+        """See ``Store``. Hard links: exactly one of two writers wins, and no file is incomplete."""
         with self._temporary(name, data) as (folder, temporary, leaf):
             try:
                 os.link(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
             except FileExistsError:
-                # Whoever made it, perhaps we in an earlier try, may not have synced its name.
+                # Its writer, perhaps an earlier attempt of ours, may not have synced the name.
                 os.fsync(folder)
                 raise
             except OSError as error:
@@ -67,7 +67,7 @@ class LocalStore:
                     raise
                 raise StorageError(
                     f"{shown(self.url)} is on a file system without hard links, which a commit "
-                    "needs: put the checkpoint on another disk"
+                    "needs: save the checkpoint on another disk"
                 ) from None
 
     def names(self, folder: str) -> list[str]:
@@ -89,7 +89,7 @@ class LocalStore:
 
     @contextmanager
     def _temporary(self, name: str, data: bytes) -> Iterator[tuple[int, str, str]]:
-        """A synced file beside the one to be; the body publishes it."""
+        """A synced temporary file in the same folder; the body publishes it."""
         temporary = temporary_name()
         with self._inside(name, make=True) as (folder, leaf):
             try:
@@ -102,9 +102,9 @@ class LocalStore:
 
     @contextmanager
     def _inside(self, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """A handle of the folder a name is in, and its last piece."""
+        """A handle of the folder of a name, and the last component of the name."""
         *folders, leaf = name.split("/")
-        with self._telling(name, writing=make):
+        with self._storage_errors(name, writing=make):
             if make and not self._durable:
                 _make_root(self.url)
                 remove_abandoned(self.url)
@@ -123,12 +123,12 @@ class LocalStore:
         if path not in self._durable:
             with suppress(FileExistsError):
                 os.mkdir(folder, MODE, dir_fd=parent)
-            # Also if it was there: whoever made it may have died before syncing.
+            # Even if it existed: the process that made it may have died before syncing.
             os.fsync(parent)
             self._durable.add(path)
 
     @contextmanager
-    def _telling(self, name: str, *, writing: bool) -> Iterator[None]:
+    def _storage_errors(self, name: str, *, writing: bool) -> Iterator[None]:
         try:
             yield
         except StreamomdError:
@@ -136,13 +136,13 @@ class LocalStore:
         except OSError as error:
             if isinstance(error, FileExistsError if writing else FileNotFoundError):
                 raise
-            deed = "written" if writing else "used"
+            action = "written" if writing else "used"
             where = f"{shown(self.url)}/{name}"
-            raise StorageError(f"{where} cannot be {deed}: {error.strerror or error}") from None
+            raise StorageError(f"{where} cannot be {action}: {error.strerror or error}") from None
 
 
 def _write(name: str, folder: int, data: bytes) -> None:
-    """Never retried on an error: after a failed fsync the same handle would lie."""
+    """Never retried: after a failed fsync the same handle may report success wrongly."""
     handle = os.open(name, CREATE, 0o644, dir_fd=folder)
     try:
         rest = memoryview(data)
@@ -155,7 +155,7 @@ def _write(name: str, folder: int, data: bytes) -> None:
 
 
 def _compare(handle: int, data: bytes) -> None:
-    """What was written is read again, before an older commit may be deleted for it."""
+    """Read the file back, before an older commit may be deleted for it."""
     there = memoryview(data)
     at = 0
     while block := os.pread(handle, BLOCK, at):
@@ -163,7 +163,7 @@ def _compare(handle: int, data: bytes) -> None:
             break
         at += len(block)
     if block or at != len(data):
-        raise OSError(errno.EIO, "it does not read as it was written")
+        raise OSError(errno.EIO, "the data read back differ from the data written")
 
 
 def _make_root(root: str) -> None:
@@ -172,7 +172,7 @@ def _make_root(root: str) -> None:
         _make_root(parent)
     with suppress(FileExistsError):
         os.mkdir(root, MODE)
-    # A parent that may be passed through but not read cannot be synced.
+    # A parent without read permission cannot be synced.
     with suppress(PermissionError):
         handle = os.open(parent, FOLDER)
         try:
@@ -183,4 +183,4 @@ def _make_root(root: str) -> None:
 
 def _require_file(found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")

@@ -1,6 +1,6 @@
-"""Any other store, through fsspec: whole objects only, and no cache believed.
+"""Remote stores through fsspec: whole objects only; listing caches are invalidated.
 
-``fs.open(…, "wb")`` is never used: an error inside it publishes what was written so far.
+``fs.open(…, "wb")`` is never used: an error inside it publishes an incomplete object.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, Self
 import fsspec
 from fsspec.asyn import sync
 
-from streamomd.checkpoint.stores.retry import retried
+from streamomd.checkpoint.stores.retry import retry_request
 from streamomd.core.errors import StorageError, UsageError
 from streamomd.core.urls import protocol, redact, scrub, shown
 
 DEADLINE = 300.0
-"""Seconds for one request and its client's own retries; a part of 64 MiB has time at 0.25 MiB/s.
+"""Seconds for one request and its client's own retries; enough for a 64 MiB part at 0.25 MiB/s.
 
-aiohttp counts no time while it sends: without a deadline a store that stops listening in the midst
-of an upload is waited for for ever.
+aiohttp has no timeout while it sends: without a deadline, a store that stops reading during an
+upload would block the run forever.
 """
 _log = logging.getLogger(__name__)
 
@@ -35,47 +35,47 @@ class RemoteStore:
 
     @classmethod
     def open(cls, url: str, options: Mapping[str, Any]) -> Self:
-        """Connect. Raises UsageError if no file system can be made of the URL and options."""
+        """Connect. Raises UsageError if fsspec has no file system for the URL and options."""
         try:
             kind = fsspec.get_filesystem_class(protocol(url))
             options = {**kind._get_kwargs_from_urls(url), **options}
             return cls(fsspec.filesystem(protocol(url), **options), kind._strip_protocol(url), url)
         except (ImportError, ValueError, TypeError) as error:
             text = scrub(str(error))
-            raise UsageError(f"{shown(url)}: no file system can be made of it: {text}") from None
+            raise UsageError(f"{shown(url)}: unsupported URL or storage options: {text}") from None
         except Exception as error:
             text = f"{type(error).__name__}: {scrub(str(error))}"
             raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
 
     @cached_property
     def exclusive(self) -> bool:
-        """See ``Store``. fsspec's own fallback looks first and writes then: no exclusion at all."""
+        """See ``Store``. fsspec's fallback checks first and writes afterwards: not exclusive."""
         kind = type(self._fs)
-        honest = kind.async_impl or kind.pipe_file is not fsspec.AbstractFileSystem.pipe_file
-        proven = bool(honest) and self._probe()
-        if not proven:
+        native = kind.async_impl or kind.pipe_file is not fsspec.AbstractFileSystem.pipe_file
+        refuses = bool(native) and self._probe()
+        if not refuses:
             _log.warning(
-                "%s cannot refuse to overwrite: two runs at once on this checkpoint are noticed, "
-                "but not prevented; start only one",
+                "%s does not support exclusive creation: two concurrent runs on this checkpoint "
+                "are detected but not prevented; start only one",
                 shown(self.url),
             )
-        return proven
+        return refuses
 
     def read(self, name: str) -> bytes:
         """See ``Store``."""
-        path, told = self._path(name), self._told(name, "read")
-        return retried(lambda: bytes(self._ask("cat_file", path)), told)
+        path, failure = self._path(name), self._failure(name, "read")
+        return retry_request(lambda: bytes(self._call("cat_file", path)), failure)
 
     def size(self, name: str) -> int | None:
         """See ``Store``."""
         try:
-            info = retried(lambda: self._info(name), self._told(name, "looked at"))
+            info = retry_request(lambda: self._info(name), self._failure(name, "checked"))
         except FileNotFoundError:
             return None
         if info["type"] != "file":
             return None
         if info.get("size") is None:
-            raise StorageError(f"{self._told(name, 'used')}: the store does not tell its size")
+            raise StorageError(f"{self._failure(name, 'used')}: the store does not report its size")
         return int(info["size"])
 
     def put(self, name: str, data: bytes) -> None:
@@ -95,7 +95,7 @@ class RemoteStore:
         """See ``Store``."""
         path = self._path(folder.rstrip("/"))
         try:
-            found = retried(lambda: self._list(path), self._told(folder, "listed"))
+            found = retry_request(lambda: self._list(path), self._failure(folder, "listed"))
         except FileNotFoundError:
             return []
         return [folder + name.rsplit("/", 1)[-1] for name in found]
@@ -103,36 +103,36 @@ class RemoteStore:
     def delete(self, name: str) -> None:
         """See ``Store``."""
         try:
-            path, told = self._path(name), self._told(name, "deleted")
-            retried(lambda: self._ask("rm_file", path), told)
+            path, failure = self._path(name), self._failure(name, "deleted")
+            retry_request(lambda: self._call("rm_file", path), failure)
         except FileNotFoundError:
             return
 
-    def _ask(self, deed: str, *given: Any, **options: Any) -> Any:
-        """What a method of the file system gives, within the deadline where it can be stopped."""
+    def _call(self, method: str, *given: Any, **options: Any) -> Any:
+        """Call a method of the file system; with a deadline if it is asynchronous."""
         if not self._fs.async_impl:
-            return getattr(self._fs, deed)(*given, **options)
-        begun = getattr(self._fs, f"_{deed}")
-        return sync(self._fs.loop, begun, *given, timeout=DEADLINE, **options)
+            return getattr(self._fs, method)(*given, **options)
+        coroutine = getattr(self._fs, f"_{method}")
+        return sync(self._fs.loop, coroutine, *given, timeout=DEADLINE, **options)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _told(self, name: str, deed: str) -> str:
-        return f"{shown(self.url)}/{name} cannot be {deed}"
+    def _failure(self, name: str, participle: str) -> str:
+        return f"{shown(self.url)}/{name} cannot be {participle}"
 
     def _write(self, name: str, data: bytes, mode: str) -> None:
         path = self._path(name)
-        retried(lambda: self._pipe(path, data, mode), self._told(name, "written"))
+        retry_request(lambda: self._pipe(path, data, mode), self._failure(name, "written"))
 
     def _pipe(self, path: str, data: bytes, mode: str) -> None:
         try:
-            self._ask("pipe_file", path, data, mode=mode)
+            self._call("pipe_file", path, data, mode=mode)
         except FileNotFoundError as error:
-            # No bucket; but also S3's word for an upload whose end was heard, and the reply lost.
-            raise OSError(f"no such place: {scrub(str(error))}") from None
+            # No bucket; S3 also reports this for an upload that succeeded but whose reply was lost.
+            raise OSError(f"no such bucket or path: {scrub(str(error))}") from None
         except OSError as error:
-            # Only AWS says which condition failed, and s3fs knows no other FileExistsError.
+            # Only AWS reports which condition failed, and s3fs maps no other to FileExistsError.
             if mode == "create" and _code(error) == "PreconditionFailed":
                 raise FileExistsError(path) from None
             raise
@@ -140,7 +140,7 @@ class RemoteStore:
     def _info(self, name: str) -> Mapping[str, Any]:
         self._fs.invalidate_cache()
         try:
-            found: Mapping[str, Any] = self._ask("info", self._path(name))
+            found: Mapping[str, Any] = self._call("info", self._path(name))
         except FileNotFoundError as error:
             _refuse_unreachable(error)
             raise
@@ -148,37 +148,37 @@ class RemoteStore:
 
     def _list(self, path: str) -> list[str]:
         self._fs.invalidate_cache()
-        listed = self._ask("ls", path, detail=True)
+        listed = self._call("ls", path, detail=True)
         return [str(one["name"]) for one in listed if one["type"] == "file"]
 
     def _probe(self) -> bool:
-        """Whether making the same object twice fails the second time."""
+        """Whether creating the same object a second time fails."""
         path = self._path(f"probe/{uuid.uuid4().hex}")
-        told = self._told("probe", "written")
+        failure = self._failure("probe", "written")
         try:
             for _ in range(2):
-                retried(lambda: self._pipe(path, b"probe", "create"), told)
+                retry_request(lambda: self._pipe(path, b"probe", "create"), failure)
         except FileExistsError:
             return True
         finally:
-            self._forget(path)
+            self._delete_probe(path)
         return False
 
-    def _forget(self, path: str) -> None:
+    def _delete_probe(self, path: str) -> None:
         try:
-            self._ask("rm_file", path)
+            self._call("rm_file", path)
         except Exception as error:
-            _log.debug("a probe was left behind: %s", type(error).__name__)
+            _log.debug("a probe object was not deleted: %s", type(error).__name__)
 
 
 def _code(error: OSError) -> str:
-    """S3's own code of an error."""
-    said = getattr(error.__cause__, "response", None) or {}
-    return str(said.get("Error", {}).get("Code", ""))
+    """The S3 error code of an error."""
+    response = getattr(error.__cause__, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
 
 
 def _refuse_unreachable(error: FileNotFoundError) -> None:
-    """http:// says "not found" of a refused connection or a forbidden page, too."""
+    """fsspec's http:// reports "not found" for a refused connection or a forbidden page, too."""
     cause = error.__cause__
     if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
         raise cause

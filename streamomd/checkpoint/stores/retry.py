@@ -1,4 +1,4 @@
-"""Asking a store again after an error that may pass."""
+"""Retry a request to a store after an error that may be temporary."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from streamomd.core.urls import scrub
 
 T = TypeVar("T")
 
-TRIES = 4
-PAUSE = 0.2
-"""Seconds before the second try; twice as long before each further one."""
-PATIENCE = 120.0
-"""Seconds after which no try begins: a store's own client may wait for minutes in each."""
+ATTEMPTS = 4
+FIRST_PAUSE = 0.2
+"""Seconds before the second attempt; doubled before each further one."""
+MAX_SECONDS = 120.0
+"""No attempt starts later than this: a store's own client may wait minutes in each."""
 
 
-def retried(action: Callable[[], T], told: str) -> T:
-    """What ``action`` gives in at most four tries, none begun after two minutes.
+def retry_request(action: Callable[[], T], failure: str) -> T:
+    """The result of ``action`` in at most four attempts, none started after two minutes.
 
-    ``told`` begins the message if it never gives anything.
-    FileNotFoundError and FileExistsError are answers and passed on; all else becomes StorageError.
+    ``failure`` is the start of the message if all fail.
+    FileNotFoundError and FileExistsError are answers and pass; other errors become StorageError.
     """
-    last = time.monotonic() + PATIENCE
-    for tried in range(1, TRIES + 1):
+    last = time.monotonic() + MAX_SECONDS
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             return action()
         except (FileNotFoundError, FileExistsError):
             raise
         except Exception as error:
-            if tried == TRIES or time.monotonic() > last:
+            if attempt == ATTEMPTS or time.monotonic() > last:
                 # Not chained: the requests of the original may hold credentials.
                 text = f"{type(error).__name__}: {scrub(str(error))}"
-                raise StorageError(f"{told} after {tried} tries: {text}") from None
-        time.sleep(PAUSE * 2 ** (tried - 1) * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
+                raise StorageError(f"{failure} after {attempt} attempts: {text}") from None
+        time.sleep(FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
     raise AssertionError("unreachable")

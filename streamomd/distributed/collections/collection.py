@@ -1,4 +1,4 @@
-"""A Dask collection as rows in an order: its partitions take the place of shards."""
+"""A Dask collection as ordered rows: its partitions take the role of shards."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from dask.utils import ensure_dict, is_arraylike, is_dataframe_like
 from distributed import Client
 
 from streamomd.core.errors import UsageError
-from streamomd.distributed.collections.identity import held_by, token_of
+from streamomd.distributed.collections.identity import collection_token, persisted_futures
 from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.memory.frames import FEATURES, LABEL, WEIGHT
 
 
-def url_of(number: int) -> str:
-    """What a partition is called in errors, after the word "shard"."""
+def partition_url(number: int) -> str:
+    """The name of a partition in errors, after the word "shard"."""
     return f"dask partition {number}"
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Tasks, and of each partition the keys of its parts."""
+    """Tasks, and the keys of each partition's inputs."""
 
     tasks: dict[Any, Any]
     keys: list[tuple[Any, ...]]
 
     def of(self, number: int) -> tuple[dict[Any, Any], list[Any]]:
-        """A partition's own tasks, and the keys of its parts."""
+        """A partition's own tasks, and the keys of its inputs."""
         keys = list(self.keys[number])
         return cull(self.tasks, keys)[0], keys
 
 
 class Collection:
-    """A Dask DataFrame; or Dask arrays X (rows, columns), y (rows) and perhaps weights (rows).
+    """A Dask DataFrame; or Dask arrays X (rows, columns), y (rows) and optionally weights (rows).
 
-    The order is that of the partitions (of the chunks of rows), and in each of its rows as they
-    are. How many rows they have need not be known. Raises UsageError for anything else.
+    Rows are in the order of the partitions (chunks of rows) and in their order within each. The
+    number of rows may be unknown. Raises UsageError for anything else.
     """
 
-    rows = 0  # not known
+    rows = 0  # unknown
 
     def __init__(self, given: Any) -> None:
         self.parts: tuple[Any, ...] = tuple(given) if isinstance(given, tuple | list) else (given,)
@@ -53,22 +53,22 @@ class Collection:
             _check_frame(self.parts[0])
         else:
             _check_arrays(self.parts)
-        self._held = held_by(self.parts)
-        self.token = token_of(self.parts, self._held)
+        self._held = persisted_futures(self.parts)
+        self.token = collection_token(self.parts, self._held)
 
     @property
     def name(self) -> str:
-        """What a job says of it."""
+        """Its name in a job."""
         return f"{COLLECTION}{self.token}"
 
     @property
     def client(self) -> Client | None:
-        """The client of the cluster that holds what is persisted of it."""
+        """The client of the cluster that holds its persisted partitions."""
         return self._held[0].client if self._held else None
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What [data] must say of arrays; nothing of a DataFrame."""
+        """The [data] keys of arrays; none for a DataFrame."""
         if self.framed:
             return {}
         weight = {"weight": WEIGHT} if len(self.parts) > 2 else {}
@@ -79,10 +79,10 @@ class Collection:
         return int(first.npartitions if self.framed else first.numblocks[0])
 
     def fingerprint(self) -> list[dict[str, Any]]:
-        """One dict a partition, in order: the name that Dask gives its contents, and its columns.
+        """One dict per partition, in order: Dask's token of its contents, and its columns.
 
-        Dask names what it reads by where it lies, its size and its time, what it computes by the
-        functions and what they are given.
+        Dask's token of data it reads is made from location, size and time; that of computed data
+        from the functions and their arguments.
         """
         if self.framed:
             kinds = [[name, str(kind), True] for name, kind in self.parts[0].dtypes.items()]
@@ -91,12 +91,12 @@ class Collection:
             told = zip(names, self.parts, strict=False)
             kinds = [[name, f"{part.dtype}{_width(part)}", False] for name, part in told]
         return [
-            {"url": url_of(i), "format": "dask", "key": f"{self.token}-{i}", "schema": kinds}
+            {"url": partition_url(i), "format": "dask", "key": f"{self.token}-{i}", "schema": kinds}
             for i in range(len(self))
         ]
 
     def graph(self, columns: Sequence[str] | None = None) -> Graph:
-        """The optimised graph, once for all partitions; of a DataFrame with these columns only."""
+        """The optimised graph of all partitions; of a DataFrame with these columns only."""
         if not self.framed:
             arrays = optimize(*self.parts)
             tasks: dict[Any, Any] = {}
@@ -107,7 +107,7 @@ class Collection:
         frame = self.parts[0] if columns is None else self.parts[0][list(columns)]
         best = frame.optimize()
         if best.npartitions != len(self):
-            # Small files were joined: the partitions would no longer be those a cursor names.
+            # Small files were fused: the partitions would no longer match a saved cursor.
             best = frame.simplify()
         keys = [(key,) for key in best.__dask_keys__()]
         return Graph(ensure_dict(best.__dask_graph__()), keys)
@@ -117,8 +117,8 @@ def _check_frame(frame: Any) -> None:
     odd = [name for name in frame.columns if not isinstance(name, str)]
     if odd:
         raise UsageError(
-            f"column {odd[0]!r} of the DataFrame is named by a {type(odd[0]).__name__}: give its "
-            "columns names (ddf.rename(columns=str))"
+            f"column {odd[0]!r} of the DataFrame has a name of type {type(odd[0]).__name__}: "
+            "rename the columns to text (ddf.rename(columns=str))"
         )
 
 
@@ -128,8 +128,8 @@ def _check_arrays(parts: tuple[Any, ...]) -> None:
     ):
         kinds = ", ".join(type(part).__name__ for part in parts)
         raise UsageError(
-            "shards are names, a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights); "
-            f"got {kinds} (of arrays that are no Dask's: da.from_array)"
+            "shards must be names, a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights); "
+            f"got {kinds} (convert other arrays with da.from_array)"
         )
     dimensions = [part.ndim for part in parts]
     if dimensions != [2, 1, 1][: len(parts)]:
@@ -139,10 +139,10 @@ def _check_arrays(parts: tuple[Any, ...]) -> None:
     features = parts[0]
     if features.numblocks[1] != 1:
         raise UsageError(
-            f"X is cut into {features.numblocks[1]} chunks of columns: X.rechunk({{1: -1}})"
+            f"X has {features.numblocks[1]} chunks of columns, expected 1: X.rechunk({{1: -1}})"
         )
     if math.isnan(features.shape[1]):
-        raise UsageError("it is not known how many columns X has: X.compute_chunk_sizes()")
+        raise UsageError("the number of columns of X is unknown: X.compute_chunk_sizes()")
     for name, part in zip(("y", "weights"), parts[1:], strict=False):
         ours, theirs = features.chunks[0], part.chunks[0]
         unknown = any(math.isnan(rows) for rows in (*ours, *theirs))

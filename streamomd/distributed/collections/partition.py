@@ -1,4 +1,4 @@
-"""What is done with one partition, by a worker or by this process: looked at, or decoded."""
+"""Summarize or decode one partition, on a worker or in this process."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from streamomd.core.batch import Batch
 from streamomd.core.errors import DataError
-from streamomd.distributed.decode import Arrays, arrays_of
+from streamomd.distributed.decode import Arrays, batch_to_arrays
 from streamomd.features import Names, Plan, check_schema, encode
 from streamomd.shards.memory.frames import batches, distinct_in, table_of, without_null_types
 
 UNIT_BYTES = 4 << 20
-LABELS = 1000  # more are no classes
+LABELS = 1000  # with more it is not a classification
 
 
 @dataclass(frozen=True)
 class PartitionSummary:
-    """A partition's columns, how many rows it has, and the values of its label column."""
+    """A partition's columns, number of rows, and distinct labels."""
 
     url: str
     schema: Any
@@ -28,7 +28,7 @@ class PartitionSummary:
 
 @dataclass(frozen=True)
 class DecodedRows:
-    """Rows of a partition from one on: all that are left, or as many as were asked for.
+    """Rows of a partition from a given row on: all remaining ones, or up to a limit.
 
     pieces: (first row, arrays). end: the row after the last. rows, nbytes: of the whole partition.
     """
@@ -40,13 +40,13 @@ class DecodedRows:
     nbytes: int
 
 
-def look(url: str, label: str, *parts: Any) -> PartitionSummary:
-    """What a plan is made from."""
+def summarize(url: str, label: str, *parts: Any) -> PartitionSummary:
+    """The summary that a feature plan is made from."""
     table = table_of(parts, url)
     return PartitionSummary(url, table.schema, table.num_rows, distinct_in(table, label, LABELS))
 
 
-def encoded(
+def encode_partition(
     plan: Plan,
     url: str,
     begin: int,
@@ -63,8 +63,8 @@ def encoded(
     check_schema(plan, table.schema, url)
     if begin > table.num_rows:
         raise DataError(
-            f"{url} had {begin} rows or more, and has {table.num_rows} now that it is computed "
-            "again: what makes it must give the same each time (a seed?)"
+            f"{url} had at least {begin} rows, and has {table.num_rows} now that it is computed "
+            "again: its computation must be deterministic (set a seed?)"
         )
     table = table.select([*plan.columns])
     rows = batches(table, begin, unit_bytes)
@@ -73,12 +73,12 @@ def encoded(
 
 
 def decode(url: str, plan: Plan, begin: int, limit: int, *parts: Any) -> DecodedRows:
-    """On a worker: a partition's rows from ``begin`` on, until they have ``limit`` bytes."""
+    """Runs on a worker: a partition's rows from ``begin`` on, up to ``limit`` bytes."""
     names = Names()
-    rows, nbytes, batches = encoded(plan, url, begin, parts, names, min(UNIT_BYTES, limit))
+    rows, nbytes, batches = encode_partition(plan, url, begin, parts, names, min(UNIT_BYTES, limit))
     pieces, taken, end = [], 0, rows
     for row, batch in batches:
-        pieces.append((row, arrays_of(batch)))
+        pieces.append((row, batch_to_arrays(batch)))
         taken, end = taken + batch.nbytes, row + batch.passed
         if taken >= limit:
             break

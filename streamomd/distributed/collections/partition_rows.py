@@ -1,4 +1,4 @@
-"""A collection's rows in order: its partitions computed ahead, by this process or by a cluster."""
+"""A collection's rows in order: partitions are prefetched by this process or by a cluster."""
 
 from __future__ import annotations
 
@@ -16,37 +16,43 @@ import dask.threaded
 from distributed import Client, Future
 
 from streamomd.core.errors import ClusterError, StreamomdError
-from streamomd.distributed.cluster import LostError, SilentError, outcome, sent
-from streamomd.distributed.collections.collection import Graph, url_of
-from streamomd.distributed.collections.partition import DecodedRows, decode, encoded
-from streamomd.distributed.decode import TASK_BYTES, TRIES, batch_of
+from streamomd.distributed.cluster import (
+    ResultTimeoutError,
+    TaskLostError,
+    send_task,
+    wait_for_result,
+)
+from streamomd.distributed.collections.collection import Graph, partition_url
+from streamomd.distributed.collections.partition import DecodedRows, decode, encode_partition
+from streamomd.distributed.decode import ATTEMPTS, TASK_BYTES, arrays_to_batch
 from streamomd.distributed.scheduler import refuse_lost
-from streamomd.distributed.worker_monitor import lookout_of
+from streamomd.distributed.worker_monitor import monitor_of
 from streamomd.features import Names, Plan
 from streamomd.shards.allocator import steady
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.prefetch import Prefetcher
 from streamomd.shards.reader import Piece
 
-AT_ONCE = 2  # partitions in this process: the one whose rows are learned, and the next
-LEAST_BYTES = 1 << 20  # a partition counts as this much, so that small ones are bounded in number
+LOCAL_PARTITIONS = 2  # partitions in memory: the current one and the next
+MIN_BYTES = 1 << 20  # minimum size of a partition, which limits the number of small ones
 Start = tuple[int, int]
 
 
 class LocalPartitions:
-    """Partitions computed in this process, by Dask's threads; at most ``budget`` bytes wait."""
+    """Partitions computed in this process, by Dask's threads; at most ``budget`` bytes
+    prefetched."""
 
     def __init__(self, graph: Graph, budget: int) -> None:
         self._graph, self._budget = graph, budget
 
-    def ask(self, number: int, function: Callable[..., Any], *given: Any) -> Any:
-        """What a function says of a partition: ``function(url, *given, *parts)``."""
-        return function(url_of(number), *given, *self._parts(number))
+    def call(self, number: int, function: Callable[..., Any], *given: Any) -> Any:
+        """The result of ``function(url, *given, *inputs)`` for a partition."""
+        return function(partition_url(number), *given, *self._parts(number))
 
     def rows(
         self, plan: Plan, names: Names, places: Sequence[int], start: Start
     ) -> Iterator[Piece[Rows]]:
-        """Pieces of the partitions at ``places``, from place and row ``start`` on, in order."""
+        """Pieces of the partitions at ``places``, from position and row ``start`` on, in order."""
         steady()
         threads = dask.config.get("num_workers", None) or os.cpu_count()
         with ThreadPoolExecutor(threads, "streamomd-dask") as pool:
@@ -54,34 +60,38 @@ class LocalPartitions:
             def run(position: int) -> Iterator[Piece[Rows]]:
                 number, begin = places[position], start[1] if position == start[0] else 0
                 parts = self._parts(number, pool)
-                for row, batch in encoded(plan, url_of(number), begin, parts, names)[2]:
+                for row, batch in encode_partition(
+                    plan, partition_url(number), begin, parts, names
+                )[2]:
                     yield Piece(position, row, batch.passed, Rows(batch, None), batch.nbytes)
 
             jobs, session = iter(range(start[0], len(places))), lambda: nullcontext(run)
-            yield from Prefetcher(jobs, session, threads=AT_ONCE, budget=self._budget).results()
+            yield from Prefetcher(
+                jobs, session, threads=LOCAL_PARTITIONS, budget=self._budget
+            ).results()
 
     def _parts(self, number: int, pool: Executor | None = None) -> tuple[Any, ...]:
         tasks, keys = self._graph.of(number)
-        with _noted(number):
+        with _note_partition(number):
             return tuple(dask.threaded.get(tasks, keys, pool=pool))
 
 
 @dataclass
 class _PartitionTask:
-    """Something asked of a partition. held: its parts, kept on their worker until it is done."""
+    """A request to a partition. inputs: its futures, held on their worker until it is done."""
 
     position: int
     number: int
-    asked: tuple[Any, ...]
-    held: list[Future[Any]]
+    request: tuple[Any, ...]
+    inputs: list[Future[Any]]
     future: Future[Any]
 
 
 class ClusterPartitions:
-    """Partitions computed and decoded by a cluster's workers, ahead of one learner.
+    """Partitions computed and decoded by a cluster's workers, prefetched for the learner.
 
-    The oldest is taken first, whatever else is done; so many are under way as fit in the window. A
-    partition of more than TASK_BYTES stays on its worker and comes in several pieces.
+    Results are used in order; the window of bytes limits the submitted tasks. A partition of more
+    than TASK_BYTES stays on its worker and is transferred in several pieces.
     """
 
     def __init__(
@@ -92,99 +102,106 @@ class ClusterPartitions:
         self._run, self._count = uuid.uuid4().hex[:8], itertools.count(1)
         self._direct: bool | None = True
 
-    def ask(self, number: int, function: Callable[..., Any], *given: Any) -> Any:
-        """What a function says of a partition: ``function(url, *given, *parts)``."""
-        return self._taken(self._begun(0, number, function, *given))
+    def call(self, number: int, function: Callable[..., Any], *given: Any) -> Any:
+        """The result of ``function(url, *given, *inputs)`` for a partition."""
+        return self._wait_for(self._start(0, number, function, *given))
 
     def rows(
         self, plan: Plan, names: Names, places: Sequence[int], start: Start
     ) -> Iterator[Piece[Rows]]:
-        """Pieces of the partitions at ``places``, from place and row ``start`` on, in order.
+        """Pieces of the partitions at ``places``, from position and row ``start`` on, in order.
 
-        Raises what a worker raised, in its place in the order; ClusterError when tasks keep losing
-        their workers, or the scheduler is lost.
+        Raises what a worker raised, at its position in the order; ClusterError if tasks repeatedly
+        lose their workers or the scheduler is lost.
         """
         limit = min(TASK_BYTES, self._window)
-        left = iter(range(start[0], len(places)))
+        remaining = iter(range(start[0], len(places)))
         pending: deque[_PartitionTask] = deque()
         try:
             while True:
-                while self._has_room(pending) and (at := next(left, None)) is not None:
-                    begin = start[1] if at == start[0] else 0
-                    pending.append(self._begun(at, places[at], decode, plan, begin, limit))
+                while self._has_room(pending) and (position := next(remaining, None)) is not None:
+                    begin = start[1] if position == start[0] else 0
+                    pending.append(
+                        self._start(position, places[position], decode, plan, begin, limit)
+                    )
                 if not pending:
                     return
-                found: DecodedRows = self._taken(pending[0])
+                found: DecodedRows = self._wait_for(pending[0])
                 task = pending.popleft()
                 if found.end < found.rows:
-                    asked = (decode, plan, found.end, limit)
-                    pending.appendleft(self._sent(task.position, task.number, asked, task.held))
+                    request = (decode, plan, found.end, limit)
+                    pending.appendleft(
+                        self._submit(task.position, task.number, request, task.inputs)
+                    )
                 names.update(found.names)
-                self._size = max(found.nbytes, LEAST_BYTES, 0.5 * self._size)
+                self._size = max(found.nbytes, MIN_BYTES, 0.5 * self._size)
                 position = task.position
                 del task
                 for row, arrays in found.pieces:
-                    rows = Rows(batch_of(arrays), None)
+                    rows = Rows(arrays_to_batch(arrays), None)
                     yield Piece(position, row, rows.batch.passed, rows)
-                del found  # not held while the next one comes
+                del found  # free it before the next result arrives
         finally:
-            if self._client.status == "running":  # of a lost one nothing can be taken back
+            if self._client.status == "running":  # a lost client cannot cancel tasks
                 self._client.cancel([task.future for task in pending])
 
     def _has_room(self, pending: deque[_PartitionTask]) -> bool:
         return not pending or 0.0 < len(pending) * self._size < self._window
 
-    def _begun(self, position: int, number: int, *asked: Any) -> _PartitionTask:
-        """A partition's own tasks under way, and what is asked of it behind them.
+    def _start(self, position: int, number: int, *request: Any) -> _PartitionTask:
+        """Submit a partition's own tasks, and a request that depends on them.
 
-        The parts' futures are dropped, never cancelled: their keys may be the user's too.
+        The inputs' futures are released, never cancelled: the user may hold the same keys.
         """
         tasks, keys = self._graph.of(number)
-        places = lookout_of(self._client).some_usable(self._client, self._waiting)
+        places = monitor_of(self._client).wait_for_usable(self._client, self._waiting)
         try:
             priority = -next(self._count)
-            held = self._client.get(tasks, keys, sync=False, priority=priority, workers=places)
+            inputs = self._client.get(tasks, keys, sync=False, priority=priority, workers=places)
         except Exception as error:
             refuse_lost(self._client, error)
             raise
-        return self._sent(position, number, asked, held)
+        return self._submit(position, number, request, inputs)
 
-    def _sent(
-        self, position: int, number: int, asked: tuple[Any, ...], held: list[Future[Any]]
+    def _submit(
+        self, position: int, number: int, request: tuple[Any, ...], inputs: list[Future[Any]]
     ) -> _PartitionTask:
         count = next(self._count)
-        key, (function, *given) = f"omd-partition-{self._run}-{count}", asked
-        more: Any = {"waiting": self._waiting, "held": held, "priority": -count}
-        future = sent(self._client, key, function, url_of(number), *given, **more)
-        return _PartitionTask(position, number, asked, held, future)
+        key, (function, *given) = f"omd-partition-{self._run}-{count}", request
+        more: Any = {"waiting": self._waiting, "inputs": inputs, "priority": -count}
+        future = send_task(self._client, key, function, partition_url(number), *given, **more)
+        return _PartitionTask(position, number, request, inputs, future)
 
-    def _taken(self, task: _PartitionTask) -> Any:
-        """What was asked for, asked for again when it is lost. What the task raised is raised."""
-        for tried in range(TRIES):
-            if tried:
-                task.held = []  # first, so that what was lost is forgotten
+    def _wait_for(self, task: _PartitionTask) -> Any:
+        """The result of a request; a lost one is submitted again. Raises what the task raised."""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                task.inputs = []  # first, so that Dask forgets the lost results
                 task.future.release()
-                again = self._begun(task.position, task.number, *task.asked)
-                task.held, task.future = again.held, again.future
+                again = self._start(task.position, task.number, *task.request)
+                task.inputs, task.future = again.inputs, again.future
             try:
-                with _noted(task.number):
-                    return outcome(self._client, task.future, self._waiting, direct=self._direct)
-            except LostError as error:
-                if isinstance(error, SilentError):
+                with _note_partition(task.number):
+                    return wait_for_result(
+                        self._client, task.future, self._waiting, direct=self._direct
+                    )
+            except TaskLostError as error:
+                if isinstance(error, ResultTimeoutError):
                     self._direct = None
         raise ClusterError(
-            f"{url_of(task.number)}: the workers that compute it die or fall silent, {TRIES} "
-            "times; is it larger than a worker's memory? ddf.repartition() makes smaller ones"
+            f"{partition_url(task.number)}: the workers that compute it died or stopped "
+            f"responding, {ATTEMPTS} times; is it larger than a worker's memory? "
+            "ddf.repartition() makes smaller ones"
         )
 
 
 @contextmanager
-def _noted(number: int) -> Iterator[None]:
-    """Errors of the collection's own functions are raised as they are, with their partition."""
+def _note_partition(number: int) -> Iterator[None]:
+    """Add the partition as a note to errors of the collection's own functions."""
     try:
         yield
-    except (StreamomdError, LostError):
+    except (StreamomdError, TaskLostError):
         raise
     except Exception as error:
-        error.add_note(f"while {url_of(number)} was computed")
+        error.add_note(f"while {partition_url(number)} was computed")
         raise

@@ -1,4 +1,4 @@
-"""From a collection to what a run needs: a plan of its columns, and its rows."""
+"""The feature plan and the rows of a collection."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from distributed import Client
 
 from streamomd.config.spec import Spec
 from streamomd.core.errors import DataError, UsageError
-from streamomd.distributed.cluster import told
+from streamomd.distributed.cluster import describe_cluster
 from streamomd.distributed.collections.collection import Collection
-from streamomd.distributed.collections.partition import PartitionSummary, look
+from streamomd.distributed.collections.partition import PartitionSummary, summarize
 from streamomd.distributed.collections.partition_rows import ClusterPartitions, LocalPartitions
 from streamomd.features import Plan, make_plan
 from streamomd.shards.distinct_labels import distinct_among
@@ -23,36 +23,36 @@ from streamomd.training.progress import note
 from streamomd.training.row_stream import Source
 
 
-def plan_of(collection: Collection, spec: Spec, client: Client | None) -> Plan:
-    """How its columns become coordinates; its first partitions are computed for that.
+def make_collection_plan(collection: Collection, spec: Spec, client: Client | None) -> Plan:
+    """The feature plan of a collection; its first partitions are computed for it.
 
-    Raises DataError when all are empty, and what ``make_plan`` raises.
+    Raises DataError if all are empty, and what ``make_plan`` raises.
     """
     reader = _reader(collection, spec, client, None, lambda: None)
-    seen: list[PartitionSummary] = []
+    known: list[PartitionSummary] = []
 
-    def looked() -> Iterator[PartitionSummary]:
-        yield from seen
-        for number in range(len(seen), len(collection)):
-            seen.append(reader.ask(number, look, spec.data.label))
-            yield seen[-1]
+    def summaries() -> Iterator[PartitionSummary]:
+        yield from known
+        for number in range(len(known), len(collection)):
+            known.append(reader.call(number, summarize, spec.data.label))
+            yield known[-1]
 
-    first = next((one for one in looked() if one.rows), None)
+    first = next((one for one in summaries() if one.rows), None)
     if first is None:
         raise DataError(f"no rows: all {len(collection)} partitions are empty")
 
     def labels() -> list[Any]:
-        return distinct_among(((one, [one.labels]) for one in looked()), spec.data.label)
+        return distinct_among(((one, [one.labels]) for one in summaries()), spec.data.label)
 
     return make_plan(spec.data, spec.model, first.schema, labels)
 
 
-def source(
+def collection_source(
     model: Model, collection: Collection, client: Client | None, waiting: Callable[[], None]
 ) -> Source:
-    """Its rows, from the workers if there are any; the loops are made ready for the first."""
+    """The rows of a collection, from the workers if there are any; compiles the loops first."""
     if client is not None:
-        note(told(client))
+        note(describe_cluster(client))
     reader = _reader(collection, model.spec, client, model.plan.columns, waiting)
     ready = False
 
@@ -81,7 +81,7 @@ def _reader(
         return ClusterPartitions(client, graph, spec.cluster.window << 20, waiting)
     if collection.client is not None:
         raise UsageError(
-            "this collection is persisted on a cluster, where alone it can be computed: pass its "
+            "this collection is persisted on a cluster and can only be computed there: pass its "
             'client=, and leave cluster.decode at "auto"'
         )
     return LocalPartitions(graph, spec.train.prefetch << 20)

@@ -1,4 +1,4 @@
-"""Predictions of a Dask collection, as another one: nothing is computed before it is asked for."""
+"""Predictions of a Dask collection as a lazy Dask DataFrame."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PREFIX = "omd-predict"
 
 
 class Predictor:
-    """All that is needed of a model to predict: one task of a graph, which the others wait for."""
+    """The data a model needs to predict: one task of a graph, which the others depend on."""
 
     def __init__(self, model: Model) -> None:
         self.job, self.plan = model.spec.to_json(), model.plan
-        state = model.state.copy()  # the model may learn on, before anything is computed
+        state = model.state.copy()  # the model may continue to learn before anything is computed
         self.cells, self.totals, self.clock = state.cells, state.totals, state.clock
         self.extra = state.extra
         self.token = tokenize(self.job, self.plan.to_json(), model.state_sha256)
@@ -47,9 +47,9 @@ class Predictor:
 
     @functools.cached_property
     def _learned(self) -> tuple[Any, State]:
-        """The engine and the state, once a process."""
+        """The engine and the state, once per process."""
         engine = engine_of(Spec.parse(self.job), self.plan)
-        cells = np.require(self.cells, requirements="W")  # as the loops are compiled for
+        cells = np.require(self.cells, requirements="W")  # as the compiled loops expect
         return engine, State(engine.layout, cells, self.totals, self.clock, self.extra)
 
     def told(self, margins: Any) -> dict[str, Any]:
@@ -69,33 +69,33 @@ class Predictor:
         return np.concatenate(found)
 
 
-def predicted(part: Any, predictor: Predictor, keep: Sequence[str] = ()) -> Any:
-    """On a worker: one partition's predictions, as a pandas frame."""
+def predict_partition(part: Any, predictor: Predictor, keep: Sequence[str] = ()) -> Any:
+    """Runs on a worker: one partition's predictions, as a pandas frame."""
     index: Any = part.index if is_dataframe_like(part) else None
     first = f" whose first row is {index[0]!r}" if index is not None and len(index) else ""
     frame = frame_of(predictor.told(predictor.margins(part, f"dask partition{first}")), index)
-    # By place: an index may hold a value twice.
+    # By position: an index may have duplicates.
     return frame.assign(**{name: part[name].array for name in keep})
 
 
 def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = ()) -> Any:
     """Predictions of a Dask DataFrame, or of a Dask array X, as a lazy Dask DataFrame.
 
-    Columns, of Arrow's types: ``prediction``, ``score``, ``probability`` as ``Model.predict`` says
-    of them, and the kept columns as they are. There is no ``row``: the index is that of the
+    Columns, of Arrow's types: ``prediction``, ``score``, ``probability`` as in
+    ``Model.predict``, and the kept columns unchanged. There is no ``row``: the index is that of the
     DataFrame; each chunk of an array counts from 0. Partitions are the collection's.
 
-    Nothing is computed here. The model as it is now goes into the graph, once; one of more than
-    some 100 MB is better used on shards, by ``Model.predict``.
+    Nothing is computed here. The current model is copied into the graph once; for a model above
+    about 100 MB use ``Model.predict`` on shards.
 
     Raises UsageError, SchemaError for a missing column, DivergedError for a model that is not
-    finite; when it is computed, what ``Model.predict`` raises of rows.
+    finite; on computation, what ``Model.predict`` raises for rows.
     """
     model.refuse_non_finite()
     predictor = Predictor(model)
     learners = model.engine.layout.learners
     none = frame_of(predictor.told(np.empty((0, learners))), None)
-    sent = delayed(predictor, name=f"omd-model-{predictor.token}", traverse=False)
+    send_task = delayed(predictor, name=f"omd-model-{predictor.token}", traverse=False)
     if is_dataframe_like(collection) and hasattr(collection, "__dask_graph__"):
         _check_columns(model, collection, keep)
         sample = collection._meta
@@ -103,17 +103,17 @@ def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = (
         meta = meta.assign(**{name: sample[name].array for name in keep})
         needed = [*dict.fromkeys((*model.plan.features, *keep))]
         return collection[needed].map_partitions(
-            predicted, sent, keep=tuple(keep), meta=meta, token=PREFIX
+            predict_partition, send_task, keep=tuple(keep), meta=meta, token=PREFIX
         )
     if is_arraylike(collection) and hasattr(collection, "__dask_graph__") and not keep:
-        return _of_array(collection, sent, none)
+        return _of_array(collection, send_task, none)
     raise UsageError(
         "predict_collection takes a Dask DataFrame, or a Dask array X (and then keeps no columns); "
         f"got {type(collection).__name__}: for shards there is Model.predict"
     )
 
 
-def _of_array(features: Any, sent: Any, meta: Any) -> Any:
+def _of_array(features: Any, send_task: Any, meta: Any) -> Any:
     import dask.dataframe as dd  # slow; whoever lacks pandas has been told, when meta was made
 
     if features.ndim != 2 or features.numblocks[1] != 1:
@@ -122,8 +122,10 @@ def _of_array(features: Any, sent: Any, meta: Any) -> Any:
             "columns, cut by rows alone (X.rechunk({1: -1}))"
         )
     chunks = [chunk for row in features.to_delayed() for chunk in row]
-    call = delayed(predicted, pure=True)
-    return dd.from_delayed([call(chunk, sent) for chunk in chunks], meta=meta, verify_meta=False)
+    call = delayed(predict_partition, pure=True)
+    return dd.from_delayed(
+        [call(chunk, send_task) for chunk in chunks], meta=meta, verify_meta=False
+    )
 
 
 def _check_columns(model: Model, frame: Any, keep: Sequence[str]) -> None:

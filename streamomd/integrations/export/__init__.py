@@ -1,4 +1,4 @@
-"""Export: a trained model for other programs. One file a format; ``FORMATS`` lists them."""
+"""Export: a trained model for other programs. One file per format; ``FORMATS`` lists them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def export(
 ) -> dict[str, Any]:
     """Write a model to the file ``to``, a path or URL, in a format of ``FORMATS``.
 
-    The result: ``as``, ``file``, ``to_read`` (how to read it), and figures of the format's own.
-    Raises UsageError (no such format), UnsupportedError (what the format cannot say, and what to
-    do), MissingExtraError, OutputExistsError, StorageError, DivergedError (a model that is not
+    The result: ``as``, ``file``, ``to_read`` (how to read it), and fields of the format.
+    Raises UsageError (unknown format), UnsupportedError (what the format cannot represent, and what
+    to do), MissingExtraError, OutputExistsError, StorageError, DivergedError (a model that is not
     finite, unless ``allow_non_finite``).
     """
     form = registry.find("export format", kind, FORMATS)
     if not allow_non_finite:
-        # Parquet takes a state part by part, which may be too large for this process.
+        # Parquet streams the state part by part: it may be too large for this process.
         model.refuse_non_finite(weights=kind != "parquet")
     with put(to, overwrite=overwrite, storage_options=storage_options) as file:
         figures = form.write(model, file)

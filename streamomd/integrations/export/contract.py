@@ -1,4 +1,4 @@
-"""What a format is: a frozen description, and a function that writes a model to an open file."""
+"""Format: a frozen description, and a function that writes a model to an open file."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from streamomd.training.model import Model
 
 @dataclass(frozen=True)
 class Format:
-    """One of the formats that a model is exported to.
+    """An export format.
 
-    ``write(model, file)`` writes bytes and gives figures of what it wrote, for ``--json``; it
-    raises UnsupportedError naming what the format cannot say, before it writes a byte.
-    ``to_read``: how the file is read, ``{file}`` standing for its name.
+    ``write(model, file)`` writes bytes and returns fields for ``--json``; it raises
+    UnsupportedError naming what the format cannot represent, before it writes a byte.
+    ``to_read``: how to read the file; ``{file}`` is replaced by its name.
     """
 
     name: str

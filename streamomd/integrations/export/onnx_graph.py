@@ -1,4 +1,4 @@
-"""A graph of ONNX, put together node by node."""
+"""An ONNX graph, built node by node."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from streamomd.core.errors import MissingExtraError
 
 OPSET, IR = 20, 9
-"""The first with StringConcat, and the version of files that goes with it."""
+"""The first operator set with StringConcat, and its file version."""
 MICROSOFT = "com.microsoft"
 
 
 class Graph:
-    """Nodes, constants, inputs and outputs so far. Tensors go by name.
+    """Nodes, constants, inputs and outputs so far. Tensors are referenced by name.
 
-    columns: the names that inputs will have; no other tensor takes one.
+    columns: names reserved for inputs.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -36,19 +36,19 @@ class Graph:
         self._used = set(columns)
 
     def free(self, name: str) -> str:
-        """A name that no tensor has: this one if it can be had."""
+        """An unused tensor name: this one if it is free."""
         while name in self._used:
             name += "_"
         self._used.add(name)
         return name
 
     def input(self, name: str, kind: str, width: int) -> str:
-        """Take a column: (rows, width), of an element type of ONNX's."""
+        """Add an input column: (rows, width), of an ONNX element type."""
         self.inputs.append(self._told(name, kind, ["rows", width]))
         return name
 
     def constant(self, value: Any) -> str:
-        """A tensor of numbers, booleans or strings, with numpy's dtype of them."""
+        """A constant tensor of numbers, booleans or strings, with numpy's dtype."""
         array: NDArray[Any] = np.asarray(value)
         if array.dtype.kind == "U":
             array = array.astype(object)
@@ -57,7 +57,7 @@ class Graph:
         return name
 
     def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """A node with one output; its name."""
+        """Add a node with one output; return the output's name."""
         output = self.free(f"/{operator}")
         node = self._onnx.helper.make_node(
             operator, inputs, [output], name=output, domain=domain, **attributes
@@ -66,18 +66,18 @@ class Graph:
         return output
 
     def cast(self, name: str, kind: str) -> str:
-        """A tensor's values as another element type."""
+        """A tensor converted to another element type."""
         return self.add("Cast", name, to=getattr(self._onnx.TensorProto, kind))
 
     def output(self, name: str, tensor: str, kind: str, width: int | None = None) -> None:
-        """Give a tensor out, (rows,) or (rows, width)."""
+        """Add an output, (rows,) or (rows, width)."""
         name = self.free(name)
         self._nodes.append(self._onnx.helper.make_node("Identity", [tensor], [name], name=name))
         shape = ["rows"] if width is None else ["rows", width]
         self.outputs.append(self._told(name, kind, shape))
 
     def model(self, title: str, told: Mapping[str, str]) -> Any:
-        """The whole as a ModelProto, checked by onnx. told: metadata."""
+        """The graph as a ModelProto, checked by onnx. told: metadata."""
         helper = self._onnx.helper
         graph = helper.make_graph(
             self._nodes, title, self.inputs, self.outputs, initializer=self._constants

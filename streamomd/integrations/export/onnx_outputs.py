@@ -1,4 +1,4 @@
-"""Predictions from margins, in ONNX: what ``training.predict.columns`` computes in numpy."""
+"""Predictions from margins in ONNX, as ``training.predict.columns`` computes them in numpy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {"b": "BOOL", "i": "INT64", "f": "DOUBLE", "U": "STRING"}
 
 
 def answers(graph: Graph, model: Model, margins: str) -> None:
-    """Give out score, prediction and probability of margins, (rows, learners)."""
+    """Add the outputs score, prediction and probability of margins, (rows, learners)."""
     learners, loss = model.engine.layout.learners, model.engine.loss
     width = learners if learners > 1 else None
     score = margins if width else graph.add("Squeeze", margins, graph.constant([1]))
@@ -42,15 +42,15 @@ def answers(graph: Graph, model: Model, margins: str) -> None:
 def _mean(graph: Graph, loss: Loss, score: str) -> str:
     if loss.mean not in MEANS:
         raise UnsupportedError(
-            f"ONNX is not told how loss {loss.name!r} makes a prediction of a margin: "
-            "streamomd predict knows; --as parquet gives the weights alone"
+            f"the ONNX export does not support the prediction of loss {loss.name!r}: "
+            "use streamomd predict; --as parquet exports the weights only"
         )
     operator = MEANS[loss.mean]
     return graph.add(operator, score) if operator else score
 
 
 def _shares(graph: Graph, loss: Loss, score: str, learners: int) -> str:
-    """Each class's probability: softmax, or each one's part of the summed probabilities."""
+    """Each class's probability: softmax, or its share of the summed probabilities."""
     if loss.coupled:
         return graph.add("Softmax", score, axis=1)
     likely = _mean(graph, loss, score)

@@ -1,13 +1,13 @@
-"""ONNX: a graph that takes the job's raw columns and gives what ``streamomd predict`` gives.
+"""ONNX: a graph from the job's raw columns to the output of ``streamomd predict``.
 
 Inputs, one for each feature column: numbers (rows, 1) and vectors (rows, width) in float64, hashed
 columns (rows, 1) as strings, int64 or booleans. Outputs: ``score``, ``prediction`` and
-``probability``, with the shapes and values that ``streamomd.training.predict.columns`` has.
+``probability``, with the shapes and values of ``streamomd.training.predict.columns``.
 
 A category is hashed inside the graph, by MurmurHash3 of onnxruntime's domain com.microsoft on the
-text column=value: a value that was never seen meets the weight it would meet here. All arithmetic
-is float64. ONNX has no nulls: NaN stands for a missing number where the job takes one, and a
-hashed column has none.
+text column=value: an unseen value gets the same weight as in streamomd. All arithmetic is
+float64. ONNX has no nulls: NaN is a missing number if the job accepts nulls, and a hashed column
+has none.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from streamomd.training.model import Model
 from streamomd.training.progress import note
 
 MOST_BYTES = 2_000_000_000
-"""Of the weights: a file in protobuf ends at 2 GiB."""
+"""Limit of the weights: a protobuf file has at most 2 GiB."""
 HASHED = {"string": "STRING", "integer": "INT64", "boolean": "BOOL"}
-"""The element type of a hashed column by its family; of others the text is not ONNX's to make."""
+"""The element type of a hashed column by its family; ONNX cannot format the others as text."""
 
 
 def write(model: Model, file: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def write(model: Model, file: Any) -> dict[str, Any]:
 
 
 def graph_of(model: Model) -> Graph:
-    """The graph of a model. Raises UnsupportedError naming what ONNX cannot say, TooLargeError."""
+    """The graph of a model. Raises UnsupportedError for unsupported features, TooLargeError."""
     refuse_more_than_weights(model)
     _refuse_columns(model)
     weights = weights_of(model).T
@@ -94,7 +94,7 @@ def _sum(graph: Graph, parts: list[str]) -> str:
 
 @dataclass
 class _Dense:
-    """Columns of numbers: their values, and with ``nulls`` whether one was missing."""
+    """Numeric columns: their values, and with ``nulls`` whether one was missing."""
 
     graph: Graph
     nulls: bool
@@ -102,7 +102,7 @@ class _Dense:
     missing: list[str] = field(default_factory=list)
 
     def take(self, name: str, width: int) -> None:
-        """One more column. A NaN is 0 where the job takes nulls."""
+        """Add a column. NaN becomes 0 if the job accepts nulls."""
         graph, values = self.graph, self.graph.input(name, "DOUBLE", width)
         if self.nulls:
             gone = graph.add("IsNaN", values)
@@ -112,13 +112,13 @@ class _Dense:
         self.values.append(values)
 
     def times(self, columns: list[str], weights: NDArray[np.float64]) -> str:
-        """What columns add to the margins, (rows, learners)."""
+        """The columns' contribution to the margins, (rows, learners)."""
         side_by_side = self.graph.add("Concat", *columns, axis=1)
         return self.graph.add("MatMul", side_by_side, self.graph.constant(weights))
 
 
 def _places(graph: Graph, plan: Plan) -> str:
-    """Each hashed column's place among the 2^bits, (rows, columns)."""
+    """Each hashed column's index in 2^bits, (rows, columns)."""
     families = {column.name: column.family for column in plan.types}
     places = []
     for name in plan.hashed:
@@ -131,7 +131,7 @@ def _places(graph: Graph, plan: Plan) -> str:
 
 
 def _text(graph: Graph, name: str, family: str) -> str:
-    """What is hashed of a column: ``streamomd.features.hashed.category``."""
+    """The hashed text of a column: ``streamomd.features.hashed.category``."""
     values = graph.input(name, HASHED[family], 1)
     if family == "boolean":
         true, false = graph.constant(f"{name}=true"), graph.constant(f"{name}=false")
@@ -142,17 +142,17 @@ def _text(graph: Graph, name: str, family: str) -> str:
 
 
 def _tell_of_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
-    """A null's category may have a weight, and no string of ONNX's leads to it."""
+    """Log that the category of nulls has a weight that no ONNX string can reach."""
     places = coordinates_of(plan, [f"{name} is null" for name in plan.hashed])
     found = [n for n, at in zip(plan.hashed, places, strict=True) if weights[at].any()]
     if found:
-        note(f"a null in {', '.join(found)} has a weight here; the graph takes no nulls there")
+        note(f"a null in {', '.join(found)} has a weight; the graph accepts no nulls there")
 
 
 def _refuse_columns(model: Model) -> None:
     plan = model.plan
     families = {column.name: column.family for column in plan.types}
-    instead = "streamomd predict takes it; --as parquet gives the weights by name"
+    instead = "use streamomd predict; --as parquet exports the weights by name"
     kinds = {
         "texts": [text.column for text in plan.text],
         "crosses": [" × ".join(cross) for cross in plan.crosses],
@@ -164,7 +164,9 @@ def _refuse_columns(model: Model) -> None:
     }
     for kind, names in kinds.items():
         if names:
-            raise UnsupportedError(f"ONNX is not told of {kind}: {', '.join(names)}; {instead}")
+            raise UnsupportedError(
+                f"the ONNX export does not support {kind}: {', '.join(names)}; {instead}"
+            )
 
 
 FORMAT = Format(

@@ -1,9 +1,9 @@
-"""Parquet: a row for each coordinate that learning has moved; its name, weights and slots.
+"""Parquet: a row for each coordinate that training changed; its name, weights and slots.
 
-Columns: ``coordinate`` (int64), ``feature`` (its name; null where no name was seen), ``weight``
-(float64) and ``slot.NAME`` for each of the rule's slots, as stored. With several learners a column
-each, ``weight[CLASS]`` and ``slot.NAME[CLASS]``; slots that learners share stay one column. A
-coordinate that is not there has weight 0 and slots as they start.
+Columns: ``coordinate`` (int64), ``feature`` (its name; null if unknown), ``weight``
+(float64) and ``slot.NAME`` for each of the rule's slots, as stored. With several learners one
+column each, ``weight[CLASS]`` and ``slot.NAME[CLASS]``; slots shared by learners stay one column.
+A missing coordinate has weight 0 and initial slots.
 
 ``train --start FILE`` reads it back: ``streamomd.training.warm_start``.
 """
@@ -48,7 +48,7 @@ def _columns(model: Model) -> Iterator[dict[str, Any]]:
 
 
 def _moved(piece: WeightChunk, starts: dict[str, float]) -> NDArray[np.bool_]:
-    """Which coordinates have a weight, or a slot that is not as it starts (NaN is not)."""
+    """Which coordinates have a weight, or a slot that differs from its start (NaN does)."""
     moved: NDArray[np.bool_] = (piece.weights != 0.0).any(axis=1)
     for name, slot in piece.slots.items():
         moved |= (slot != starts[name]).any(axis=1)
@@ -83,7 +83,7 @@ def _told(model: Model) -> dict[str, Any]:
 
 FORMAT = Format(
     name="parquet",
-    what="a row a coordinate: name, weights, slots; also for --start",
+    what="one row per coordinate: name, weights, slots; also for --start",
     extra="",
     to_read="streamomd train SHARDS --label y --start {file}   (or any reader of Parquet)",
     write=write,

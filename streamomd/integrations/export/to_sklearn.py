@@ -1,8 +1,8 @@
-"""scikit-learn: a fitted linear model of its own with our weights, in memory or written by skops.
+"""scikit-learn: a fitted linear model with our weights, in memory or written by skops.
 
-Its features are our coordinates beside the bias, in their order: what ``matrix_of`` makes of
-columns, not the columns themselves, but where all are numeric. Weights are dense: 8 bytes for each
-coordinate and learner, 2 MiB of 2^18.
+Its features are our coordinates without the bias, in order, as ``matrix_of`` computes them from
+columns; only if all columns are numeric, they are the columns. Weights are dense: 8 bytes for each
+coordinate and learner, 2 MiB for 2^18.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def to_sklearn(model: Model) -> Any:
     """A fitted SGDClassifier or SGDRegressor of the model's loss, with its weights.
 
     Softmax gives a LogisticRegression, pinball a QuantileRegressor. ``decision_function`` or
-    ``predict`` gives the model's margins, ``predict_proba`` its probabilities; of two classes
-    learned by softmax the margin is the difference of both.
-    ``feature_names_in_``: where every column is numeric.
+    ``predict`` returns the model's margins, ``predict_proba`` its probabilities; for two classes
+    learned with softmax the margin is the difference of both.
+    ``feature_names_in_`` is set if every column is numeric.
 
-    Raises UnsupportedError (a loss that scikit-learn has not, a rule that predicts more than
-    weights times values), MissingExtraError, TooLargeError (the dense weights), DivergedError (a
-    weight that is not finite).
+    Raises UnsupportedError (a loss that scikit-learn does not have, a rule whose predictions are
+    not linear in the weights), MissingExtraError, TooLargeError (the dense weights), DivergedError
+    (a weight that is not finite).
     """
     refuse_more_than_weights(model)
     fitted = _unfitted(model)
@@ -54,7 +54,7 @@ def to_sklearn(model: Model) -> Any:
 def matrix_of(model: Model, frame: Any) -> Any:
     """The rows of a frame or Arrow table as ``to_sklearn``'s estimator takes them.
 
-    (rows, coordinates beside the bias), a matrix where all columns are numbers and vectors, else a
+    (rows, coordinates without the bias), a matrix where all columns are numbers and vectors, else a
     CSR array. Raises SchemaError for other columns than the model's, BadRowError.
     """
     from scipy.sparse import csr_array
@@ -74,7 +74,7 @@ def _is_sgd(fitted: Any) -> bool:
 
 
 def _unfitted(model: Model) -> Any:
-    """The estimator that minimises this loss, without weights."""
+    """The unfitted estimator of this loss."""
     try:
         from sklearn import linear_model
     except ImportError:
@@ -92,15 +92,15 @@ def _unfitted(model: Model) -> Any:
     if told.loss not in losses:
         known = ", ".join((*losses, "softmax", "pinball (regression)"))
         raise UnsupportedError(
-            f"scikit-learn has no linear model of loss {told.loss!r} with {told.loss_params}; it "
-            f"has those of {known}. --as onnx and --as parquet take any loss"
+            f"scikit-learn has no linear model with loss {told.loss!r} with {told.loss_params}; it "
+            f"has those of {known}. --as onnx and --as parquet support other losses"
         )
     kind = linear_model.SGDClassifier if classifies else linear_model.SGDRegressor
     return kind(**losses[told.loss], fit_intercept=told.bias, alpha=0.0)
 
 
 def _losses(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Our losses as SGDClassifier and SGDRegressor call them."""
+    """SGDClassifier's and SGDRegressor's names of our losses."""
     known: dict[str, dict[str, Any]] = {
         "logistic": {"loss": "log_loss"},
         "hinge": {"loss": "hinge"},
@@ -116,7 +116,7 @@ def _losses(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def write(model: Model, file: Any) -> dict[str, Any]:
-    """As ``Format.write``: skops' format, which can be read without running what is in it."""
+    """As ``Format.write``: skops' format, which can be loaded without executing code."""
     try:
         from skops.io import dumps
     except ImportError:

@@ -1,20 +1,20 @@
-"""Vowpal Wabbit: text in the layout that ``--invert_hash`` writes, a line ``name:index:weight``.
+"""Vowpal Wabbit: text in the layout that ``--invert_hash`` writes, lines of ``name:index:weight``.
 
-An index is where VW itself keeps a feature of that name in the default namespace, at ``-b`` bits as
-the file tells: of ``| age:58 job=admin.`` the lowest bits of murmur3 of "age" and of "job=admin.",
-and of a name of digits the number. So what is hashed here has VW's index, and a null that of its
-name and a byte 0xFF. A pair's index i is the feature ``i``. Two of our coordinates with weights are
-never in one place; a value without a weight may be where VW keeps a column of numbers. White space,
-colons and bars, which VW's data cannot have in a name, are written as underscores.
+The index is VW's own index of a feature of that name in the default namespace, with the file's
+``-b`` bits: for ``| age:58 job=admin.`` the lowest bits of murmur3 of "age" and of "job=admin.",
+and for a name of digits the number. So hashed features have VW's index, and a null that of its name
+and a byte 0xFF. A sparse pair's index i is the feature ``i``. No two of our coordinates with
+weights share an index; a value without a weight may share the index of a numeric column. White
+space, colons and bars, which VW does not allow in a name, are written as underscores.
 
-No command of VW reads such text (issue 1046 of its repository); its Python package does, a line
-at a time, and cuts margins to labels it has seen unless it is told others:
+No VW command reads this text (issue 1046 of its repository); its Python package does, line by line,
+and clips margins to the labels it has seen unless limits are given:
 
     workspace = Workspace("-b BITS --link logistic --min_prediction -50 --max_prediction 50 -t")
     workspace.set_weight(index, 0, weight)
 
-So read, the quickstart's probabilities differ by 1.4e-7 at most on its 45,211 rows (VW 9.11.9):
-VW's weights are float32.
+Loaded this way, the quickstart's probabilities differ by 1.4e-7 at most on its 45,211 rows (VW
+9.11.9): VW's weights are float32.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from streamomd.integrations.export.weight_chunks import pieces, refuse_more_than
 from streamomd.training.model import Model
 
 CONSTANT = 11650396
-"""VW's index of the bias, before it is cut to the bits there are."""
+"""VW's index of the bias, before it is reduced to the available bits."""
 LEAST_BITS, MOST_BITS = 18, 31
 LAYOUT = "9.0.0"
-"""The VW whose layout this is: that of --predict_only_model, where ":0" ends the head."""
+"""The VW version of this layout: that of --predict_only_model, where ":0" ends the head."""
 LINKS = {"logistic": "--link logistic", "poisson": "--link poisson"}
 
 
@@ -78,14 +78,14 @@ def _features(
                 name, index = _other(model, place, bits)
                 if index in taken:
                     raise UnsupportedError(
-                        f"VW keeps {taken[index]!r} and {name!r} in one place at -b {bits}: train "
+                        f"VW gives {taken[index]!r} and {name!r} one index with -b {bits}: train "
                         "with more data.bits, or export --as parquet"
                     )
             yield name, index, float(weights[at])
 
 
 def _other(model: Model, place: int, bits: int) -> tuple[str, int]:
-    """Name and index of what is hashed, or of a pair."""
+    """Name and index of a hashed feature or of a sparse pair."""
     plan = model.plan
     if place >= plan.sparse_offset:
         return str(place - plan.sparse_offset), place - plan.sparse_offset
@@ -93,9 +93,10 @@ def _other(model: Model, place: int, bits: int) -> tuple[str, int]:
 
 
 def _dense(plan: Plan) -> tuple[int, dict[int, tuple[str, int]]]:
-    """The bits to take, and name and index of bias, numbers, vectors and indicators by coordinate.
+    """The number of bits, and name and index of bias, numbers, vectors and indicators by
+    coordinate.
 
-    With hashed columns the bits are the job's; else the fewest at which no two fall together.
+    With hashed columns the bits are the job's; else the fewest without a collision.
     """
     names = {
         place: _spelled(name_of(plan, Names(), place))
@@ -110,20 +111,20 @@ def _dense(plan: Plan) -> tuple[int, dict[int, tuple[str, int]]]:
         if len(places) == len(found) and (not places or size <= min(places)) and size <= 1 << bits:
             return bits, found
     raise UnsupportedError(
-        f"VW would keep two of {len(names)} columns in one place at -b {choice[-1]}: train with "
+        f"VW would give two of {len(names)} columns one index with -b {choice[-1]}: train with "
         "more data.bits, or export --as parquet"
     )
 
 
 def _index(name: str, bits: int) -> int:
-    """VW's hash of a name in the default namespace: a number is itself."""
+    """VW's hash of a name in the default namespace: a number maps to itself."""
     if name.isascii() and name.isdecimal():
         return int(name) & ((1 << bits) - 1)
     return coordinate(name.encode(), 0, bits)
 
 
 def _spelled(name: str) -> str:
-    """A name that may stand in VW's text: no white space, colon or bar."""
+    """A valid name in VW's text: no white space, colon or bar."""
     return "".join("_" if c.isspace() or c in ":|" else c for c in name)
 
 
@@ -131,18 +132,18 @@ def _refuse(model: Model) -> None:
     plan = model.plan
     if model.engine.layout.learners > 1:
         raise UnsupportedError(
-            f"VW's text is of one learner, and this model has {model.engine.layout.learners}: "
-            "--as parquet has a column for each, --as sklearn a row"
+            f"VW's text holds one learner, and this model has {model.engine.layout.learners}: "
+            "--as parquet writes a column for each, --as sklearn a row"
         )
     if plan.hashes and plan.hash_seed:
         raise UnsupportedError(
-            f"data.hash_seed is {plan.hash_seed}, and VW seeds another way: train with 0, or "
+            f"data.hash_seed is {plan.hash_seed}, and VW uses seeds differently: train with 0, or "
             "export --as parquet"
         )
     if plan.hashes and plan.sparse:
         raise UnsupportedError(
-            f"VW would keep the pair {plan.sparse.indices}, {plan.sparse.values} in the places of "
-            "what is hashed: export --as parquet"
+            f"VW would give the pair {plan.sparse.indices}, {plan.sparse.values} the indices of "
+            "hashed features: export --as parquet"
         )
 
 

@@ -1,4 +1,4 @@
-"""A model's weights and slots, some megabytes at a time: what every format is written from."""
+"""A model's weights and slots in chunks of some megabytes, the input of every export format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HUGE = 1e300
 
 
 class WeightChunk(NamedTuple):
-    """Coordinates low … low + n − 1: their weights, (n, learners), as the next row meets them.
+    """Coordinates low … low + n − 1: their weights, (n, learners), as used by the next row.
 
     slots: each slot by name, (n, 1) if learners share it, else (n, learners).
     """
@@ -32,12 +32,12 @@ class WeightChunk(NamedTuple):
 
 
 def pieces(model: Model) -> Iterator[WeightChunk]:
-    """All coordinates in order; every two seconds it is said how far it is.
+    """All coordinates in order; logs its progress every two seconds.
 
-    A state that is left in its checkpoint is read part by part.
+    A state that is still in its checkpoint is read part by part.
     """
     state = model.state
-    # Of weights alone, what a rule keeps beside its slots is not asked.
+    # For weights only, the rule's arrays other than slots are not read.
     plain = replace(state.layout.rule, keeps="coordinates")
     told, size = time.monotonic(), state.layout.size
     totals = {"totals": state.totals, "clock": np.array([state.clock], dtype=np.int64)}
@@ -52,15 +52,15 @@ def pieces(model: Model) -> Iterator[WeightChunk]:
 
 
 def weights_of(model: Model) -> Floats:
-    """All weights at once, (learners, coordinates). Raises TooLargeError naming the GiB."""
+    """All weights in one array, (learners, coordinates). Raises TooLargeError naming the GiB."""
     shape = (model.engine.layout.learners, model.plan.size)
     try:
         found = np.empty(shape)
     except MemoryError:
         size = shape[0] * shape[1] * 8 / 2**30
         raise TooLargeError(
-            f"the weights of {shape[1]:,} coordinates take {size:.1f} GiB at once, more than can "
-            "be had: --as parquet streams them"
+            f"the weights of {shape[1]:,} coordinates need {size:.1f} GiB, more than the available "
+            "memory: --as parquet streams them"
         ) from None
     for piece in pieces(model):
         found[:, piece.low : piece.low + len(piece.weights)] = piece.weights.T
@@ -68,14 +68,14 @@ def weights_of(model: Model) -> Floats:
 
 
 def refuse_more_than_weights(model: Model) -> None:
-    """Raise UnsupportedError where what is predicted is more than weights times values."""
+    """Raise UnsupportedError if predictions are not weights times values."""
     rule = model.engine.layout.rule
     if rule.part is None and rule.foresee is None and not _clamps(model, rule):
         return
     raise UnsupportedError(
         f"rule {rule.name!r} with {model.spec.model.params} predicts more than weights times "
-        "values, which no other program would: streamomd predict does; --as parquet gives the "
-        "weights alone"
+        "values, which the export cannot represent: use streamomd predict; --as parquet exports "
+        "the weights only"
     )
 
 

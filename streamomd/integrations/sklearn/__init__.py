@@ -1,4 +1,5 @@
-"""scikit-learn's face: a classifier and a regressor over the same engine as ``streamomd.train``."""
+"""scikit-learn estimators: a classifier and a regressor over the same engine as
+``streamomd.train``."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What classifier and regressor share: rows in, a model inside, weights out."""
+"""The base class of the classifier and the regressor."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _names(kind: type[Estimator]) -> list[str]:
-    names: list[str] = kind._get_param_names()  # from the signature, each time
+    names: list[str] = kind._get_param_names()  # from the signature on each call
     return names
 
 
 def _parameters(estimator: Estimator) -> list[Any]:
-    """Those that were given to ``__init__``, or set since."""
+    """Parameters passed to ``__init__`` or set later."""
     return [getattr(estimator, name) for name in _names(type(estimator))]
 
 
 class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of both; ``OMDClassifier`` tells of the parameters."""
+    """Base of both estimators; see ``OMDClassifier`` for the parameters."""
 
     _classifies = False
     _held: PickledModel
@@ -73,9 +73,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     @classmethod
     def from_model(cls, model: Model) -> Self:
-        """An estimator with a copy of the model inside; it predicts what the model does.
+        """An estimator with a copy of the model; its predictions are those of the model.
 
-        Where columns have names, a frame comes with ``feature_names_in_``, in that order.
+        If columns have names, X is a frame with ``feature_names_in_``, in that order.
         Raises UsageError for a model of the other kind.
         """
         plan = model.plan
@@ -92,7 +92,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         return made
 
     def to_model(self) -> Model:
-        """A copy of the model inside: its progressive loss, ``inspect``, ``predict`` of shards."""
+        """A copy of the model: its progressive loss, ``inspect``, ``predict`` of shards."""
         check_is_fitted(self)
         return self._held.copy().model
 
@@ -103,9 +103,9 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     @property
     def coef_(self) -> Floats:
-        """Weights, (1 or classes, coordinates); in regression (coordinates,). Made when asked for.
+        """Weights, (1 or classes, coordinates); in regression (coordinates,). Computed on access.
 
-        Coordinates are columns; of frames with text, those that ``to_model().inspect`` names.
+        Coordinates are columns; for frames with text, those that ``to_model().inspect`` names.
         """
         return self._weights()[:, int(self._model.plan.bias) :]
 
@@ -129,23 +129,24 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         return self._held.model
 
     def _weights(self) -> Floats:
-        """(learners, coordinates), the bias first if there is one."""
+        """Weights (learners, coordinates), the bias first if there is one."""
         model = self._model
         return np.ascontiguousarray(model.engine.weights(model.state, 0, model.plan.size).T)
 
     @abstractmethod
     def _targets(self, y: Any, classes: Any, *, anew: bool) -> Targets:
-        """What the loss reads of labels: numbers, classes, and weights of their own."""
+        """Labels for the loss: numbers, classes, and class weights."""
 
     @abstractmethod
     def _classes_among(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """The classes that these labels make; none in regression."""
+        """The classes of these labels; none in regression."""
 
     def _keep(self, held: PickledModel, classes: NDArray[Any]) -> None:
         self._held = held
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Learn all rows so many times, from the beginning or (warm_start) from where it is."""
+        """Learn all rows ``max_iter`` times, from scratch or (warm_start) from the current
+        state."""
         if is_dask(X):
             return self._fit_dask(X, y, sample_weight)
         anew = not (self.warm_start and hasattr(self, "_held"))
@@ -157,11 +158,11 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         return self
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
-        """Learn rows once, after those before."""
+        """Learn rows once, after the previous ones."""
         if is_dask(X):
             raise UnsupportedError(
-                "partial_fit takes rows in memory: call it with the computed partitions one after "
-                "another, or fit, which walks a whole Dask collection"
+                "partial_fit takes rows in memory: call it with each computed partition "
+                "in turn, or call fit, which reads a whole Dask collection"
             )
         anew = not hasattr(self, "_held")
         held, known, rows = self._taken_in(X, y, sample_weight, classes, anew=anew)
@@ -182,7 +183,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     def _taken_in(
         self, X: Any, y: Any, sample_weight: Any, classes: Any, *, anew: bool
     ) -> tuple[PickledModel, NDArray[Any], Batch]:
-        """The model to go on with, its classes, and rows for it."""
+        """The model to continue, its classes, and its rows."""
         if not anew and self._held.told != (told := repr(_parameters(self))):
             refuse_changed(self, self._held.model.spec)
             self._held.told = told
@@ -200,7 +201,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         model = self._model
         rows = batch_of(model.plan, read_in(self, X, reset=False))
         margins = model.engine.predict(model.state, np.zeros(3), rows)
-        if not is_finite(margins):  # of a sound model too, where X has extreme values
+        if not is_finite(margins):  # a finite model can also overflow if X has extreme values
             model.refuse_non_finite(weights=True)
         return margins
 

@@ -1,4 +1,4 @@
-"""OMDClassifier: classes by online mirror descent, as scikit-learn has it."""
+"""OMDClassifier: classification by online mirror descent with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def _tells_probabilities(estimator: Any) -> bool:
 class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit-learn has no types
     """A linear model of two or more classes, learned row by row in their order.
 
-    ``fit`` on rows is ``streamomd train`` on Parquet shards of the same rows, to the bit, with as
-    many epochs. Rows are learned as they come: shuffle them, if their order tells of y.
+    ``fit`` is bit-identical to ``streamomd train`` on Parquet shards of the same rows with the same
+    number of epochs. Rows are learned in their order: shuffle them if the order depends on y.
 
-    rule: its name, of ``streamomd list rules``; this is how rules are chosen, there is no class for
-    each. loss: a name, of ``streamomd list losses`` or scikit-learn's; None: the rule's own.
-    eta0: the rule's eta; params: its other parameters, by name; loss_params: the loss's. None:
-    their defaults. fit_intercept: whether there is a bias. max_iter: epochs, all of which are run.
-    shuffle: in an order of their own each epoch, drawn from random_state.
-    class_weight: as in scikit-learn; it multiplies the rows' weights. dtype: of the state,
-    "float64" or "float32". bits: text is hashed to 2^bits coordinates. warm_start: ``fit`` goes on.
+    rule: its name, of ``streamomd list rules``; there is no class per rule. loss: a name, of
+    ``streamomd list losses`` or scikit-learn's; None: the rule's own. eta0: the rule's eta; params:
+    its other parameters, by name; loss_params: the loss's. None: their defaults. fit_intercept:
+    whether there is a bias. max_iter: epochs, without early stopping. shuffle: a new order for each
+    epoch, drawn from random_state. class_weight: as in scikit-learn; it multiplies the rows'
+    weights. dtype: of the state, "float64" or "float32". bits: text is hashed to 2^bits
+    coordinates. warm_start: ``fit`` continues.
 
-    X: arrays (n, columns), scipy.sparse matrices, or frames (pandas, polars, Arrow, whatever speaks
-    Arrow's C stream), whose columns of text and categories are hashed as in shards; then
-    ``feature_names_in_`` tells of them. ``fit`` and ``predict`` take Dask's, too.
+    X: arrays (n, columns), scipy.sparse matrices, or frames (pandas, polars, Arrow, anything with
+    Arrow's C stream), whose text and category columns are hashed as in shards and listed in
+    ``feature_names_in_``. ``fit`` and ``predict`` also accept Dask collections.
 
     Several classes are learned one against all, or together with loss "softmax".
 
@@ -54,7 +54,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
 
     _classifies = True
 
-    # scikit-learn reads the parameters off each class's own signature.
+    # scikit-learn reads the parameters from each class's own signature.
     def __init__(
         self,
         rule: str = "nag",
@@ -89,8 +89,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn n rows, ``max_iter`` times; what was learned before is forgotten, but for
-        ``warm_start``.
+        """Learn n rows ``max_iter`` times, from scratch unless ``warm_start``.
 
         y: labels (n,), text, numbers or booleans. sample_weight: importance (n,), 0 or more.
         Raises ValueError: UsageError for parameters, DataError for rows and labels, or what
@@ -101,21 +100,21 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn n rows once, after those learned before.
 
-        classes: all there will be; needed by the first call. Raises as ``fit`` does.
+        classes: all classes; required in the first call. Raises as ``fit`` does.
         """
         if self.class_weight == "balanced":
             raise UsageError(
-                'class_weight="balanced" needs all labels at once: call fit, or give the weights '
+                'class_weight="balanced" needs all labels at once: call fit, or pass the weights '
                 "as a dict"
             )
         if classes is None and not hasattr(self, "_held"):
-            raise UsageError("the first partial_fit must be told of all classes: classes=[…]")
+            raise UsageError("the first partial_fit needs all classes: classes=[…]")
         return self._partial_fit(X, y, sample_weight, classes)
 
     def decision_function(self, X: Any) -> Any:
         """Margins: float64 (n,) with two classes, above 0 for the second; else (n, classes).
 
-        Of a Dask collection a lazy Series.
+        For a Dask collection a lazy Series.
         """
         if is_dask(X):
             return self._lazy(X, "score")
@@ -125,9 +124,9 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         return margins[:, 0] if margins.shape[1] == 1 else margins
 
     def predict(self, X: Any) -> Any:
-        """The class of each row, (n,); of a Dask collection a lazy Series.
+        """The class of each row, (n,); for a Dask collection a lazy Series.
 
-        Raises DataError where a margin is no number: the weights have overflowed.
+        Raises DataError if a margin is NaN: the weights have overflowed.
         """
         if is_dask(X):
             return self._lazy(X, "prediction")
@@ -138,10 +137,10 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
 
     @available_if(_tells_probabilities)  # type: ignore[untyped-decorator]  # as above
     def predict_proba(self, X: Any) -> Any:
-        """Probabilities (n, classes); there with losses "logistic" and "softmax".
+        """Probabilities (n, classes); with losses "logistic" and "softmax" only.
 
-        One-against-all: each class's part of their sum. Of a Dask collection a lazy Series, of the
-        second class's or of lists.
+        One-against-all: each class's share of their sum. For a Dask collection a lazy Series, of
+        the second class or of lists.
         """
         if is_dask(X):
             return self._lazy(X, "probability")
@@ -179,15 +178,15 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         return Targets(numbers, known, weights[place], known)
 
     def _known(self, labels: NDArray[Any], classes: Any, *, anew: bool) -> NDArray[Any]:
-        """All classes: those learned before, those that were named, or those of the labels."""
+        """All classes: those learned before, those passed, or those of the labels."""
         if not anew and np.array_equal(classes, self.classes_):
             return self.classes_
         named = None if classes is None else np.unique(column_or_1d(classes))
         if not anew:
             if named is not None and not np.array_equal(named, np.unique(self.classes_)):
                 raise UsageError(
-                    f"classes={named.tolist()}, and the model has {self.classes_.tolist()}: they "
-                    "are named once, in the first call"
+                    f"classes={named.tolist()}, and the model has {self.classes_.tolist()}: pass "
+                    "them once, in the first call"
                 )
             return self.classes_
         return self._classes_among(np.unique(labels) if named is None else named)
@@ -197,7 +196,7 @@ def _sound(margins: Floats) -> Floats:
     bad = np.flatnonzero(np.isnan(margins).any(axis=1))
     if len(bad):
         raise DataError(
-            f"the margin of row {bad[0]} is no number, for the weights have overflowed: a smaller "
-            "eta0, or X in other units"
+            f"the margin of row {bad[0]} is NaN because the weights have overflowed: use a smaller "
+            "eta0, or rescale X"
         )
     return margins

@@ -17,12 +17,12 @@ COMPARED = ("rule", "loss", "params", "loss_params", "bias", "dtype")
 
 
 def plain(value: Any) -> Any:
-    """A number of numpy's, as a grid of parameters has them, as Python's."""
+    """A numpy number, as in a parameter grid, as a Python number."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def loss_of(estimator: Any) -> Loss:
-    """The loss that it learns with: the one named; else the rule's own, or square in regression."""
+    """The estimator's loss: the given one; else the rule's default, or square in regression."""
     if estimator.loss is not None:
         return find_loss(estimator.loss)
     rule = find_rule(estimator.rule)
@@ -32,7 +32,7 @@ def loss_of(estimator: Any) -> Loss:
 
 
 def spec_of(estimator: Any, data: Mapping[str, Any], classes: Any = ()) -> Spec:
-    """The job of ``streamomd.train`` that ``fit`` is. Raises UsageError for what can't be meant."""
+    """The ``streamomd.train`` job of ``fit``. Raises UsageError for invalid parameters."""
     params = {name: plain(value) for name, value in _table(estimator, "params").items()}
     if estimator.eta0 is not None:
         if "eta" in params:
@@ -40,7 +40,7 @@ def spec_of(estimator: Any, data: Mapping[str, Any], classes: Any = ()) -> Spec:
         params["eta"] = plain(estimator.eta0)
     loss = loss_of(estimator)
     if loss.classifies and not estimator._classifies:
-        raise UsageError(f"loss {loss.name!r} is of classes: OMDClassifier learns with it")
+        raise UsageError(f"loss {loss.name!r} is for classification: use OMDClassifier")
     goal = {name: plain(value) for name, value in _table(estimator, "loss_params").items()}
     model = {
         "rule": estimator.rule,
@@ -58,19 +58,19 @@ def spec_of(estimator: Any, data: Mapping[str, Any], classes: Any = ()) -> Spec:
 
 
 def refuse_changed(estimator: Any, saved: Spec) -> None:
-    """Raise UsageError if parameters are not those of the state that is to be learned on."""
+    """Raise UsageError if parameters differ from those of the state to continue."""
     ours: Told = spec_of(estimator, {}, saved.model.classes).model
     for name in COMPARED:
         here, there = getattr(ours, name), getattr(saved.model, name)
         if here != there:
             raise UsageError(
-                f"{name} was {there!r} and is {here!r} now: a state goes on with the parameters "
-                "that it was begun with; for others call fit, with warm_start=False"
+                f"{name} was {there!r} and is {here!r} now: a state continues only with its "
+                "original parameters; to change them call fit with warm_start=False"
             )
 
 
 def parameters_of(spec: Spec) -> dict[str, Any]:
-    """The parameters that make an estimator of this job."""
+    """The estimator's parameters for this job."""
     model, params = spec.model, dict(spec.model.params)
     eta = params.pop("eta", None)
     return {

@@ -1,4 +1,4 @@
-"""A model begun on rows in memory, and walked over them; or trained on a Dask collection."""
+"""Train a model on rows in memory, or on a Dask collection."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def is_dask(given: Any) -> bool:
-    """Whether it is a collection of Dask's, told without importing Dask."""
+    """Whether it is a Dask collection, without importing Dask."""
     return hasattr(given, "__dask_graph__")
 
 
 def begun(estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any]) -> Model:
-    """A model of these columns that has seen nothing.
+    """A new model of these columns.
 
     rows: a table, a matrix or a CSR matrix. classes: empty in regression. kind: values of the
     label's type.
@@ -45,12 +45,12 @@ def begun(estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArra
 
 
 def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
-    """Learn all rows so many times more, as ``streamomd train`` walks its shards.
+    """Learn all rows for ``epochs`` more epochs, as ``streamomd train`` reads its shards.
 
-    orders: draws a permutation for each time, or None for the order they are in.
+    orders: draws a permutation for each epoch, or None for the given order.
     Raises DivergedError if a number is no longer finite.
     """
-    if model.cursor.row:  # what ``go_on`` learned is an epoch of its own
+    if model.cursor.row:  # rows learned by ``go_on`` are an epoch of their own
         model.cursor = Cursor(model.cursor.epoch + 1)
     end = max(model.cursor.epoch, 0) + epochs
     while model.cursor.epoch < end:
@@ -66,15 +66,15 @@ def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
 
 
 def go_on(model: Model, rows: Batch) -> None:
-    """Learn rows after those before, in an epoch that has no end yet.
+    """Learn rows after the previous ones, in an open epoch.
 
     Raises DivergedError if a number is no longer finite.
     """
     at = model.cursor
     if at.epoch < 0:
         raise UnsupportedError(
-            f"rule {model.spec.model.rule!r} with {model.spec.model.params} sees all rows before "
-            "it learns the first, which partial_fit cannot give: call fit, or take passes=1"
+            f"rule {model.spec.model.rule!r} with {model.spec.model.params} needs a pass over all "
+            "rows before training, which partial_fit cannot do: call fit, or use passes=1"
         )
     model.metrics.begin(at.epoch)
     model.consume(rows)
@@ -84,19 +84,22 @@ def go_on(model: Model, rows: Batch) -> None:
 def trained_on(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any]) -> Model:
     """``streamomd.train`` on a Dask DataFrame with its labels, or on Dask arrays.
 
-    Raises UnsupportedError for what would need all of it in memory, or its rows in another order.
+    Raises UnsupportedError for options that need all rows in memory or in another order.
     """
     from streamomd.runs.train import train
 
     for name in ("shuffle", "warm_start", "class_weight"):
         if getattr(estimator, name, None):
             raise UnsupportedError(
-                f"{name} is for rows in memory, and X is a Dask collection: leave it out (rows are "
-                "learned in the order of the partitions, sample_weight may be another collection)"
+                f"{name} is for rows in memory, and X is a Dask collection: remove it (rows are "
+                "learned in partition order; sample_weight may be another collection)"
             )
     given = [y] if sample_weight is None else [y, sample_weight]
     if not all(map(is_dask, given)):
-        raise UsageError("X is a Dask collection: y and sample_weight must be Dask's, cut alike")
+        raise UsageError(
+            "X is a Dask collection: y and sample_weight must be Dask collections, too, with "
+            "equal partitions"
+        )
     if not hasattr(X, "columns"):
         spec = spec_of(estimator, {}, classes)
         return train(_job(spec), shards=(X, *given), quiet=True)
@@ -111,13 +114,13 @@ def trained_on(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDAr
 
 
 def distinct(y: Any) -> NDArray[Any]:
-    """The values of a Dask Series or array, sorted; computed for that."""
+    """The distinct values of a Dask Series or array, sorted; computes the collection."""
     found: Any = y.unique() if hasattr(y, "unique") else np.unique(y)
     return np.unique(np.asarray(found.compute()))
 
 
 def _job(spec: Any) -> dict[str, Any]:
-    """Its tables, without the columns that a collection tells of itself."""
+    """The job's tables, without the columns that a collection defines."""
     tables: dict[str, Any] = spec.to_json()
     told = tables["data"]
     tables["data"] = {key: told[key] for key in ("label", "weight", "bits") if told[key]}
@@ -125,7 +128,7 @@ def _job(spec: Any) -> dict[str, Any]:
 
 
 def _free(name: Any, names: list[str]) -> str:
-    """A name that no column has: this one if it can be had."""
+    """An unused column name: this one if it is free."""
     free = name if isinstance(name, str) and name else LABEL
     while free in names:
         free += "_"

@@ -1,6 +1,6 @@
-"""From what scikit-learn's users give as X to batches: arrays as they are, frames through Arrow.
+"""Convert X to batches: arrays directly, frames through Arrow.
 
-A batch here has no labels yet: y is 0, weight 1.
+These batches have no labels yet: y is 0, weight 1.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ KINDS = (np.float64, np.float32)
 
 
 def read_in(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """X as an Arrow table, if it is a frame whose columns go by name; else a matrix or CSR matrix.
+    """X as an Arrow table if it is a frame with named columns; else a matrix or CSR matrix.
 
-    reset: for a new model, whose columns it tells of; else they must be those of the model.
-    Raises UsageError, DataError, and what scikit-learn raises of arrays and of names.
+    reset: for a new model, which gets these columns; else they must be those of the model.
+    Raises UsageError, DataError, and what scikit-learn raises for arrays and names.
     """
     plan = None if reset else estimator._held.model.plan
     if not issparse(X) and names_of(X) and (plan is None or is_framed(plan)):
@@ -40,8 +40,8 @@ def read_in(estimator: Any, X: Any, *, reset: bool) -> Any:
         return validate_data(estimator, table, reset=reset, skip_check_array=True)
     if plan is not None and not takes_arrays(plan):
         raise UsageError(
-            f"X is a {type(X).__name__}, and columns go by name here, for some are hashed or "
-            f"lists: give a frame with the columns {', '.join(estimator.feature_names_in_)}"
+            f"X is a {type(X).__name__}, and some columns are hashed or lists, which are "
+            f"matched by name: pass a frame with columns {', '.join(estimator.feature_names_in_)}"
         )
     if not reset and _is_plain(X, estimator):
         return X
@@ -49,23 +49,24 @@ def read_in(estimator: Any, X: Any, *, reset: bool) -> Any:
 
 
 def _is_plain(X: Any, estimator: Any) -> bool:
-    """Whether nothing can be wrong with a CSR matrix: scikit-learn takes thrice as long for it."""
+    """Whether a CSR matrix is certainly valid; scikit-learn's own check takes three times as
+    long."""
     if not (isinstance(X, csr_matrix | csr_array) and X.dtype in KINDS and X.shape[0]):
         return False
     if X.shape[1] != estimator.n_features_in_ or hasattr(estimator, "feature_names_in_"):
         return False
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(X.data.sum()))  # then each number is finite
+        return bool(np.isfinite(X.data.sum()))  # then all numbers are finite
 
 
 def batch_of(plan: Plan, read: Any, names: Names | None = None) -> Batch:
-    """What was read in as the engine takes it; names: told of hashed values."""
+    """The input as a batch for the engine; names: records hashed values."""
     frame = hasattr(read, "column_names")
     return of_frame(plan, read, names) if frame else of_array(plan, read)
 
 
 def is_framed(plan: Plan) -> bool:
-    """Whether rows of this plan come as columns by name, and not as one array."""
+    """Whether rows of this plan need named columns instead of one array."""
     several = len(plan.vectors) + (plan.sparse is not None) > 1
     return bool(plan.numeric or plan.hashed or several)
 
@@ -105,7 +106,7 @@ def of_array(plan: Plan, X: Any) -> Batch:
     else:
         batch = DenseBatch(np.ascontiguousarray(X), *blank)
     if batch.values is X.data and plan.legal == ANYTHING:
-        return batch  # scikit-learn has looked: they are finite
+        return batch  # scikit-learn has checked that they are finite
     values = batch.values.reshape(-1)
     for reason, bad in unfit(values, plan.legal):
         if len(bad):
@@ -123,7 +124,7 @@ def labelled(batch: Batch, y: Floats, weight: Floats) -> Batch:
 
 
 def _joined(parts: Sequence[Batch]) -> Batch:
-    """The rows of batches of one kind, one after another."""
+    """The rows of batches of one type, concatenated."""
     first = parts[0]
     if len(parts) == 1:
         return first

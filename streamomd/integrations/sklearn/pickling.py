@@ -1,6 +1,6 @@
-"""The model inside an estimator: pickled, and copied, as what a commit keeps; no loop goes along.
+"""The model of an estimator: pickled and copied as the content of a commit, without compiled loops.
 
-Nothing here imports the engine before there is a model.
+This module does not import the engine before there is a model.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class PickledModel:
-    """A model; ``pickle`` and ``copy`` take its description, as JSON, and its arrays."""
+    """A model that ``pickle`` and ``copy`` save as JSON and arrays."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.told = ""
-        """The estimator's parameters when they were last seen to be the model's."""
+        """The estimator's parameters when they last matched the model."""
 
     def copy(self) -> PickledModel:
-        """The same numbers in memory of their own."""
+        """A deep copy."""
         restore, saved = self.__reduce__()
         return restore(*saved)
 
@@ -36,20 +36,20 @@ class PickledModel:
 
 
 def restored(text: str, parts: list[Any]) -> PickledModel:
-    """Back from what was pickled, with memory and an engine of its own."""
+    """Rebuild a pickled model, with its own memory and engine."""
     from streamomd.rules.state_versions import refuse_other_state
     from streamomd.training.metrics import Metrics
     from streamomd.training.model import Model
 
     document = json.loads(text)
     spec = Spec.parse(document["job"])
-    # Rows given to fit may have had weights: the job of an estimator does not say.
+    # Rows passed to fit may have had weights: an estimator's job does not record that.
     saved = spec.saved(document.get("state_version", 1))._replace(weighted=True)
     refuse_other_state(spec.rule, saved)
     model = Model.new(spec, Plan.from_json(document["plan"]))
     for low, high, arrays in parts:
         model.state.fill(low, high, arrays)
-    # The first part tells of the whole.
+    # The first part holds the metrics and totals.
     model.metrics = Metrics.from_arrays(parts[0][2], classifies=model.metrics.classifies)
     model.cursor = Cursor.from_json(document["cursor"])
     model.names = Names.from_json(document["names"])

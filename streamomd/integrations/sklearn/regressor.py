@@ -1,4 +1,4 @@
-"""OMDRegressor: values by online mirror descent, as scikit-learn has it."""
+"""OMDRegressor: regression by online mirror descent with scikit-learn's interface."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from streamomd.integrations.sklearn.targets import Targets, labels_of
 class OMDRegressor(RegressorMixin, Estimator):  # type: ignore[misc]  # scikit-learn has no types
     """A linear model of a number, learned row by row in their order.
 
-    The parameters are those of ``OMDClassifier`` without ``class_weight``; ``loss`` is "square", if
-    none is named. ``coef_`` (coordinates,) and ``intercept_`` (1,) are those of the margin; with
-    loss "poisson" what is predicted is its exponential.
+    The parameters are those of ``OMDClassifier`` without ``class_weight``; the default
+    ``loss`` is "square". ``coef_`` (coordinates,) and ``intercept_`` (1,) are those of the margin;
+    with loss "poisson" the prediction is its exponential.
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -33,7 +33,7 @@ class OMDRegressor(RegressorMixin, Estimator):  # type: ignore[misc]  # scikit-l
         return self._partial_fit(X, y, sample_weight)
 
     def predict(self, X: Any) -> Any:
-        """What is expected of each row, float64 (n,); of a Dask collection a lazy Series."""
+        """The prediction of each row, float64 (n,); for a Dask collection a lazy Series."""
         if is_dask(X):
             return self._lazy(X, "prediction")
         from streamomd.training.predict import mean_of
@@ -42,7 +42,7 @@ class OMDRegressor(RegressorMixin, Estimator):  # type: ignore[misc]  # scikit-l
 
     @property
     def coef_(self) -> Floats:
-        """Weights of the coordinates, (coordinates,); made when asked for."""
+        """Weights of the coordinates, (coordinates,); computed on access."""
         weights: Floats = super().coef_[0]
         return weights
 
@@ -53,5 +53,5 @@ class OMDRegressor(RegressorMixin, Estimator):  # type: ignore[misc]  # scikit-l
         numbers = np.ascontiguousarray(labels_of(self, y), dtype=np.float64)
         least = loss_of(self).least
         if least is not None and numbers.min(initial=least) < least:
-            raise DataError(f"y holds {numbers.min()}, and the loss asks for {least:g} or more")
+            raise DataError(f"y holds {numbers.min()}, and the loss requires {least:g} or more")
         return Targets(numbers, np.empty(0), np.ones(len(numbers)), numbers[:1])

@@ -1,4 +1,4 @@
-"""Labels and weights as scikit-learn's users give them, checked."""
+"""Validate labels and sample weights."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from streamomd.core.errors import DataError, UsageError
 
 
 class Targets(NamedTuple):
-    """Labels as the engine takes them: y (n,), classes (none in regression), what rows weigh (n,).
+    """Labels for the engine: y (n,), classes (none in regression), weights (n,).
 
-    kind: some labels as they came, for their type.
+    kind: some original labels, for their type.
     """
 
     y: Floats
@@ -27,7 +27,7 @@ class Targets(NamedTuple):
 
 
 def labels_of(estimator: Any, y: Any) -> NDArray[Any]:
-    """y (n,), as it came: one column, finite."""
+    """y (n,), unchanged: one column, finite."""
     if y is None:
         name = type(estimator).__name__
         raise UsageError(f"{name} requires y to be passed, but the target y is None")
@@ -39,18 +39,18 @@ def labels_of(estimator: Any, y: Any) -> NDArray[Any]:
 
 
 def refuse_no_classes(y: NDArray[Any]) -> None:
-    """Raise ValueError for labels that are no classes."""
+    """Raise ValueError for labels that are not classes."""
     if not _is_plain(y):
         check_classification_targets(y)
 
 
 def _is_plain(y: Any) -> bool:
-    """Whether nothing can be wrong with labels: scikit-learn takes 40 µs to find that out."""
+    """Whether labels are certainly valid; scikit-learn's own check takes 40 µs."""
     return type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biu"
 
 
 def weights_of(sample_weight: Any, y: Floats) -> Floats:
-    """A weight for each of y, 1 if none is given."""
+    """A weight for each row, 1 by default."""
     if sample_weight is None:
         return np.ones(len(y))
     weights: Floats = _check_sample_weight(sample_weight, y, dtype=np.float64)
@@ -60,7 +60,7 @@ def weights_of(sample_weight: Any, y: Floats) -> Floats:
 
 
 def places_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Each label's place among the classes. Raises DataError for one that is none of them."""
+    """Each label's index in the classes. Raises DataError for an unknown label."""
     places: NDArray[np.int64]
     if len(classes) == 2:
         places = (labels == classes[1]).astype(np.int64)
@@ -72,6 +72,6 @@ def places_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     if len(strange):
         raise DataError(
             f"y holds {labels[strange[0]]!r} in row {strange[0]}, expected one of the classes "
-            f"{classes.tolist()}: name all of them in the first partial_fit, classes=…"
+            f"{classes.tolist()}: pass all of them to the first partial_fit: classes=…"
         )
     return places

@@ -133,7 +133,7 @@ def _skipped(sweep: Sweep) -> str:
     return f"; skipped {worded_skipped(skipped)}" if skipped else ""
 
 
-def teller(sweep: Sweep, total: int) -> SweepWatcher:
+def sweep_watcher(sweep: Sweep, total: int) -> SweepWatcher:
     """The table on a terminal, lines elsewhere; on stderr. total: rows expected in all."""
     if sys.stderr and sys.stderr.isatty():
         return Leaderboard(sweep, total)

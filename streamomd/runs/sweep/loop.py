@@ -14,7 +14,7 @@ from streamomd.core.errors import DataError, StoppedError
 from streamomd.core.finite import Place, between
 from streamomd.core.urls import shown
 from streamomd.runs.sweep.batched import LearnerGroup, sides
-from streamomd.runs.sweep.leaderboard import SweepWatcher, teller
+from streamomd.runs.sweep.leaderboard import SweepWatcher, sweep_watcher
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
 from streamomd.shards.cursor import Cursor
@@ -45,7 +45,7 @@ class SweepLoop:
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         expected = self.shards.rows * sweep.lead.spec.train.epochs
-        telling = [] if quiet else [teller(sweep, expected)]
+        telling = [] if quiet else [sweep_watcher(sweep, expected)]
         try:
             with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
                 self._epochs(pool, telling)

@@ -34,11 +34,11 @@ _TRAILER = struct.Struct("<QQ")
 
 
 class DamagedError(Exception):
-    """An entry is not what was written."""
+    """An entry is damaged."""
 
 
 class Draft:
-    """An entry that is being written, under a name that nobody reads."""
+    """An entry that is being written, under a temporary name."""
 
     def __init__(self, path: str, key: str) -> None:
         self.path = path
@@ -67,8 +67,8 @@ class Draft:
         self._index["batches"].append([offset, length, found, row, len(batch), told])
 
     def finish(self, names: Any, digest: bytes) -> None:
-        """All batches are there; the file is closed. names: bytes saved with them. digest: of the
-        row group they are made of. Raises OSError."""
+        """Finish and close the file. names: bytes saved with the batches. digest: of their row
+        group. Raises OSError."""
         self._index["digest"] = digest.hex()
         end = self._file.tell()
         self._file.write(bytes(-end % 8))
@@ -82,7 +82,7 @@ class Draft:
         self._close()
 
     def remove(self) -> None:
-        """Close the file and have it no longer, if it is still there under this name."""
+        """Close and remove the file, if it still exists under this name."""
         with suppress(OSError):
             self._close()
         with suppress(OSError):
@@ -93,8 +93,7 @@ class Draft:
 
 
 class _Recorded:
-    """A file that is written, and what was last written to it: as it was in memory, which is right
-    where the disk is not."""
+    """A file and the last bytes written to it, as they were in memory: the disk may be wrong."""
 
     def __init__(self, path: str) -> None:
         self._file = pa.OSFile(path, "wb")
@@ -128,17 +127,17 @@ class _Recorded:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """Whether the file is closed."""
         return bool(self._file.closed)
 
     def close(self) -> None:
-        """Close it, more than once too."""
+        """Close the file; may be called repeatedly."""
         self.pieces.clear()
         self._file.close()
 
 
 class Entry:
-    """An entry, open for reading; DamagedError where it is not as it was written. Close it."""
+    """An entry, open for reading; raises DamagedError if it changed. The caller closes it."""
 
     def __init__(
         self, path: str, key: str, columns: int, buffers: BufferPool | None = None
@@ -149,7 +148,7 @@ class Entry:
         try:
             self._index = _index(self._file)
             if (self._index["format"], self._index["key"]) != (FORMAT, key):
-                raise DamagedError("it is another entry's")
+                raise DamagedError("it belongs to another entry")
             self._schema = schema_of(self._index["kind"])
             self.digest = bytes.fromhex(self._index["digest"])
             """Of the row group that the batches are made of."""
@@ -179,7 +178,7 @@ class Entry:
     def _checked(self, offset: int, length: int, checksum: int) -> Any:
         data = _read(self._file, offset, length, self._buffers)
         if xxhash.xxh3_64_intdigest(data) != checksum:
-            raise DamagedError(f"{length} bytes at {offset} are not those that were written")
+            raise DamagedError(f"{length} bytes at {offset} differ from those written")
         return data
 
     def close(self) -> None:
@@ -212,7 +211,7 @@ def _read(file: io.FileIO, offset: int, length: int, buffers: BufferPool) -> Any
     while done < length:  # one call of the system gives 2 GiB at most
         count = file.readinto(view[done:])
         if not count:
-            raise DamagedError(f"{length} bytes at {offset} could not all be read")
+            raise DamagedError(f"{length} bytes at {offset} could not be read completely")
         done += count
     return copy
 
@@ -265,7 +264,7 @@ def _batch(data: Any, schema: pa.Schema, skipped: Skipped) -> Batch:
 
 
 def _may_be_walked(batch: Batch, columns: int) -> bool:
-    """Whether no row leads outside: the engine looks at nothing. A checksum can be forged."""
+    """Whether all indices are in range: the engine does not check. A checksum can be forged."""
     if isinstance(batch, DenseBatch):
         return bool(batch.values.shape == (len(batch), columns))
     indptr, indices = batch.indptr, batch.indices

@@ -1,7 +1,7 @@
-"""A cache's folder: entries by key, made whole before they have their name, and bounded in size.
+"""A cache's folder: entries by key, complete before they get their name, bounded in size.
 
-Several processes may share one: an entry is put there by one rename, and one that was removed stays
-readable to whoever has it open. What goes wrong here is told once and never stops a run.
+Several processes may share one: an entry is published by one rename, and a removed one stays
+readable while it is open. Errors here are logged once and never stop a run.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ SUFFIX, DRAFT = ".arrow", ".part"
 KEY_LETTERS, SHARD_LETTERS = 64, 32
 AN_ENTRY = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\{SUFFIX}")
 A_DRAFT = re.compile(rf"[0-9a-f]{{{KEY_LETTERS}}}\.(\d+)\.[0-9a-f]{{8}}\{DRAFT}")
-SLACK = 64  # a 64th of the bound is freed at once, so that not each entry looks through the folder
+SLACK = 64  # a 64th of the bound is freed in one batch, so that not every entry scans the folder
 LEFT_SECONDS, OLD_SECONDS = 60, 86_400
 GIB, MOST_BYTES = 1 << 30, 1 << 62
 
 
 class CacheFolder:
-    """Entries in a local folder, for one run; threads may use it at once.
+    """Entries in a local folder, for one run; thread-safe.
 
-    bound: bytes of all entries, 0 for any number; held to from the start. To make room the least
-    recently used ones go, but none of the run's own shards: a run whose rows are more than fit
-    keeps those it has, where the least recently used would always be the next one needed.
+    bound: bytes of all entries, 0 for any number; enforced from the start. To make room the least
+    recently used ones are removed, but none of the run's own shards: if a run's rows do not fit,
+    removing the least recently used would always remove the next one needed.
     """
 
     def __init__(self, path: str, bound: int, tell: Callable[[str], None]) -> None:
@@ -49,7 +49,7 @@ class CacheFolder:
             self._held = self._freed(0)
 
     def open(self, key: str, columns: int) -> Entry | None:
-        """The entry, if there is one that is whole at its ends; the caller closes it."""
+        """The entry, if there is one with valid head and index; the caller closes it."""
         path = self._path(key)
         try:
             entry = Entry(path, key, columns, self._buffers)
@@ -72,7 +72,7 @@ class CacheFolder:
     def drop(self, key: str, why: object) -> None:
         """Remove a damaged entry."""
         path = self._path(key)
-        self._say("damaged", f"{shown(path)} is damaged ({why}) and goes")
+        self._say("damaged", f"{shown(path)} is damaged ({why}) and is removed")
         with suppress(OSError):
             os.unlink(path)
 
@@ -108,7 +108,7 @@ class CacheFolder:
         draft.remove()
 
     def cannot_write(self, error: Exception) -> None:
-        """Tell of it, and write nothing more in this run."""
+        """Log the problem, and write nothing more in this run."""
         self._writes = False
         number = getattr(error, "errno", None)
         why = os.strerror(number) if number else error
@@ -122,10 +122,10 @@ class CacheFolder:
             known = kind in self._said
             self._said.add(kind)
         if not known:
-            self._tell(f"cache: {text}; rows that it does not give are decoded from their shards")
+            self._tell(f"cache: {text}; missing rows are decoded from their shards")
 
     def _has_room(self, size: int) -> bool:
-        """Whether so many bytes more may be kept, now that room was made for them."""
+        """Whether this many more bytes fit, after making room for them."""
         if self._held + size > self._bound:
             self._held = self._freed(size)
         if self._held + size > self._bound:
@@ -166,13 +166,13 @@ def _remove_left(draft: os.DirEntry[str], pid: int) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Whether there is such a process, as far as this machine tells."""
+    """Whether the process exists on this machine."""
     if os.name != "posix":
         return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except (OSError, OverflowError):  # another user's, or no number of a process
+    except (OSError, OverflowError):  # another user's, or an invalid process id
         return True
     return True

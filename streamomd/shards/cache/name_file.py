@@ -1,4 +1,4 @@
-"""Names of coordinates beside a cache's rows: written with each entry, told once a run."""
+"""Names of coordinates in a cache entry, added to the run's table once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ SCHEMA = pa.schema({"coordinate": pa.int32(), "name": pa.large_binary()})
 
 
 class RecordedNames(Names):
-    """Names of a shard as one thread decodes its groups, noted in the run's table too.
+    """Names of a shard as one thread decodes its groups, recorded in the run's table too.
 
-    An entry tells those that the thread's entries before it do not. A run reads all groups of a
-    shard, and what is not in the cache is decoded: so it hears of each name from a group that has
-    it, whichever entries are gone by then.
+    An entry has the names that the thread's earlier entries do not have. A run reads all groups of
+    a shard and decodes those not in the cache: so it gets each name, even if entries were removed.
     """
 
     def __init__(self, url: str, run: Names | None) -> None:

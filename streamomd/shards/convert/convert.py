@@ -1,4 +1,4 @@
-"""Text to shards, in one stream and in bounded memory."""
+"""Convert text to shards, in one stream and in bounded memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written."""
+    """The result of a conversion."""
 
     shards: tuple[str, ...]
     """URLs, in order."""
@@ -70,11 +70,11 @@ def convert(
     order depends on the seed and the number of rows alone. storage_options: of the sources, and of
     ``to`` unless it has its own. progress: called with rows, bytes done and bytes in all.
 
-    Shards appear when all are whole; after an error none does. The sparse pair's size is in the
+    Shards appear when all are complete; after an error none do. The sparse pair's size is in the
     schema's metadata of every shard, as "streamomd.size".
 
     Raises `DataError` for text that cannot be read (file, line and value are named), `UsageError`,
-    `InputNotFoundError`, `OutputExistsError` where shards are already, `StorageError`.
+    `InputNotFoundError`, `OutputExistsError` if there are shards already, `StorageError`.
     """
     began = time.perf_counter()
     _check_counts(rows_per_shard, shards, shuffle)
@@ -90,7 +90,9 @@ def convert(
             batches, stream, lambda: ShardWriter(target, written, stream.reader.schema, cuts, size)
         )
         if counted not in (0, stream.rows):
-            raise DataError(f"the sources changed while they were read: {counted} rows at first")
+            raise DataError(
+                f"the sources changed while they were read: {counted} rows in the first pass"
+            )
         stream.tell(always=True)
         urls = target.publish(count, form)
     names = tuple(stream.reader.schema.names)
@@ -101,16 +103,16 @@ def convert(
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:
     if rows_per_shard is not None and shards is not None:
-        raise UsageError("rows_per_shard or shards, not both")
+        raise UsageError("pass rows_per_shard or shards, not both")
     for name, value in (("rows_per_shard", rows_per_shard), ("shards", shards)):
         if value is not None and value < 1:
-            raise UsageError(f"{name} is at least 1, not {value}")
+            raise UsageError(f"{name} must be at least 1, not {value}")
     if shuffle is not None and not 0 <= shuffle < 1 << 64:
-        raise UsageError(f"shuffle is a seed between 0 and 2^64 - 1, not {shuffle}")
+        raise UsageError(f"shuffle must be a seed between 0 and 2^64 - 1, not {shuffle}")
 
 
 class _Stream:
-    """The rows of all sources, countable, with the progress told."""
+    """The rows of all sources, countable, with progress reports."""
 
     def __init__(
         self,
@@ -205,7 +207,8 @@ def _cuts(counted: int, shards: int | None, rows_per_shard: int | None) -> Calla
 def _write(
     batches: Iterator[pa.RecordBatch], stream: _Stream, begin: Callable[[], ShardWriter]
 ) -> int:
-    """Write all shards aside; how many. begin: called when the schema is known."""
+    """Write all shards to the temporary folder; return their number. begin: called with the
+    schema."""
     writer: ShardWriter | None = None
     try:
         for batch in batches:

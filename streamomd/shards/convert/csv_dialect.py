@@ -1,4 +1,4 @@
-"""What stands between the fields of delimited text: found, and told to Arrow in its terms."""
+"""The dialect of delimited text: detect it, and translate it for Arrow."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class CsvStream:
     def _end(self) -> bytes:
         if self._inside:
             raise DataError(
-                f"{self._text.name} ends inside quotes: is it cut short, or a quote never closed? "
-                "Mend it, or give quotes=False if a quote is a letter like any other"
+                f"{self._text.name} ends inside quotes: is it truncated, or a quote not closed? "
+                "Fix it, or pass quotes=False if quotes are ordinary characters"
             )
         held, self._held = self._held, b""
         return held

@@ -35,7 +35,7 @@ class CsvReader:
     lines among comma, semicolon, tab and ", ". header: whether the first line names the columns;
     else they are ``column_names``, or f0, f1, …. types: {column: Arrow type name} in place of what
     is inferred from the first 16 MiB of the first file. null_values: spellings of a missing value
-    besides the empty one. quotes: False where a quote is a letter like any other.
+    besides the empty one. quotes: False where a quote is an ordinary character.
     """
 
     size: int | None = None
@@ -52,9 +52,9 @@ class CsvReader:
         quotes: bool = True,
     ) -> None:
         if delimiter and delimiter not in DELIMITERS and len(delimiter.encode()) != 1:
-            raise UsageError(f'delimiter is one ASCII character or ", ", not {delimiter!r}')
+            raise UsageError(f'delimiter must be one ASCII character or ", ", not {delimiter!r}')
         if header and column_names:
-            raise UsageError("column_names are for text without a header: give header=False too")
+            raise UsageError("column_names are for text without a header: pass header=False too")
         self._delimiter = delimiter or ""
         self._header = header
         self._names = list(column_names)
@@ -156,7 +156,7 @@ class CsvReader:
             raise DataError(f"{name} has several columns named {_shown(min(twice))}: rename them")
         unknown = sorted(set(self._types) - set(inferred.names))
         if unknown:
-            raise UsageError(f"types names {_shown(unknown[0])}, which is no column of {name}")
+            raise UsageError(f"types names {_shown(unknown[0])}, which is not a column of {name}")
         return pa.schema([self._field(field, name) for field in inferred])
 
     def _field(self, field: pa.Field, name: str) -> pa.Field:
@@ -176,7 +176,7 @@ def _arrow_type(column: str, kind: str) -> pa.DataType:
         return pa.type_for_alias(kind)
     except (ValueError, TypeError):
         raise UsageError(
-            f"types: {column!r} is to be {kind!r}, which is no type; "
+            f"types: {column!r} is {kind!r}, an unknown type; "
             "known are string, int64, float64, float32, bool and Arrow's other names"
         ) from None
 
@@ -197,7 +197,7 @@ def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataErro
         row, expected, got, line = match.groups()
         return DataError(
             f"{name}, {_line(row)}: expected {expected} fields, got {got}: {_shown(line or '')}; "
-            "mend the line, or give --delimiter or --no-quotes (in Python delimiter, quotes)"
+            "fix the line, or pass --delimiter or --no-quotes (in Python delimiter, quotes)"
         )
     if match := _CONVERSION.match(text):
         number, row, kind, problem = match.groups()
@@ -206,15 +206,15 @@ def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataErro
         got = _shown(value[1]) if value else printable(problem)
         return DataError(
             f"{name}, {_line(row)}: column {_shown(column)}: expected {kind} as in the lines "
-            f"before, got {got}; give --type {printable(column)}=string (or another type), "
+            f"before, got {got}; pass --type {printable(column)}=string (or another type), "
             "or --null if it means a missing value (in Python types, null_values)"
         )
     if "straddl" in text:
         return DataError(
-            f"{name} holds a record longer than {BLOCK >> 20} MiB: a quote that is never closed? "
-            "Mend it, or give quotes=False"
+            f"{name} holds a record longer than {BLOCK >> 20} MiB: a quote that is not closed? "
+            "Fix it, or pass quotes=False"
         )
-    return DataError(f"{name} is no csv text that can be read: {printable(text[:200])}")
+    return DataError(f"{name} is not readable csv text: {printable(text[:200])}")
 
 
 def _line(row: str | None) -> str:

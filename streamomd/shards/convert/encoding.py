@@ -1,4 +1,4 @@
-"""How `convert` has the columns of a shard stored: what is read fastest, by any reader of Parquet.
+"""The encodings of `convert`'s shards: the fastest to read with any Parquet reader.
 
 Measured in benchmarks/layout.py, decided in docs/decisions/025-the-layout-of-shards.md.
 """

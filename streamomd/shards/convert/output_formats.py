@@ -1,4 +1,4 @@
-"""What `convert` writes a shard as: Parquet, or Arrow, which is larger and needs no decoding.
+"""The output formats of `convert`: Parquet, or Arrow, which is larger and needs no decoding.
 
 Measured in benchmarks/layout.py, decided in docs/decisions/025-the-layout-of-shards.md.
 """

@@ -1,4 +1,4 @@
-"""Writing shards: aside first, put in place when all are whole."""
+"""Write shards to a temporary folder, and rename them when all are complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Target:
     """Paths of shards written earlier, to be replaced."""
 
     def aside_path(self, place: int) -> str:
-        """Where a shard is until it is put in place."""
+        """The temporary path of a shard."""
         return f"{self.aside}/{place}"
 
     @property
@@ -77,7 +77,7 @@ class Target:
             self.fs.rm_file(path)
 
     def clean(self) -> None:
-        """Remove what was made aside and not put in place."""
+        """Remove temporary files that were not renamed."""
         if is_local(self.fs):
             shutil.rmtree(self.aside, ignore_errors=True)
             return
@@ -93,7 +93,7 @@ class Target:
 def opened_target(
     to: str, options: Mapping[str, Any] | None, *, overwrite: bool
 ) -> Iterator[Target]:
-    """A directory to write shards for; what was made aside is gone at the end.
+    """A directory to write shards for; temporary files are removed at the end.
 
     Raises `OutputExistsError` where shards are already, unless they are of an earlier convert and
     ``overwrite``; `StorageError` for a store that refuses.
@@ -145,12 +145,12 @@ def _old_shards(
     foreign = [path for path in found if not _OWN_NAME.fullmatch(path.rsplit("/", 1)[-1])]
     if foreign:
         raise OutputExistsError(
-            f"{shown(url)} holds {len(foreign)} shards that convert has not made, as "
+            f"{shown(url)} contains {len(foreign)} shards not written by convert, such as "
             f"{shown(foreign[0])}: choose another directory"
         )
     if found and not overwrite:
         raise OutputExistsError(
-            f"{shown(url)} holds {len(found)} shards already: choose another directory, or "
+            f"{shown(url)} already contains {len(found)} shards: choose another directory, or "
             "overwrite them (--overwrite)"
         )
     return tuple(found)
@@ -224,7 +224,7 @@ class ShardWriter:
         if len(self._full) == MOST_OPEN:
             raise UsageError(
                 f"more than {MOST_OPEN} shards whose size is not known before the last row: "
-                "give size, or shards, or more rows_per_shard"
+                "pass size, or shards, or more rows_per_shard"
             )
         fs, path = self.target.fs, self.target.aside_path(self._count)
         blocks = {} if is_local(fs) else {"block_size": _REMOTE_BLOCK}

@@ -1,6 +1,6 @@
 """All rows in a random order, in bounded memory: sorted by a random key, on disk.
 
-The key of a row is made of the seed and the row's number alone, so that the order depends on
+The key of a row is made of the seed and the row's number only, so the order depends on
 nothing else. Rows are scattered to files by the first eight bits of their key; a file that fits
 in memory is sorted there, a larger one scattered by the next eight.
 """
@@ -78,7 +78,7 @@ def _sorted(
 
 
 def _drained(held: list[pa.Table]) -> Iterator[pa.Table]:
-    """One after the other, kept by nobody else."""
+    """The batches one after the other, without references to earlier ones."""
     while held:
         yield held.pop(0)
 

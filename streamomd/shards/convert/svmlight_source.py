@@ -41,7 +41,7 @@ class SvmlightReader:
     counts from one coordinate 0 is never seen; False subtracts one, and refuses index 0.
     value_type: "float64" or "float32". size: coordinates, if known; a larger index is refused.
     Rows are canonical: ascending distinct indices, equal ones summed in order of appearance.
-    A qid is checked and left out, comments and blank lines are skipped.
+    A qid is checked and dropped; comments and blank lines are skipped.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class SvmlightReader:
         size: int | None = None,
     ) -> None:
         if zero_based not in ("auto", True, False):
-            raise UsageError(f'zero_based is "auto", True or False, not {zero_based!r}')
+            raise UsageError(f'zero_based must be "auto", True or False, not {zero_based!r}')
         if value_type not in ("float64", "float32"):
-            raise UsageError(f'value_type is "float64" or "float32", not {value_type!r}')
+            raise UsageError(f'value_type must be "float64" or "float32", not {value_type!r}')
         if size is not None and not 0 < size <= LARGEST_SIZE:
-            raise UsageError(f"size is between 1 and {LARGEST_SIZE}, not {size}")
+            raise UsageError(f"size must be between 1 and {LARGEST_SIZE}, not {size}")
         first = int(zero_based is False)
         self._legal = Indices(first, first + (size or LARGEST_SIZE))
         self.size_is_final = size is not None

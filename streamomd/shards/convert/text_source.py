@@ -31,7 +31,7 @@ _OPENERS: dict[bytes, Callable[[Any], Any]] = {
     b"\xfd7zXZ\x00": lzma.LZMAFile,
 }
 _REFUSED = {
-    b"PK\x03\x04": "a zip archive: unpack it, and name the files inside",
+    b"PK\x03\x04": "a zip archive: unpack it, and pass the files inside",
     b"\x28\xb5\x2f\xfd": "compressed with zstd: unpack it, or pack it as .gz, .bz2 or .xz",
     b"PAR1": "Parquet already: train on it as it is",
     b"ARROW1": "Arrow already: train on it as it is",
@@ -51,7 +51,7 @@ class Source:
 
     @property
     def name(self) -> str:
-        """How it is named in a message."""
+        """Its name in messages."""
         return shown(self.url)
 
 
@@ -72,7 +72,7 @@ class TextReader(Protocol):
 def locate(names: Sequence[str], options: Mapping[str, Any] | None) -> tuple[Source, ...]:
     """The files that ``names`` name exactly; options are for those that are not local.
 
-    Raises `InputNotFoundError`, `UsageError` for what is no file, `StorageError`.
+    Raises `InputNotFoundError`, `UsageError` for names that are not files, `StorageError`.
     """
     if isinstance(names, str | os.PathLike):
         names = [os.fspath(names)]
@@ -87,7 +87,7 @@ def _locate(name: str, options: Mapping[str, Any]) -> Source:
     path = str(fs._strip_protocol(url)) if protocol(url) else url
     entry = look(fs, path, url)
     if entry.kind != "file":
-        raise UsageError(f"{shown(url)} is no file: name the text files themselves")
+        raise UsageError(f"{shown(url)} is not a file: pass the text files themselves")
     return Source(url, path, fs, max(entry.size, 0))
 
 
@@ -133,7 +133,7 @@ class Text:
             return bytes(self._file.read(size))
         except EOFError:
             raise DataError(
-                f"{self.name} is truncated: its packed stream has no end; copy it again"
+                f"{self.name} is truncated: its compressed stream has no end; copy it again"
             ) from None
         except (zlib.error, lzma.LZMAError) as error:
             raise self._damaged(error) from None
@@ -146,12 +146,14 @@ class Text:
             raise StorageError(f"{self.name} cannot be read: {error.strerror}") from None
 
     def _damaged(self, error: Exception) -> DataError:
-        return DataError(f"{self.name} is damaged, it cannot be unpacked ({error}); copy it again")
+        return DataError(
+            f"{self.name} is damaged and cannot be decompressed ({error}); copy it again"
+        )
 
     def _refuse(self, start: bytes) -> None:
         for magic, what in _REFUSED.items():
             if start.startswith(magic):
-                raise DataError(f"{self.name} is no plain text but {what}")
+                raise DataError(f"{self.name} is not plain text but {what}")
 
     def __enter__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 @dataclass
 class _Rows:
-    """What the lines of a block have given so far."""
+    """The rows parsed from a block so far."""
 
     labels: list[float] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
@@ -49,17 +49,17 @@ class VwReader:
     The index of a feature is the lowest ``bits`` bits of murmur3 x86_32, seeded by ``hash_seed``,
     of the UTF-8 text "namespace^name"; of the name alone in the namespace without a name. This is
     not VW's own hash: a number is hashed like any other name, and indices differ from VW's. Values
-    are multiplied by the scale of their namespace; features of a row that fall together are
-    summed. A line without an importance has weight 1. Tags are left out, blank lines skipped.
+    are multiplied by the scale of their namespace; features of a row with equal indices are
+    summed. A line without an importance has weight 1. Tags are dropped, blank lines skipped.
     """
 
     size_is_final = True
 
     def __init__(self, *, bits: int = 18, hash_seed: int = 0) -> None:
         if not 1 <= bits <= 30:
-            raise UsageError(f"bits is between 1 and 30, not {bits}")
+            raise UsageError(f"bits must be between 1 and 30, not {bits}")
         if not 0 <= hash_seed < 1 << 32:
-            raise UsageError(f"hash_seed is between 0 and 2^32 - 1, not {hash_seed}")
+            raise UsageError(f"hash_seed must be between 0 and 2^32 - 1, not {hash_seed}")
         self._mask = (1 << bits) - 1
         self._seed = hash_seed
         self._places: dict[bytes, int] = {}

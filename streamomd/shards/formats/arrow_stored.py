@@ -146,7 +146,7 @@ class StoredBatches:
         return [buffer for buffers in found for buffer in buffers]
 
     def _refuse_bomb(self, stored: StoredBatch) -> None:
-        """ValueError for a few compressed bytes that are said to be very many."""
+        """ValueError for small compressed buffers that claim a very large size."""
         head, view, body = stored.head, memoryview(stored.data).cast("B"), stored.spans[1][1]
         if not head.compressed:
             return

@@ -1,4 +1,4 @@
-"""Whether shards have page checksums, and what is said where they have none."""
+"""Check for page checksums in shards, and the message if there are none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file format is to the reader; one file a format fills this in."""
+"""Format: the interface between a file format and the reader; one file per format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Groups = Callable[[int], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """What a reader asks of a file."""
+    """The columns and limits of a reader."""
 
     columns: tuple[str, ...]
     dictionary: tuple[str, ...]

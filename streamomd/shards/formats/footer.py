@@ -1,4 +1,4 @@
-"""Reading a shard's footer: which format, how many rows, of what types."""
+"""Read a shard's footer: format, rows and types."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ def look_at_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     """The entry of a regular file that is not empty; `DataError` otherwise."""
     entry = look(fs, path, url)
     if entry.kind != "file":
-        raise DataError(f"{shown(url)} is not a regular file (a pipe, a device?): leave it out")
+        raise DataError(
+            f"{shown(url)} is not a regular file (a pipe, a device?): remove it from the shards"
+        )
     if entry.size == 0:
         raise DataError(f"shard {shown(url)} is a file of 0 bytes: remove it or write it again")
     if entry.size < 0:
-        raise StorageError(f"{shown(url)}: the store does not tell its size, copy it elsewhere")
+        raise StorageError(f"{shown(url)}: the store does not report its size: copy it elsewhere")
     return entry
 
 
 def read_shard(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Shard:
-    """All that is known of a file before its rows are read; every refusal names it."""
+    """The metadata of a file, read before its rows; every error names the file."""
     entry = look_at_file(fs, path, url)
     file = open_file(fs, path, url)
     try:

@@ -1,4 +1,4 @@
-"""What a file is, told from its first and last bytes."""
+"""Detect the type of a file from its first and last bytes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def format_of(head: bytes, trailer: bytes, size: int, formats: list[Format], url
                 f"shard {shown(url)}: the first bytes of this {form.name} file are damaged "
                 f"(found {head[: len(form.magic)].hex(' ')}): write it again"
             )
-    raise DataError(f"shard {shown(url)} is neither Parquet nor Arrow, but {what_is(head)}")
+    raise DataError(f"shard {shown(url)} is not Parquet or Arrow, but {what_is(head)}")
 
 
 def _refuse_tail(form: Format, trailer: bytes, size: int, url: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether the pages of a small Parquet file may be decoded: what their headers claim is possible.
+"""Check that the page headers of a small Parquet file claim possible sizes, before decoding.
 
 pyarrow believes a page header: a few bytes that claim 2^28 values in one list make it fill
 gigabytes before it finds that the footer knows of 60. So the headers of a small file are read
@@ -20,7 +20,7 @@ from streamomd.shards.formats.contract import ReadAt
 from streamomd.shards.formats.thrift import read_struct, read_unsigned
 
 SMALL_BYTES = 4 << 20
-"""Files up to this size are looked through: 20 µs a page."""
+"""Files up to this size are checked: 20 µs per page."""
 MOST_UNFOLDED, RATIO = 32 << 20, 64
 """A page may unfold to more bytes than either, not than both."""
 MOST_IN_A_ROW = 1 << 21

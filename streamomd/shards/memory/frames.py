@@ -1,4 +1,4 @@
-"""Rows that are in memory already, a pandas frame or arrays, as the record batches of a shard."""
+"""Rows in memory, a pandas frame or arrays, as the record batches of a shard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamomd.shards.formats.contract import cut
 from streamomd.shards.prediction_files import as_arrow
 
 FEATURES, LABEL, WEIGHT = "X", "y", "w"
-"""What the columns of arrays are called."""
+"""Column names of arrays."""
 _TYPES = {
     "string": pa.string(),
     "binary": pa.binary(),
@@ -42,7 +42,7 @@ def table_of(parts: Sequence[Any], where: str) -> pa.Table:
     except pa.ArrowException as error:
         text = scrub(" ".join(str(part) for part in error.args))
         raise DataError(
-            f"{where} cannot be turned into Arrow ({text}): give every column a single type"
+            f"{where} cannot be converted to Arrow ({text}): every column needs a single type"
         ) from error
 
 

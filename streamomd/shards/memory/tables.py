@@ -38,13 +38,13 @@ def arrow_of(frame: Any, where: str) -> pa.Table:
     pandas: NaN and None are nulls, and the index is left out. Raises DataError for a column that
     has no single type, ``where`` it is.
     """
-    pandas = sys.modules.get("pandas")  # whoever has such a frame has imported it
+    pandas = sys.modules.get("pandas")  # a pandas frame implies that pandas is imported
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return table_of([frame], where)
     try:
         return pa.table(frame)
     except pa.ArrowException as error:
-        raise DataError(f"{where} cannot be turned into Arrow: {scrub(str(error))}") from error
+        raise DataError(f"{where} cannot be converted to Arrow: {scrub(str(error))}") from error
 
 
 def schema_of(rows: Any, beside: Mapping[str, Any]) -> pa.Schema:

@@ -14,7 +14,7 @@ from cluster_faults import fresh
 from clustered import long
 from distributed import Client, LocalCluster
 from elsewhere import newest
-from gangs import told
+from sharded_jobs import sharded_job
 
 import streamomd
 from streamomd.core.errors import ConcurrentWriterError
@@ -39,7 +39,7 @@ def owners(workers: LocalCluster) -> int:
 
 
 @pytest.mark.parametrize("how", long("undisturbed", "kill"))
-def test_two_gangs_on_two_workers_of_one_thread(
+def test_two_groups_on_two_workers_of_one_thread(
     data: Path,
     client: Client,
     second: Client,
@@ -49,10 +49,10 @@ def test_two_gangs_on_two_workers_of_one_thread(
 ) -> None:
     """Their owners sit on the same workers, and learn side by side; a worker that dies takes an
     owner of each."""
-    jobs = [told(data, tmp_path / str(rows), rows, every_rows=2_000) for rows in (256, 512)]
+    jobs = [sharded_job(data, tmp_path / str(rows), rows, every_rows=2_000) for rows in (256, 512)]
     alone = [{**one, "checkpoint": {"url": "none"}} for one in jobs]
     expected = [streamomd.train(one, quiet=True).state_sha256 for one in alone]
-    most, look = [0], PartitionOwners._look
+    most, look = [0], PartitionOwners._report
 
     def counted(self: Any) -> Any:
         most.append(owners(workers))
@@ -65,7 +65,7 @@ def test_two_gangs_on_two_workers_of_one_thread(
 
     pids = client.run(os.getpid)
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(3) as pool:
-        patch.setattr(PartitionOwners, "_look", counted)
+        patch.setattr(PartitionOwners, "_report", counted)
         running = [
             pool.submit(streamomd.train, one, client=given, quiet=True)
             for one, given in zip(jobs, (client, second), strict=True)
@@ -81,12 +81,12 @@ def test_two_gangs_on_two_workers_of_one_thread(
 
 
 @pytest.mark.slow
-def test_a_gang_whose_run_is_taken_over_leaves(
+def test_a_group_whose_run_is_taken_over_leaves(
     data: Path, client: Client, second: Client, workers: LocalCluster, tmp_path: Path
 ) -> None:
     """``resume`` of a run that another driver is at: that one's next commit is refused, by name."""
     url = tmp_path / "run"
-    table = told(data, url, 16, every_rows=2_000, keep=99)
+    table = sharded_job(data, url, 16, every_rows=2_000, keep=99)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(streamomd.train, table, client=client, quiet=True)
         while newest(url) < 3:
@@ -94,7 +94,7 @@ def test_a_gang_whose_run_is_taken_over_leaves(
         found = streamomd.resume(str(url), client=second, quiet=True)
         with pytest.raises(ConcurrentWriterError, match="took over"):
             first.result(timeout=60)
-    alone = streamomd.train(told(data, "none", 16), quiet=True)
+    alone = streamomd.train(sharded_job(data, "none", 16), quiet=True)
     assert found.state_sha256 == alone.state_sha256
     deadline = time.monotonic() + 60
     while owners(workers):
@@ -110,10 +110,10 @@ def test_workers_that_are_busy_are_waited_for_and_named(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Threads that somebody else's tasks hold: the gang begins when one is free."""
-    monkeypatch.setattr(worker_group, "MEET_SECONDS", 2.0)
+    """Threads held by other clients' tasks: the group starts when one is free."""
+    monkeypatch.setattr(worker_group, "START_SECONDS", 2.0)
     busy = [client.submit(time.sleep, 5.0, pure=False) for _ in range(2)]
-    there = streamomd.train(told(data, tmp_path / "run"), client=client)
-    assert there.state_sha256 == streamomd.train(told(data, "none"), quiet=True).state_sha256
-    assert "not begun in 2 s, busy with other tasks?" in capfd.readouterr().err
+    there = streamomd.train(sharded_job(data, tmp_path / "run"), client=client)
+    assert there.state_sha256 == streamomd.train(sharded_job(data, "none"), quiet=True).state_sha256
+    assert "not started in 2 s, busy with other tasks?" in capfd.readouterr().err
     assert all(future.status == "finished" for future in busy)

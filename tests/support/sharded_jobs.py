@@ -8,7 +8,7 @@ from typing import Any
 from clustered import job
 
 
-def told(data: Path, url: Any, rows: int = 256, **kept: Any) -> dict[str, Any]:
+def sharded_job(data: Path, url: Any, rows: int = 256, **kept: Any) -> dict[str, Any]:
     """The job, by owners of 16 partitions; where each row is a round, of one shard."""
     shards = data / "0.parquet" if rows == 1 else data
     table = job(shards, checkpoint={"url": str(url), "every_seconds": 0, **kept})
