@@ -168,14 +168,14 @@ def described(what: tuple[str, ...], given: dict[str, Any]) -> tuple[str | None,
 
 def options_in(path: str | None) -> dict[str, Any] | None:
     """Storage options of a file."""
-    from streamomd.training.job import read_options
+    from streamomd.cli.storage_options import read_options
 
     return read_options(path)
 
 
 def parsed(given: dict[str, Any]) -> dict[str, Any]:
     """Flags as the Python functions take them: option files read, --set parsed."""
-    from streamomd.training.job import parse_sets
+    from streamomd.config.build_job import parse_sets
 
     files = {key: options_in(given[key]) for key in given if key.endswith("storage_options")}
     sets = {"sets": parse_sets(given["sets"])} if "sets" in given else {}

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.training.holdout import best_epoch, held_out, is_spent
-from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.model import Model
-from streamomd.training.progress import Watcher, note
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
-from streamomd.training.signals import StopRequest, leave
+from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import best_epoch, held_out, is_spent
+from streamomd.training.model import Model
+from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Rows, Source, cache_of, rows_of
+from streamomd.training.signals import StopRequest, leave
 
 
 @dataclass(eq=False)

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
 from streamomd.training.partitions import Share
 from streamomd.training.progress import Watcher
-from streamomd.training.microbatch_rounds import Rounds
-from streamomd.shards.shard import ShardSet
 from streamomd.training.signals import StopRequest, leave
 
 TELL_SECONDS = 0.05

@@ -25,8 +25,8 @@ from markdown_it import MarkdownIt
 
 from streamomd.cli import main
 from streamomd.cli.options import described
+from streamomd.config.build_job import FLAGS, build_job, parse_sets
 from streamomd.runs.sweep.grid import parse_grid
-from streamomd.training.job import FLAGS, build, parse_sets
 
 ROOT = Path(__file__).parents[2]
 MADE = "<!-- Made by python -m streamomd.cli.rule_docs"  # their blocks are doctests of the rules
@@ -122,7 +122,7 @@ def _build(given: dict[str, Any]) -> None:
         flags = {
             key: value for key, value in given.items() if key in FLAGS and "options" not in key
         }
-        build(None, flags, parse_sets(given["sets"]))
+        build_job(None, flags, parse_sets(given["sets"]))
         parse_grid(given.get("texts", ()))
 
 

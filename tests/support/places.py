@@ -22,7 +22,7 @@ PLACES: dict[str, dict[str, Place]] = {
     "learner": {
         "rendezvous": (
             ("streamomd.training.load_model.load_model", range(1)),
-            ("streamomd.runs.submit.take_over", range(1)),
+            ("streamomd.runs.session.resume_checkpoint", range(1)),
         ),
         "round": (("streamomd.training.model.Model.consume", range(2, 60)),),
         "commit": ((COMMITS, range(2, 12)),),

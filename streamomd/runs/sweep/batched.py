@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
-from streamomd.engine import Engine
 from streamomd.core.finite import LEAST, RATIO, batch_problem
-from streamomd.training.model import Model
-from streamomd.rules.contract import Rule
+from streamomd.engine import Engine
 from streamomd.engine.state import Layout, State
+from streamomd.rules.contract import Rule
+from streamomd.training.model import Model
 
 WIDEST = 8
 BLOCK = 1 << 14  # coordinates copied at a time, so that they stay in the cache

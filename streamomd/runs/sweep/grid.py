@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamomd.core.errors import UsageError
-from streamomd.training.job import FLAGS, parse_sets
-from streamomd.training.progress import note
+from streamomd.config.build_job import FLAGS, parse_sets
 from streamomd.config.spec import Spec
+from streamomd.core.errors import UsageError
+from streamomd.training.progress import note
 
 MOST = 1000
 """Learners of a sweep: more are a slip of the pen, and would not fit in a commit's document."""

@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from streamomd.training.metrics import worded as worded_skipped
-from streamomd.training.progress import Speed, note, show
+from streamomd.core.urls import printable
 from streamomd.runs.sweep.grid import worded
 from streamomd.runs.sweep.learners import Learner, Sweep
-from streamomd.core.urls import printable
+from streamomd.training.metrics import worded as worded_skipped
+from streamomd.training.progress import Speed, note, show
 
 MOST = 24
 """Learners of a table on a terminal, the best first."""

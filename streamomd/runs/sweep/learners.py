@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from streamomd.core.errors import DivergedError
+from streamomd.core.urls import shown
+from streamomd.runs.sweep.grid import worded
+from streamomd.shards.cursor import Cursor
 from streamomd.training.metrics import Floats
 from streamomd.training.model import Model
 from streamomd.training.progress import note
-from streamomd.shards.cursor import Cursor
-from streamomd.runs.sweep.grid import worded
-from streamomd.core.urls import shown
 
 
 @dataclass(eq=False)
