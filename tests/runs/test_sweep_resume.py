@@ -241,7 +241,7 @@ def test_a_signal_stops_it_after_a_commit(tmp_path: Path, monkeypatch: pytest.Mo
     after = sweep_walk.SweepLoop._after_rows
 
     def rows_and_signal(walk: Any, *given: Any, **more: Any) -> None:
-        walk.stop.signal = signal.SIGTERM if walk.sweep.rows >= 51 else 0
+        walk.session.stop.signal = signal.SIGTERM if walk.sweep.rows >= 51 else 0
         after(walk, *given, **more)
 
     with plain(), monkeypatch.context() as patch:
