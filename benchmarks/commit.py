@@ -28,6 +28,7 @@ def keeper(size: int, url: str) -> Any:
     from streamomd.features import make_plan
     from streamomd.training.checkpoint_manager import CheckpointManager
     from streamomd.training.model import Model
+    from streamomd.training.model_document import document_of, parts_of
 
     bits = size.bit_length() - 1
     spec = Spec.parse(
@@ -42,8 +43,9 @@ def keeper(size: int, url: str) -> Any:
     model.metrics.begin(0)
     store = open_store(url)
     dataset, names = keep_document(store, "dataset", []), keep_document(store, "names", {})
-    document = model.document(dataset=dataset, names=names)
-    writer = Writer.begin(store, document, model.parts(), keep=spec.checkpoint.keep)
+    document = document_of(model, dataset=dataset, names=names)
+    parts = parts_of(model.state, model.metrics)
+    writer = Writer.begin(store, document, parts, keep=spec.checkpoint.keep)
     return model, CheckpointManager(model, store, writer, dataset)
 
 

@@ -22,6 +22,7 @@ from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Rows, Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, leave
+from streamomd.training.training_step import learn_rows, observe_rows
 
 
 @dataclass(eq=False)
@@ -119,10 +120,10 @@ class ExactRun:
             rows, out = batch.rows(low, high), None if held is None else held[low:high]
             begin, end = piece.row + low + passed, piece.row + high + bad
             if model.cursor.epoch < 0:
-                model.look(rows, out)
+                observe_rows(model, rows, out)
             else:
                 at = (self._name(shard), begin), (self._name(shard), end)
-                model.consume(rows, batch.skipped.counts(passed, bad), out, at)
+                learn_rows(model, rows, batch.skipped.counts(passed, bad), out, at)
             model.cursor = Cursor(model.cursor.epoch, piece.position, end)
             low, passed = high, bad
             for watcher in self.watchers:

@@ -21,13 +21,14 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
+from streamomd.training.model_figures import rule_figure
 from streamomd.training.progress import Watcher, hushed, note, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
 from streamomd.training.signals import StopRequest
 
 
-def learn_rows(
+def learn_remaining_rows(
     model: Model,
     shards: Dataset,
     manager: CheckpointManager | None,
@@ -48,7 +49,7 @@ def learn_rows(
     compiled = model.engine.compile_seconds
     rows_before, started = model.metrics.total_rows, time.perf_counter()
     expected = learned_of(shards.rows, model.spec.data.holdout) * model.spec.train.epochs
-    watchers = [*reporting.watchers(model, expected, model.live), *more_watchers]
+    watchers = [*reporting.watchers(model, expected, rule_figure(model)), *more_watchers]
     watchers += [manager] if manager else []
     try:
         with report_lost_scheduler(model, connection), watching(watchers, model.metrics):

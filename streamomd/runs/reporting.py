@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from streamomd.core.urls import redact
 from streamomd.training.callbacks import Callback, CallbackWatcher, refuse_illegal
 from streamomd.training.model import Model
+from streamomd.training.model_figures import rule_figure
 from streamomd.training.progress import Figure, Log, Watcher, check_log, progress
 
 
@@ -33,6 +34,6 @@ class Reporting:
             found.append(progress(model.metrics, expected, figure))
         if self.callbacks:
             about = {"job": model.spec.to_json(), "checkpoint": redact(model.url)}
-            given = (self.callbacks, model.metrics, about, expected, model.live)
+            given = (self.callbacks, model.metrics, about, expected, rule_figure(model))
             found.append(CallbackWatcher(*given))
         return found

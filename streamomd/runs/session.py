@@ -19,7 +19,7 @@ from streamomd.config.spec import Spec
 from streamomd.features import Plan, describe
 from streamomd.runs.collection_job import find_recorded_rows, refuse_other_modes
 from streamomd.runs.connection import connect_cluster, record_cluster
-from streamomd.runs.modes import learn_rows
+from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.find import find
@@ -138,7 +138,7 @@ class Session:
     ) -> Model:
         """Learn the remaining rows in this process and on the cluster; the model, finished."""
         given = (model, self.rows, manager, self.stop, connection)
-        return learn_rows(*given, reporting=reporting, more_watchers=watchers)
+        return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
 
 
 def find_shards(spec: Spec) -> ShardSet:

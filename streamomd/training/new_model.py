@@ -13,6 +13,7 @@ from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.warm_start import begin_at, is_weights
+from streamomd.training.warm_start.from_model import start_from
 
 
 def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
@@ -51,7 +52,7 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
         )
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; starting from {start.sequence}")
-        model.start_from(start)
+        start_from(model, start)
     return model
 
 

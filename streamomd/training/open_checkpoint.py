@@ -19,6 +19,7 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
+from streamomd.training.model_document import document_of, parts_of
 from streamomd.training.progress import note
 
 SHARDS_REMEDY = (
@@ -45,8 +46,10 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
     ledger = Ledger.begin(shards.fingerprint())
     ledger.add(model.digests)
     names = keep_document(store, "names", model.names.to_json())
-    document = model.document(segments=ledger.write(store), names=names)
-    writer = Writer.begin(store, document, model.parts(), keep=settings.keep, restart=restart)
+    document = document_of(model, segments=ledger.write(store), names=names)
+    writer = Writer.begin(
+        store, document, parts_of(model.state, model.metrics), keep=settings.keep, restart=restart
+    )
     model.url = store.url
     return CheckpointManager(model, store, writer, ledger)
 

@@ -25,6 +25,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.training import async_commit, checkpoint_manager
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
+from streamomd.training.model_document import document_of, parts_of
 
 PATIENCE = 60.0
 KINDS = ("nag", "arow", "dual_ascent")
@@ -80,8 +81,10 @@ class Run:
         plan = make_plan(spec.data, spec.model, schema, lambda: [0, 1])
         self.model, self.gate, self._draw = Model.new(spec, plan), Gate(), np.random.default_rng(7)
         store = self.gate.store
-        document = self.model.document(segments=[], names=keep_document(store, "names", {}))
-        writer = Writer.begin(store, document, self.model.parts(), keep=99)
+        document = document_of(self.model, segments=[], names=keep_document(store, "names", {}))
+        writer = Writer.begin(
+            store, document, parts_of(self.model.state, self.model.metrics), keep=99
+        )
         self.gate.puts.clear()
         self.keeper = CheckpointManager(self.model, store, writer, Ledger())
 
@@ -94,7 +97,7 @@ class Run:
 
     def now(self) -> list[Any]:
         """What a commit would keep, to the bit."""
-        return plain(list(self.model.parts()))
+        return plain(list(parts_of(self.model.state, self.model.metrics)))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from streamomd.shards.find import ShardSet
 from streamomd.shards.order import places
 from streamomd.training.model import Model
 from streamomd.training.row_stream import cache_of, rows_of
+from streamomd.training.training_step import learn_rows
 
 Floats = NDArray[np.float64]
 Told = Callable[[Batch, Floats], None]
@@ -124,5 +125,5 @@ class Replay:
                 again.engine.look(again.state, batch)
         again.metrics.begin(0)
         for batch in self():
-            tell(batch, again.consume(batch))
+            tell(batch, learn_rows(again, batch))
         return again.state_sha256 == self.model.state_sha256
