@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import os
 import sys
@@ -14,8 +13,12 @@ import click
 
 from streamomd.cli import formatting
 from streamomd.core.errors import StreamomdError
-from streamomd.core.garbage_collection import unsearched
 from streamomd.core.machine_errors import is_of_the_machine, one_line
+from streamomd.core.startup import (
+    freeze_objects,
+    no_garbage_collection,
+    start_pyarrow_without_pandas,
+)
 from streamomd.core.urls import harmless
 
 CODES = """\b
@@ -189,15 +192,10 @@ def loaded(url: str, checkpoint_storage_options: str | None, cache: str | None =
 
 
 def runs() -> Any:
-    """The module that learns and loads, imported without pandas and without a look for garbage.
-
-    Of what is imported nothing ever becomes garbage: no later search looks at it either.
-    """
-    with unsearched():
-        from streamomd.shards.without_pandas import without_pandas
-
-        without_pandas()
+    """The module that learns and loads, imported without pandas and without garbage collection."""
+    with no_garbage_collection():
+        start_pyarrow_without_pandas()
         from streamomd.runs import train as runs
 
-        gc.freeze()
+        freeze_objects()
     return runs

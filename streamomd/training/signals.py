@@ -12,6 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from streamomd.core.errors import StoppedError
+from streamomd.core.startup import exit_now
 from streamomd.core.urls import shown
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
@@ -28,7 +29,7 @@ class StopRequest:
     def receive(self, number: int, frame: FrameType | None) -> None:
         """A signal handler."""
         if self.signal:
-            os._exit(128 + number)
+            exit_now(128 + number)
         self.signal = number
         with suppress(OSError, AttributeError):  # stderr may be closed
             os.write(sys.stderr.fileno(), b"\nstopping; once more to leave immediately\n")

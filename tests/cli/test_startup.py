@@ -17,21 +17,21 @@ from streamomd import rules
 NO_PANDAS = """
 import sys
 import pyarrow as pa
-from streamomd.shards.alone import without_pandas
+from streamomd.core.startup import start_pyarrow_without_pandas
 
-without_pandas()
+start_pyarrow_without_pandas()
 assert pa.array([1, None]).null_count == 1 and "pandas" not in sys.modules
 import pandas
 frame = pandas.DataFrame({"x": [1, 2]})
 assert pa.Table.from_pandas(frame).to_pandas().equals(frame)
-without_pandas()
+start_pyarrow_without_pandas()
 assert sys.modules["pandas"] is pandas
 """
 NO_LINEAR_ALGEBRA = """
 import sys
 import numpy as np
 import numba
-from streamomd.engine.hashing import hasher
+from streamomd.features.kernels.murmur3 import hasher
 
 assert hasher().signatures and "scipy.linalg" not in sys.modules
 product = numba.njit(lambda a, b: np.dot(a, b))
@@ -39,7 +39,7 @@ assert (product(np.eye(2), np.eye(2)) == np.eye(2)).all() and "scipy.linalg" in 
 """
 TRAIN = """
 import gc, sys
-from streamomd.cli.base import runs
+from streamomd.cli.options import runs
 
 learner = runs()
 assert gc.isenabled() and gc.get_freeze_count()

@@ -29,7 +29,11 @@ from streamomd.rules import find_rule
 
 DOCS = ROOT / "docs"
 NAME = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`")
-ELSEWHERE = ("distributed.averaged.", "runs.sharded_local.", "training.predict.")  # other ways, named at the end
+ELSEWHERE = (
+    "distributed.averaged.",
+    "runs.sharded_local.",
+    "training.predict.",
+)  # other ways, named at the end
 
 
 def read(page: str) -> str:
