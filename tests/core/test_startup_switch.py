@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from running import write
 
 import streamomd
@@ -37,9 +38,9 @@ def rows(folder: Path, **more: list[str]) -> Path:
     return write(folder / "rows.parquet", {"y": [0, 1] * 40, "x": numbers, **more})
 
 
-def python(switch: str, numba: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """Python with the switch in its environment, and a folder for compiled loops."""
-    environment = {**os.environ, VARIABLE: switch, "NUMBA_CACHE_DIR": str(numba)}
+def python(switch: str, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """Python with the switch in its environment."""
+    environment = {**os.environ, VARIABLE: switch, **more}
     command = [sys.executable, *map(str, words)]
     return subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=300, env=environment
@@ -56,22 +57,23 @@ def test_shortcuts_are_in_one_module() -> None:
     assert found == {"core/startup.py", FORMER_NAMES}
 
 
-def test_a_training_without_shortcuts_has_the_same_state(tmp_path: Path) -> None:
-    """The command, compiling its loops and with loops from the disk, ends with the same exit code
-    and the same ``state_sha256`` whether the switch is on or off."""
+@pytest.mark.parametrize("loops", ["from disk", pytest.param("compiled", marks=pytest.mark.slow)])
+def test_a_training_without_shortcuts_has_the_same_state(loops: str, tmp_path: Path) -> None:
+    """The command ends with the same exit code and the same ``state_sha256`` whether the switch is
+    on or off; compiled loops on disk are shared, or compiled by each."""
     file = rows(tmp_path, h=["a", "b", "c", "d"] * 20)  # texts have kernels of their own
     words = ["-m", "streamomd", "train", file, "--label", "y", "--checkpoint", "none", "--json"]
-    hashes = {
-        json.loads(python(switch, tmp_path / numba, *words).stdout.splitlines()[-1])["state_sha256"]
-        for switch, numba in (("1", "one"), ("0", "one"), ("0", "two"))
-    }
+    hashes = set()
+    for switch in ("1", "0"):
+        numba = {"NUMBA_CACHE_DIR": str(tmp_path / switch)} if loops == "compiled" else {}
+        done = python(switch, *words, **numba)
+        hashes.add(json.loads(done.stdout.splitlines()[-1])["state_sha256"])
     assert len(hashes) == 1
 
 
 def test_the_switch_turns_every_shortcut_off(tmp_path: Path) -> None:
     """With it off, Python's and the other packages' own ways are taken."""
     file = rows(tmp_path)
-    fast = python("1", tmp_path / "numba", "-c", SEEN, file).stdout.split()
-    slow = python("0", tmp_path / "numba", "-c", SEEN, file).stdout.split()
-    assert fast == ["True", "False", "False"]
-    assert slow == ["False", "True", "True"]
+    python("1", "-c", SEEN, file)  # compiles, if need be
+    assert python("1", "-c", SEEN, file).stdout.split() == ["True", "False", "False"]
+    assert python("0", "-c", SEEN, file).stdout.split() == ["False", "True", "True"]
