@@ -182,6 +182,6 @@ def end_process(code: int) -> NoReturn:
         try:
             if stream is not None:  # closed before the process started
                 stream.flush()
-        except OSError:  # nobody reads on, or the disk is full
+        except OSError:  # the reader has closed its end, or the disk is full
             code = code or 1
     os._exit(code)

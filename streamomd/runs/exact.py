@@ -36,8 +36,11 @@ class ExactRun:
     stop: StopRequest
     connection: Any = None
 
-    def go(self, epochs: int) -> None:
-        """Learn what is left of so many. Raises StoppedError after a signal, its commit made."""
+    def learn_epochs(self, epochs: int) -> None:
+        """Learn the remaining rows of ``epochs`` epochs.
+
+        Raises StoppedError after a signal, its commit made.
+        """
         model = self.model
         if model.cursor.epoch >= epochs:
             return

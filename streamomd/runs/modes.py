@@ -42,7 +42,7 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
-    # Sharded mode has loops of its own; of a collection's rows nobody knows before they come.
+    # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet):
         with Stage("compile"):
             model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
@@ -144,18 +144,18 @@ def _learn_in_mode(
     """Learn every remaining row in the job's mode."""
     train = model.spec.train
     if train.mode == "exact":
-        ExactRun(model, shards, manager, watchers, stop, connection).go(train.epochs)
+        ExactRun(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
     if train.mode == "sharded":
-        Sharded(model, shards, manager, watchers, stop, connection).go()
+        Sharded(model, shards, manager, watchers, stop, connection).learn_epochs()
         return
     assert manager is not None
-    begun = model.cursor
-    ExactRun(model, shards, manager, watchers, stop, connection).go(train.exact_epochs)
-    if model.cursor != begun:  # the first round begins from a commit
+    start = model.cursor
+    ExactRun(model, shards, manager, watchers, stop, connection).learn_epochs(train.exact_epochs)
+    if model.cursor != start:  # the first round starts from a commit
         manager.commit()
     from streamomd.distributed.averaged import Averaged
 
-    told = [watcher for watcher in watchers if watcher is not manager]
-    Averaged(model, shards, manager, told, stop, connection).go()
+    others = [watcher for watcher in watchers if watcher is not manager]
+    Averaged(model, shards, manager, others, stop, connection).go()

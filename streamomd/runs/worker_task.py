@@ -76,7 +76,7 @@ def learn_on_worker(session: Session, model: Model, connection: Any, reporting: 
 def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]:
     """On a worker: resume a run with the sender's settings, and report to the submitter.
 
-    A task that Dask has started again elsewhere meanwhile changes nothing: nobody waits for it.
+    A task that Dask has started again on another worker returns without a result.
     """
     from streamomd.distributed.memory_checks import spare
     from streamomd.distributed.remote_learner import figures, goes_on_elsewhere, teller
