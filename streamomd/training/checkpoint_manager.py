@@ -162,7 +162,7 @@ class CheckpointManager:
             self._put(document, names, digests, parts)
         except StorageError as error:
             self._failed += 1
-            note(f"{error}; learning goes on, commit {self._writer.sequence} stands")
+            note(f"{error}; training continues (last good commit: {self._writer.sequence})")
             raise
         self._failed = 0
 

@@ -59,5 +59,5 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
 def _labels(shards: ShardSet, column: str) -> list[Any]:
     found = distinct_labels(shards, column)
     if len(found) == 1:
-        note(f"every label of column {column!r} is {found[0]!r}: there is nothing to tell it from")
+        note(f"all labels in column {column!r} are {found[0]!r}; training needs two classes")
     return found

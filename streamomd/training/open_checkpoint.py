@@ -23,8 +23,8 @@ from streamomd.training.model_document import document_of, parts_of
 from streamomd.training.progress import note
 
 SHARDS_REMEDY = (
-    "put them back; a shard that was mended is another shard: train --restart begins anew, "
-    "train --start URL goes on from this state with other rows"
+    "restore them; a repaired shard is another shard: train --restart starts over, "
+    "train --start URL continues from this state with other rows"
 )
 COLLECTION_REMEDY = (
     "make the collection from the same data by the same steps: then Dask gives its partitions the "
@@ -76,7 +76,7 @@ def resume_checkpoint(
         raise ResumeRefusedError(
             'new shards change the order of those already read, with data.order = "shuffled":\n'
             f"{explain(differences)}\n"
-            "take them away, or go on from this state with other rows: train --start URL"
+            "remove them, or continue from this state with other rows: train --start URL"
         )
     if differences:
         note(explain(differences))

@@ -57,8 +57,8 @@ def change_model_job(
     }
     if "checkpoint.url" in sets:
         raise ResumeRefusedError(
-            f"checkpoint.url is {shown(model.url)} and stays so: to go on elsewhere, copy the "
-            "whole checkpoint there and resume the copy"
+            f"checkpoint.url is {shown(model.url)} and may not change: to continue elsewhere, copy "
+            "the whole checkpoint there and resume the copy"
         )
     epochs, on_bad_row = model.spec.train.epochs, model.spec.data.on_bad_row
     more_keys = ("data.on_bad_row",) if diverged else ()

@@ -204,8 +204,8 @@ def test_two_failures_are_told_and_the_third_is_an_error(
         run.learn(1)
     assert run.gate.rows() == [0, 15]
     said = capsys.readouterr().err
-    assert said.count("the disk is full; learning goes on, commit 0 stands") == 2
-    assert said.count("the disk is full; learning goes on, commit 1 stands") == 3
+    assert said.count("the disk is full; training continues (last good commit: 0)") == 2
+    assert said.count("the disk is full; training continues (last good commit: 1)") == 3
 
 
 def test_the_last_commit_tells_its_own_failure() -> None:

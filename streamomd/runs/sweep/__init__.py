@@ -44,8 +44,8 @@ def sweep(
 
     grid: values by key, a list or a text: ``{"eta": "0.01..10:16", "rule": ["nag", "adagrad"]}``.
     A key is a parameter of the rule, or rule, loss, loss_params.NAME …; combinations that are no
-    legal job are left out, and told. halve: after so many rows, and whenever as many again have
-    been learned, the worse half is dropped, by the loss of the rows since; 0: none is. The other
+    valid job are skipped and reported. halve: after this many rows, and whenever their number has
+    doubled, the worse half is dropped, by the loss of the rows since; 0: none is. The other
     arguments are those of ``train``. Each learner ends with the bits of one trained alone.
 
     Gives the models, in the order of the grid; ``best`` is the one with the lowest progressive
@@ -146,7 +146,7 @@ def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
         if model.plan != models[0].plan:
             raise UsageError(
                 f"losses {found[0].spec.model.loss!r} and {loss!r} read the labels in two ways: "
-                "take a sweep for each, or say with model.task what they are"
+                "run a sweep for each, or set model.task"
             )
         model.names, model.digests = models[0].names, models[0].digests
     return models

@@ -170,9 +170,9 @@ class SweepLoop:
             self._leave()
 
     def _leave(self) -> NoReturn:
-        kept = "nothing was kept (checkpoint none)"
+        saved = "nothing was saved (checkpoint none)"
         if self.manager:
             place = shown(self.sweep.url)
-            kept = f"commit {self.sweep.sequence}; go on with: streamomd resume {place}"
-        text = f"stopped after row {self.sweep.rows:,}: {kept}"
+            saved = f"commit {self.sweep.sequence}; resume with: streamomd resume {place}"
+        text = f"stopped after row {self.sweep.rows:,}: {saved}"
         raise StoppedError(text, signal=self.session.stop.signal)

@@ -1,4 +1,4 @@
-"""How a sweep is kept, so that all of its learners go on from one row.
+"""The checkpoint of a sweep, from which all of its learners resume at the same row.
 
     URL/learners/000/   a learner's checkpoint, like that of any run
     URL/commits/        of the sweep: without parts, each names a commit of every learner
@@ -44,7 +44,7 @@ LEAST_KEPT = 2
 
 
 class SweepCheckpoint:
-    """Commits a sweep every so many rows or seconds, and when told to."""
+    """Commits a sweep when rows or seconds are due, and on request."""
 
     def __init__(
         self, sweep: Sweep, writer: Writer, managers: Mapping[Model, CheckpointManager]
@@ -74,7 +74,7 @@ class SweepCheckpoint:
         self._plan_next(time.monotonic() - began)
 
     def finish(self, session: Session) -> None:
-        """The last commits: each model has its own state, and the best is kept once more."""
+        """The last commits: each model has its own state, and the best is saved once more."""
         for learner in self._sweep.active:
             learner.model.finished = True
             self._managers[learner.model].commit()
@@ -117,8 +117,8 @@ def begin_sweep(sweep: Sweep, session: Session, *, restart: bool) -> SweepCheckp
     if not restart and sequences(store):
         place = shown(store.url)
         raise OutputExistsError(
-            f"{place} holds a run already: go on with `streamomd resume {place}`, or begin anew "
-            "with --restart"
+            f"{place} holds a run already: resume it with `streamomd resume {place}`, or overwrite "
+            "it with --restart"
         )
     managers: dict[Model, CheckpointManager] = {}
     for model in sweep:
@@ -169,7 +169,7 @@ def load_sweep(
 
     def receive(commit: Commit) -> Callable[[Part], None]:
         if "sweep" not in commit.document:
-            raise UsageError(f"{shown(store.url)} is no sweep: go on with streamomd.resume")
+            raise UsageError(f"{shown(store.url)} is no sweep: resume it with streamomd.resume")
         found.append(_read(commit.document, store.url, storage_options))
         return lambda part: None
 
@@ -205,5 +205,5 @@ def _read(
     except StreamomdError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptionError(f"it tells of no sweep that is known here: {error}") from None
+        raise CorruptionError(f"it describes no known sweep: {error}") from None
     return sweep, commits
