@@ -1,4 +1,4 @@
-"""For mkdocs: a list may follow a line of text at once, as it may where the repository is read."""
+"""For mkdocs: a list may directly follow a line of text, as it may where the repository is read."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class FormerNames(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Asked last, after every other finder, so that no existing module is hidden."""
+        """Asked first: the path of a renamed package would find its files a second time."""
         return ModuleSpec(fullname, self) if fullname in FORMER else None
 
     def exec_module(self, module: ModuleType) -> None:
@@ -43,4 +43,4 @@ class FormerNames(MetaPathFinder, Loader):
 def install() -> None:
     """Make the former names importable in this process."""
     if not any(isinstance(finder, FormerNames) for finder in sys.meta_path):
-        sys.meta_path.append(FormerNames())
+        sys.meta_path.insert(0, FormerNames())

@@ -1,4 +1,4 @@
-"""What is told of the runs: tables in Markdown, and how they stand to what was promised."""
+"""Tables of the runs in Markdown, and how they compare with the targets."""
 
 from __future__ import annotations
 
@@ -136,11 +136,11 @@ def promises(runs: Runs, names: list[str]) -> str:
             net = ratio(runs, name, ours, theirs, of, net=True)
             if found is not None and net is not None:
                 unit = "rows/CPU-s" if of == "cpu" else "rows/s"
-                aim = f"≥ {least:g}: {'met' if found >= least else 'missed'}" if least else "told"
+                aim = f"≥ {least:g}: {'met' if found >= least else 'missed'}" if least else "none"
                 title = f"{TITLES[name].split(':')[0]}: {ours} ÷ {theirs}, {unit}"
                 lines.append([title, f"{found:.2f}", "–" if math.isnan(net) else f"{net:.2f}", aim])
     lines += losses_promised(runs, names)
-    return table(["promised", "ratio", "without start-up", "aim"], lines) if lines else ""
+    return table(["comparison", "ratio", "without start-up", "target"], lines) if lines else ""
 
 
 def losses_promised(runs: Runs, names: list[str]) -> list[list[str]]:

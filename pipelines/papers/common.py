@@ -264,4 +264,4 @@ def missing(section: Section, names: Iterable[str], data: Path) -> None:
     """Say which data sets are not there."""
     absent = [name for name in names if not (data / name).is_dir()]
     if absent:
-        section.say(f"Not in the data directory, left out: {', '.join(absent)}.")
+        section.say(f"Omitted, not in the data directory: {', '.join(absent)}.")

@@ -76,9 +76,9 @@ def main(argv: list[str] | None = None) -> int:
         lines.append((name, len(some), int(some.sum()), int(some[0]), once, half, slope(some)))
     section.table(heads, lines)
     section.say(
-        'Words are single words and pairs of neighbours. "half of all": so many words, the most '
-        "frequent, make half of all occurrences. The slope is that of the picture's line; the "
-        "paper gives a picture without figures, of the same shape."
+        'Words are single words and pairs of neighbours. "half of all": the number of most '
+        "frequent words that make up half of all occurrences. The slope is that of the line in "
+        "the plot; the paper shows a plot of the same shape, without numbers."
     )
     section.check("most words occur once", all(np.mean(some == 1) > 0.5 for some in found.values()))
     section.picture(draw(found), (6, 4))

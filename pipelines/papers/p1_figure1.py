@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     count = 500 if chosen.tiny else 20_000
     rows = read(sets.shards(chosen.out, f"two-features-{count}", lambda: two_features(count)))
     lines = compare(rows, [4.0**power for power in range(-8, 9, 2)])
-    section.say(f"{count:,} rows; y is the sign of x1 + x2, {NOISE:.0%} of the labels turned.")
+    section.say(f"{count:,} rows; y is the sign of x1 + x2, {NOISE:.0%} of the labels flipped.")
     section.table(["s", "NAG", "AG, eta of s = 1", "AG, best eta", "that eta"], lines)
     nag = {line[1] for line in lines}
     section.check(
@@ -85,7 +85,9 @@ def main(argv: list[str] | None = None) -> int:
     text = f"no eta saves AG: its best error is {worst:.3g} at the worst s, NAG's {max(nag):.3g}"
     section.check(text, worst > max(nag), ours=not chosen.tiny)
     section.say("")
-    section.say("The paper gives a picture without figures: NAG level, AG rising with the scale.")
+    section.say(
+        "The paper shows a plot without numbers: NAG constant, AG increasing with the scale."
+    )
     section.picture(draw(lines), (6, 4))
     return section.close()
 

@@ -56,22 +56,22 @@ PAPER_RANGE = {
 }
 SAME_OF = 45_000
 SAME = 3
-DIFFERENCES = """Why ours are not the paper's figures:
+DIFFERENCES = """Why the figures differ from the paper's:
 
-- The order of rows is not in the paper. Bank's file is in order of date; there, and with the square
-  loss, ours come within 0.005 of all the paper's errors (next section): that is what it did, it
-  seems. Covertype's file has rows of a class together: in its order a large eta that follows the
-  last rows errs in 0.06 of them, so there the paper's rows were mixed.
-- The loss that was learned with is not in the paper. Its program's default is the square loss, with
-  predictions clipped to the labels' range; it also corrects steps that are large. Ours are plain
-  steps of algorithm 2 with log loss unless told otherwise, nothing clipped.
-- The paper speaks of a variant of the rule; ours is algorithm 2 as printed.
-- The paper's eta is below ours throughout, AG's in raw units by orders of magnitude; the column "at
-  the paper's eta" says what that does. We have no explanation beyond the above.
+- The paper does not give the order of rows. The bank file is ordered by date; in that order, and
+  with the square loss, our errors are within 0.005 of all of the paper's (next section), so the
+  paper probably used this order. The Covertype file groups rows of a class: in its order, a large
+  eta that follows the last rows has an error of 0.06, so the paper probably permuted its rows.
+- The paper does not give the loss. The default of its program is the square loss with predictions
+  clipped to the range of the labels; it also corrects large steps. Ours are plain steps of
+  algorithm 2 with log loss, unless noted otherwise, without clipping.
+- The paper mentions a variant of the rule; ours is algorithm 2 as printed.
+- The paper's eta is smaller than ours throughout, AG's in raw units by orders of magnitude; the
+  column "ours at the paper's eta" shows the effect. We have no explanation beyond the above.
 
-What the paper concludes holds here: NAG's error does not change when columns are divided by their
-maxima, it is at most AG's in raw units, and NAG's best eta varies less from set to set than AG's,
-and is near 1 where AG's in raw units is below a hundredth."""
+The paper's conclusions hold here: NAG's error does not change when columns are divided by their
+maxima, it is at most AG's in raw units, and NAG's best eta varies less between data sets than
+AG's, and is near 1 where AG's in raw units is below 0.01."""
 
 
 class Search(NamedTuple):
@@ -157,7 +157,7 @@ def tell(
     section.table(heads, lines)
     for number, learner, version in ((2, "nag", "max"), (3, "snag", "rms")):
         scaling = {"max": "divided by the largest absolute value", "rms": "by the root mean square"}
-        section.say(f"Table {number}. Second line of a set: every column {scaling[version]}.")
+        section.say(f"Table {number}. Second line of a data set: every column {scaling[version]}.")
         heads = ["set", "learner", "eta", "paper", "error", "paper", "ours at the paper's eta"]
         heads.append("eta within 0.001")
         section.table(heads, _lines(found, learner, version))
@@ -199,7 +199,7 @@ def _checks(
     low, high = spans["raw nag"]
     section.check(text, high <= 100 * low, ours=strict)
     section.say("")
-    section.say("Figure 3: the range of best eta over the sets (the paper's: over its six).")
+    section.say("Figure 3: the range of best eta over the data sets (the paper's: over its six).")
     lines = [
         (f"{NAMES[run.split()[1]]}, {run.split()[0]}", *span, span[1] / span[0], *PAPER_RANGE[run])
         for run, span in spans.items()
@@ -256,7 +256,7 @@ def main(argv: list[str] | None = None) -> int:
     names = chosen.sets.split(",")
     if not chosen.tiny:
         missing(section, [FOLDERS[name] for name in names], chosen.data)
-        section.say("CT Slice, MSD and Shuttle are not among our data sets.")
+        section.say("The data sets CT Slice, MSD and Shuttle are not available.")
     rows = load(chosen.data, chosen.out, names, tiny=chosen.tiny)
     if not rows:
         return section.close()
@@ -267,7 +267,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{name}: {len(some):,} rows")
         found[name] = searched(name, some, chosen.loss, chosen.passes)
     passes = "one pass" if chosen.passes == 1 else f"{chosen.passes} passes"
-    section.say(f"Learned with {chosen.loss} loss in {passes}; the errors are progressive, 0-1.")
+    section.say(f"Trained with {chosen.loss} loss in {passes}; progressive 0-1 errors.")
     tell(section, rows, found, strict=mixed and not chosen.tiny)
     if usual and not chosen.tiny:
         section.say(DIFFERENCES)

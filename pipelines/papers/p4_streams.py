@@ -147,7 +147,7 @@ def rarities(section: Section, out: Path, sizes: list[int], rounds: int) -> None
         plain = math.sqrt(2.0 * d * float(model.state.slot("G").sum()))
         lines.append((d, ada, bound, descent, plain))
     section.say(
-        f"Rare features, alpha = {ALPHA:g}, {rounds:,} rows, {TURNED:.0%} of the labels turned: "
+        f"Rare features, alpha = {ALPHA:g}, {rounds:,} rows, {TURNED:.0%} of the labels flipped: "
         "regret to the labels' own predictor. ogd has the best of five steps, and no box."
     )
     heads = ["d", "adagrad in the box", "its bound", "ogd", "its bound"]
@@ -163,7 +163,7 @@ def rarities(section: Section, out: Path, sizes: list[int], rounds: int) -> None
 def main(argv: list[str] | None = None) -> int:
     """Run; 1 if a check failed."""
     chosen = arguments(__doc__ or "").parse_args(argv)
-    section = Section(chosen.out, "p4_streams", "P4, section 1.2: three made-up streams")
+    section = Section(chosen.out, "p4_streams", "P4, section 1.2: three synthetic streams")
     turns(section, chosen.out, [16, 32] if chosen.tiny else [16, 32, 64, 128, 256])
     rotations(section, chosen.out, [4, 8] if chosen.tiny else [8, 16, 32])
     sizes, rounds = ([10, 40], 300) if chosen.tiny else ([10, 100, 1000, 10_000], 10_000)

@@ -85,7 +85,7 @@ def compare(
         name, loss = entry.rule.name, entry.loss
         found = kept.ask(f"{title} {name}, {loss}", partial(run, splits, entry))
         if "seconds" in found:
-            slow.append(f"{name} ({found['seconds']:.0f} s a pass)")
+            slow.append(f"{name} ({found['seconds']:.0f} s per pass)")
             continue
         means[name] = mean = sum(found["errors"]) / len(found["errors"])
         print(f"  {name}, {loss}: {mean:.4f}", flush=True)
@@ -94,11 +94,11 @@ def compare(
     heads = ["learner", "loss", *([] if len(splits) == 1 else splits), "mean error", "chosen"]
     section.table(heads, [line[1:] for line in sorted(lines)])
     section.say(
-        "Not tried: the full matrices (too many coordinates), online_svm (visits every row at "
-        "each)."
+        "Not tried: full matrices (too many coordinates), online_svm (visits all rows for each "
+        "row)."
     )
     if slow:
-        section.say(f"Left out, above {SLOW_SECONDS:.0f} s a pass: {', '.join(slow)}.")
+        section.say(f"Omitted, more than {SLOW_SECONDS:.0f} s per pass: {', '.join(slow)}.")
     return means
 
 
@@ -118,7 +118,7 @@ def blitzer(
     means = compare(section, kept, title, dict(within(domains, bits)), entries)
     title = "Reviews, test error on the domain named; the three others train."
     compare(section, kept, title, dict(left_out(domains, bits)), entries)
-    section.say("What the papers lead one to expect (mean within a domain):")
+    section.say("What the papers suggest (mean within a domain):")
     expect(section, means, "adagrad", "ogd")
     expect(section, means, "arow_diag", "perceptron")
     expect(section, means, "sop_diag", "perceptron")
@@ -184,9 +184,9 @@ def main(argv: list[str] | None = None) -> int:
     only = only or (["adagrad", "nag", "pa1"] if chosen.tiny else [])
     section = Section(chosen.out, "p4_text", "P4 and P0 on text: all learners")
     section.say(
-        "P4's experiments are not in the copy of the paper that we have, and P0 has none but its "
-        "figure 1; so there are no figures of theirs to set beside these. One pass; parameters "
-        "chosen by the progressive error on the training rows, each alone, one after the other."
+        "The copy of P4 that we have contains no experiments, and P0 has only its figure 1, so "
+        "there are no published figures to compare with. One pass; parameters chosen by the "
+        "progressive error on the training rows, one after the other."
     )
     kept = Kept(chosen.out, go_on=chosen.go_on)
     data, out, bits = chosen.data, chosen.out, 8 if chosen.tiny else chosen.bits

@@ -20,12 +20,15 @@ ORDER = (
     "p0_invariance",
     "p3_equalities",
 )
-HEAD = """# The papers' experiments, redone
+HEAD = """# Papers reproduced
 
-Our figures beside the papers'. Every section is what one script of `pipelines/papers` printed; its
-README says how to run them and where the data come from. Errors are shares of rows, and progressive
-(each row predicted before it was learned) unless a section says otherwise. A line "holds" is a
-statement that the script checked in this run. The scripts draw pictures, which are not kept here.
+This page compares results of streamomd with the experiments and theorems of the papers that its
+rules come from.
+
+Each section is the output of one script in `pipelines/papers`, whose README describes how to run
+it and the data. Errors are fractions of rows and progressive (each row is predicted before it is
+learned) unless a section says otherwise. A line "holds" is a statement that the script checked.
+The plots of the scripts are not part of this page.
 
 P0 is Orabona, Crammer & Cesa-Bianchi, *A generalized online mirror descent with applications to
 classification and regression* (Machine Learning 99, 2015); P1 Ross, Mineiro & Langford, *Normalized

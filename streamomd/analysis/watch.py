@@ -19,7 +19,7 @@ from rich.text import Text
 
 from streamomd.analysis.history import history, speeds
 from streamomd.checkpoint import open_store
-from streamomd.checkpoint.commits import sequences
+from streamomd.checkpoint.commit_list import sequences
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, NoCommitError, StorageError
 from streamomd.core.urls import absolute, printable, shown

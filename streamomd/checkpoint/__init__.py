@@ -13,9 +13,9 @@ Nothing here knows a model. The layout of a checkpoint (all names are made here,
 
 from __future__ import annotations
 
+from streamomd.checkpoint.commit_list import read_commit, read_part
 from streamomd.checkpoint.commit_reader import Loaded, load
 from streamomd.checkpoint.commit_writer import Writer, put_part
-from streamomd.checkpoint.commits import read_commit, read_part
 from streamomd.checkpoint.documents import keep_document, read_document
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.ledger import Ledger, read_ledger

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from streamomd.checkpoint.commits import (
+from streamomd.checkpoint.commit_list import (
     begun_at,
     check_format,
     check_parent,

@@ -7,8 +7,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from streamomd.checkpoint.commit_list import (
+    check_parent,
+    check_size,
+    read_commit,
+    read_part,
+    sequences,
+)
 from streamomd.checkpoint.commit_reader import refuse_none
-from streamomd.checkpoint.commits import check_parent, check_size, read_commit, read_part, sequences
 from streamomd.checkpoint.documents import damaged
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.stores.contract import Store, confirmed

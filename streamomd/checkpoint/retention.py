@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from streamomd.checkpoint.commits import read_commit, sequences
+from streamomd.checkpoint.commit_list import read_commit, sequences
 from streamomd.checkpoint.documents import document_names
 from streamomd.checkpoint.manifest import Commit, manifest_name
 from streamomd.checkpoint.stores.contract import Store

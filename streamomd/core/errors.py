@@ -77,7 +77,7 @@ class BadRowError(DataError):
 
 
 class TooManyBadRowsError(DataError):
-    """More bad rows than were to be left out; the last commit stands."""
+    """More bad rows than the job allows to skip; the last commit stands."""
 
 
 class OutputExistsError(StreamomdError, FileExistsError):

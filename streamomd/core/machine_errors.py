@@ -1,6 +1,6 @@
 """Errors of the machine, not of streamomd or its input, as one line: disk, memory, descriptors.
 
-A traceback would say where in the program the machine failed, which helps nobody to free a disk.
+A traceback would show where in the program the machine failed, which does not help to free a disk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where a run's processor time goes: stages that whoever works tells of, whatever thread it is in.
+"""CPU time of a run by stage, reported by the code that does the work, in any thread.
 
-A stage is told of once a unit of rows, never once a row, so that a profiled run is the run itself.
+A stage is reported once per unit of rows, never once per row, so profiling does not slow a run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Profile:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, stage: str, seconds: float) -> None:
-        """Told by any thread."""
+        """Add the seconds of a stage; any thread may call it."""
         with self._lock:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
 
@@ -109,8 +109,8 @@ _open = threading.local()
 
 
 def current() -> Profile | None:
-    """The profile that is kept here, if one is. A thread has its maker's if it runs in a copy of
-    its context."""
+    """The active profile, if any. A thread has that of the thread that started it if it runs in a
+    copy of its context."""
     return _current.get()
 
 

@@ -1,7 +1,7 @@
 """Bad: which rows of a batch cannot be learned from, and why, found column by column.
 
-Each check notes all bad rows that it finds, as arrays; of a row the first note counts. Whoever
-encodes then tells the first bad row, or leaves all of them out.
+Each check notes all bad rows that it finds, as arrays; of a row the first note counts. ``encode``
+then raises the first bad row, or skips all of them.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class BadRows:
 
 
 class SkippedRows:
-    """Which rows of a batch were left out so far, in turn after turn; false if none."""
+    """Rows of a batch that were skipped so far; false if none."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._left: Places | None = None  # rows not left out
+        self._left: Places | None = None  # rows not skipped
         self._reasons = np.empty(0, np.int8)
 
     def __bool__(self) -> bool:
@@ -100,7 +100,7 @@ class SkippedRows:
 
     @property
     def skipped(self) -> Skipped:
-        """What is told of them."""
+        """Their places and reasons."""
         places = np.flatnonzero(self._reasons >= 0)
         return Skipped(places, self._reasons[places])
 
@@ -120,7 +120,7 @@ class CheckedValues:
     def note(
         self, reason: str, places: Any, found: Callable[[int], str], expected: str, remedy: str
     ) -> None:
-        """Say that the values at ``places``, ascending, are bad; ``found`` tells one of them."""
+        """Note that the values at ``places``, ascending, are bad; ``found`` shows one of them."""
         if len(places):
             rows, first = np.unique(self._rows(places), return_index=True)
             self.flaws.add(Finding(self, reason, rows, places[first], found, expected, remedy))

@@ -15,7 +15,7 @@ Places = NDArray[np.int64]
 
 
 def indptr_of(counts: NDArray[Any]) -> Places:
-    """Where rows of so many entries begin, from 0, and where the last one ends."""
+    """Where rows with these numbers of entries start, from 0, and where the last one ends."""
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 

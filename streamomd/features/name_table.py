@@ -25,7 +25,7 @@ class Watch(NamedTuple):
 
 
 class NameTable:
-    """Names in the order they were told: at most 65,536 coordinates, 4 names each, then "+".
+    """Names in the order of arrival: at most 65,536 coordinates, 4 names each, then "+".
 
     One thread adds at a time; what ``watch`` gave may be read meanwhile.
     """
@@ -69,7 +69,7 @@ class NameTable:
     ) -> None:
         """Add names, each a prefix and a rest, that are not there yet, all in UTF-8.
 
-        hashes: of the names' values; None: nobody knows them.
+        hashes: of the names' values; None: unknown.
         """
         from streamomd.features.kernels.name_index import noter
 

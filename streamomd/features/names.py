@@ -1,4 +1,4 @@
-"""Names: which column=value stands behind a hashed coordinate, as far as a bounded table tells."""
+"""Names: the column=value of each hashed coordinate, in a table of bounded size."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MORE = "+"
 class Names:
     """Names seen at hashed coordinates: at most 65,536 coordinates, 4 names each, then "+".
 
-    Threads may add at once. Which names are kept when the table is full depends on which came
-    first, and values of a column with the same 32 bits of hash count as one; nothing but what a
-    person is shown depends on it.
+    Threads may add concurrently. Which names a full table contains depends on which came
+    first, and values of a column with the same 32 bits of hash count as one. Only displayed names
+    depend on it.
     """
 
     def __init__(self, seen: Mapping[int, tuple[str, ...]] | None = None) -> None:
@@ -73,7 +73,7 @@ class Names:
             self._open().add(np.asarray(coordinates, np.int32), prefix, _utf8(values), hashes)
 
     def tell(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
-        """Add names at coordinates, strings that are UTF-8 indeed."""
+        """Add names, valid UTF-8 strings, at coordinates."""
         with self._lock:
             self._open().add(coordinates, b"", names)
 
@@ -82,7 +82,7 @@ class Names:
         self.tell(*_flat(seen))
 
     def since(self, version: int) -> tuple[NDArray[np.int32], pa.Array]:
-        """Coordinates and names (large_binary), in order, that were told since a version."""
+        """Coordinates and names (large_binary) that were added since a version, in order."""
         with self._lock:
             return self._open().since(version)
 
@@ -113,7 +113,7 @@ class Names:
         return self._told().get(coordinate, ())
 
     def new(self, known: Self) -> dict[int, tuple[str, ...]]:
-        """Names by coordinate, of those coordinates of which another table tells otherwise."""
+        """Names by coordinate, of those coordinates whose names differ in another table."""
         return {at: names for at, names in self.seen().items() if known.at(at) != names}
 
     def to_json(self) -> dict[str, tuple[str, ...]]:
@@ -123,7 +123,7 @@ class Names:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
-        """The table that was saved; what goes beyond the bounds is left out."""
+        """The table that was saved; names beyond its bounds are dropped."""
         some = list(saved.items())[:_COORDINATES]
         return cls({int(at): tuple(str(name) for name in known[: _EACH + 1]) for at, known in some})
 

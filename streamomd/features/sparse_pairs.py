@@ -95,7 +95,7 @@ def _note_outside(
         np.flatnonzero(which),
         lambda place: f"index {int(found[place])}",
         f"0 … {pair.size - 1} (size {pair.size})",
-        f"{'mend' if reason == 'negative_index' else 'raise data.sparse.size'} or drop the row",
+        f"{'fix it' if reason == 'negative_index' else 'raise data.sparse.size'} or drop the row",
     )
 
 

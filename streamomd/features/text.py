@@ -1,8 +1,8 @@
 """Texts: words and runs of words, hashed as ``column=word`` and ``column=word next``.
 
 Nothing is fitted: a word's value is 1, its count in one text, or that count's logarithm. What falls
-to one coordinate in a column is counted together, so that no order of summing can be told from
-another.
+to one coordinate in a column is counted together, so that the order of summing has no
+influence.
 """
 
 from __future__ import annotations

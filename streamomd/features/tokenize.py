@@ -24,7 +24,7 @@ _ASKED = 4096
 def words(texts: pa.Array) -> tuple[Places, pa.Array]:
     """Where each text's words begin (n + 1,), and all words in order, as UTF-8 bytes.
 
-    texts: large_string, UTF-8 indeed, without nulls.
+    texts: large_string, valid UTF-8, without nulls.
 
     >>> begins, found = words(pa.array(["It's GOOD, ÉTÉ_2!", "", "—"], pa.large_string()))
     >>> begins.tolist(), [word.decode() for word in found.to_pylist()]

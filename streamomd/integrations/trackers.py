@@ -1,6 +1,6 @@
 """Trackers: callbacks that hand a run's figures to MLflow or TensorBoard.
 
-    from streamomd.trackers import MLflow, TensorBoard
+    from streamomd.integrations.trackers import MLflow, TensorBoard
 
     streamomd.train("job.toml", callbacks=[MLflow("http://mlflow:5000"), TensorBoard("logs/bank")])
 

@@ -86,7 +86,10 @@ class OpenShard:
         return size
 
     def _open_groups(self, size: int, wanted: ReadRequest) -> Groups:
-        form, footer = read_footer(self._file, size, self.shard.url)
+        try:
+            form, footer = read_footer(self._file, size, self.shard.url)
+        except DataError:  # it could be read when the shard was found
+            raise self._replaced("its first bytes or its footer are damaged now") from None
         if hashlib.sha256(footer).hexdigest() != self.shard.footer_sha256:
             raise self._replaced("it has another footer")
         at = read_at(self._file, self.shard.url)

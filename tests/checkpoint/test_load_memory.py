@@ -22,8 +22,8 @@ import json, math, random, resource, sys
 from pathlib import Path
 
 import streamomd
-from streamomd.checkpoint.sealed import seal, unseal
-from streamomd.errors import StreamomdError
+from streamomd.checkpoint.sealed_json import seal, unseal
+from streamomd.core.errors import StreamomdError
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 

@@ -213,7 +213,7 @@ def test_names_are_those_of_any_process(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", rows(9))
     code = """
 import sys, dask, dask.array as da, dask.dataframe as dd, numpy as np, pandas as pd
-from streamomd.distribute.collections import Collection
+from streamomd.distributed.collections.collection import Collection
 frame = pd.DataFrame({"y": range(6)})
 made = [
     dd.concat([dd.read_parquet(sys.argv[1])] * 2).assign(z=1),

@@ -22,11 +22,12 @@ from streamomd.rules import all_rules, find_rule
 SCRIPT = """
 import json, sys
 import numpy as np
-from streamomd.batch import DenseBatch
-from streamomd.engine import Engine, kept
+from streamomd.core.batch import DenseBatch
+from streamomd.core import jit
+from streamomd.engine import Engine
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.state import Layout, State
+from streamomd.engine.state import Layout, State
 
 out = {}
 rng = np.random.default_rng(0)
@@ -109,13 +110,13 @@ def test_a_second_process_compiles_nothing(package: Path) -> None:
     [
         ("rules/nag.py", "own.w - move.step * (", "own.w - 2.0 * move.step * ("),
         pytest.param(
-            "rules/schedule.py",
+            "rules/common/schedule.py",
             "return eta / math.sqrt(t)",
             "return 2.0 * eta / math.sqrt(t)",
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            "engine/cells.py",
+            "engine/loops/load_store.py",
             "return (float(cells[at]) * 1.0,)",
             "return (float(cells[at]) * 2.0,)",
             marks=pytest.mark.slow,
@@ -189,11 +190,11 @@ def test_cold_processes_at_once_agree(package: Path, count: int) -> None:
 APART = """
 import sys
 import numpy as np
-from streamomd.batch import DenseBatch
+from streamomd.core.batch import DenseBatch
 from streamomd.engine import Engine
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.state import Layout, State
+from streamomd.engine.state import Layout, State
 
 rng = np.random.default_rng(0)
 X, y = rng.normal(size=(40, 3)), rng.integers(0, 3, 40)

@@ -165,7 +165,7 @@ def afterwards(verdict: Verdict, writer: Writer | None, folder: str, *, again: b
 @kind("calls", quick=250)
 @contextmanager
 def calls(folder: Path) -> Iterator[Cases]:
-    """a call to the system fails (6 errors, once or from then on) or kills"""
+    """a system call fails (6 errors, once or permanently) or kills"""
     counts = {name: counted(folder, deed) for name, deed in DEEDS.items()}
     cases = [
         (name, fault, at) for name in DEEDS for fault in FAULTS for at in range(1, counts[name] + 1)

@@ -113,7 +113,7 @@ WAYS = ("cut off", "zeros", "ones", "longer")
 @kind("truncations", quick=200)
 @contextmanager
 def truncations(folder: Path) -> Iterator[Cases]:
-    """a file cut off at every length; then zeros or ones to its end; or longer than it was"""
+    """a file truncated at every length; then filled with zeros or ones; or extended"""
     small(open_store(str(folder)))
     places = Places(files(folder))
     store = open_store(str(folder))
@@ -140,7 +140,7 @@ def truncations(folder: Path) -> Iterator[Cases]:
 @kind("swaps", quick=150)
 @contextmanager
 def swaps(folder: Path) -> Iterator[Cases]:
-    """objects over one another, of this run or another, one or two missing, commits moved"""
+    """objects exchanged within a run or between runs, one or two missing, commits renamed"""
     ours, theirs = DictStore(), DictStore()
     small(ours)
     writer = Writer.begin(theirs, {"rows": 0}, numbers(100))
@@ -187,7 +187,7 @@ def _of(name: str) -> int:
 @kind("restart-damage", quick=100)
 @contextmanager
 def restart_damage(folder: Path) -> Iterator[Cases]:
-    """objects of a run begun anew are missing or damaged: never the run before instead"""
+    """after an overwrite, objects are missing or damaged: never the earlier run instead"""
     good = DictStore()
     a_run(good, 1)
     writer = begin(good, restart=True)

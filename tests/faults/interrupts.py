@@ -66,7 +66,7 @@ def moments(folder: Path, deed: Deed) -> list[int]:
 @kind("interruptions", quick=100)
 @contextmanager
 def interruptions(folder: Path) -> Iterator[Cases]:
-    """KeyboardInterrupt or MemoryError at any line of a commit, a resumption, a restart"""
+    """KeyboardInterrupt or MemoryError at any line of a commit, a resume, an overwrite"""
     cases = [
         (name, error, at)
         for name, deed in DEEDS.items()

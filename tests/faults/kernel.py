@@ -100,7 +100,7 @@ SIZES = 60
 @kind("full-file-systems", quick=6)
 @contextmanager
 def full_file_systems(folder: Path) -> Iterator[Cases]:
-    """a file system (tmpfs) of any size is full; with more room it goes on"""
+    """a file system (tmpfs) of any size is full; the run resumes with more space"""
     able = ["unshare", "--mount", "--propagation", "private"]
     if not shutil.which("unshare") or subprocess.run([*able, "true"], check=False).returncode:
         raise Unavailable("no file system may be mounted here")

@@ -117,7 +117,7 @@ def live_entries_truncated(folder: Path) -> Iterator[Cases]:
 @kind("live-arrow-shards", quick=4)
 @contextmanager
 def live_arrow_shards(folder: Path) -> Iterator[Cases]:
-    """Arrow shard truncated while read, or rewritten, before each piece is used; then put back"""
+    """Arrow shard truncated or rewritten while read, before each piece is used; then restored"""
     write(folder / "rows", "arrow")
     same = run("train", folder / "rows", *FLAGS, "--checkpoint", "none").result["state_sha256"]
     cases = list(itertools.product(("halved", "emptied", "filled", "flipped"), range(PIECES)))

@@ -275,7 +275,7 @@ EACH = 48
 @kind("power-cuts-after-errors", quick=20)
 @contextmanager
 def power_cuts_after_errors(folder: Path) -> Iterator[Cases]:
-    """any change fails once, is done again, and then the power fails"""
+    """any change fails once, is repeated, and then the power fails"""
     changes = sum(op.what != "promise" for op in lived(folder).ops)
 
     @lru_cache(maxsize=16)

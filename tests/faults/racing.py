@@ -249,7 +249,7 @@ def racing_writers_on_disk(folder: Path) -> Iterator[Cases]:
 @kind("paused-writer", quick=80)
 @contextmanager
 def paused_writer(folder: Path) -> Iterator[Cases]:
-    """a writer sleeps at any call while another resumes and commits 0 to 6 times; and wakes"""
+    """a writer is suspended at any call while another resumes and commits 0 to 6 times"""
     _, calls, _ = race(DictStore(), "resume during commits", END, END)
     cases = list(itertools.product(range(calls + 1), range(7), (1, 2, 3)))
 

@@ -126,7 +126,7 @@ def bad_answers(folder: Path) -> Iterator[Cases]:
 @kind("errors-while-loading", quick=40)
 @contextmanager
 def errors_while_loading(folder: Path) -> Iterator[Cases]:
-    """a store stops answering in the middle of a load: told, and no older commit instead"""
+    """a store stops answering during a load: an error, and no older commit instead"""
     store, _ = prepared(3)
     before = store.calls
     load_all(store)
@@ -162,7 +162,7 @@ def stored_short(store: DictStore, name: str, length: int) -> None:
 @kind("short-puts", quick=60)
 @contextmanager
 def short_puts(folder: Path) -> Iterator[Cases]:
-    """a store keeps the beginning of an object, or nothing, and says that all is well"""
+    """a store saves the beginning of an object, or nothing, and reports success"""
     store, writer = prepared(1)
     puts: list[tuple[str, int]] = []
     store.after = lambda deed, name: puts.append((deed, len(store.objects[name])))

@@ -183,7 +183,7 @@ def s3_seeded(folder: Path) -> Iterator[Cases]:
 @kind("s3-directed", quick=4)
 @contextmanager
 def s3_directed(folder: Path) -> Iterator[Cases]:
-    """S3: each fault at each kind of request, once and for ever."""
+    """S3: each fault at each kind of request, once and permanently."""
     with bucket() as s3:
 
         def run(seed: int) -> Verdict:

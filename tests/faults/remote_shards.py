@@ -170,7 +170,7 @@ def judge(ground: Ground, url: str, time: str, changed: Change, same: str) -> Ve
 @kind("shards-change", quick=4)
 @contextmanager
 def shards_change(folder: Path) -> Iterator[Cases]:
-    """A shard is removed, emptied, cut, appended to or replaced while a run reads it."""
+    """A shard is removed, emptied, truncated, extended or replaced while a run reads it."""
     (folder / "s3").mkdir()
     with disk(folder) as on_disk, s3(folder / "s3") as in_s3:
         grounds = {"disk": on_disk, "s3": in_s3}

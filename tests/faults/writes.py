@@ -113,7 +113,7 @@ def file_size_limits(folder: Path) -> Iterator[Cases]:
 @kind("full-disk", quick=100)
 @contextmanager
 def full_disk(folder: Path) -> Iterator[Cases]:
-    """a disk with room for so many bytes, and no more until something is deleted"""
+    """a disk with space for N bytes, until something is deleted"""
     length = _length(folder)
 
     def run(seed: int) -> Verdict:
@@ -151,7 +151,7 @@ class Budget(Os):
 @kind("lying-disk", quick=60)
 @contextmanager
 def lying_disk(folder: Path) -> Iterator[Cases]:
-    """a write says that it was done, and the file has other bytes; only one commit is kept"""
+    """a write reports success, and the file has other bytes; one commit is retained"""
     under(told := _Counting(), COMMIT, str(folder / "counted"))
     cases = [(at, lie) for at in range(1, told.writes + 1) for lie in LIES for _ in range(4)]
 

@@ -26,7 +26,7 @@ TRAIN = """
 import json, sys, time
 from pathlib import Path
 import streamomd
-from streamomd.errors import StreamomdError
+from streamomd.core.errors import StreamomdError
 code = 0
 pair = {"indices": "i", "values": "v", "size": 100}
 try:

@@ -108,7 +108,7 @@ READ = """
 import json, sys
 from pathlib import Path
 from streamomd.shards.find import find
-from streamomd.shards.read import read_units
+from streamomd.shards.reader import read_units
 
 def peak():
     return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])

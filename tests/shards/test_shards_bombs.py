@@ -17,7 +17,7 @@ READ = """
 import json, sys
 from pathlib import Path
 from streamomd.shards.find import find
-from streamomd.shards.read import read_units
+from streamomd.shards.reader import read_units
 
 def peak():
     text = Path("/proc/self/status").read_text()

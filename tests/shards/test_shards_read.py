@@ -27,6 +27,7 @@ from streamomd.core.errors import ChangedDataError
 from streamomd.shards.find import find
 from streamomd.shards.formats import parquet
 from streamomd.shards.formats.contract import decoded_bytes
+from streamomd.shards.formats.footer import read_footer
 from streamomd.shards.reader import read_units
 
 
@@ -234,3 +235,21 @@ def test_memory_file_system_is_read(suffix: str, write: Write, tmp_path: Path) -
     fs.pipe_file(f"/read/0-{suffix}", (tmp_path / f"2-{suffix}").read_bytes())
     with pytest.raises(ChangedDataError, match="was replaced"):
         read_ids(shards)
+
+
+@every_format
+def test_a_shard_that_is_damaged_as_it_is_opened_was_replaced(
+    suffix: str, write: Write, tmp_path: Path, monkeypatch
+) -> None:
+    """Its first bytes were right when it was found: other ones are a change, not damaged input,
+    even if they are written between the look at its time and the reading of its footer."""
+    shards = small_set(tmp_path, suffix, write)
+
+    def overwritten(file, size: int, url: str):
+        with Path(shards.shards[0].path).open("r+b") as other:
+            other.write(b"\x7f" * 8)
+        return read_footer(file, size, url)
+
+    monkeypatch.setattr("streamomd.shards.open_shard.read_footer", overwritten)
+    with pytest.raises(ChangedDataError, match="was replaced while it was in use: its first bytes"):
+        list(read_units(shards, places=range(4), columns=["id"], convert=ids))

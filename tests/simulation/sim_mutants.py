@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 from unittest import mock
 
+from streamomd.checkpoint import commit_list as chain
 from streamomd.checkpoint.commit_writer import Writer
 from streamomd.checkpoint.retention import Retention
 from streamomd.distributed import (
@@ -25,9 +25,6 @@ from streamomd.distributed import (
 )
 from streamomd.distributed.averaged import Averaged
 from streamomd.distributed.sharded import PartitionOwners
-
-chain = import_module("streamomd.checkpoint.commits")
-"""The module: its package exports a function of that name."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +137,8 @@ def mutated(mutant: Mutant) -> Iterator[None]:
     new = found[mutant.function]
     places = [mutant.home, *mutant.also]
     if mutant.home is chain:
-        import streamomd.checkpoint.reader
-        import streamomd.checkpoint.writer
-
+        import streamomd.checkpoint.commit_reader
+        import streamomd.checkpoint.commit_writer
         import streamomd.checkpoint.retention
 
         places += [vars(streamomd.checkpoint)[n] for n in ("reader", "retention", "writer")]

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -27,6 +26,7 @@ from sim_tiny import TinyRounds, merge, new, read_rows
 from sim_tiny import receive as receiving
 from sim_world import World
 
+from streamomd.checkpoint import commit_list as chain
 from streamomd.checkpoint import commit_writer as writer
 from streamomd.checkpoint import load
 from streamomd.checkpoint.manifest import decode
@@ -37,9 +37,6 @@ from streamomd.distributed import (
     worker_group,
 )
 from streamomd.training import checkpoint_manager, progress
-
-chain = import_module("streamomd.checkpoint.commits")
-"""The module: its package exports a function of that name."""
 
 
 def run(seed: int) -> World:

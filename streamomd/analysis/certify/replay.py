@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.checkpoint import Ledger, compare, explain, open_store, read_ledger
-from streamomd.checkpoint.commits import read_commit
+from streamomd.checkpoint.commit_list import read_commit
 from streamomd.core.batch import Batch
 from streamomd.core.errors import CorruptionError
 from streamomd.features import check_schema

@@ -18,7 +18,7 @@ _LOW = 0xFFFFFFFF
 
 @functools.cache
 def hasher() -> Any:
-    """``places``, compiled; from the disk where it was kept."""
+    """``places``, compiled, or loaded from the disk cache."""
     values = [read("int32"), read("bool"), read("uint8"), read("int64")]
     made = [written("int32"), written("int32"), written("uint32"), written("int32")]
     return compiled(places, *values, *[int64] * 7, *made)
@@ -56,7 +56,7 @@ def mixed(h: int, k: int) -> int:
 
 @register_jitable(no_cfunc_wrapper=True)
 def ended(h: int, length: int) -> int:
-    """The hash of a text of so many bytes."""
+    """The hash of a text of ``length`` bytes."""
     h ^= length
     h ^= h >> 16
     h = (h * 0x85EBCA6B) & _LOW

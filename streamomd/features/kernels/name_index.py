@@ -1,10 +1,10 @@
-"""Names of hashed coordinates, as arrays: all of them in the order they were told, and a table that
+"""Names of hashed coordinates, as arrays: all of them in the order of arrival, and a table that
 finds those of a coordinate.
 
-Plain Python that numba compiles, as all of ``engine/hashing.py``. The table has 2^k slots, searched
+Plain Python that numba compiles, like ``murmur3``. The table has 2^k slots, searched
 from a coordinate's lowest bits on. keys: of each slot its coordinate and 1, or 0. counts: how many
 names it has, EACH + 1 where there were more. known, entries: EACH a slot; the hash of a name's
-value, 0 where nobody knows it, and the name's place in the order. Values of other hashes have other
+value, 0 if it is unknown, and the name's place in the order. Values of other hashes have other
 names.
 """
 
@@ -56,12 +56,12 @@ def unsettled(
     hashes: Any, first: int, mask: int, keys: Any, counts: Any, known: Any, closed: Any, met: Any,
     fresh: Any,
 ) -> int:  # fmt: skip
-    """Which of the hashes names are to be told of: their places, written to fresh; how many.
+    """Write the places of hashes without a recorded name to ``fresh``; return their number.
 
     first, mask: a hash's coordinate is first + its bits under mask. closed: a bit a coordinate, or
     for all that have the same lowest bits: no name is taken there. met: the hash that was found
-    settled last, by its bits above the LOW ones. Another thread may note at once: then some hash is
-    told of once more.
+    settled last, by its bits above the LOW ones. If another thread adds names meanwhile, a hash may
+    be reported twice.
     """
     some = 0
     for k in range(len(hashes)):
@@ -86,7 +86,7 @@ def unsettled(
 
 @register_jitable(no_cfunc_wrapper=True)
 def alike(letters: Any, begin: int, other: int, size: int) -> bool:
-    """Whether so many letters from two places on are the same."""
+    """Whether ``size`` letters from two places on are the same."""
     same = 0
     while same < size and letters[begin + same] == letters[other + same]:
         same += 1

@@ -22,7 +22,7 @@ COUNTERS = 1 << _BITS
 
 @functools.cache
 def splitter() -> Any:
-    """``split``, compiled; from the disk where it was kept."""
+    """``split``, compiled, or loaded from the disk cache."""
     given = [read("uint8"), read("int64"), read("uint32")]
     made = [written("uint8"), written("int64"), written("int64"), written("uint32")]
     return compiled(split, *given, *made)
@@ -30,7 +30,7 @@ def splitter() -> Any:
 
 @functools.cache
 def counter() -> Any:
-    """``count``, compiled; from the disk where it was kept."""
+    """``count``, compiled, or loaded from the disk cache."""
     room = [written("int32"), written("int32"), written("int64")]
     made = [written("int64"), written("int32"), written("float64")]
     return compiled(count, read("int64"), read("int32"), int64, int64, int64, *room, *made)
@@ -75,7 +75,7 @@ def split(
 ) -> int:
     """Write all words, lower-cased and without anything between; how many there are.
 
-    data, offsets: texts, as Arrow keeps them, UTF-8 indeed. lower: by character, its lower case,
+    data, offsets: texts in Arrow's layout, valid UTF-8. lower: by character, its lower case,
     BETWEEN or 0; never 0 in ASCII. letters: room for half as much again as the texts have bytes
     ("Ⱥ" has 2, "ⱥ" 3). starts: where each word begins in letters, and the last one's end. begins:
     each text's first word, and their number. asked: characters of which lower says 0, as far as

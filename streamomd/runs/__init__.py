@@ -1,0 +1,1 @@
+"""The public verbs: train, resume, submit and sweep."""

@@ -1,0 +1,224 @@
+"""Text that users read has standard terms: README, docs, command help, messages and docstrings.
+
+Code, literal paths and quoted output are exempt: they are code spans and code blocks in Markdown,
+and in double backticks in docstrings. docs/glossary.md has the terms to use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+from documented import MADE, ROOT
+from user_text import markdown_lines, source_lines
+
+from streamomd.cli import main
+
+WORDS = {
+    "told|tells?": "reported, logged, printed",
+    "heard": "received",
+    "kept": "saved, retained",
+    "begun": "started",
+    "anew": "again; overwrite, start over",
+    "mend(s|ed|ing)?": "fix, repair",
+    "beside": "next to, in addition to",
+    "whoever|somebody|nobody": "the actor, or the passive voice",
+    "(go|goes|going|gone|went) on": "resume, continue",
+    "tak(e|es|en) up again": "resume",
+    "at once": "immediately, in one batch",
+    "by hand": "manually",
+    "a thing": "the noun",
+    "indeed": "nothing",
+    "so many": "a number",
+    "what there is": "the noun",
+    "the very bits": "bit-identical",
+    "left out": "skipped, omitted",
+    "rows held out": "hold-out rows",
+    "in clear": "unencrypted",
+    "commonest": "most common",
+    "gang": "worker group",
+    "is not what it must be": "invalid",
+    "times to read the rows": "epochs",
+}
+FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
+
+PENDING = {
+    "docs/api.md": 5,
+    "docs/one-row.md": 5,
+    "streamomd/__main__.py": 1,
+    "streamomd/analysis": 30,
+    "streamomd/checkpoint": 21,
+    "streamomd/cli": 20,
+    "streamomd/config": 5,
+    "streamomd/core": 12,
+    "streamomd/distributed": 76,
+    "streamomd/engine": 24,
+    "streamomd/features": 4,
+    "streamomd/integrations": 24,
+    "streamomd/losses": 3,
+    "streamomd/rules": 55,
+    "streamomd/runs": 55,
+    "streamomd/shards": 50,
+    "streamomd/training": 91,
+    "command help": 33,
+}
+"""Hits that remain, by page or package. The numbers only fall."""
+
+FIRST_DECISION = 38
+"""Earlier pages of docs/decisions are history and stay as they were written."""
+
+
+def pages() -> list[str]:
+    """Every page, except those of the rules (made from docstrings) and earlier decisions."""
+    found = [
+        *ROOT.glob("*.md"), *ROOT.glob("deploy/*.md"), *ROOT.glob("docs/*.md"),
+        *ROOT.glob("pipelines/*/README.md"), *ROOT.glob("benchmarks/**/*.md"),
+        *(path for path in ROOT.glob("docs/decisions/*.md")
+          if int(path.name.split("-")[0]) >= FIRST_DECISION),
+    ]  # fmt: skip
+    return sorted(
+        str(path.relative_to(ROOT))
+        for path in found
+        if not path.read_text("utf-8").startswith(MADE)
+    )
+
+
+def packages() -> list[str]:
+    """Packages and modules of streamomd, by path."""
+    found = (ROOT / "streamomd").glob("*")
+    return sorted(
+        str(path.relative_to(ROOT))
+        for path in found
+        if path.suffix == ".py" or path.is_dir()
+        if not path.name.startswith("__pycache__")
+    )
+
+
+def hits(name: str, lines: Iterator[tuple[int, str]]) -> list[str]:
+    """Each forbidden word with file, line and text."""
+    return [
+        f"{name}:{number}: {found[0]!r} in: {' '.join(text.split())[:90]}"
+        for number, text in lines
+        for found in FORBIDDEN.finditer(text)
+    ]
+
+
+def hits_of_page(name: str) -> list[str]:
+    """Of a Markdown page."""
+    return hits(name, markdown_lines((ROOT / name).read_text("utf-8")))
+
+
+def hits_of_package(name: str) -> list[str]:
+    """Of every source file of a package, or of one module."""
+    path = ROOT / name
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return [
+        hit for file in files
+        for hit in hits(str(file.relative_to(ROOT)), source_lines(file.read_text("utf-8")))
+    ]  # fmt: skip
+
+
+def help_texts(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    """Help of a command, of its options and of its subcommands, with where it is shown."""
+    yield f"{name} --help", command.help or ""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield f"{name} {option.opts[-1]}", option.help or ""
+    if isinstance(command, click.Group):
+        for below, one in command.commands.items():
+            yield from help_texts(one, f"{name} {below}")
+
+
+def found_everywhere() -> dict[str, list[str]]:
+    """The hits of each page and package, and of the help of all commands."""
+    help_hits = [
+        f"{where}: {word[0]!r} in: {text}"
+        for where, text in help_texts(main, "streamomd")
+        for word in FORBIDDEN.finditer(text)
+    ]
+    return {
+        **{page: hits_of_page(page) for page in pages()},
+        **{package: hits_of_package(package) for package in packages()},
+        "command help": help_hits,
+    }
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, list[str]]:
+    """Scanned once."""
+    return found_everywhere()
+
+
+PLACES = [*pages(), *packages(), "command help"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_user_facing_text_has_standard_terms(place: str, found: dict[str, list[str]]) -> None:
+    """No page, message, help text or public docstring has a word that the glossary replaces, but
+    for those that are pending."""
+    allowed = PENDING.get(place, 0)
+    assert len(found[place]) <= allowed, f"{allowed} allowed:\n" + "\n".join(found[place])
+
+
+def test_the_pending_list_shrinks(found: dict[str, list[str]]) -> None:
+    """It has exactly the hits that remain: lower the numbers with each text that is rewritten."""
+    counts = {place: len(hits) for place, hits in found.items() if hits}
+    assert counts == PENDING, "set PENDING to\n" + "\n".join(
+        f"    {place!r}: {count}," for place, count in counts.items()
+    )
+
+
+PAGE = """# What is told
+
+Runs are kept, and `streamomd` resumes what `was told`.
+
+| a | b |
+|---|---|
+| x | mended |
+
+```text
+kept in runs/a
+```
+
+    kept in runs/b
+
+[a link](decisions/016-what-is-told-of-a-run.md)
+"""
+
+SOURCE = '''"""A run is begun."""
+
+def learn(rows):
+    """Told ``kept in`` nobody.
+
+    >>> "told"
+    """
+    # a comment is told
+    note(f"commit {rows} kept")
+    raise ValueError(f"{rows} is not kept", "at once")
+
+def _hidden():
+    """Told."""
+
+option(help="Begin anew.")
+'''
+
+
+def test_words_are_found_with_file_and_line() -> None:
+    """In headings, text, tables, docstrings, messages and help; not in code, links or output."""
+    places = [hit.split(" in: ")[0] for hit in hits("a.md", markdown_lines(PAGE))]
+    assert places == ["a.md:1: 'told'", "a.md:3: 'kept'", "a.md:7: 'mended'"]
+    places = [hit.split(" in: ")[0] for hit in hits("a.py", source_lines(SOURCE))]
+    assert sorted(places) == sorted([
+        "a.py:1: 'begun'", "a.py:4: 'Told'", "a.py:4: 'nobody'", "a.py:9: 'kept'",
+        "a.py:10: 'kept'", "a.py:10: 'at once'", "a.py:15: 'anew'",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_every_word_can_be_found(word: str) -> None:
+    """Each pattern matches its own words, and not a part of a longer one."""
+    example = re.sub(r"\(([^)|]*)\|[^)]*\)\??|\|.*|\?", r"\1", word)
+    assert FORBIDDEN.search(f"It is {example}.")
+    assert not FORBIDDEN.search(f"x{example.replace(' ', '')}x")
