@@ -45,23 +45,21 @@ WORDS = {
 FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
 
 PENDING = {
-    "docs/api.md": 5,
+    "docs/api.md": 1,
     "docs/one-row.md": 5,
-    "streamomd/__main__.py": 1,
     "streamomd/analysis": 30,
     "streamomd/checkpoint": 21,
     "streamomd/cli": 20,
     "streamomd/config": 5,
-    "streamomd/core": 12,
+    "streamomd/core": 9,
     "streamomd/distributed": 76,
     "streamomd/engine": 24,
     "streamomd/features": 4,
     "streamomd/integrations": 24,
     "streamomd/losses": 3,
     "streamomd/rules": 55,
-    "streamomd/runs": 55,
-    "streamomd/shards": 50,
-    "streamomd/training": 91,
+    "streamomd/shards": 48,
+    "streamomd/training": 74,
     "command help": 33,
 }
 """Hits that remain, by page or package. The numbers only fall."""

@@ -232,7 +232,9 @@ def test_a_learner_that_went_on_alone(tmp_path: Path) -> None:
         stopped(tmp_path, tmp_path / "run")
         one = streamomd.resume(f"{tmp_path}/run/learners/001", quiet=True)
         assert bits(one) == bits(alone(told(tmp_path), {"eta": GRID["eta"][1]}))
-        with pytest.raises(NoCommitError, match=r"went on alone: no commit . in .*learners/001"):
+        with pytest.raises(
+            NoCommitError, match=r"was resumed alone: no commit . in .*learners/001"
+        ):
             go_on(tmp_path, tmp_path / "run", GRID, 0)
 
 

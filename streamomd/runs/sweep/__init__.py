@@ -160,7 +160,7 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
     if spec.data.holdout:
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: a sweep learns every row. Its progressive loss "
-            "is of rows not learned yet, and tells its learners apart as well"
+            "is of rows not learned yet, and ranks its learners as well"
         )
     if spec.cluster.scheduler:
         raise UnsupportedError(

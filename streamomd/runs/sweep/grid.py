@@ -80,7 +80,7 @@ def values_of(key: str, given: str | Sequence[Any]) -> list[Any]:
 def entries(
     make: Callable[[Mapping[str, Any]], Spec], grid: Mapping[str, Sequence[Any]]
 ) -> list[Entry]:
-    """A learner for each combination that makes a legal job; the others are told of.
+    """A learner for each combination that makes a valid job; the others are reported.
 
     make: a job of these choices, by dotted key. Raises UsageError if no combination is legal, or a
     key cannot differ from learner to learner.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.checkpoint import Commit, Loaded, Part, Writer, load, open_store
-from streamomd.checkpoint.commits import sequences
+from streamomd.checkpoint.commit_list import sequences
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
@@ -201,7 +201,9 @@ def _read(
         if rows != {int(document["rows"])}:
             raise ValueError("its learners are not all after the same row")
     except NoCommitError as error:
-        raise CorruptionError(f"a learner's commit is lost, or it went on alone: {error}") from None
+        raise CorruptionError(
+            f"a learner's commit is lost, or it was resumed alone: {error}"
+        ) from None
     except StreamomdError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
