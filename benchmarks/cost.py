@@ -30,11 +30,11 @@ from merge import filled
 import streamomd
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
-from streamomd.features import Names, encode
+from streamomd.features import Names
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_rows
 from streamomd.shards.row_ranges import stretches
 from streamomd.training.load_model import load_model
+from streamomd.training.row_stream import rows_of_group
 
 WORKERS = (1, 10, 100, 1000)
 ROUND_SECONDS = 60.0  # an averaged round is to last so long, unless the epoch is shorter
@@ -105,21 +105,11 @@ def of_rows(data: dict[str, Any], times: int) -> tuple[float, float, float]:
 def decoded(plan: Any, shards: Any) -> list[Any]:
     """All batches, decoded by one thread, as a part of averaged mode has them."""
     names = Names()
-
-    def convert(table: Any, shard: Any, row: int) -> Any:
-        return encode(plan, table, shard=shard.url, row=row, names=names)
-
     return [
-        batch
+        piece.value.batch
         for span in stretches(shards, range(len(shards)), 1)[0].spans
-        for _, batch in read_rows(
-            span.group,
-            span.begin,
-            span.end,
-            options={},
-            columns=plan.columns,
-            dictionary=plan.dictionary,
-            convert=convert,
+        for piece in rows_of_group(
+            plan, span.group, span.begin, span.end, options={}, names=names, unit_bytes=16 << 20
         )
     ]
 

@@ -1,6 +1,6 @@
 """Which layout of a shard is read fastest?
 
-The same rows written in many ways, each read as training reads them (``read_units``, ``encode``,
+The same rows written in many ways, each read as training reads them (``read_batches``, ``encode``,
 one thread): processor time a row, the median of runs in turn, beside that of decoding alone, the
 file's bytes a row and the processor time of writing. Kinds of rows: those of benchmarks/kinds.py.
 
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,12 @@ import pyarrow.parquet as pq
 from kinds import KINDS
 
 from streamomd.config.spec import Data, Model
-from streamomd.features import encode, make_plan
+from streamomd.features import make_plan
 from streamomd.shards import find
 from streamomd.shards.convert.encoding import stored
 from streamomd.shards.convert.output_formats import FORMS
-from streamomd.shards.reader import read_units
+from streamomd.shards.encoded_rows import encode_rows
+from streamomd.shards.reader import read_batches
 
 UNIT_BYTES, AHEAD_BYTES = 4 << 20, 32 << 20  # those of streamomd/training/row_stream.py
 DICTIONARY, PLAIN, SPLIT = "RLE_DICTIONARY", "PLAIN", "BYTE_STREAM_SPLIT"
@@ -148,23 +150,22 @@ def reads(path: Path, kind: str) -> dict[str, Callable[[], None]]:
     model = Model.model_validate({"loss": "logistic"})
     plan = make_plan(data, model, shards.shards[0].schema, lambda: [-1, 1])
 
-    def read(convert: Callable[..., Any]) -> None:
-        units = read_units(
+    def read(function: Callable[..., Any]) -> None:
+        batches = read_batches(
             shards,
             places=[0],
             columns=plan.columns,
             dictionary=plan.dictionary,
-            convert=convert,
             threads=1,
             budget_bytes=AHEAD_BYTES,
             unit_bytes=UNIT_BYTES,
         )
-        for _ in units:
+        for _ in batches.map(function):
             pass
 
     return {
-        "read": lambda: read(lambda rows, shard, row: encode(plan, rows, shard="", row=row)),
-        "decode": lambda: read(lambda rows, shard, row: None),
+        "read": lambda: read(partial(encode_rows, plan)),
+        "decode": lambda: read(lambda rows: None),
     }
 
 

@@ -12,7 +12,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session
 from streamomd.shards.formats.checksums import without_checksums
 from streamomd.shards.order import places
-from streamomd.shards.reader import Job, jobs_of, read_rows
+from streamomd.shards.reader import Job, jobs_of, open_group
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import left
 from streamomd.training.build_engine import engine_of
@@ -131,7 +130,7 @@ def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
     nbytes = 0
     for job in jobs:
         group = job.group
-        batches = read_rows(
+        with open_group(
             group,
             group.row,
             group.row + group.rows,
@@ -139,12 +138,10 @@ def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
             columns=plan.columns,
             dictionary=plan.dictionary,
             unit_bytes=UNIT_BYTES,
-            convert=lambda table, shard, row: table,
-        )
-        with closing(batches):
-            for row, table in batches:
-                found.append((group.shard.url, row, table))
-                nbytes += table.nbytes
+        ) as (reader, whole):
+            for rows in reader.read(whole):
+                found.append((group.shard.url, rows.row, rows.batch))
+                nbytes += rows.nbytes
                 if nbytes >= UNIT_BYTES:
                     return found
     return found

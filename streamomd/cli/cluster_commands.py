@@ -8,16 +8,17 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
     CODES,
-    begin_options,
     checkpoint_options,
     data_options,
-    described,
     guarded,
+    job_and_shards,
     main,
-    options_in,
-    parsed,
+    python_arguments,
+    read_options_file,
+    run_options,
     set_option,
 )
 from streamomd.core.errors import ClusterError
@@ -28,15 +29,15 @@ scheduler_option = click.option(
     required=True,
     envvar="DASK_SCHEDULER_ADDRESS",
     metavar="ADDRESS",
-    help="Of the Dask scheduler, tcp://… or tls://…; or set DASK_SCHEDULER_ADDRESS.",
+    help="Address of the Dask scheduler, tcp://… or tls://…; or set DASK_SCHEDULER_ADDRESS.",
 )
 
 
-@main.command(epilog=CODES)
-@begin_options
+@main.command(cls=JobCommand, epilog=CODES)
+@run_options
 @guarded
 def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
-    """Leave a job to a cluster: it is checked, begun, and goes on without this machine.
+    """Submit a job to a Dask cluster, which runs it without this machine.
 
     \b
       streamomd submit job.toml --scheduler tcp://10.0.0.5:8786
@@ -44,12 +45,12 @@ def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     """
     from streamomd.runs.submit import submit
 
-    job, given = described(what, given)
+    job, given = job_and_shards(what, given)
     given["scheduler"] = given["scheduler"] or _default_scheduler()
     if not given["scheduler"] and job is None:
-        raise ClusterError("no scheduler: give --scheduler ADDRESS, or set DASK_SCHEDULER_ADDRESS")
-    name = submit(job, **parsed(given))
-    return {"id": name}, formatting.submitted(name, given["scheduler"])
+        raise ClusterError("no scheduler: pass --scheduler ADDRESS or set DASK_SCHEDULER_ADDRESS")
+    name = submit(job, **python_arguments(given))
+    return {"id": name}, formatting.format_submission(name, given["scheduler"])
 
 
 def _default_scheduler() -> str | None:
@@ -58,51 +59,51 @@ def _default_scheduler() -> str | None:
     return os.environ.get("DASK_SCHEDULER_ADDRESS")
 
 
-def _on_a_job(command: Callable[..., Any]) -> Callable[..., Any]:
+def _job_command(command: Callable[..., Any]) -> Callable[..., Any]:
     return main.command(epilog=CODES)(name(scheduler_option(command)))
 
 
-@_on_a_job
+@_job_command
 @checkpoint_options
 @guarded
 def status(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """How a submitted job is, from any machine that reaches the scheduler."""
+    """Print the state of a submitted job; any machine that reaches the scheduler can ask."""
     from streamomd.distributed import cluster, jobs
 
     with cluster.connected(None, scheduler) as client:
-        found = jobs.status(jobs.find(client, name), options_in(checkpoint_storage_options))
-    return found, formatting.status(found)
+        found = jobs.status(jobs.find(client, name), read_options_file(checkpoint_storage_options))
+    return found, formatting.format_status(found)
 
 
-@_on_a_job
-@click.option("--follow", is_flag=True, help="Go on until the job ends.")
+@_job_command
+@click.option("--follow", is_flag=True, help="Keep printing until the job ends.")
 @guarded
 def logs(name: str, scheduler: str, follow: bool) -> tuple[Any, str]:
-    """What a submitted job said, and how its loss went."""
+    """Print the messages of a submitted job and the course of its loss."""
     from streamomd.distributed import cluster, jobs
     from streamomd.distributed.scheduler import lost_reported
 
-    told = 0
+    count = 0
     with cluster.connected(None, scheduler) as client:
         job = jobs.find(client, name)
         with lost_reported(client, job.url):
             for line in jobs.lines(job, follow=follow):
                 click.echo(line)
-                told += 1
-    return {"id": name, "lines": told}, ""
+                count += 1
+    return {"id": name, "lines": count}, ""
 
 
-@_on_a_job
+@_job_command
 @checkpoint_options
 @guarded
 def cancel(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """Stop a submitted job: it commits and leaves; streamomd resume goes on from there."""
+    """Stop a submitted job after a commit; streamomd resume continues it."""
     from streamomd.distributed import cluster, jobs
 
     with cluster.connected(None, scheduler) as client:
         job = jobs.cancel(jobs.find(client, name))
-        found = jobs.status(job, options_in(checkpoint_storage_options))
-    return found, formatting.status(found)
+        found = jobs.status(job, read_options_file(checkpoint_storage_options))
+    return found, formatting.format_status(found)
 
 
 @main.command(epilog=CODES)
@@ -113,15 +114,15 @@ def cancel(name: str, scheduler: str, checkpoint_storage_options: str) -> tuple[
 @set_option
 @guarded
 def doctor(job: str | None, scheduler: str, **given: Any) -> tuple[Any, str]:
-    """Look at every worker before a job is begun: versions, memory, shards and checkpoint.
+    """Check every worker before a job starts: versions, memory, shards and checkpoint.
 
     \b
       streamomd doctor job.toml --scheduler tcp://10.0.0.5:8786
     """
     from streamomd.runs.submit import diagnose
 
-    found = diagnose(job, scheduler=scheduler, **parsed(given))
-    text = formatting.diagnosed(found)
+    found = diagnose(job, scheduler=scheduler, **python_arguments(given))
+    text = formatting.format_diagnosis(found)
     if not all(one["ok"] for one in found):
-        raise ClusterError("not every worker is fit\n" + text)
+        raise ClusterError("some workers are not fit for the job\n" + text)
     return {"workers": found}, text

@@ -1,4 +1,4 @@
-"""The command that hands a model to other programs: export."""
+"""The command that converts a model for other programs: export."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ from typing import Any
 
 import click
 
+from streamomd.cli.job_flags import Choice
 from streamomd.cli.options import (
     CODES,
     allow_non_finite,
     checkpoint_options,
     guarded,
     main,
-    options_in,
+    output_option,
+    read_options_file,
     url,
 )
 from streamomd.core.urls import printable
 
 FORMATS = ("onnx", "sklearn", "vw", "parquet")
+OTHER_NAMES = {"scikit-learn": "sklearn", "skops": "sklearn", "vowpal_wabbit": "vw"}
 
 
 @main.command(epilog=CODES)
 @url
-@click.option("--as", "kind", required=True, type=click.Choice(FORMATS), help="The format.")
-@click.option("--to", required=True, metavar="FILE", help="File or URL to write.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@click.option(
+    "--as", "kind", required=True, type=Choice(FORMATS, OTHER_NAMES), help="Format of the file."
+)
+@output_option("FILE", "File or URL to write the model to.", required=True)
+@click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
 @allow_non_finite
-@click.option("--storage-options", metavar="FILE", help="Storage options for the file written.")
+@click.option(
+    "--storage-options", metavar="FILE",
+    help="TOML or JSON file of storage options for the output.",
+)  # fmt: skip
 @checkpoint_options
 @guarded
 def export(
@@ -38,37 +46,37 @@ def export(
     storage_options: str | None,
     checkpoint_storage_options: str | None,
 ) -> tuple[Any, str]:
-    """Write a model for other programs.
+    """Export a model to ONNX, scikit-learn, Vowpal Wabbit or Parquet.
 
     \b
-      streamomd export runs/bank --as onnx --to bank.onnx        raw columns to predictions
-      streamomd export runs/bank --as sklearn --to bank.skops    an SGDClassifier or SGDRegressor
-      streamomd export runs/bank --as vw --to bank.vw.txt        Vowpal Wabbit's readable weights
-      streamomd export runs/bank --as parquet --to bank.parquet  names, weights, slots
-      streamomd train new/ --label y --start bank.parquet        … and back
+      streamomd export runs/bank --as onnx -o bank.onnx        raw columns to predictions
+      streamomd export runs/bank --as sklearn -o bank.skops    an SGDClassifier or SGDRegressor
+      streamomd export runs/bank --as vw -o bank.vw.txt        Vowpal Wabbit's readable weights
+      streamomd export runs/bank --as parquet -o bank.parquet  names, weights, slots
+      streamomd train new/ --label y --start bank.parquet      warm start from the weights
 
-    What a format cannot say is refused by name. See also: streamomd list exports.
+    A feature that the format does not support is an error. See also: streamomd list exports.
     """
     from streamomd.integrations.export import export as write
     from streamomd.training.load_model import load_model
     from streamomd.training.progress import note
 
-    # The state stays where it is: Parquet takes it part by part.
-    options = options_in(checkpoint_storage_options)
+    # The state is not loaded here: Parquet reads it one part at a time.
+    options = read_options_file(checkpoint_storage_options)
     model, loaded = load_model(url, storage_options=options, far=lambda _: True)
     for sequence, reason in loaded.rejected:
-        note(f"commit {sequence} rejected: {reason}; this is {model.sequence}")
+        note(f"commit {sequence} rejected: {reason}; using commit {model.sequence}")
     result = write(
         model,
         kind,
         to,
         overwrite=overwrite,
-        storage_options=options_in(storage_options),
+        storage_options=read_options_file(storage_options),
         allow_non_finite=allow_non_finite,
     )
-    told = [f"{key}: {_listed(result[key])}" for key in result if key not in ("as", "to_read")]
-    return result, "\n".join([*told, "to read it:", f"  {printable(result['to_read'])}"])
+    lines = [f"{key}: {_text(result[key])}" for key in result if key not in ("as", "to_read")]
+    return result, "\n".join([*lines, "to read it:", f"  {printable(result['to_read'])}"])
 
 
-def _listed(figure: Any) -> str:
+def _text(figure: Any) -> str:
     return printable(", ".join(map(str, figure)) if isinstance(figure, list) else str(figure))

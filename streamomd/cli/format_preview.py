@@ -1,18 +1,18 @@
-"""What ``streamomd plan`` prints."""
+"""Text of ``streamomd plan``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamomd.cli.formatting import table
+from streamomd.cli.formatting import format_table
 from streamomd.core.urls import shown
 
-MOST = 40  # columns, of which each has a line
+MAX_COLUMNS = 40  # columns with a line each
 
 
-def planned(found: Mapping[str, Any], command: str) -> str:
-    """What a job would do, in lines, and what to type next."""
+def format_plan(found: Mapping[str, Any], command: str) -> str:
+    """What a job would do, and the command to run next."""
     unit = found["unit"]
     return "\n".join(
         [
@@ -20,7 +20,7 @@ def planned(found: Mapping[str, Any], command: str) -> str:
             f"{found['rows']:,} rows in {found['shards']:,} shards, {_bytes(found['bytes'])}",
             "",
             *_columns(found["columns"], unit["rows"]),
-            f"seen in the first {unit['rows']:,} rows, from {shown(unit['shard'])} on",
+            f"counted in the first {unit['rows']:,} rows of {shown(unit['shard'])}",
             "",
             *_hashed(found["hashed"]),
             *_memory(found["memory"]),
@@ -32,51 +32,53 @@ def planned(found: Mapping[str, Any], command: str) -> str:
 
 
 def _columns(columns: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
-    shown_ones = [
+    rows_shown = [
         {
             **{key: one[key] for key in ("name", "type", "kind")},
             "coordinates": _count(one["coordinates"]),
             f"in {rows:,} rows": _count(one["seen"]),
-            "in all": _count(one["expected"]),
+            "expected": _count(one["expected"]),
         }
-        for one in columns[:MOST]
+        for one in columns[:MAX_COLUMNS]
     ]
-    more = len(columns) - MOST
-    return [table(shown_ones), *([f"… {more} more (--json has all)"] if more > 0 else [])]
+    more = len(columns) - MAX_COLUMNS
+    return [format_table(rows_shown), *([f"… {more} more (--json has all)"] if more > 0 else [])]
 
 
 def _hashed(hashed: Mapping[str, Any] | None) -> list[str]:
     if hashed is None:
         return []
     lines = [
-        f"hashed values: {hashed['seen']:,} seen, about {hashed['expected']:,} expected, on about "
+        f"hashed values: {hashed['seen']:,} seen, about {hashed['expected']:,} expected, in about "
         f"{hashed['used_expected']:,.0f} of 2^{hashed['bits']} coordinates",
-        f"expected to share one: {_few(hashed['share_seen'])} of those seen, "
+        f"expected collisions: {_few(hashed['share_seen'])} of the values seen, "
         f"{_few(hashed['share_expected'])} of all",
     ]
     if hashed["share_expected"] > 0.1 * hashed["expected"]:
         more = hashed["bits"] + 2
-        lines.append(f"more than a tenth: data.bits = {more} would give four times as many")
+        lines.append(
+            f"more than a tenth collide: data.bits = {more} has four times as many coordinates"
+        )
     return lines
 
 
 def _memory(memory: Mapping[str, Any]) -> list[str]:
-    copied = f" and as much for its copy in commits ({_bytes(memory['copy'])})"
+    copied = f" plus a copy for commits ({_bytes(memory['copy'])})"
     needed = memory["state"] + memory["copy"] + memory["decoding"]
-    free = f"; {_bytes(memory['free'])} can be had" if memory["free"] < 2**60 else ""
+    free = f"; {_bytes(memory['free'])} available" if memory["free"] < 2**60 else ""
     lines = [
-        f"memory: state {_bytes(memory['state'])}{copied if memory['copy'] else ''}, rows on their "
-        f"way up to {_bytes(memory['decoding'])}{free}"
+        f"memory: state {_bytes(memory['state'])}{copied if memory['copy'] else ''}, decoded "
+        f"rows up to {_bytes(memory['decoding'])}{free}"
     ]
     if needed > memory["free"]:
-        lines.append("that is more than can be had: lower data.bits, or take model.dtype float32")
+        lines.append("that is more than available: lower data.bits, or set model.dtype to float32")
     return lines
 
 
 def _time(time: Mapping[str, Any]) -> list[str]:
-    decoding = f"{1e6 * time['decode_per_row']:.2f} µs a row to read and decode"
+    decoding = f"{1e6 * time['decode_per_row']:.2f} µs per row to read and decode"
     if time["seconds"] is None:
-        return [f"time: {decoding}; the state is too large to try learning"]
+        return [f"time: {decoding}; the state is too large to measure learning"]
     learning = f"{1e6 * time['learn_per_row']:.2f} to learn"
     return [
         f"time: about {_seconds(time['seconds'])} for {time['epochs']} "
@@ -94,7 +96,7 @@ def _few(number: float) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """A time as a person says it.
+    """A time with a suitable unit.
 
     >>> _seconds(0.25), _seconds(75), _seconds(7_500), _seconds(200_000)
     ('0.25 s', '75 s', '125 min', '55.6 h')
@@ -105,7 +107,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _bytes(number: float) -> str:
-    """A size as a person says it.
+    """A size with a suitable unit.
 
     >>> _bytes(800), _bytes(3 << 20), _bytes(5 << 30)
     ('800 bytes', '3.0 MiB', '5.0 GiB')

@@ -1,4 +1,4 @@
-"""Commands that look at what was learned: evaluate, predict, inspect, certify, checkpoint."""
+"""Commands that use or inspect a model: evaluate, predict, inspect, certify, checkpoint."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.job_flags import COMPARATOR, LIST
 from streamomd.cli.options import (
     CODES,
     allow_non_finite,
@@ -14,10 +15,11 @@ from streamomd.cli.options import (
     checkpoint_options,
     data_options,
     guarded,
-    listed,
-    loaded,
+    joined,
     main,
-    options_in,
+    open_model,
+    output_option,
+    read_options_file,
     shards,
     url,
 )
@@ -26,7 +28,10 @@ from streamomd.cli.options import (
 @main.command(epilog=CODES)
 @url
 @shards
-@click.option("--by", multiple=True, metavar="COLUMN", help="Also for each of its values.")
+@click.option(
+    "--by", multiple=True, type=LIST, metavar="A,B,…",
+    help="Columns for whose values metrics are printed separately.",
+)  # fmt: skip
 @cache_option
 @allow_non_finite
 @data_options
@@ -35,34 +40,36 @@ from streamomd.cli.options import (
 def evaluate(
     url: str,
     shards: tuple[str, ...],
-    by: tuple[str, ...],
+    by: tuple[list[str], ...],
     cache: str | None,
     allow_non_finite: bool,
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
-    """Loss and error of a model on labelled shards; nothing is learned.
+    """Compute loss and metrics of a model on labelled shards; the model does not change.
 
     \b
       streamomd evaluate runs/bank new/
-      streamomd evaluate runs/bank new/ --by job --by marital
+      streamomd evaluate runs/bank new/ --by job,marital
     """
-    model = loaded(url, checkpoint_storage_options, cache)
+    model = open_model(url, checkpoint_storage_options, cache)
     result = model.evaluate(
         list(shards),
-        by=by,
-        storage_options=options_in(storage_options),
+        by=joined(by),
+        storage_options=read_options_file(storage_options),
         allow_non_finite=allow_non_finite,
     )
-    return result, formatting.evaluated(result)
+    return result, formatting.format_evaluation(result)
 
 
 @main.command(epilog=CODES)
 @url
 @shards
-@click.option("--to", required=True, metavar="DIR", help="Directory or URL for the predictions.")
-@click.option("--keep", metavar="A,B", help="Columns to copy beside the predictions.")
-@click.option("--overwrite", is_flag=True, help="Replace predictions that are there.")
+@output_option("DIR", "Directory or URL to write the predictions to.", required=True)
+@click.option(
+    "--keep", type=LIST, metavar="A,B,…", help="Columns to copy to the files of predictions."
+)
+@click.option("--overwrite", is_flag=True, help="Overwrite existing predictions.")
 @allow_non_finite
 @data_options
 @checkpoint_options
@@ -71,7 +78,7 @@ def predict(
     url: str,
     shards: tuple[str, ...],
     to: str,
-    keep: str | None,
+    keep: list[str] | None,
     overwrite: bool,
     allow_non_finite: bool,
     storage_options: str,
@@ -79,15 +86,16 @@ def predict(
 ) -> tuple[Any, str]:
     """Write a Parquet file of predictions for each shard.
 
-    Columns: row, prediction, score, probability (logistic), and those kept. Of three classes and
-    more score and probability are lists, in the order that the schema's metadata has: classes.
+    Columns: row, prediction, score, probability (logistic), and those of --keep. With three or
+    more classes, score and probability are lists in the order of "classes" in the schema's
+    metadata.
     """
-    written = loaded(url, checkpoint_storage_options).predict(
+    written = open_model(url, checkpoint_storage_options).predict(
         list(shards),
         to,
-        keep=listed(keep) or (),
+        keep=keep or (),
         overwrite=overwrite,
-        storage_options=options_in(storage_options),
+        storage_options=read_options_file(storage_options),
         quiet=False,
         allow_non_finite=allow_non_finite,
     )
@@ -96,14 +104,14 @@ def predict(
 
 @main.command(epilog=CODES)
 @url
-@click.option("--top", default=20, show_default=True, help="How many coordinates.")
+@click.option("--top", default=20, show_default=True, help="Number of coordinates to print.")
 @checkpoint_options
 @guarded
 def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """The heaviest features of a model by name, with their weights and slots."""
-    model = loaded(url, checkpoint_storage_options)
+    """Print the features with the largest weights, by name, with their weights and slots."""
+    model = open_model(url, checkpoint_storage_options)
     result = {**model.summary(), "top": model.inspect(top)}
-    return result, formatting.inspected(result)
+    return result, formatting.format_inspection(result)
 
 
 @main.command(epilog=CODES)
@@ -111,10 +119,12 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
 @shards
 @click.option(
     "--comparator",
+    type=COMPARATOR,
     default="best",
     metavar="best|bound|FILE",
-    help="Fixed weights to compare with: those of least loss in the rule's set; those for which "
-    "each bound is least; or a .npy or Parquet file of them, in the order of coordinates.  [best]",
+    help="Fixed weights to compare with: best: those with the lowest loss in the rule's constraint "
+    "set; bound: those for which each bound is lowest; or a .npy or Parquet file of weights in the "
+    "order of the coordinates.  [best]",
 )
 @cache_option
 @data_options
@@ -128,7 +138,7 @@ def certify(
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
-    """Regret or mistakes of a run and the bounds its paper proves, over the shards it learned.
+    """Compute a run's regret or mistakes on its training shards, and the bounds its paper proves.
 
     \b
       streamomd certify runs/bank data/
@@ -137,29 +147,29 @@ def certify(
     """
     from streamomd.analysis.certify import certify as certify_run
 
-    model = loaded(url, checkpoint_storage_options, cache)
+    model = open_model(url, checkpoint_storage_options, cache)
     learners = certify_run(
         model,
         list(shards),
         comparator=comparator,
-        storage_options=options_in(storage_options),
-        checkpoint_storage_options=options_in(checkpoint_storage_options),
+        storage_options=read_options_file(storage_options),
+        checkpoint_storage_options=read_options_file(checkpoint_storage_options),
     )
-    told = model.spec.model
+    job = model.spec.model
     result = {
-        "rule": told.rule,
-        "loss": told.loss,
-        "params": told.params,
+        "rule": job.rule,
+        "loss": job.loss,
+        "params": job.params,
         "comparator": comparator,
         "checkpoint": {"url": model.url, "sequence": model.sequence},
         "learners": learners,
     }
-    return result, formatting.certified(result)
+    return result, formatting.format_certificate(result)
 
 
 @main.group()
 def checkpoint() -> None:
-    """Look at what a checkpoint holds."""
+    """List or verify the commits of a checkpoint."""
 
 
 @checkpoint.command("list", epilog=CODES)
@@ -167,7 +177,7 @@ def checkpoint() -> None:
 @checkpoint_options
 @guarded
 def list_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """Every commit: sequence, rows, when, and whether it can be used."""
+    """List every commit: sequence, rows, time, and whether it can be used."""
     return _commits(url, checkpoint_storage_options, deep=False)
 
 
@@ -176,7 +186,7 @@ def list_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
 @checkpoint_options
 @guarded
 def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """Read every byte of every commit; compare it with its hash, look for NaN and infinities."""
+    """Read every byte of every commit, compare hashes, and look for NaN and infinities."""
     return _commits(url, checkpoint_storage_options, deep=True)
 
 
@@ -185,13 +195,13 @@ def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[
     from streamomd.core.errors import CorruptionError, DivergedError
     from streamomd.core.finite import NOT_FINITE
 
-    store = open_store(url, options_in(checkpoint_storage_options))
+    store = open_store(url, read_options_file(checkpoint_storage_options))
     found = commits(store, deep=deep)
-    text, left = formatting.table(found), left_temporary(store) if deep else []
-    if left:
-        text += "\n" + formatting.left_temporary(left)
+    text, temporary = formatting.format_table(found), left_temporary(store) if deep else []
+    if temporary:
+        text += "\n" + formatting.format_temporary_files(temporary)
     problems = [one["problem"] for one in found if not one["ok"]]
     if deep and problems:
         diverged = all(problem.startswith(NOT_FINITE) for problem in problems)
         raise (DivergedError if diverged else CorruptionError)(text)
-    return {"commits": found, **({"temporary": left} if deep else {})}, text
+    return {"commits": found, **({"temporary": temporary} if deep else {})}, text

@@ -1,4 +1,4 @@
-"""Commands that show a run to a person: report, watch."""
+"""Commands that show a run: report, watch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from typing import Any
 
 import click
 
+from streamomd.cli.job_flags import DURATION
 from streamomd.cli.options import (
     CODES,
     cache_option,
     checkpoint_options,
     data_options,
     guarded,
-    loaded,
     main,
-    options_in,
+    open_model,
+    output_option,
+    read_options_file,
     url,
 )
 from streamomd.core.errors import StoppedError, UsageError
@@ -26,12 +28,14 @@ from streamomd.core.urls import printable, typed
 @main.command(epilog=CODES)
 @url
 @click.argument("shards", nargs=-1)
-@click.option("-o", "--to", default="report.html", metavar="FILE", show_default=True, help="Where.")
-@click.option("--overwrite", is_flag=True, help="Replace a file that is there.")
+@output_option(
+    "FILE", "File or URL to write the report to.", default="report.html", show_default=True
+)
+@click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
 @click.option(
     "--certificate/--no-certificate",
     default=True,
-    help="With SHARDS: compute what is proven of the run; it takes many readings.  [yes]",
+    help="With SHARDS: whether to compute the certificate, which reads them many times.  [yes]",
 )
 @cache_option
 @data_options
@@ -47,40 +51,44 @@ def report(
     storage_options: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
-    """Write one HTML page about a run: it opens offline, in light and dark.
+    """Write one HTML page about a run, which opens offline, in light and dark mode.
 
     \b
-      streamomd report runs/bank                          what the checkpoint tells
-      streamomd report runs/bank data/ -o bank.html       and what labelled rows tell
+      streamomd report runs/bank                          from the checkpoint alone
+      streamomd report runs/bank data/ -o bank.html       with metrics on labelled shards
 
-    Verdict first; then what looks broken, loss over rows, features by name, sizes, the job. With
-    SHARDS also confusion, calibration, and of the run's own shards the regret.
+    It shows the verdict, warnings about the data, loss over rows, features by name and size, and
+    the job. With SHARDS also confusion and calibration, and the regret if they are the run's own.
     """
     from streamomd.analysis.report import write_report
 
     found = write_report(
-        loaded(url, checkpoint_storage_options, cache),
+        open_model(url, checkpoint_storage_options, cache),
         to,
         list(shards),
         certificate=certificate,
         overwrite=overwrite,
-        storage_options=options_in(storage_options),
-        checkpoint_storage_options=options_in(checkpoint_storage_options),
+        storage_options=read_options_file(storage_options),
+        checkpoint_storage_options=read_options_file(checkpoint_storage_options),
     )
     lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB"]
-    lines += [f"look at {printable(one['name'])}: {one['title']}" for one in found["look"]]
+    lines += [f"check {printable(one['name'])}: {one['title']}" for one in found["look"]]
     return found, "\n".join(lines)
 
 
 @main.command(epilog=CODES)
 @click.argument("url", metavar="URL | ID")
-@click.option("--every", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
-              help="Seconds between two looks.")  # fmt: skip
-@click.option("--once", is_flag=True, help="Look once, and come back.")
+@click.option("--every", type=DURATION, default=2.0, show_default=True, metavar="TIME",
+              help="Time between two reads of the checkpoint, in seconds or as 5m.")  # fmt: skip
+@click.option("--once", is_flag=True, help="Print the current state once and exit.")
 @click.option("--top", type=click.IntRange(min=0), default=10, show_default=True,
-              help="Features to show; 0 reads no weights.")  # fmt: skip
-@click.option("--scheduler", envvar="DASK_SCHEDULER_ADDRESS", metavar="ADDRESS",
-              help="Of the cluster of a submitted job; or DASK_SCHEDULER_ADDRESS.")  # fmt: skip
+              help="Number of features to show; 0 reads no weights.")  # fmt: skip
+@click.option(
+    "--scheduler",
+    envvar="DASK_SCHEDULER_ADDRESS",
+    metavar="ADDRESS",
+    help="Address of a submitted job's Dask scheduler; or set DASK_SCHEDULER_ADDRESS.",
+)
 @checkpoint_options
 @guarded
 def watch(
@@ -91,23 +99,21 @@ def watch(
     scheduler: str | None,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
-    """Watch a run from outside, by its checkpoint: rows, loss, speed, heaviest features.
+    """Show the progress of a run from its checkpoint: rows, loss, speed, largest weights.
 
     \b
       streamomd watch runs/bank
       streamomd watch omd-job-1a2b3c4d --scheduler tcp://10.0.0.5:8786
 
-    It ends when the run is finished, or at Ctrl-C, which leaves the run alone. Nothing is written.
+    It ends when the run is finished, or at Ctrl-C; the run continues. It writes nothing.
     """
-    options = options_in(checkpoint_storage_options)
+    options = read_options_file(checkpoint_storage_options)
     try:
         if url.startswith("omd-job-"):
             return _watch_job(url, scheduler, every, once, top, options), ""
         return _watch_url(url, every, once, top, options), ""
     except KeyboardInterrupt:
-        raise StoppedError(
-            "stopped watching; the run goes on as it did", signal=signal.SIGINT
-        ) from None
+        raise StoppedError("stopped watching; the run continues", signal=signal.SIGINT) from None
 
 
 def _watch_url(url: str, every: float, once: bool, top: int, options: Any) -> Any:
@@ -127,7 +133,7 @@ def _watch_job(
     from streamomd.analysis.watch import job_views, tell
 
     if not scheduler:
-        raise UsageError(f"{printable(name)} is on a cluster: give --scheduler ADDRESS")
+        raise UsageError(f"{printable(name)} is on a cluster: pass --scheduler ADDRESS")
     from streamomd.distributed.cluster import connected
 
     with connected(None, scheduler) as client:

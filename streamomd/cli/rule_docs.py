@@ -1,4 +1,4 @@
-"""docs/rules: a page a rule and a table of all, made from their descriptions and docstrings.
+"""docs/rules: one page per rule and a table of all rules, generated from the rules' docstrings.
 
 ``python -m streamomd.cli.rule_docs docs/rules`` writes them.
 """
@@ -25,10 +25,10 @@ MADE = (
 )
 NOTATION = """\
 `streamomd list rules` prints this table with the
-parameters; `streamomd train --rule`, without a value, helps to choose. Letters: x a row and y its
-label, w weights and u others to compare with, g the loss's slope at the prediction, t the row's
-number from 1, T the rows finished, nnz the non-zeros of a row, d all coordinates, theta minus the
-sum of the gradients, f* the conjugate of f."""
+parameters; `streamomd train --rule`, without a value, helps to choose. Notation: x a row and y its
+label, w the weights and u a comparator, g the derivative of the loss at the prediction, t the row's
+number from 1, T the number of rows, nnz the non-zeros of a row, d the number of coordinates, theta
+minus the sum of the gradients, f* the conjugate of f."""
 PAPERS = """\
 - P0: F. Orabona, K. Crammer, N. Cesa-Bianchi, A generalized online mirror descent with applications
   to classification and regression, 2015.
@@ -43,54 +43,54 @@ MERGES = {
     "mean": "mean",
     "max": "maximum",
     "min": "minimum",
-    "coords": "summed anew over all coordinates",
+    "coords": "recomputed over all coordinates",
 }
 IMPORTANCE = {
-    "copies": "the row h times in a row",
-    "updates": "the row h times, while each of the copies updates",
+    "copies": "same as the row h times in sequence",
+    "updates": "same as the row h times, as long as each copy updates",
     "loss": "h times the loss",
-    "step": "h times the step in theta; all else as of one row",
+    "step": "h times the step in theta; everything else as for one row",
     "cap": "h times the parameter C",
     "noise": "the parameter r divided by h",
-    "presence": "any h above 0 is the same",
+    "presence": "every h above 0 has the same effect",
 }
-KEEPS = {
+EXTRA = {
     "matrix": "a symmetric matrix of all coordinates",
     "root": "a matrix of all coordinates and its root",
-    "recent": "the last rows, with their multipliers",
+    "recent": "the last rows with their multipliers",
 }
-KEPT_MERGES = {
+EXTRA_MERGES = {
     "matrix": "sum of increments; the weights by A w",
     "root": "sum of increments of its square",
-    "recent": "does not merge: no averaged mode",
+    "recent": "does not merge (no averaged mode)",
 }
 
 
 def pages() -> dict[str, str]:
-    """Text of every page by file name, of the rules in this package."""
+    """The text of every page by file name, for the rules of this package."""
     rules = [rule for rule in all_rules().values() if _module(rule) is not None]
     return {"README.md": _index(rules), **{f"{rule.name}.md": page(rule) for rule in rules}}
 
 
 def page(rule: Rule) -> str:
-    """A rule's page: a few facts, its docstring, its parameters, its slots."""
+    """A rule's page: a table of facts, its docstring, its parameters, its slots."""
     title, body = _docstring(rule)
     parts = [MADE, f"# `{rule.name}`: {_prose(title)}", _glance(rule), _markdown(body)]
-    parts += ["## Parameters", _parameters(rule), "## What it keeps", _slots(rule)]
+    parts += ["## Parameters", _parameters(rule), "## State", _slots(rule)]
     if rule.accounted:
-        parts += ["With `model.certificate = true` instead:", _slots(rule.accounted)]
-    parts += ["All rules, and the papers: [README.md](README.md)."]
+        parts += ["With `model.certificate = true`:", _slots(rule.accounted)]
+    parts += ["All rules and papers: [README.md](README.md)."]
     return "\n\n".join(parts) + "\n"
 
 
 def kinds(hyper: type[tuple[float, ...]]) -> dict[str, Kind]:
-    """The kind of each parameter, of a rule's or a loss's ``hyper``."""
+    """The kind of each parameter of a rule's or a loss's ``hyper``."""
     hints = get_type_hints(hyper, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
 
 def legal(kind: Kind) -> str:
-    """What a parameter of this kind may be, in words.
+    """The values that a parameter of this kind accepts.
 
     >>> legal(Above(0.0)), legal(Choice(("every", "once"))), legal(Between(1, 1e9, whole=True))
     ('above 0', 'every or once', 'whole, from 1 to 1e+09')
@@ -107,7 +107,7 @@ def legal(kind: Kind) -> str:
 
 
 def values(rule: Rule) -> str:
-    """Which feature values it learns from; others make a bad row, ``out_of_range``.
+    """The feature values that a rule accepts; others make a bad row, ``out_of_range``.
 
     >>> from streamomd.rules import find_rule
     >>> values(find_rule("nag"))
@@ -125,7 +125,7 @@ def values(rule: Rule) -> str:
 
 
 def shown(value: Any) -> str:
-    """A parameter's value as a job file has it.
+    """A parameter's value in the notation of a job file.
 
     >>> shown(True), shown("once"), shown(0.5)
     ('true', 'once', '0.5')
@@ -134,22 +134,22 @@ def shown(value: Any) -> str:
 
 
 def cost(rule: Rule) -> str:
-    """What a row costs: what the docstring says after "Cost:", else the least that it names.
+    """The cost of a row: the first one after "Cost:" in the docstring, else the lowest in it.
 
     >>> from streamomd.rules import find_rule
     >>> cost(find_rule("ogd"))
     'O(nnz)'
     """
     body = _docstring(rule)[1]
-    _, told, after = body.partition("Cost:")
-    found = COST.findall(after if told else body)
-    if not told:
+    _, marked, after = body.partition("Cost:")
+    found = COST.findall(after if marked else body)
+    if not marked:
         found.sort(key=lambda figure: ("nnz" not in figure, figure))
     return str(found[0]) if found else ""
 
 
 def _module(rule: Rule) -> Any:
-    """The file of this package that registers the rule; None for a plug-in's."""
+    """The module of this package that registers the rule; None for a plug-in."""
     try:
         module = importlib.import_module(f"streamomd.rules.{rule.name}")
     except ImportError:
@@ -158,35 +158,35 @@ def _module(rule: Rule) -> Any:
 
 
 def _docstring(rule: Rule) -> tuple[str, str]:
-    """Its title, without the full stop, and the rest."""
+    """A rule's title without the full stop, and the rest of its docstring."""
     doc: str = inspect.getdoc(_module(rule)) or rule.title
     title, _, body = doc.partition("\n\n")
     return " ".join(title.split()).removesuffix("."), body
 
 
 def _markdown(body: str) -> str:
-    """Paragraphs as they are; what is indented is a formula; doctests are Python."""
+    """Markdown of a docstring: indented blocks are formulas, doctests are Python."""
     blocks = re.split(r"\n\s*\n", body.strip("\n"))
     return "\n\n".join(_fenced(blocks))
 
 
 def _fenced(blocks: Sequence[str]) -> Iterator[str]:
-    """Blocks of text, neighbours of one kind in one fence."""
-    fence, held = "", list[str]()
+    """Blocks of text; adjacent blocks of one kind share a fence."""
+    fence, fenced = "", list[str]()
     for block in [*blocks, ""]:
         kind = "python" if block.startswith(">>>") else "text" if block.startswith("    ") else ""
-        if held and kind != fence:
-            yield f"```{fence}\n" + "\n\n".join(held) + "\n```"
-            held = []
+        if fenced and kind != fence:
+            yield f"```{fence}\n" + "\n\n".join(fenced) + "\n```"
+            fenced = []
         fence = kind
         if kind:
-            held.append(textwrap.dedent(block))
+            fenced.append(textwrap.dedent(block))
         elif block:
             yield _prose(block.replace("``", "`"))
 
 
 def _prose(text: str) -> str:
-    """Stars and angles outside of code mean themselves."""
+    """Text with stars and angle brackets escaped, except in code."""
     parts = text.split("`")
     parts[::2] = [re.sub(r"(\*|<(?=[A-Za-z][\w-]*[ />]))", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
@@ -199,7 +199,7 @@ def _parameters(rule: Rule) -> str:
             kinds(rule.hyper).items(), rule.parse_params({}).values(), strict=True
         )
     ]
-    return _table(["parameter", "default", "may be"], rows) if rows else "None."
+    return _table(["parameter", "default", "accepts"], rows) if rows else "None."
 
 
 def _legal_of(name: str, kind: Kind) -> str:
@@ -208,14 +208,14 @@ def _legal_of(name: str, kind: Kind) -> str:
 
 def _slots(rule: Rule) -> str:
     places = {
-        "a coordinate and learner": rule.own_slots,
-        "a coordinate": rule.shared_slots,
-        "a learner": [slot for slot in rule.total_slots if not slot.name.startswith("top.")],
+        "coordinate and learner": rule.own_slots,
+        "coordinate": rule.shared_slots,
+        "learner": [slot for slot in rule.total_slots if not slot.name.startswith("top.")],
     }
     rows = [_slot(slot, place) for place, slots in places.items() for slot in slots]
-    if rule.keeps in KEEPS:
-        rows.append([KEEPS[rule.keeps], "a learner", "", KEPT_MERGES[rule.keeps]])
-    return _table(["slot", "one for", "start", "merges as"], rows)
+    if rule.keeps in EXTRA:
+        rows.append([EXTRA[rule.keeps], "learner", "", EXTRA_MERGES[rule.keeps]])
+    return _table(["slot", "one per", "start", "merges by"], rows)
 
 
 def _slot(slot: Slot, place: str) -> list[str]:
@@ -240,7 +240,7 @@ def _glance(rule: Rule) -> str:
 
 
 def _index(rules: Sequence[Rule]) -> str:
-    head = ["rule", "what", "cost of a row", "certificate", "losses", "source"]
+    head = ["rule", "method", "cost of a row", "certificate", "losses", "source"]
     rows = [
         [
             f"[{rule.name}]({rule.name}.md)",
@@ -252,7 +252,7 @@ def _index(rules: Sequence[Rule]) -> str:
         ]
         for rule in rules
     ]
-    count = f"{len(rules)} learners. {NOTATION}"
+    count = f"{len(rules)} rules. {NOTATION}"
     return "\n\n".join([MADE, "# Rules", count, _table(head, rows), "## Papers", PAPERS]) + "\n"
 
 
@@ -264,7 +264,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def main(folder: str = "docs/rules") -> None:
-    """Write the pages into a folder."""
+    """Write the pages to a folder."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, text in pages().items():
         (Path(folder) / name).write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""Commands that learn: train, resume."""
+"""Commands that train: train, resume."""
 
 from __future__ import annotations
 
@@ -8,47 +8,46 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.job_flags import LIST, JobCommand, number_or_text
 from streamomd.cli.options import (
     CODES,
-    begin_options,
     checkpoint_options,
     data_options,
-    described,
     guarded,
+    import_runs,
+    job_and_shards,
+    joined,
     log_option,
     main,
-    parsed,
-    runs,
+    python_arguments,
+    run_options,
     set_option,
     url,
 )
-from streamomd.cli.sweep_command import resumed
+from streamomd.cli.sweep_command import resume_sweep_command
 from streamomd.core.errors import SweepError
 from streamomd.core.profiling import Profile, profiled
 
 track_option = click.option(
     "--track",
     multiple=True,
-    metavar="TO",
-    help="Hand figures to a tracker: mlflow:URI or tensorboard:DIR.",
+    type=LIST,
+    metavar="TRACKER",
+    help="Experiment tracker to log metrics to: mlflow:URI or tensorboard:DIR. May be repeated.",
 )
+profile_option = click.option("--profile", is_flag=True, help="Print a CPU profile (ns per row).")
 
 
-profile_option = click.option(
-    "--profile", is_flag=True, help="Tell where the processors' time went, by the row."
-)
-
-
-@main.command(epilog=CODES)
-@begin_options
+@main.command(cls=JobCommand, epilog=CODES)
+@run_options
 @log_option
 @track_option
 @profile_option
 @guarded
 def train(
-    what: tuple[str, ...], track: tuple[str, ...], profile: bool, **given: Any
+    what: tuple[str, ...], track: tuple[list[str], ...], profile: bool, **given: Any
 ) -> tuple[Any, str]:
-    """Learn from shards, row by row, each predicted before it is learned.
+    """Train a model on data files (shards); each row is predicted before it is learned.
 
     \b
       streamomd train pipelines/quickstart.toml
@@ -58,27 +57,38 @@ def train(
       streamomd train data/ --label y --track tensorboard:logs/bank
       streamomd train data/ --label y --checkpoint none --profile
     """
-    job, given = described(what, given)
-    learner = runs()
+    job, given = job_and_shards(what, given)
+    run_functions = import_runs()
     from streamomd.integrations.trackers import tracker
 
-    with profiled() if profile else nullcontext() as told:
-        model = learner.train(job, callbacks=[tracker(one) for one in track], **parsed(given))
-    return _trained(model, told)
+    callbacks = [tracker(one) for one in joined(track)]
+    with profiled() if profile else nullcontext() as measured:
+        model = run_functions.train(job, callbacks=callbacks, **python_arguments(given))
+    return _trained(model, measured)
 
 
 @main.command(epilog=CODES)
 @url
-@click.option("--epochs", type=int, help="Read the rows more often than was planned.")
-@click.option("--on-bad-row", metavar="skip", help="Skip bad rows: only for a run that diverged.")
-@click.option("--accept-new-shards", is_flag=True, help="Shards were added after the last one.")
+@click.option(
+    "--epochs", type=number_or_text, metavar="N",
+    help="Number of passes over the rows, more than before.",
+)  # fmt: skip
+@click.option(
+    "--on-bad-row", metavar="skip",
+    help="What to do with a bad row from here on; only for a run that diverged.",
+)  # fmt: skip
+@click.option(
+    "--accept-new-shards", is_flag=True, help="Also learn shards that were added after the last."
+)
 @click.option(
     "--scheduler",
     metavar="ADDRESS",
-    help="Dask scheduler to use; never taken from the checkpoint.  [none]",
+    help="Address of the Dask scheduler to use; never taken from the checkpoint.  [none]",
 )
 @click.option(
-    "--cache", metavar="DIR", help="Local folder of decoded rows; never taken from the checkpoint."
+    "--cache",
+    metavar="DIR",
+    help="Local folder for decoded rows; never taken from the checkpoint.  [none]",
 )
 @data_options
 @checkpoint_options
@@ -89,48 +99,48 @@ def train(
 @guarded
 def resume(
     url: str,
-    epochs: int | None,
+    epochs: Any,
     on_bad_row: str | None,
     scheduler: str | None,
     cache: str | None,
-    track: tuple[str, ...],
+    track: tuple[list[str], ...],
     profile: bool,
     **given: Any,
 ) -> tuple[Any, str]:
-    """Go on with a run from its last commit; a finished one prints its result again.
+    """Continue a run from its last commit; a finished run prints its result again.
 
     \b
       streamomd resume runs/bank
       streamomd resume runs/bank --epochs 5
       streamomd resume s3://bucket/run --scheduler tcp://10.0.0.5:8786
 
-    A sweep resumes all of its learners. A checkpoint chooses no cluster, cache, tracker or log:
-    without --scheduler, exact mode learns in this process, averaged mode on a cluster of this
+    A sweep resumes all its learners. A checkpoint does not choose a cluster, cache, tracker or
+    log. Without --scheduler, exact mode runs in this process, averaged mode on a cluster of this
     machine's cores, sharded mode in this process if the state fits in memory. The URLs of the
-    shards come from the checkpoint: each is printed before it is opened, and refused outside the
-    prefixes of STREAMOMD_ALLOWED_URLS, if that is set.
+    shards come from the checkpoint: each is printed before it is opened, and refused unless it
+    starts with one of STREAMOMD_ALLOWED_URLS, if that is set.
     """
-    learner = runs()
+    run_functions = import_runs()
     from streamomd.integrations.trackers import tracker
 
-    given = parsed(given)
-    given["sets"] |= {"train.epochs": epochs} if epochs else {}
+    given = python_arguments(given)
+    given["sets"] |= {"train.epochs": epochs} if epochs is not None else {}
     given["sets"] |= {"data.on_bad_row": on_bad_row} if on_bad_row else {}
     given["sets"] |= {"cluster.scheduler": scheduler} if scheduler is not None else {}
     given["sets"] |= {"data.cache": cache} if cache is not None else {}
     try:
-        callbacks = [tracker(one) for one in track]
-        with profiled() if profile else nullcontext() as told:
-            model = learner.resume(url, callbacks=callbacks, **given)
+        callbacks = [tracker(one) for one in joined(track)]
+        with profiled() if profile else nullcontext() as measured:
+            model = run_functions.resume(url, callbacks=callbacks, **given)
     except SweepError:
-        return resumed(url, **given)
-    return _trained(model, told)
+        return resume_sweep_command(url, **given)
+    return _trained(model, measured)
 
 
 def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
-    """The result of a run, and of its profile if one was kept."""
+    """The result of a run, with its profile if one was measured."""
     result = model.result()
-    text = formatting.trained(result, model.spec.data.shards)
+    text = formatting.format_run(result, model.spec.data.shards)
     if profile is None:
         return result, text
     return {**result, "profile": profile.to_json()}, f"{text}\n\n{profile}"

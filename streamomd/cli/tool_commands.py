@@ -1,4 +1,4 @@
-"""Commands beside a run: convert, list."""
+"""Commands that need no model: convert, list."""
 
 from __future__ import annotations
 
@@ -7,77 +7,102 @@ from typing import Any
 
 import click
 
-from streamomd.cli import formatting
-from streamomd.cli.options import CODES, data_options, guarded, main, parsed
+from streamomd.cli import formatting, list_tables
+from streamomd.cli.job_flags import LIST, NULLS, Choice
+from streamomd.cli.options import (
+    CODES,
+    data_options,
+    guarded,
+    joined,
+    main,
+    output_option,
+    python_arguments,
+)
 from streamomd.core.errors import UsageError
+
+TEXT_FORMATS = {"libsvm": "svmlight", "svm": "svmlight", "vowpal_wabbit": "vw"}
+"""Other names of formats of text."""
 
 
 @main.command(epilog=CODES)
 @click.argument("sources", nargs=-1, required=True)
 @click.option(
-    "--from", "source_format", required=True, type=click.Choice(["csv", "svmlight", "vw"])
-)
-@click.option("--to", required=True, metavar="DIR", help="Directory or URL for the shards.")
+    "--from", "source_format", required=True,
+    type=Choice(["csv", "svmlight", "vw"], TEXT_FORMATS), help="Format of the sources.",
+)  # fmt: skip
+@output_option("DIR", "Directory or URL to write the shards to.", required=True)
 @click.option(
     "--as",
     "form",
-    type=click.Choice(["parquet", "arrow"]),
+    type=Choice(["parquet", "arrow"]),
     default="parquet",
     show_default=True,
-    help="arrow: larger files, read faster where rows are sparse; for a local disk.",
+    help="Format of the shards; arrow: larger, faster to read if rows are sparse.",
 )
-@click.option("--shards", type=int, help="How many shards to write (reads the source twice).")
-@click.option("--rows-per-shard", type=int, help="Rows of a shard.  [1,000,000]")
-@click.option("--shuffle", type=int, metavar="SEED", help="Permute all rows, by this seed.")
-@click.option("--overwrite", is_flag=True, help="Replace shards that are there.")
-@click.option("--no-header", is_flag=True, help="csv: the first line holds values.")
-@click.option("--delimiter", help="csv: what stands between values.  [found in the first line]")
+@click.option("--shards", type=int, help="Number of shards to write; reads the sources twice.")
+@click.option("--rows-per-shard", type=int, help="Number of rows per shard.  [1,000,000]")
+@click.option(
+    "--shuffle", type=int, metavar="SEED", help="Seed of a permutation of all rows.  [none]"
+)
+@click.option("--overwrite", is_flag=True, help="Overwrite existing shards.")
+@click.option("--no-header", is_flag=True, help="csv: the first line has values, not names.")
+@click.option("--delimiter", help="csv: character between values.  [found in the first line]")
 @click.option("--no-quotes", is_flag=True, help="csv: quotes are part of the values.")
-@click.option("--type", "types", multiple=True, metavar="COL=TYPE", help="csv: e.g. zip=string.")
-@click.option("--null", "null_values", multiple=True, help="csv: a text that means missing.")
-@click.option("--one-based/--zero-based", default=None, help="svmlight: the first index is 1 or 0.")
-@click.option("--size", type=int, help="svmlight: coordinates in all.  [largest index + 1]")
-@click.option("--bits", type=int, help="vw: 2^BITS coordinates.  [18]")
-@click.option("--hash-seed", type=int, help="vw: seed of the hash.  [0]")
+@click.option(
+    "--type", "types", multiple=True, type=LIST, metavar="COL=TYPE,…",
+    help="csv: types of columns, e.g. zip=string.",
+)  # fmt: skip
+@click.option(
+    "--null", "null_values", multiple=True, type=NULLS, metavar="A,B,…",
+    help="csv: texts that mean a missing value.",
+)  # fmt: skip
+@click.option(
+    "--one-based/--zero-based", default=None, help="svmlight: whether the first index is 1 or 0."
+)
+@click.option("--size", type=int, help="svmlight: number of coordinates.  [largest index + 1]")
+@click.option("--bits", type=int, help="vw: number of coordinates, as a power of 2.  [18]")
+@click.option("--hash-seed", type=int, help="vw: seed of the hash function.  [0]")
 @data_options
 @guarded
 def convert(
     sources: tuple[str, ...],
     no_header: bool,
     no_quotes: bool,
-    types: tuple[str, ...],
+    types: tuple[list[str], ...],
+    null_values: tuple[list[str], ...],
     one_based: bool | None,
     **given: Any,
 ) -> tuple[Any, str]:
-    """Text to Parquet or Arrow shards, streaming: a file larger than memory converts.
+    """Convert text files of any size to Parquet or Arrow shards.
 
     \b
-      streamomd convert covtype.csv.gz --from csv --to covertype/ --rows-per-shard 36314
-      streamomd convert rows.svm --from svmlight --to rows/ --shuffle 1
+      streamomd convert covtype.csv.gz --from csv -o covertype/ --rows-per-shard 36314
+      streamomd convert rows.svm --from svmlight -o rows/ --shuffle 1
     """
     from streamomd.shards.convert.convert import convert
     from streamomd.training.progress import copying
 
-    given = parsed(given)
+    given = python_arguments(given)
     given |= {"header": False} if no_header else {}
     given |= {"quotes": False} if no_quotes else {}
-    given |= {"types": _pairs(types)} if types else {}
+    given |= {"types": _pairs(joined(types))} if types else {}
+    given |= {"null_values": tuple(joined(null_values))}
     given |= {"zero_based": not one_based} if one_based is not None else {}
     wanted = {key: value for key, value in given.items() if value not in (None, ())}
     done = convert(sources, progress=copying(), **wanted)
-    return asdict(done), formatting.converted(asdict(done))
+    return asdict(done), formatting.format_conversion(asdict(done))
 
 
 @main.command("list", epilog=CODES)
-@click.argument("kind", type=click.Choice(["rules", "losses", "formats", "modes", "exports"]))
+@click.argument("kind", type=Choice(["rules", "losses", "formats", "modes", "exports"]))
 @guarded
 def list_command(kind: str) -> tuple[Any, str]:
-    """What there is to choose from."""
-    rows = formatting.LISTS[kind]()
-    return {kind: rows}, formatting.listed(rows)
+    """List the rules, losses, formats, modes or export formats."""
+    rows = list_tables.LISTS[kind]()
+    return {kind: rows}, list_tables.format_list(rows)
 
 
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+def _pairs(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if "=" not in text:
             raise UsageError(f"--type {text}: expected COLUMN=TYPE, e.g. zip=string")

@@ -7,39 +7,17 @@ from __future__ import annotations
 
 import copy
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from streamomd.config.spec import Spec, assign, read_job
+from streamomd.config.flags import assign, assign_flags, check_key, dotted
+from streamomd.config.run_names import run_name
+from streamomd.config.spec import Spec, read_job
+from streamomd.config.values import parse_scalar
 from streamomd.core.errors import ResumeRefusedError, UsageError
 from streamomd.core.urls import absolute, is_inside, local_name, shown
-
-FLAGS = {
-    "shards": "data.shards",
-    "label": "data.label",
-    "weight": "data.weight",
-    "numeric": "data.numeric",
-    "hashed": "data.hashed",
-    "bits": "data.bits",
-    "order": "data.order",
-    "on_bad_row": "data.on_bad_row",
-    "max_bad_rows": "data.max_bad_rows",
-    "cache": "data.cache",
-    "rule": "model.rule",
-    "loss": "model.loss",
-    "eta": "model.params.eta",
-    "dtype": "model.dtype",
-    "start": "model.start",
-    "epochs": "train.epochs",
-    "mode": "train.mode",
-    "checkpoint": "checkpoint.url",
-    "scheduler": "cluster.scheduler",
-    "storage_options": "data.storage_options",
-    "checkpoint_storage_options": "checkpoint.storage_options",
-}
 
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options",
@@ -62,11 +40,7 @@ def build_job(
     if isinstance(job, str | Path) and not str(job).endswith(".toml"):
         job, flags = None, _with_shards(str(job), flags)
     tables = _tables(job)
-    for flag, value in flags.items():
-        if flag not in FLAGS:
-            raise UsageError(f"unknown flag {flag!r}; known: {', '.join(FLAGS)}")
-        if value not in (None, (), []):
-            assign(tables, FLAGS[flag], value)
+    assign_flags(tables, flags)
     for key, value in (sets or {}).items():
         assign(tables, key, value)
     spec = Spec.parse(tables)
@@ -90,7 +64,8 @@ def change_job(saved: Mapping[str, Any], sets: Mapping[str, Any], more: Sequence
     Raises ResumeRefusedError for other keys.
     """
     tables, changeable = copy.deepcopy(dict(saved)), (*CHANGEABLE, *more)
-    for key, value in sets.items():
+    for key, value in ((dotted(key), value) for key, value in sets.items()):
+        check_key(key)
         if not any(key == free or key.startswith(free + ".") for free in changeable):
             raise ResumeRefusedError(
                 f"{key} may not change on resume; what may: {', '.join(changeable)}. "
@@ -113,10 +88,7 @@ def parse_sets(pairs: tuple[str, ...]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         if not equals:
             raise UsageError(f"--set {pair}: expected key=value, e.g. model.params.eta=0.5")
-        try:
-            sets[key] = tomllib.loads(f"value = {text}")["value"]
-        except (tomllib.TOMLDecodeError, RecursionError):
-            sets[key] = text
+        sets[key] = parse_scalar(text)
     return sets
 
 
@@ -137,7 +109,7 @@ def _tables(job: str | Path | Mapping[str, Any] | Spec | None) -> dict[str, Any]
 
 
 def _stem(job: object) -> str:
-    return Path(job).stem if isinstance(job, str | Path) else "job"
+    return Path(job).stem if isinstance(job, str | Path) else ""
 
 
 def _refuse_checkpoint_among_shards(spec: Spec) -> None:
@@ -161,9 +133,11 @@ def _refuse_cache_among_shards(spec: Spec) -> None:
 
 
 def _absolute(spec: Spec, stem: str) -> Spec:
-    url = spec.checkpoint.url or f"runs/{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    shards = tuple(absolute(shard) for shard in spec.data.shards)
+    name = run_name(stem, shards, time.strftime("%Y%m%d-%H%M%S"))
+    url = spec.checkpoint.url or f"runs/{name}"
     places = {
-        "data": {"shards": tuple(absolute(shard) for shard in spec.data.shards)},
+        "data": {"shards": shards},
         "model": {"start": absolute(spec.model.start) if spec.model.start else ""},
         "checkpoint": {"url": url if url == "none" else absolute(url)},
     }

@@ -1,9 +1,9 @@
 """Settings of a machine that a manifest records: they are printed, and never obeyed.
 
 The author of a checkpoint chose its model, its plan and its data. The person who runs a command
-chooses which cluster it connects to and which local folder it writes to: on the command line, in
-the environment or in a configuration file. ``apart`` separates the two where a job is read from a
-manifest, so that no command can obey the author's cluster or folder.
+chooses the cluster that it connects to and the local folder that it writes to: on the command line,
+in the environment or in a configuration file. ``apart`` separates the two where a job is read from
+a manifest, so that no command can obey the author's cluster or folder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from streamomd.config.spec import Cluster, Data, Spec, assign
+from streamomd.config.flags import assign
+from streamomd.config.spec import Cluster, Data, Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import shown, typed
 
@@ -43,7 +44,7 @@ class Recorded:
         return replace(self, cluster=spec.cluster.model_copy(update={"scheduler": address}))
 
     def hints(self, url: str, *, cluster: bool, cache: bool) -> list[str]:
-        """A line for each setting that the run used, with the flags that use it again.
+        """A line for each setting that the run used, with the flags to use it again.
 
         cluster, cache: which of them were not given on this command line.
         """
@@ -65,7 +66,7 @@ class Recorded:
         return lines
 
     def added_to(self, job: dict[str, Any]) -> dict[str, Any]:
-        """The job for a manifest: where it names no cluster or cache, those used before stay."""
+        """The job for a manifest; a cluster or cache that it does not name stays as recorded."""
         if self.cluster.scheduler and not job["cluster"]["scheduler"]:
             job = {**job, "cluster": self.cluster.model_dump(mode="json")}
         if self.cache and not job["data"]["cache"]:
@@ -74,9 +75,9 @@ class Recorded:
 
 
 def apart(job: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Recorded]:
-    """The tables of a manifest's job that are obeyed, and what it records next to them.
+    """The tables of a manifest's job that are obeyed, and the settings that it records.
 
-    url: where the manifest was read; it replaces the URL that the manifest records.
+    url: where the manifest was read from; it replaces the URL that the manifest records.
     """
     data = {key: value for key, value in job["data"].items() if key not in CACHE}
     tables = {name: table for name, table in job.items() if name != "cluster"}
@@ -93,6 +94,6 @@ def with_settings(spec: Spec, given: Mapping[str, Any]) -> Spec:
 
 
 def settings(spec: Spec) -> dict[str, Any]:
-    """The settings of a machine that a job has, by dotted key: what is sent with its task."""
+    """The settings of a machine in a job, by dotted key: they are sent with its task."""
     found = {f"cluster.{key}": value for key, value in spec.cluster.model_dump().items()}
     return {**found, **{f"data.{key}": getattr(spec.data, key) for key in CACHE}}

@@ -1,4 +1,4 @@
-"""How to deal with a cluster: Dask's configuration under the key ``streamomd``."""
+"""Settings of clusters: Dask's configuration under the key ``streamomd``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from typing import Any
 import dask
 import yaml
 
+from streamomd.config.values import seconds as in_seconds
+from streamomd.core.errors import UsageError
+
 dask.config.update_defaults(yaml.safe_load(Path(__file__).with_name("streamomd.yaml").read_text()))
 
 
 def configured(name: str) -> Any:
-    """The setting of that name, as the configuration has it."""
+    """A setting, as the configuration has it."""
     return dask.config.get(f"streamomd.{name}")
 
 
 def setting(name: str) -> str:
-    """The setting of that name, as a word."""
+    """A setting, as text."""
     return str(configured(name))
 
 
 def seconds(name: str) -> float:
-    """The setting ``name-seconds``; streamomd.yaml tells what each is."""
-    return float(configured(f"{name}-seconds"))
+    """The setting ``name-seconds``, a number or a duration such as "5m"; see streamomd.yaml."""
+    value = configured(f"{name}-seconds")
+    try:
+        return float(in_seconds(value))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"streamomd.{name}-seconds = {value!r}: {error}") from None

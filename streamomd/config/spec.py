@@ -1,20 +1,18 @@
-"""Spec: the whole description of a job, frozen and legal; all that travels, all that is saved.
+"""Spec: the complete description of a job, frozen and valid; what is saved and sent to workers.
 
-Made from a TOML file, a dict or a checkpoint's manifest by ``Spec.parse``; ``Spec.to_json`` gives
-it back. Values are made legal here and never checked again inside.
+``Spec.parse`` makes it from the tables of a TOML file, a dict or a checkpoint's manifest;
+``Spec.to_json`` returns such tables. Values are validated here and never checked again inside. The
+command line's flags are generated from these fields (``streamomd.config.flags``).
 """
 
 from __future__ import annotations
 
-import difflib
-import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,67 +21,69 @@ from pydantic import (
     model_validator,
 )
 
-from streamomd.core.errors import InputNotFoundError, UnsupportedError, UsageError
-from streamomd.core.urls import absolute, local_name, protocol, scrub, shown, without_secrets
-from streamomd.losses import Loss, all_losses, find_loss
-from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.config.aliases import canonical_keys, canonical_value
+from streamomd.config.explain import explain
+from streamomd.config.field_types import (
+    Crosses,
+    Folder,
+    Gibibytes,
+    Labels,
+    Locations,
+    Mebibytes,
+    Names,
+    OneIn,
+    Seconds,
+    as_texts,
+)
+from streamomd.config.refusals import parse_model, refuse_conflicts
+from streamomd.core.errors import InputNotFoundError, UsageError
+from streamomd.core.urls import without_secrets
+from streamomd.losses import Loss, find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Rule, Saved
 
-Label = bool | int | float | str
-MOST_SHOWN = 200  # letters of a value that cannot be meant
 
+def key(
+    default: Any,
+    text: str,
+    *,
+    flag: str | None,
+    metavar: str = "",
+    shown_default: str = "",
+    option: bool = True,
+    parameters: Mapping[str, str] | None = None,
+    **limits: Any,
+) -> Any:
+    """A key of a table.
 
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-def _named(value: Any) -> Any:
-    """A text column's name alone stands for its words, counted."""
-    given = (value,) if isinstance(value, str | Mapping) else value
-    listed = isinstance(given, list | tuple)
-    return [{"column": one} if isinstance(one, str) else one for one in given] if listed else given
-
-
-def _crossed(value: Any) -> Any:
-    for cross in value if isinstance(value, list | tuple) else ():
-        if (
-            not isinstance(cross, list | tuple)
-            or len(cross) < 2
-            or len({*map(str, cross)}) < len(cross)
-        ):
-            raise UsageError(
-                f"data.crosses holds {_brief(cross)}: expected lists of two or more different "
-                'columns, e.g. crosses = [["job", "marital"]]'
-            )
-    return value
-
-
-def _some_learned(value: int) -> int:
-    if value == 1:
-        raise UsageError("data.holdout = 1 holds out every row: expected 2 or more, or 0 for none")
-    return value
-
-
-def _local_folder(value: str) -> str:
-    if protocol(value):
-        raise UsageError(
-            f"data.cache = {shown(value)}: expected a folder of this machine's own disk, e.g. "
-            '"~/.cache/rows"; rows of a store are what it spares'
-        )
-    return absolute(os.path.expanduser(local_name(value))) if value else ""
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Crosses = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_crossed)]
+    text: what it sets, a sentence for the help. flag: its name on the command line and in Python;
+    None: it has no flag, only ``--set`` sets it. metavar: what the help calls the value.
+    shown_default: instead of the default. option: False if only Python has the flag. parameters:
+    flags of entries of this table, with their help.
+    """
+    on_command_line: dict[str, Any] = {
+        "flag": flag,
+        "metavar": metavar,
+        "shown_default": shown_default,
+        "option": option,
+        "parameters": dict(parameters or {}),
+    }
+    return Field(default, description=text, json_schema_extra=on_command_line, **limits)
 
 
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _own_values(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {name: canonical_value(name, value) for name, value in given.items()}
+
 
 class Sparse(_Table):
-    """A pair of list columns; ``size`` 0: it stands in the schema's metadata."""
+    """A pair of list columns; ``size`` 0: it is in the schema's metadata."""
 
     indices: str
     values: str
@@ -91,91 +91,112 @@ class Sparse(_Table):
 
 
 class Text(_Table):
-    """A column of texts: words, and runs of up to ``ngrams`` words; ``counts``: what a word is."""
+    """A column of texts: words, and runs of up to ``ngrams`` words; ``counts``: a word's value."""
 
     column: str
     ngrams: int = Field(default=1, ge=1, le=8)
     counts: Literal["presence", "count", "log"] = "presence"
 
 
-Texts = Annotated[tuple[Text, ...], BeforeValidator(_named)]
+Texts = Annotated[tuple[Text, ...], BeforeValidator(as_texts)]
 
 
 class Data(_Table):
     """[data]: where the rows are and how columns become coordinates."""
 
-    shards: Names = ()
-    storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
-    label: str = ""
-    weight: str = ""
-    numeric: Names = ()
-    hashed: Names = ()
-    vectors: Names = ()
-    text: Texts = ()
-    dates: Names = ()
-    sparse: Sparse | None = None
-    crosses: Crosses = ()
-    ignore: Names = ()
-    nulls: Literal["error", "zero", "indicator"] = "error"
-    on_bad_row: Literal["error", "skip"] = "error"
-    max_bad_rows: int | None = Field(default=None, ge=0, description="of an epoch; None: any")
-    bits: int = Field(default=18, ge=1, le=30)
-    hash_seed: int = Field(default=0, ge=0, le=2**32 - 1)
-    order: Literal["sorted", "given", "shuffled"] = "sorted"
-    seed: int = 0
-    cache: Annotated[str, AfterValidator(_local_folder)] = Field(
-        default="", description="folder of decoded rows, for later epochs and jobs"
+    shards: Locations = key((), "Data files (shards).", flag="shards", option=False)
+    storage_options: dict[str, Any] = key(
+        {}, "Storage options for the shards.", flag="storage_options", option=False, repr=False
     )
-    cache_gib: float = Field(default=50.0, ge=0.0, description="most in the cache; 0: any")
-    holdout: Annotated[int, AfterValidator(_some_learned)] = Field(
-        default=0, ge=0, le=2**32 - 1, description="about every so many-th row is not learned"
+    label: str = key("", "Column to predict.", flag="label", metavar="COLUMN")
+    weight: str = key("", "Column of importance weights.", flag="weight", metavar="COLUMN")
+    numeric: Names = key(
+        (), "Numeric columns, one coordinate each.", flag="numeric",
+        shown_default="inferred from the schema",
+    )  # fmt: skip
+    hashed: Names = key(
+        (), "Categorical columns, one hashed coordinate per value.", flag="hashed",
+        shown_default="inferred from the schema",
+    )  # fmt: skip
+    vectors: Names = key((), "Columns of fixed-size lists of numbers.", flag="vectors")
+    text: Texts = key((), "Text columns, one hashed coordinate per word.", flag="text")
+    dates: Names = key((), "Date columns, split into year, month, weekday and hour.", flag="dates")
+    sparse: Sparse | None = key(
+        None, "The columns of indices and values of sparse rows.", flag=None
     )
+    crosses: Crosses = key((), "Lists of columns whose combined values are features.", flag=None)
+    ignore: Names = key((), "Columns that are not features.", flag="ignore")
+    nulls: Literal["error", "zero", "indicator"] = key(
+        "error", "What a missing number becomes; indicator: 0 and a coordinate for it.",
+        flag="nulls",
+    )  # fmt: skip
+    on_bad_row: Literal["error", "skip"] = key(
+        "error", "What to do with a bad row; skip: count it by reason.", flag="on_bad_row"
+    )
+    max_bad_rows: int | None = key(
+        None, "Maximum bad rows per epoch before the run fails.", flag="max_bad_rows", ge=0,
+        shown_default="unlimited",
+    )  # fmt: skip
+    bits: int = key(18, "Number of hashed coordinates, as a power of 2.", flag="bits", ge=1, le=30)
+    hash_seed: int = key(0, "Seed of the hash function.", flag=None, ge=0, le=2**32 - 1)
+    order: Literal["sorted", "given", "shuffled"] = key(
+        "sorted", "Order of the shards; shuffled: by seed and epoch.", flag="order"
+    )
+    seed: int = key(0, "Seed of the shuffled order and of the hold-out rows.", flag="seed")
+    cache: Folder = key(
+        "", "Local folder for decoded rows, reused by later epochs and jobs.", flag="cache",
+        metavar="DIR",
+    )  # fmt: skip
+    cache_gib: Gibibytes = key(
+        50.0, "Maximum size of the cache, in GiB or as 50GiB; 0: unlimited.", flag=None, ge=0.0
+    )
+    holdout: OneIn = key(
+        0, "Hold out about 1 in N rows for validation; 0.1 means 10, 0 none.", flag="holdout", ge=0,
+        le=2**32 - 1,
+    )  # fmt: skip
 
 
 class Model(_Table):
     """[model]: what is learned. An empty loss is the rule's own default.
 
-    ``certificate``: also keep the slots that the rule's certificate needs.
+    ``certificate``: also store the slots that the rule's certificate needs.
     """
 
-    rule: str = "nag"
-    loss: str = ""
-    loss_params: dict[str, Any] = Field(default_factory=dict)
-    task: Literal["auto", "classify", "regress"] = "auto"
-    classes: tuple[Label, ...] = ()
-    bias: bool = True
-    dtype: Literal["float64", "float32"] = "float64"
-    start: str = ""
-    certificate: bool = False
-    params: dict[str, Any] = Field(default_factory=dict)
+    rule: str = key(
+        "nag", "Learning rule; without a name: prints a guide. See: streamomd list rules.",
+        flag="rule", metavar="NAME",
+    )  # fmt: skip
+    loss: str = key(
+        "", "Loss to minimize. See: streamomd list losses.", flag="loss", metavar="NAME",
+        shown_default="the rule's, mostly logistic",
+    )  # fmt: skip
+    loss_params: dict[str, Any] = key({}, "Parameters of the loss.", flag=None)
+    task: Literal["auto", "classify", "regress"] = key(
+        "auto", "Whether labels are classes or numbers; auto: as the loss says.", flag="task"
+    )
+    classes: Labels = key((), "The classes, the negative one first; empty: found.", flag=None)
+    bias: bool = key(True, "Whether to learn a bias (intercept).", flag=None)
+    dtype: Literal["float64", "float32"] = key(
+        "float64", "Type of the state's numbers; float32 takes half the memory.", flag="dtype"
+    )
+    start: str = key(
+        "", "Warm start from a checkpoint or a Parquet file of weights.", flag="start",
+        metavar="URL",
+    )  # fmt: skip
+    certificate: bool = key(False, "Whether to store what the rule's certificate needs.", flag=None)
+    params: dict[str, Any] = key(
+        {}, "Parameters of the rule.", flag=None,
+        parameters={
+            "eta": "Learning rate (step size).",
+            "l1": "Strength of the L1 regularizer.",
+            "l2": "Strength of the L2 regularizer.",
+        },
+    )  # fmt: skip
 
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        rule = find_rule(str(given.get("rule", "nag")))
-        default = rule.losses[0] if rule.losses else "logistic"
-        loss = find_loss(str(given.get("loss") or default))
-        if rule.losses and loss.name not in rule.losses:
-            allowed = " or ".join(rule.losses)
-            raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
-        params = rule.parse_params(_parameters(given, "params"))
-        narrowed = rule.losses_with(params) if rule.losses_with else ()
-        if narrowed and loss.name not in narrowed:
-            raise UsageError(
-                f"rule {rule.name!r} with {params} learns with loss {' or '.join(narrowed)}; "
-                f"got {loss.name!r}"
-            )
-        goal = loss.parse_params(_parameters(given, "loss_params"))
-        with_lipschitz(rule, loss, params, goal)
-        if params.get("implicit") and loss.along is None:
-            exact = ", ".join(known.name for known in all_losses().values() if known.along)
-            raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
-        if given.get("certificate") and rule.certificate is None:
-            raise UsageError(f"rule {rule.name!r} has no certificate: {rule.uncertified}")
-        named = {"rule": rule.name, "loss": loss.name}
-        return {**given, **named, "params": params, "loss_params": goal}
+        return {**given, **parse_model(given)} if isinstance(given, Mapping) else given
 
     @property
     def classifies(self) -> bool:
@@ -186,41 +207,73 @@ class Model(_Table):
 
 
 class Train(_Table):
-    """[train]: how the rows are walked. ``detail``: keep more than sums of what is predicted."""
+    """[train]: how the rows are read and learned."""
 
-    mode: Literal["exact", "averaged", "sharded"] = "exact"
-    epochs: int = Field(default=1, ge=1)
-    parts: int = Field(default=16, ge=1)
-    rounds_per_epoch: int = Field(default=1, ge=1)
-    merge: Literal["examples", "gradients"] = "examples"
-    exact_epochs: int = Field(default=0, ge=0)
-    batch_rows: int = Field(default=256, ge=1)
-    prefetch: int = Field(default=32, ge=1, le=65_536, description="MiB decoded ahead")
-    detail: bool = True
-    patience: int = Field(default=0, ge=0, description="epochs without a better held-out loss")
+    mode: Literal["exact", "averaged", "sharded"] = key(
+        "exact", "How rows are divided among workers. See: streamomd list modes.", flag="mode"
+    )
+    epochs: int = key(1, "Number of passes over the rows.", flag="epochs", ge=1)
+    parts: int = key(
+        16, "Parts learned in parallel (averaged) or coordinate ranges (sharded).", flag=None, ge=1
+    )
+    rounds_per_epoch: int = key(1, "Merges per epoch in averaged mode.", flag=None, ge=1)
+    merge: Literal["examples", "gradients"] = key(
+        "examples", "What weights the means in averaged mode.", flag=None
+    )
+    exact_epochs: int = key(
+        0, "Epochs of averaged mode that are learned exactly first.", flag=None, ge=0
+    )
+    batch_rows: int = key(256, "Rows between two exchanges in sharded mode.", flag=None, ge=1)
+    prefetch: Mebibytes = key(
+        32, "Rows decoded ahead, in MiB or as 64MiB.", flag=None, ge=1, le=65_536
+    )
+    detail: bool = key(
+        True, "Whether to compute AUC, calibration, and metrics per class.", flag=None
+    )
+    patience: int = key(
+        0, "Early stopping: epochs without a better hold-out loss; 0: never.", flag="patience", ge=0
+    )
 
 
 class Checkpoint(_Table):
-    """[checkpoint]: where the run is kept. An empty url is chosen for you; "none" keeps nothing.
+    """[checkpoint]: where the run is saved. An empty url is chosen automatically; "none": nowhere.
 
-    ``aside``: exact mode copies the state and a thread makes the commit, where memory allows.
+    ``aside``: in exact mode a thread commits a copy of the state, where memory allows.
     """
 
-    url: str = ""
-    storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
-    every_seconds: float = Field(default=60.0, ge=0.0)
-    every_rows: int = Field(default=0, ge=0)
-    keep: int = Field(default=3, ge=1)
-    aside: bool = True
+    url: str = key(
+        "", "Directory or URL to save the run to, or none.", flag="checkpoint", metavar="URL",
+        shown_default="runs/DATA-DATE-TIME",
+    )  # fmt: skip
+    storage_options: dict[str, Any] = key(
+        {}, "Storage options for the checkpoint.", flag="checkpoint_storage_options", option=False,
+        repr=False,
+    )  # fmt: skip
+    every_seconds: Seconds = key(
+        60.0, "Time between commits, in seconds or as 5m; 0: by rows only.", flag=None, ge=0.0
+    )
+    every_rows: int = key(0, "Rows between commits; 0: by time only.", flag=None, ge=0)
+    keep: int = key(3, "Number of commits to retain.", flag=None, ge=1)
+    aside: bool = key(True, "Whether to commit in a thread while training continues.", flag=None)
 
 
 class Cluster(_Table):
-    """[cluster]: a Dask cluster. "auto" decodes where the first rows went faster."""
+    """[cluster]: a Dask cluster. decode "auto": where the first rows were decoded faster."""
 
-    scheduler: str = ""
-    window: int = Field(default=256, ge=1, le=1_048_576, description="MiB decoded on workers")
-    decode: Literal["auto", "local", "remote"] = "auto"
-    learner: Literal["client", "worker"] = "client"
+    scheduler: str = key(
+        "", "Address of a Dask scheduler whose workers decode or learn.", flag="scheduler",
+        metavar="ADDRESS",
+    )  # fmt: skip
+    window: Mebibytes = key(
+        256, "Decoded rows waiting on workers, in MiB or as 256MiB.", flag=None, ge=1,
+        le=1_048_576,
+    )  # fmt: skip
+    decode: Literal["auto", "local", "remote"] = key(
+        "auto", "Where rows are decoded in exact mode.", flag=None
+    )
+    learner: Literal["client", "worker"] = key(
+        "client", "Where the learner of exact mode runs.", flag=None
+    )
 
 
 class Spec(_Table):
@@ -234,22 +287,23 @@ class Spec(_Table):
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Self:
-        """A Spec from nested tables. Raises UsageError naming the key, what came and the remedy."""
+        """A Spec from nested tables. Raises UsageError: the key, its value, what was expected."""
         try:
-            spec = cls.model_validate(dict(given))
+            spec = cls.model_validate(canonical_keys(given))
         except ValidationError as error:
-            raise UsageError(_explain(error)) from None
-        spec._refuse_what_does_not_go_together()
+            raise UsageError(explain(error, cls)) from None
+        refuse_conflicts(spec)
         return spec
 
     def to_json(self, *, secrets: bool = False) -> dict[str, Any]:
         """Nested tables that parse back to this Spec; without secrets unless asked."""
         tables: dict[str, Any] = self.model_dump(mode="json")
         if not secrets:
-            data, model, kept = tables["data"], tables["model"], tables["checkpoint"]
-            del data["storage_options"], kept["storage_options"]
+            data, model, checkpoint = tables["data"], tables["model"], tables["checkpoint"]
+            del data["storage_options"], checkpoint["storage_options"]
             data["shards"] = [without_secrets(shard) for shard in data["shards"]]
-            model["start"], kept["url"] = map(without_secrets, (model["start"], kept["url"]))
+            model["start"] = without_secrets(model["start"])
+            checkpoint["url"] = without_secrets(checkpoint["url"])
         return tables
 
     def __repr__(self) -> str:
@@ -259,57 +313,21 @@ class Spec(_Table):
 
     @property
     def rule(self) -> Rule:
-        """The rule that is named, with its accounts if a certificate is wanted."""
+        """The rule of the job, with its accounts if a certificate is wanted."""
         rule = find_rule(self.model.rule)
         if self.model.certificate:
             return rule.accounted or rule
         return rule.simplest(self.model.params) if rule.simplest else rule
 
     def saved(self, version: int) -> Saved:
-        """What a commit of this job says of its state."""
+        """What a commit of this job records about its state."""
         model = self.model
         return Saved(version, self.data.weight != "", model.certificate, model.params)
 
     @property
     def loss(self) -> Loss:
-        """The loss that is named."""
+        """The loss of the job."""
         return find_loss(self.model.loss)
-
-    def _refuse_what_does_not_go_together(self) -> None:
-        mode, rule = self.train.mode, self.rule
-        modes = rule.modes_with(self.model.params)
-        if mode not in modes:
-            raise UnsupportedError(
-                f"rule {rule.name!r} with {self.model.params} learns in mode "
-                f"{' or '.join(modes)}, not {mode}: see streamomd list rules"
-            )
-        if self.data.holdout and mode != "exact":
-            raise UnsupportedError(
-                f"data.holdout = {self.data.holdout}: only exact mode holds rows out, not {mode}; "
-                "keep a shard apart, and: streamomd evaluate"
-            )
-        if self.train.patience and not self.data.holdout:
-            raise UsageError(
-                f"train.patience = {self.train.patience} waits for the loss of rows held out: say "
-                "how many are, e.g. data.holdout = 10"
-            )
-        if mode != "averaged":
-            if self.train.exact_epochs:
-                raise UsageError(
-                    f"train.exact_epochs = {self.train.exact_epochs}: only averaged mode has "
-                    f"epochs that are learned otherwise first; the mode is {mode!r}"
-                )
-            return
-        if self.train.merge == "gradients" and "G" not in [slot.name for slot in rule.own_slots]:
-            raise UsageError(
-                f"train.merge = 'gradients' weighs by accumulated squared gradients, and rule "
-                f"{rule.name!r} keeps none (no slot G): take 'examples', or a rule such as nag"
-            )
-        if self.checkpoint.url == "none":
-            raise UsageError(
-                "averaged mode needs a checkpoint, at a URL that the workers reach: each round "
-                "goes on from the commit of the one before"
-            )
 
 
 def read_job(path: str) -> dict[str, Any]:
@@ -320,64 +338,8 @@ def read_job(path: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputNotFoundError(f"no job file {path!r}") from None
     except RecursionError:
-        raise UsageError(f"job {path!r} is not TOML that is read: nested too deep") from None
+        raise UsageError(f"job {path!r} is not TOML: nested too deep") from None
     except ValueError as error:
         raise UsageError(f"job {path!r} is not TOML: {error}") from None
     except OSError as error:
         raise UsageError(f"job {path!r} cannot be read: {error.strerror}") from None
-
-
-def assign(tables: dict[str, Any], key: str, value: Any) -> None:
-    """Set a dotted key, e.g. ``model.params.eta``; a bare parameter name goes to model.params.
-
-    >>> tables = {}
-    >>> assign(tables, "data.bits", 20); assign(tables, "eta", 1.5); tables
-    {'data': {'bits': 20}, 'model': {'params': {'eta': 1.5}}}
-    """
-    path = key.split(".") if "." in key else ["model", "params", key]
-    for step in path[:-1]:
-        below = tables.setdefault(step, {})
-        if not isinstance(below, dict):
-            raise UsageError(f"--set {key}: {step!r} is a value, not a table")
-        tables = below
-    tables[path[-1]] = value
-
-
-def _explain(error: ValidationError) -> str:
-    lines = []
-    for problem in error.errors():
-        place = [str(step) for step in problem["loc"]]
-        key = ".".join(place)
-        if problem["type"] == "value_error":
-            lines.append(str(problem["ctx"]["error"]))
-        elif problem["type"] == "extra_forbidden":
-            lines.append(f"unknown key {key!r}{_nearest(place)}")
-        else:
-            # What was given as options may be a secret.
-            given = "…" if "storage_options" in place else _brief(problem.get("input"))
-            lines.append(f"{key} = {given}: {problem['msg'].lower()}")
-    return "\n".join(lines)
-
-
-def _parameters(model: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    given = model.get(key) or {}
-    if not isinstance(given, Mapping):
-        raise UsageError(f"model.{key} = {_brief(given)}: expected a table of parameters")
-    return given
-
-
-def _brief(given: Any) -> str:
-    text = scrub(repr(given))
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
-
-
-def _nearest(place: list[str]) -> str:
-    tables: dict[str, type[BaseModel]] = {
-        "data": Data, "model": Model, "train": Train, "checkpoint": Checkpoint, "cluster": Cluster
-    }  # fmt: skip
-    inner: dict[str, type[BaseModel]] = {"sparse": Sparse, "text": Text}
-    table = tables.get(place[0], Spec)
-    table = inner.get(place[1], table) if len(place) > 2 else table
-    known = list(table.model_fields) if len(place) > 1 else list(tables)
-    near = difflib.get_close_matches(place[-1], known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known here: {', '.join(known)}"

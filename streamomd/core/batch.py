@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import DataError
 
 Floats = NDArray[np.float64]
+LoopArrays = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]
 REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
     "index", "utf8", "out_of_range",
@@ -84,6 +85,11 @@ class SparseBatch:
         arrays = (self.indptr, self.indices, self.values, self.y, self.weight)
         return sum(array.nbytes for array in arrays)
 
+    @property
+    def arrays(self) -> LoopArrays:
+        """indptr, indices and values as the compiled loops take them."""
+        return self.indptr, self.indices.view(np.uint32), self.values
+
     def rows(self, low: int, high: int) -> SparseBatch:
         """Rows low … high − 1, without a copy of the non-zeros."""
         first, last = self.indptr[low], self.indptr[high]
@@ -120,6 +126,12 @@ class DenseBatch:
     def nbytes(self) -> int:
         """Bytes held."""
         return self.values.nbytes + self.y.nbytes + self.weight.nbytes
+
+    @property
+    def arrays(self) -> LoopArrays:
+        """The number of columns, no indices, and the values as the compiled loops take them."""
+        columns = np.array([self.values.shape[1]], dtype=np.int64)
+        return columns, np.empty(0, dtype=np.uint32), self.values.reshape(-1)
 
     def rows(self, low: int, high: int) -> DenseBatch:
         """Rows low … high − 1, without a copy."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
@@ -10,6 +9,7 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from streamomd.core.errors import UsageError
+from streamomd.core.nearest import suggestion
 
 T = TypeVar("T")
 CONVERTERS = {
@@ -30,12 +30,10 @@ def offers(group: str) -> bool:
 
 
 def find(kind: str, name: str, known: Mapping[str, T]) -> T:
-    """known[name], or UsageError with the nearest names."""
+    """known[name], or UsageError with the nearest name."""
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
-    raise UsageError(f"unknown {kind} {name!r}; {hint}")
+    raise UsageError(f"unknown {kind} {name!r}; {suggestion(name, known)}")
 
 
 def converter(name: str) -> Callable[[Any], Any]:

@@ -12,9 +12,10 @@ from contextlib import closing
 from typing import Any
 
 from streamomd.core.errors import ClusterError
+from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.reader import Piece
 from streamomd.training.progress import note
-from streamomd.training.row_stream import Rows, Source
+from streamomd.training.row_stream import Source
 
 TRIAL_SECONDS = 2.0
 WORTH_SECONDS = 30.0  # what must be left for a trial of the cluster to cost less than a tenth

@@ -17,23 +17,20 @@ from distributed import get_worker
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Data
-from streamomd.core.batch import REASONS, Batch
+from streamomd.core.batch import REASONS
 from streamomd.core.errors import ClusterError, DivergedError, NoCommitError
 from streamomd.core.finite import FiniteCheck
 from streamomd.core.urls import shown
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
-from streamomd.features import Names, encode
-from streamomd.shards.cache.cached_reader import between
+from streamomd.features import Names
+from streamomd.shards.cache.cached_reader import cached_rows
 from streamomd.shards.digests import Digests, Found
-from streamomd.shards.reader import read_rows
 from streamomd.shards.row_ranges import RowRange
-from streamomd.shards.shard import Shard
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.training.row_stream import cache_of
+from streamomd.training.row_stream import cache_of, rows_of_group
 
-UNIT_BYTES = 4 << 20
 TELL_SECONDS = 0.5
 Seen = dict[int, tuple[str, ...]]
 """Names by coordinate; of a part, those that the commit has not."""
@@ -137,28 +134,24 @@ def _learned(
     plan, state, names = model.plan, model.state.copy(), Names(model.names.seen())
     sums, rows, told, digests = np.zeros(3), 0, time.monotonic(), Digests()
     bad = np.zeros(len(REASONS), np.int64)
-
-    def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
-        return encode(plan, table, shard=shard.url, row=row, names=names)
-
-    cache, shards = cache_of(start.data), [span.group.shard for span in stretch.spans]
+    shards = [span.group.shard for span in stretch.spans]
+    cached = cached_rows(cache_of(start.data), shards, plan, names)
     for span in stretch.spans:
-        pieces = read_rows(
+        pieces = rows_of_group(
+            plan,
             span.group,
             span.begin,
             span.end,
             options=start.data.storage_options,
-            columns=plan.columns,
-            dictionary=plan.dictionary,
-            unit_bytes=UNIT_BYTES,
-            convert=lambda table, shard, row: encoded(table, shard, row, names),
-            between=between(cache, shards, plan, names, encoded, lambda batch: batch),
+            names=names,
+            cached=cached,
             digests=digests,
         )
         url = span.group.shard.url
-        for row, batch in pieces:
+        for piece in pieces:
+            batch = piece.value.batch
             margins = model.engine.learn(state, sums, batch)
-            at = (url, row), (url, row + batch.passed)
+            at = (url, piece.row), (url, piece.row + piece.rows)
             guard.after(state, sums, margins, batch.values.size, at)
             rows += len(batch)
             bad += batch.skipped.counts(0, len(batch.skipped))

@@ -21,11 +21,12 @@ from streamomd.core.batch import Batch, DenseBatch, Skipped, SparseBatch
 from streamomd.core.errors import ClusterError
 from streamomd.core.urls import shown
 from streamomd.distributed.cluster import LostError, SilentError, outcome, sent
-from streamomd.features import Names, Plan, encode
+from streamomd.features import Names, Plan
 from streamomd.shards.digests import Digests, Found
-from streamomd.shards.reader import Group, Piece, jobs_of, read_rows
+from streamomd.shards.encoded_rows import Rows
+from streamomd.shards.reader import Group, Piece, jobs_of
 from streamomd.shards.shard import ShardSet
-from streamomd.training.row_stream import Rows
+from streamomd.training.row_stream import rows_of_group
 
 TASK_BYTES = 64 << 20
 UNIT_BYTES = 16 << 20
@@ -50,23 +51,18 @@ def decode(reading: DecodeRequest, group: Group, begin: int, end: int) -> Decode
 
     Runs on a worker. Pieces are (first row, arrays).
     """
-    names, plan, digests = Names(), reading.plan, Digests()
-
-    def convert(table: Any, shard: Any, row: int) -> Batch:
-        return encode(plan, table, shard=shard.url, row=row, names=names)
-
-    pieces = read_rows(
+    names, digests = Names(), Digests()
+    pieces = rows_of_group(
+        reading.plan,
         group,
         begin,
         end,
         options=reading.options,
-        columns=plan.columns,
-        dictionary=plan.dictionary,
-        unit_bytes=UNIT_BYTES,
-        convert=convert,
+        names=names,
         digests=digests,
+        unit_bytes=UNIT_BYTES,
     )
-    rows = [(row, arrays_of(batch)) for row, batch in pieces]
+    rows = [(piece.row, arrays_of(piece.value.batch)) for piece in pieces]
     return rows, names.seen(), digests.found()
 
 

@@ -16,6 +16,7 @@ from distributed import Client
 from streamomd.checkpoint import StoredParts, read_part
 from streamomd.config.settings import seconds, setting
 from streamomd.core.errors import ClusterError, StoppedError, UsageError
+from streamomd.core.nearest import suggestion
 from streamomd.core.urls import shown
 from streamomd.distributed.curve_keys import has_curve, new_keys
 from streamomd.distributed.memory_checks import refuse_small
@@ -218,7 +219,9 @@ def _transport(addresses: list[str]) -> str:
     """ZeroMQ where ports may be opened and libzmq can encrypt, else Dask's own connections."""
     wanted = setting("transport")
     if wanted not in TRANSPORTS:
-        raise UsageError(f"streamomd.transport is one of {', '.join(TRANSPORTS)}, not {wanted!r}")
+        raise UsageError(
+            f"unknown streamomd.transport {wanted!r}; {suggestion(wanted, TRANSPORTS)}"
+        )
     if wanted == "auto":
         plain = all(address.startswith(("tcp://", "inproc://")) for address in addresses)
         return "zmq" if plain and has_curve() else "dask"

@@ -137,7 +137,7 @@ class Engine:
         """
         n = numbers_of(self.layout.rule, self.layout.learners)
         found = np.zeros((len(edges) - 1, len(batch), n))
-        rows = _flat(batch)
+        rows = batch.arrays
         loop = self._loop(sense_loop, isinstance(batch, DenseBatch), rows[2].dtype.name)
         given = (state.cells, state.totals.reshape(-1), self._hyper, float(state.clock))
         loop(*given, edges, batch.weight, *rows, found.reshape(-1))
@@ -148,7 +148,7 @@ class Engine:
 
         As ``learn`` otherwise. found: (partitions, rows, n).
         """
-        dense, rows = isinstance(batch, DenseBatch), _flat(batch)
+        dense, rows = isinstance(batch, DenseBatch), batch.arrays
         moves = np.empty(len(batch) * self.layout.learners * len(fields(self.layout.rule.move)))
         margins = np.empty((len(batch), self.layout.learners))
         told = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
@@ -178,7 +178,7 @@ class Engine:
 
     def _walk(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
         margins = np.empty((len(batch), self.layout.learners))
-        rows = _flat(batch)
+        rows = batch.arrays
         loop = self._made(find, isinstance(batch, DenseBatch), rows[2].dtype.name)
         matrices = state.extra.values() if MATRICES[self.layout.rule.keeps] else ()
         kept = (state.cells, state.totals.reshape(-1), *matrices)
@@ -230,11 +230,3 @@ class Engine:
         names = fields(self.layout.rule.hyper)
         numbers = self._hyper.reshape(self.layout.learners, -1)
         return "implicit" in names and bool(numbers[:, names.index("implicit")].any())
-
-
-def _flat(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]:
-    """indptr, indices and values as loops take them: ``loops.make_learn``."""
-    if isinstance(batch, SparseBatch):
-        return batch.indptr, batch.indices.view(np.uint32), batch.values
-    columns = np.array([batch.values.shape[1]], dtype=np.int64)
-    return columns, np.empty(0, dtype=np.uint32), batch.values.reshape(-1)

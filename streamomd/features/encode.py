@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, Floats, SparseBatch
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.core.profiling import Stage
 from streamomd.features.bad_rows import BadRows, CheckedValues, SkippedRows
 from streamomd.features.canonical import Csr, canonical
@@ -63,94 +64,75 @@ def encode(
 def _encode(
     plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows
 ) -> Batch | None:
-    """None where flaws were noted on the way."""
+    """The rows; None where ``flaws`` then has bad ones."""
+    rows, legal, dtype = batch.num_rows, (plan.nulls, plan.legal), _dtype(plan, batch.schema)
     with Stage("labels"):
-        y, weight = _targets(plan, batch, labelled, flaws)
-    dtype = _dtype(plan, batch)
+        y = labels(batch.column(plan.label), plan, flaws) if labelled else np.zeros(rows)
+        weighted = labelled and plan.weight
+        weight = (
+            weights(batch.column(plan.weight), plan.weight, flaws) if weighted else np.ones(rows)
+        )
     with Stage("numbers"):
-        parts = _numbers(plan, batch, flaws)
+        parts = [
+            numbers(batch.column(name), CheckedValues(flaws, name), *legal) for name in plan.numeric
+        ]
+        parts += [vectors(batch.column(v.column), flaws, v.column, *legal) for v in plan.vectors]
+        gone = [missing(batch.column(name)) for name in plan.indicators]
     if plan.dense:
         with Stage("gather"):
-            return DenseBatch(matrix(parts, batch.num_rows, dtype), y, weight)
+            return DenseBatch(matrix([*parts, *gone], rows, dtype), y, weight)
     with Stage("texts"):
         texts = [
             texts_of(batch.column(text.column), CheckedValues(flaws, text.column))
             for text in plan.text
         ]
     with Stage("lists"):
-        pair = _pair(plan, batch, dtype, flaws)
+        pair = None
+        if plan.sparse is not None:
+            lists = batch.column(plan.sparse.indices), batch.column(plan.sparse.values)
+            offset = plan.sparse_offset - int(plan.bias)
+            pair = sparse(*lists, plan.sparse, flaws, offset=offset, dtype=dtype, legal=plan.legal)
     if flaws:
         return None
     with Stage("gather"):
-        blocks = _numbers_and_hashed(plan, batch, parts, texts, dtype, names)
+        with Stage("hash"):
+            # Only now: names are collected of good rows alone.
+            columns = {name: batch.column(name) for name in plan.categorical}
+            coordinates = _categories(plan, columns, names)
+        blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, dtype, names)
         blocks += [pair] if pair is not None else []
-        blocks += [_indicators(plan, batch, dtype)] if plan.indicators else []
+        blocks += [_indicators(plan, gone, dtype)] if gone else []
         return SparseBatch(*joined(blocks), y, weight)
 
 
-def _targets(
-    plan: Plan, batch: pa.RecordBatch, labelled: bool, flaws: BadRows
-) -> tuple[Floats, Floats]:
-    rows = batch.num_rows
-    if not labelled:
-        return np.zeros(rows), np.ones(rows)
-    y = labels(batch.column(plan.label), plan, flaws)
-    if not plan.weight:
-        return y, np.ones(rows)
-    return y, weights(batch.column(plan.weight), plan.weight, flaws)
-
-
-def _dtype(plan: Plan, batch: pa.RecordBatch) -> Any:
+def _dtype(plan: Plan, schema: pa.Schema) -> Any:
     """float32 if there are stored numbers and all are float32; categories and counts fit either."""
-    kinds = [batch.column(name).type for name in plan.numeric]
-    kinds += [batch.column(vector.column).type.value_type for vector in plan.vectors]
-    kinds += [batch.column(plan.sparse.values).type.value_type] if plan.sparse else []
+    kinds = [schema.field(name).type for name in plan.numeric]
+    kinds += [schema.field(vector.column).type.value_type for vector in plan.vectors]
+    kinds += [schema.field(plan.sparse.values).type.value_type] if plan.sparse else []
     kinds += [pa.float64() for text in plan.text if text.counts == "log"]
     return np.float32 if kinds and all(kind == pa.float32() for kind in kinds) else np.float64
 
 
-def _numbers(plan: Plan, batch: pa.RecordBatch, flaws: BadRows) -> list[Numbers]:
-    rule = (plan.nulls, plan.legal)
-    parts = [
-        numbers(batch.column(name), CheckedValues(flaws, name), *rule) for name in plan.numeric
-    ]
-    parts += [vectors(batch.column(v.column), flaws, v.column, *rule) for v in plan.vectors]
-    return parts + (_missing(plan, batch) if plan.dense else [])
-
-
-def _missing(plan: Plan, batch: pa.RecordBatch) -> list[NDArray[np.bool_]]:
-    return [missing(batch.column(name)) for name in plan.indicators]
-
-
-def _indicators(plan: Plan, batch: pa.RecordBatch, dtype: Any) -> Csr:
+def _indicators(plan: Plan, gone: list[NDArray[np.bool_]], dtype: Any) -> Csr:
     """1 where a value is missing."""
-    gone = np.stack(_missing(plan, batch), axis=1)
-    indices = np.nonzero(gone)[1] + (plan.indicator_offset - int(plan.bias))
-    indptr = indptr_of(np.count_nonzero(gone, axis=1))
+    table = np.stack(gone, axis=1)
+    indices = np.nonzero(table)[1] + (plan.indicator_offset - int(plan.bias))
+    indptr = indptr_of(np.count_nonzero(table, axis=1))
     return indptr, indices.astype(np.int32), np.ones(len(indices), dtype)
 
 
-def _pair(plan: Plan, batch: pa.RecordBatch, dtype: Any, flaws: BadRows) -> Csr | None:
-    if plan.sparse is None:
-        return None
-    lists = (batch.column(plan.sparse.indices), batch.column(plan.sparse.values))
-    offset = plan.sparse_offset - int(plan.bias)
-    return sparse(*lists, plan.sparse, flaws, offset=offset, dtype=dtype, legal=plan.legal)
-
-
 def _numbers_and_hashed(
-    plan: Plan, batch: pa.RecordBatch, parts: list[Numbers], texts: list[Texts], dtype: Any,
-    names: Names | None,
+    plan: Plan, rows: int, parts: list[Numbers], texts: list[Texts],
+    coordinates: list[NDArray[np.int32]], dtype: Any, names: Names | None,
 ) -> list[Csr]:  # fmt: skip
     """Blocks of numbers and of all that is hashed, of which equal coordinates are summed:
     categories first, then texts in order.
     """
-    of = batch.num_rows, dtype, int(plan.bias)
-    with Stage("hash"):
-        columns = _categories(plan, batch, names)
+    of = rows, dtype, int(plan.bias)
     if not texts:
-        return [counted_rows(parts, columns, *of)] if parts or columns else []
-    hashed = [counted_rows([], columns, *of)] if columns else []
+        return [counted_rows(parts, coordinates, *of)] if parts or coordinates else []
+    hashed = [counted_rows([], coordinates, *of)] if coordinates else []
     for text, read in zip(plan.text, texts, strict=True):
         with Stage("texts"):
             hashed.append(counted(read, text, plan, dtype, names))
@@ -158,14 +140,16 @@ def _numbers_and_hashed(
     return [counted_rows(parts, [], *of), block] if parts else [block]
 
 
-def _categories(plan: Plan, batch: pa.RecordBatch, names: Names | None) -> list[NDArray[np.int32]]:
+def _categories(
+    plan: Plan, columns: Mapping[str, pa.Array], names: Names | None
+) -> list[NDArray[np.int32]]:
     """The coordinates of what is one category a row: columns, parts of dates, crosses."""
     parts: dict[str, pa.Array] = {}
     for date in plan.dates:
-        parts |= date_parts(batch.column(date.column), date)
-    alone = {name: batch.column(name) for name in plan.hashed} | parts
+        parts |= date_parts(columns[date.column], date)
+    alone = {name: columns[name] for name in plan.hashed} | parts
     found = [categories(array, name, plan, names) for name, array in alone.items()]
     for cross in plan.crosses:
-        arrays = [parts[name] if name in parts else batch.column(name) for name in cross]
+        arrays = [parts[name] if name in parts else columns[name] for name in cross]
         found.append(crossed(cross, arrays, plan, names))
     return found

@@ -120,6 +120,12 @@ class Plan:
         return tuple(name for cross in self.crosses for name in cross if name not in parts)
 
     @property
+    def categorical(self) -> tuple[str, ...]:
+        """The columns whose values are categories: hashed ones, dates, those of crosses."""
+        dates = (date.column for date in self.dates)
+        return tuple(dict.fromkeys((*self.hashed, *dates, *self._crossed)))
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """What must be read from a shard to learn: label, weight, features."""
         return (self.label, *([self.weight] if self.weight else []), *self.features)

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from streamomd.core.errors import MissingExtraError, UsageError
+from streamomd.core.nearest import nearest
 from streamomd.core.urls import scrub
 from streamomd.training.callbacks import Callback
 
@@ -126,10 +127,16 @@ def tracker(text: str) -> Callback:
     >>> tracker("wandb:x")
     Traceback (most recent call last):
     streamomd.core.errors.UsageError: --track 'wandb:x': expected mlflow:URI or tensorboard:DIR
+    >>> tracker("tensorbord:logs")
+    Traceback (most recent call last):
+    streamomd.core.errors.UsageError: --track 'tensorbord:logs': expected mlflow:URI or \
+tensorboard:DIR; did you mean 'tensorboard'?
     """
     kind, colon, place = text.partition(":")
     if kind not in TRACKERS or not colon or (kind == "tensorboard" and not place):
-        raise UsageError(f"--track {text!r}: expected mlflow:URI or tensorboard:DIR")
+        found = None if kind in TRACKERS else nearest(kind, TRACKERS)
+        hint = f"; did you mean {found!r}?" if found else ""
+        raise UsageError(f"--track {text!r}: expected mlflow:URI or tensorboard:DIR{hint}")
     made: Callback = TRACKERS[kind](place)
     return made
 

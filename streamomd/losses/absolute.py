@@ -28,5 +28,5 @@ LOSS = Loss(
     slope=slope,
     classifies=False,
     lipschitz=lipschitz,
-    aliases=("absolute_error",),
+    aliases=("absolute_error", "mae", "mean_absolute_error"),
 )

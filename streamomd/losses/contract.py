@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from streamomd.core.errors import UsageError
-from streamomd.rules.contract import Nothing
+from streamomd.rules.contract import Nothing, no_parameter
 
 Scalar = Callable[..., float]
 
@@ -59,8 +59,7 @@ class Loss:
         kinds, defaults = self._fields()
         unknown = [name for name in given if name not in kinds]
         if unknown:
-            known = ", ".join(kinds) or "none"
-            raise UsageError(f"loss {self.name!r} has no parameter {unknown[0]!r}; it has: {known}")
+            raise UsageError(f"loss {self.name!r} {no_parameter(unknown[0], kinds)}")
         shown = {}
         for name, kind in kinds.items():
             value = given.get(name, defaults[name])

@@ -76,5 +76,5 @@ LOSS = Loss(
     classifies=True,
     probabilistic=True,
     lipschitz=lipschitz,
-    aliases=("log_loss", "log"),
+    aliases=("log_loss", "log", "logistic_regression"),
 )

@@ -29,5 +29,5 @@ LOSS = Loss(
     slope=slope,
     along=along,
     classifies=False,
-    aliases=("squared_error",),
+    aliases=("squared_error", "squared", "mse", "mean_squared_error"),
 )

@@ -10,6 +10,16 @@ from streamomd.core.registry import find, load, offers
 from streamomd.rules.contract import Rule
 
 GROUP = "streamomd.rules"
+ALIASES = {
+    "dual_averaging": "da",
+    "exponentiated_gradient": "eg",
+    "ftrl": "ftrl_proximal",
+    "online_newton_step": "ons",
+    "passive_aggressive": "pa",
+    "recursive_least_squares": "rls",
+    "sgd": "ogd",
+}
+"""Other names that are accepted; jobs and lists have ours."""
 
 
 @functools.cache
@@ -22,12 +32,19 @@ def all_rules() -> dict[str, Rule]:
 
 
 def find_rule(name: str) -> Rule:
-    """The rule of that name. Raises UsageError with the nearest name.
+    """The rule of that name or alias. Raises UsageError with the nearest name.
 
     >>> find_rule("nag").source
     'Ross, Mineiro & Langford 2013, algorithm 2'
+    >>> find_rule("sgd").name
+    'ogd'
     """
-    return _own(name) or find("rule", name, all_rules())
+    rule = _own(ALIASES.get(name, name))
+    if rule is None:
+        rules = all_rules()
+        aliases = {alias: rules[own] for alias, own in ALIASES.items() if own in rules}
+        rule = find("rule", name, {**aliases, **rules})
+    return rule
 
 
 @functools.cache

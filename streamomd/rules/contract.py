@@ -54,12 +54,13 @@ before, and sums anew when a rule says ``stale``, when much has cancelled, and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from streamomd.core.errors import UsageError
+from streamomd.core.nearest import nearest
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.params import Kind
@@ -281,8 +282,7 @@ class Rule:
         kinds, defaults = self._hyper_fields()
         unknown = [name for name in given if name not in kinds]
         if unknown:
-            known = ", ".join(kinds) or "none"
-            raise UsageError(f"rule {self.name!r} has no parameter {unknown[0]!r}; it has: {known}")
+            raise UsageError(f"rule {self.name!r} {no_parameter(unknown[0], kinds)}")
         shown = {}
         for name, kind in kinds.items():
             value = given.get(name, kind.show(defaults[name]))
@@ -306,6 +306,17 @@ class Rule:
         hints = get_type_hints(self.hyper, include_extras=True)
         kinds = {name: hint.__metadata__[0] for name, hint in hints.items()}
         return kinds, self.hyper._field_defaults  # type: ignore[attr-defined]
+
+
+def no_parameter(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown parameter, with the nearest one.
+
+    >>> no_parameter("etta", ["eta", "implicit"])
+    "has no parameter 'etta'; did you mean 'eta'? it has: eta, implicit"
+    """
+    found = nearest(name, known)
+    hint = f"did you mean {found!r}? " if found else ""
+    return f"has no parameter {name!r}; {hint}it has: {', '.join(known) or 'none'}"
 
 
 def fields(numbers: type[tuple[float, ...]]) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from streamomd.core.nearest import nearest
+
 
 @dataclass(frozen=True)
 class Above:
@@ -37,7 +39,9 @@ class Choice:
         """The word's place, or ValueError naming the words."""
         if value in self.words:
             return float(self.words.index(value))
-        raise ValueError(f"expected one of {', '.join(self.words)}")
+        found = nearest(value, self.words) if isinstance(value, str) else None
+        hint = f"; did you mean {found!r}?" if found else ""
+        raise ValueError(f"expected one of {', '.join(self.words)}{hint}")
 
     def show(self, number: float) -> Any:
         """What is saved and printed."""

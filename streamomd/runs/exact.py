@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.batch import Skipped
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset
+from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
@@ -20,7 +22,7 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import best_epoch, held_out, is_spent
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
-from streamomd.training.row_stream import Rows, Source, cache_of, rows_of
+from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, leave
 from streamomd.training.training_step import learn_rows, observe_rows
 
@@ -104,29 +106,29 @@ class ExactRun:
         note(f"stopped early: {last} had no better held-out loss than epoch {best}")
         return True
 
-    def _held_out(self, piece: Piece[Rows], shard: int) -> NDArray[np.bool_] | None:
-        """Which rows of a piece are held out; None if none of any piece is."""
-        data, batch = self.model.spec.data, piece.value.batch
+    def _held_out(self, shard: int, rows: range, skipped: Skipped) -> NDArray[np.bool_] | None:
+        """Which of these rows are held out, without the skipped ones; None without hold-out."""
+        data = self.model.spec.data
         if not data.holdout:
             return None
-        places = np.delete(np.arange(batch.passed), batch.skipped.places)
-        return held_out(data.holdout, data.seed, shard, piece.row + places)
+        return held_out(data.holdout, data.seed, shard, np.delete(rows, skipped.places))
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut where the curve goes on or a watcher wants to be told: cuts change no
         bit."""
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
-        held = self._held_out(piece, shard)
+        rows = range(piece.row, piece.row + piece.rows)
+        held = self._held_out(shard, rows, batch.skipped)
         while True:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)
-            rows, out = batch.rows(low, high), None if held is None else held[low:high]
+            some, out = batch.rows(low, high), None if held is None else held[low:high]
             begin, end = piece.row + low + passed, piece.row + high + bad
             if model.cursor.epoch < 0:
-                observe_rows(model, rows, out)
+                observe_rows(model, some, out)
             else:
                 at = (self._name(shard), begin), (self._name(shard), end)
-                learn_rows(model, rows, batch.skipped.counts(passed, bad), out, at)
+                learn_rows(model, some, batch.skipped.counts(passed, bad), out, at)
             model.cursor = Cursor(model.cursor.epoch, piece.position, end)
             low, passed = high, bad
             for watcher in self.watchers:

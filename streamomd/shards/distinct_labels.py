@@ -11,7 +11,7 @@ from streamomd.core.errors import DataError, SchemaError
 from streamomd.core.startup import arrow_function
 from streamomd.core.urls import printable, shown
 from streamomd.shards.columns import require_columns
-from streamomd.shards.reader import read_units
+from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import Shard, ShardSet
 
 
@@ -58,12 +58,8 @@ def _require_flat(shard: Shard, column: str) -> None:
 
 
 def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[list[Any]]:
-    pieces = read_units(shard_set, places=[place], columns=[column], convert=_distinct, threads=1)
-    return (piece.value for piece in pieces)
-
-
-def _distinct(batch: pa.RecordBatch, shard: Shard, row: int) -> list[Any]:
-    return distinct(batch.column(0))
+    batches = read_batches(shard_set, places=[place], columns=[column], threads=1)
+    return batches.map(lambda rows: distinct(rows.batch.column(0)))
 
 
 def distinct(values: pa.Array) -> list[Any]:

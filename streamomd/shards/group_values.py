@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.core.urls import printable, shown
 from streamomd.shards.columns import require_columns
-from streamomd.shards.reader import read_units
+from streamomd.shards.reader import ShardBatch, read_batches
 from streamomd.shards.shard import Shard, ShardSet
 
 Value = bool | int | float | str | None
@@ -42,12 +42,13 @@ def weights_of_values(
     totals: list[dict[Value, float]] = [{} for _ in columns]
     wanted = [*dict.fromkeys([*columns, *([weight] if weight else [])])]
 
-    def count(batch: pa.RecordBatch, shard: Shard, row: int) -> list[dict[Value, float]]:
-        weights = _weights(batch.column(weight)) if weight else None
-        return [_counted(batch.column(name), weights) for name in columns]
+    def count(rows: ShardBatch) -> list[dict[Value, float]]:
+        weights = _weights(rows.batch.column(weight)) if weight else None
+        return [_counted(rows.batch.column(name), weights) for name in columns]
 
-    for piece in read_units(shards, places=range(len(shards)), columns=wanted, convert=count):
-        for name, total, found in zip(columns, totals, piece.value, strict=True):
+    batches = read_batches(shards, places=range(len(shards)), columns=wanted)
+    for counts in batches.map(count):
+        for name, total, found in zip(columns, totals, counts, strict=True):
             for value, amount in found.items():
                 total[value] = total.get(value, 0.0) + amount
             if len(total) > MOST:

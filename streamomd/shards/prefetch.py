@@ -8,22 +8,23 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from streamomd.core.profiling import waiting
 
 J = TypeVar("J")
 R = TypeVar("R")
-Run = Callable[[J], Iterator[tuple[R, int]]]
-"""Yields the results of a job, each with its bytes."""
+Run = Callable[[J], Iterator[R]]
+"""Yields the results of a job. A result counts as its ``nbytes``, if it has that attribute."""
 
 LEAST_BYTES = 1 << 12
 """A result counts as at least this much, so that tiny ones are bounded in number as well."""
+_END: Any = object()
 
 
 @dataclass
 class _Lane(Generic[J, R]):
-    """One job and its results that nobody has taken yet."""
+    """One job and its results that wait, each with its bytes."""
 
     job: J
     results: deque[tuple[R, int]] = field(default_factory=deque)
@@ -73,8 +74,12 @@ class Prefetcher(Generic[J, R]):
             for thread in self._threads:
                 thread.start()
             while self._await_result():
-                # Not bound to a name: nothing here may keep a result that was handed over.
-                yield self._take()
+                with self._changed:
+                    taken = [self._lanes[0].results.popleft()]
+                    self.waiting -= taken[0][1]
+                    self._changed.notify_all()
+                # Not bound to a name: a result must not stay in memory after its consumer drops it.
+                yield taken.pop()[0]
         finally:
             self._close()
 
@@ -97,13 +102,6 @@ class Prefetcher(Generic[J, R]):
         if not self._lanes:
             return self._exhausted
         return bool(self._lanes[0].results) or self._lanes[0].done
-
-    def _take(self) -> R:
-        with self._changed:
-            result, size = self._lanes[0].results.popleft()
-            self.waiting -= size
-            self._changed.notify_all()
-            return result
 
     def _close(self) -> None:
         with self._changed:
@@ -136,11 +134,16 @@ class Prefetcher(Generic[J, R]):
     def _fill(self, lane: _Lane[J, R], run: Run[J, R]) -> None:
         results = run(lane.job)
         while self._may_go(lane):
-            entry = next(results, None)
-            if entry is None:
+            result = next(results, _END)
+            if result is _END:
                 break
-            self._put(lane, *entry)
-            del entry
+            size = max(LEAST_BYTES, getattr(result, "nbytes", 0))
+            with self._changed:
+                lane.results.append((result, size))
+                self.waiting += size
+                self.most_waiting = max(self.most_waiting, self.waiting)
+                self._changed.notify_all()
+            del result
         with self._changed:
             lane.done = True
             self._changed.notify_all()
@@ -153,14 +156,6 @@ class Prefetcher(Generic[J, R]):
 
     def _has_room(self, lane: _Lane[J, R]) -> bool:
         return self.waiting < self._budget or (lane is self._lanes[0] and not lane.results)
-
-    def _put(self, lane: _Lane[J, R], result: R, size: int) -> None:
-        size = max(size, LEAST_BYTES)
-        with self._changed:
-            lane.results.append((result, size))
-            self.waiting += size
-            self.most_waiting = max(self.most_waiting, self.waiting)
-            self._changed.notify_all()
 
     def _fail(self, lane: _Lane[J, R], error: BaseException) -> None:
         with self._changed:

@@ -1,10 +1,10 @@
-"""Reading shards ahead, in order, in pieces: bounded memory, exact rows."""
+"""Reading shards as record batches: in order, ahead in threads, in bounded memory."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from streamomd.core.errors import UsageError
-from streamomd.core.profiling import current, staged
+from streamomd.core.profiling import Stage, current
 from streamomd.core.urls import shown
 from streamomd.shards.allocator import Release, steady
 from streamomd.shards.digests import Digests
@@ -24,11 +24,7 @@ from streamomd.shards.prefetch import Prefetcher, Run
 from streamomd.shards.shard import Shard, ShardSet
 
 T = TypeVar("T")
-Convert = Callable[[pa.RecordBatch, Shard, int], T]
-"""``convert(batch, shard, row)``: ``row`` is the absolute row of the batch's first."""
-
-Between = Callable[["Reader", "Job"], Iterator[tuple["Piece[T]", int]]]
-"""Gives a job's pieces, each with its bytes, in place of the thread's reader or by it."""
+R = TypeVar("R")
 
 LOCAL_BLOCK = 1 << 20
 LOCAL_HELD, REMOTE_HELD = 24 << 20, 128 << 20
@@ -36,15 +32,34 @@ LOCAL_HELD, REMOTE_HELD = 24 << 20, 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Piece(Generic[T]):
-    """Consecutive rows of one shard, converted."""
+class ShardBatch:
+    """A record batch, and which rows of which shard it holds."""
 
     position: int
-    """Place of the shard in the order that was asked for."""
+    """Place of the shard in the order in which shards are read."""
+    shard: Shard
     row: int
-    """Absolute row, in its shard, of the first."""
+    """Row in the shard of the batch's first row."""
+    batch: pa.RecordBatch
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return int(self.batch.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece(Generic[T]):
+    """Consecutive rows of one shard, and a value computed from them."""
+
+    position: int
+    """Place of the shard in the order in which shards are read."""
+    row: int
+    """Row in the shard of the first one."""
     rows: int
     value: T
+    nbytes: int = 0
+    """Bytes held, for the bound on what waits."""
 
 
 @dataclass(frozen=True)
@@ -68,52 +83,86 @@ class Job:
     """None: the group's end."""
 
 
-def read_units(
+Read = Callable[["Reader", Job], Iterator[R]]
+"""What a thread computes from a job with its reader; ``Reader.read`` gives record batches."""
+
+
+@dataclass(frozen=True)
+class RecordBatches:
+    """Rows to read as record batches: jobs, and a reader for each thread that runs them.
+
+    Iterate it for `ShardBatch` objects, or ``map`` a function over them. Both read ahead: at most
+    ``budget_bytes`` of results wait, and one result a thread more. Close the generator to stop
+    early: then no thread and no file is left.
+    """
+
+    jobs: Iterator[Job]
+    open_reader: Callable[[], Reader]
+    threads: int
+    budget_bytes: int
+
+    def __iter__(self) -> Generator[ShardBatch, None, None]:
+        return self.read_ahead(Reader.read)
+
+    def map(self, function: Callable[[ShardBatch], R]) -> Generator[R, None, None]:
+        """``function`` of each batch, in order, computed by the threads that read.
+
+        Errors are raised in the place in the order where they happened: `DataError` for rows that
+        cannot be decoded, `ChangedDataError` for a shard that changed since it was found,
+        `SchemaError` for a missing column, `StorageError`, and what ``function`` raises. Arrow's
+        own errors name no row: they become DataError with shard and rows.
+        """
+        explained = partial(_explained, function)
+        return self.read_ahead(lambda reader, job: map(explained, reader.read(job)))
+
+    def read_ahead(self, read: Read[R]) -> Generator[R, None, None]:
+        """What ``read(reader, job)`` yields for each job, in the jobs' order."""
+
+        @contextmanager
+        def session() -> Iterator[Run[Job, R]]:
+            with closing(self.open_reader()) as reader:
+                yield partial(read, reader)
+
+        threads = max(1, self.threads)
+        return Prefetcher(self.jobs, session, threads=threads, budget=self.budget_bytes).results()
+
+
+def _explained(function: Callable[[ShardBatch], R], rows: ShardBatch) -> R:
+    try:
+        return function(rows)
+    except pa.ArrowException as error:
+        raise explain(error, rows.shard, rows.row, rows.row + rows.batch.num_rows) from error
+
+
+def read_batches(
     shard_set: ShardSet,
     *,
     places: Sequence[int],
     columns: Sequence[str],
-    convert: Convert[T],
     start: tuple[int, int] = (0, 0),
     dictionary: Sequence[str] = (),
     threads: int = 2,
     budget_bytes: int = 160 << 20,
     unit_bytes: int = 16 << 20,
-    between: Between[T] | None = None,
     digests: Digests | None = None,
-) -> Generator[Piece[T], None, None]:
+) -> RecordBatches:
     """Every row of the shards ``places`` (indexes into the set), in order, from ``start`` on.
 
-    ``start`` is (place in the order, absolute row in that shard). Only ``columns`` are read, in
-    that order; those of ``dictionary`` stay dictionaries where they are strings in Parquet.
-    ``convert`` runs in ``threads`` threads; at most ``budget_bytes`` of decoded rows wait, and
-    one piece a thread more. A piece has about ``unit_bytes``, at most four times as many unless
-    a single row has. Close the iterator to stop early: then no thread and no file is left.
-    ``between`` may have the rows from elsewhere: a cache (`cached.Cached`). ``digests``: of row
-    groups, recorded when a group is first read and verified before a row of it is given later.
+    ``start`` is (place in the order, row in that shard). Only ``columns`` are read, in that order;
+    those of ``dictionary`` stay dictionaries where they are strings in Parquet. A batch has about
+    ``unit_bytes``, at most four times as many unless a single row has. ``threads`` threads read;
+    at most ``budget_bytes`` wait. ``digests``: of row groups, recorded when a group is first read
+    and verified before a row of it is given later.
 
-    Raises, in the place in the order where it happened: `DataError` for rows that cannot be
-    decoded, `ChangedDataError` for a shard that changed since it was found, `SchemaError` for a
-    column it has not, `StorageError`, and whatever ``convert`` raises.
+    Raises UsageError for a start that does not exist; reading raises what `RecordBatches.map` says.
     """
     steady()
     jobs = jobs_of(shard_set, places, start)
     wanted = _wanted(shard_set.fs, columns, dictionary, unit_bytes)
     if profile := current():
         profile.split(len(columns), lambda: shares(shard_set, wanted))
-
-    @contextmanager
-    def session() -> Iterator[Run[Job, Piece[T]]]:
-        reader = Reader(shard_set, wanted, digests)
-        try:
-            if between is not None:
-                yield partial(between, reader)
-            else:
-                yield partial(reader.run, convert=convert)
-        finally:
-            reader.close()
-
-    return Prefetcher(jobs, session, threads=max(1, threads), budget=budget_bytes).results()
+    open_reader = partial(Reader, shard_set, wanted, digests)
+    return RecordBatches(jobs, open_reader, threads, budget_bytes)
 
 
 def _legal_start(
@@ -148,42 +197,28 @@ def _jobs(shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]) 
             row += rows
 
 
-def read_rows(
+@contextmanager
+def open_group(
     group: Group,
     begin: int,
     end: int,
     *,
     options: Mapping[str, Any],
     columns: Sequence[str],
-    convert: Convert[T],
     dictionary: Sequence[str] = (),
     unit_bytes: int = 16 << 20,
-    between: Between[T] | None = None,
     digests: Digests | None = None,
-) -> Generator[tuple[int, T], None, None]:
-    """Rows ``begin`` … ``end`` − 1 of a shard, which lie in one group: (first row, converted).
+) -> Iterator[tuple[Reader, Job]]:
+    """A reader and its job: rows ``begin`` … ``end`` − 1 of a shard, which lie in one group.
 
-    For another process than the one that found the shard. ``between``, ``digests``, and what is
-    raised: as of ``read_units``.
+    For another process than the one that found the shard; the calling thread reads. Parameters and
+    errors as in ``read_batches``.
     """
     steady()
     fs = connect(group.shard.url, options)
     wanted = _wanted(fs, columns, dictionary, unit_bytes)
-    if between is not None:
-        reader = Reader(ShardSet((group.shard,), fs), wanted, digests)
-        try:
-            for piece, _ in between(reader, Job(0, group, begin, end)):
-                yield piece.row, piece.value
-                del piece
-        finally:
-            reader.close()
-        return
-    opened = OpenShard(fs, group.shard, wanted, digests=digests)
-    try:
-        for batch, row in _within(opened.read(group.number), group.row, begin, end):
-            yield row, _converted(convert, batch, group.shard, row)
-    finally:
-        opened.close()
+    with closing(Reader(ShardSet((group.shard,), fs), wanted, digests)) as reader:
+        yield reader, Job(0, group, begin, end)
 
 
 def _wanted(
@@ -194,37 +229,13 @@ def _wanted(
 
 
 def look(shard: Shard, options: Mapping[str, Any]) -> None:
-    """Open a shard and read its footer. Raises what ``read_units`` does, but of rows nothing."""
+    """Open a shard and read its footer, but no row. Raises what reading it raises."""
     fs = connect(shard.url, options)
     OpenShard(fs, shard, ReadRequest((), (), 1, LOCAL_BLOCK)).close()
 
 
-def _within(
-    batches: Iterator[pa.RecordBatch], row: int, begin: int, end: float
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Batches, the first beginning at ``row``, cut to rows ``begin`` … ``end`` − 1."""
-    for batch in batches:
-        after = row + batch.num_rows
-        low, high = max(row, begin), min(after, end)
-        if high > low:
-            # A slice of all rows would do, but hold its parent.
-            cut = (low, high) != (row, after)
-            yield (batch.slice(low - row, high - low) if cut else batch), low
-        row = after
-        if row >= end:
-            return
-        del batch
-
-
-def _converted(convert: Convert[T], batch: pa.RecordBatch, shard: Shard, row: int) -> T:
-    try:
-        return convert(batch, shard, row)
-    except pa.ArrowException as error:
-        raise explain(error, shard, row, row + batch.num_rows) from error
-
-
 class Reader:
-    """What one thread reads with: it keeps its shard open from one job to the next."""
+    """What one thread reads with: its shard stays open from one job to the next."""
 
     def __init__(
         self, shard_set: ShardSet, wanted: ReadRequest, digests: Digests | None = None
@@ -236,33 +247,36 @@ class Reader:
         self._opened: OpenShard | None = None
         self._release = Release()
 
-    def run(self, job: Job, convert: Convert[T]) -> Iterator[tuple[Piece[T], int]]:
-        """The job's rows, decoded and converted: pieces, each with its bytes."""
-        batches = self.look(job).read(job.group.number)
-        # Read to its end, a group must have as many rows as its footer says: then none is cut off.
-        end = math.inf if job.end is None else job.end
-        decoded = staged("decode", _within(batches, job.group.row, job.begin, end))
-        for batch, row in decoded:
-            yield self._piece(job, batch, row, convert)
-            del batch
-
-    def look(self, job: Job) -> OpenShard:
-        """Open the job's shard, unless it is: it must be the one that was found."""
+    def open(self, job: Job) -> OpenShard:
+        """Open the job's shard, unless it is open: it must be the one that was found."""
         if self._opened is None or self._position != job.position:
             self.close()
-            told = (self._wanted, self._versions, self.digests)
-            self._opened = OpenShard(self._fs, job.group.shard, *told)
+            given = (self._wanted, self._versions, self.digests)
+            self._opened = OpenShard(self._fs, job.group.shard, *given)
             self._position = job.position
         return self._opened
 
-    def _piece(
-        self, job: Job, batch: pa.RecordBatch, row: int, convert: Convert[T]
-    ) -> tuple[Piece[T], int]:
-        value = _converted(convert, batch, job.group.shard, row)
-        # A value may share the batch's memory: the larger of the two is what it holds.
-        size = max(batch.nbytes, int(getattr(value, "nbytes", 0)))
-        self._release.passed(size)
-        return Piece(job.position, row, batch.num_rows, value), size
+    def read(self, job: Job) -> Iterator[ShardBatch]:
+        """The job's rows, decoded."""
+        group = job.group
+        # Read to its end, a group must have as many rows as its footer says: then none is cut off.
+        end = math.inf if job.end is None else job.end
+        batches, first = self.open(job).read(group.number), group.row
+        while first < end:
+            with Stage("decode"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            after = first + batch.num_rows
+            low, high = max(first, job.begin), int(min(after, end))
+            if (low, high) != (first, after):
+                # A slice of all rows would hold its parent for nothing.
+                batch = batch.slice(max(0, low - first), max(0, high - low))
+            first = after
+            if low < high:
+                self._release.passed(batch.nbytes)
+                yield ShardBatch(job.position, group.shard, low, batch)
+            del batch
 
     def close(self) -> None:
         """Close the shard, if one is open."""

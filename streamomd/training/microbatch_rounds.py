@@ -111,7 +111,7 @@ class Rounds:
             start=(at.place, at.row),
             names=self.names,
             ahead_bytes=self.spec.train.prefetch << 20,
-            cut=self.share.cut,
+            share=self.share,
             cache=self._cache,
             digests=self.digests,
         ):

@@ -1,21 +1,34 @@
-"""Rows for a plan: shards read ahead and encoded, in order."""
+"""Encoded rows of shards, in order: read ahead in threads, or by the calling thread."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import ceil
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamomd.config.spec import Data
 from streamomd.core.batch import Batch
 from streamomd.features import Names, Plan, encode
-from streamomd.shards.cache.cached_reader import Cache, between
+from streamomd.shards.cache.cached_reader import Cache, CachedRows, cached_rows
 from streamomd.shards.cache.folder import GIB, CacheFolder
 from streamomd.shards.digests import Digests
-from streamomd.shards.prediction_files import empty_rows, kept_rows
-from streamomd.shards.reader import Piece, read_units
-from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.encoded_rows import Rows, encode_rows
+from streamomd.shards.prediction_files import empty_rows
+from streamomd.shards.reader import (
+    Group,
+    Job,
+    Piece,
+    Read,
+    Reader,
+    ShardBatch,
+    open_group,
+    read_batches,
+)
+from streamomd.shards.shard import ShardSet
+from streamomd.training.partitions import Share
 from streamomd.training.progress import note
 
 # A thread that decodes a unit holds about four times as much: larger ones cost memory and win no
@@ -23,19 +36,6 @@ from streamomd.training.progress import note
 UNIT_BYTES = 4 << 20
 # Five times as much wins no time that could be measured (docs/performance.md).
 AHEAD_BYTES = 32 << 20
-
-
-class Rows(NamedTuple):
-    """Consecutive rows of a shard: a batch, and the columns kept as they were."""
-
-    batch: Batch
-    kept: Any
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held, for the bound on what is read ahead."""
-        return self.batch.nbytes + (self.kept.nbytes if self.kept is not None else 0)
-
 
 Source = Callable[[Sequence[int], tuple[int, int]], Iterator[Piece[Rows]]]
 """``source(places, start)``: pieces of the shards at ``places``, in order, from ``start`` on."""
@@ -51,43 +51,81 @@ def rows_of(
     keep: Sequence[str] = (),
     names: Names | None = None,
     ahead_bytes: int = AHEAD_BYTES,
-    cut: Callable[[Batch], Batch] | None = None,
+    share: Share | None = None,
     cache: Cache | None = None,
     digests: Digests | None = None,
-) -> Iterator[Piece[Rows]]:
-    """Pieces of the shards at ``places``, from place and row ``start`` on.
+) -> Generator[Piece[Rows], None, None]:
+    """Encoded rows of the shards at ``places``, from place and row ``start`` on, read ahead.
 
-    labelled: with labels and weights. keep: columns to hand on as they are. names: told of hashed
-    values. ahead_bytes: bound on what is decoded and waits. cut: what is wanted of a batch.
-    digests: of row groups, recorded and verified; for the labelled columns alone.
-    cache: where labelled rows are looked for, and kept, if nothing else is kept of them.
+    labelled: with labels and weights. keep: columns to pass through unchanged. names: collects
+    hashed values. ahead_bytes: bound on decoded bytes that wait. share: only its coordinates.
+    digests: of row groups, recorded and verified; for the labelled columns alone. cache: where
+    labelled rows are read from and written to, unless ``keep`` names columns.
     """
     columns = plan.columns if labelled else plan.features
-
-    def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
-        return encode(plan, table, shard=shard.url, row=row, labelled=labelled, names=names)
-
-    def handed(batch: Batch, kept: Any = None) -> Rows:
-        return Rows(batch if cut is None else cut(batch), kept)
-
-    def convert(table: Any, shard: Shard, row: int) -> Rows:
-        kept = kept_rows(table, shard, keep) if keep else None
-        return handed(encoded(table, shard, row, names), kept)
-
-    kept_in = cache if labelled and not keep else None
-    return read_units(
+    batches = read_batches(
         shards,
         places=places,
         columns=[*columns, *(name for name in keep if name not in columns)],
         dictionary=plan.dictionary,
         start=start,
-        convert=convert,
         threads=os.cpu_count() or 1,
         budget_bytes=ahead_bytes,
         unit_bytes=UNIT_BYTES,
         digests=digests,
-        between=between(kept_in, shards, plan, names, encoded, handed),
     )
+    cached = cached_rows(cache if labelled and not keep else None, shards, plan, names)
+    encode = partial(encode_rows, plan, labelled=labelled, keep=keep, names=names)
+    read = cached.read if cached else partial(_read_encoded, encode)
+    return batches.read_ahead(read if share is None else partial(_read_share, share, read))
+
+
+def rows_of_group(
+    plan: Plan,
+    group: Group,
+    begin: int,
+    end: int,
+    *,
+    options: Mapping[str, Any],
+    names: Names | None = None,
+    cached: CachedRows | None = None,
+    digests: Digests | None = None,
+    unit_bytes: int = UNIT_BYTES,
+) -> Generator[Piece[Rows], None, None]:
+    """Encoded rows ``begin`` … ``end`` − 1 of a shard, which lie in one group.
+
+    The calling thread reads them, through the cache if ``cached`` is given. options: storage
+    options. Other parameters as in ``rows_of``.
+    """
+    encode = partial(encode_rows, plan, names=names)
+    read = cached.read if cached else partial(_read_encoded, encode)
+    with open_group(
+        group,
+        begin,
+        end,
+        options=options,
+        columns=plan.columns,
+        dictionary=plan.dictionary,
+        unit_bytes=unit_bytes,
+        digests=digests,
+    ) as (reader, job):
+        yield from read(reader, job)
+
+
+def _read_encoded(
+    encode: Callable[[ShardBatch], Piece[Rows]], reader: Reader, job: Job
+) -> Iterator[Piece[Rows]]:
+    return map(encode, reader.read(job))
+
+
+def _read_share(
+    share: Share, read: Read[Piece[Rows]], reader: Reader, job: Job
+) -> Iterator[Piece[Rows]]:
+    return map(partial(_cut, share), read(reader, job))
+
+
+def _cut(share: Share, piece: Piece[Rows]) -> Piece[Rows]:
+    return replace(piece, value=piece.value._replace(batch=share.cut(piece.value.batch)))
 
 
 def cache_of(data: Data, *, there: bool = False) -> Cache | None:

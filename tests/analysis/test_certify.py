@@ -74,6 +74,7 @@ def noisy(real: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, (y if real else np.where(y > 0, 1.0, -1.0)), rng.choice([0.5, 1.0, 3.0], 80)
 
 
+@pytest.mark.smoke
 def test_best_is_least_squares() -> None:
     """With the square loss the best u is that of the normal equations, badly scaled or not."""
     X, y, h = noisy(True)
@@ -154,6 +155,7 @@ def test_rows_are_decoded_once_where_they_have_room(most: int, times: int) -> No
 # ---- what is said
 
 
+@pytest.mark.smoke
 def test_regret_is_what_numpy_says(here: Path) -> None:
     """Loss, comparator's loss and regret over the shards; the comparator is the best there is."""
     model = trained()

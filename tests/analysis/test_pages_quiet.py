@@ -42,7 +42,7 @@ def test_equal_reasons_are_told_once(classes: int) -> None:
     one = {"rows": 9, "loss": None, "claims": None, "reason": "40 epochs"}
     result: dict[str, Any] = {"rule": "ng", "loss": "logistic"}
     result["learners"] = [{**one, "learner": at} for at in range(classes)]
-    assert formatting.certified(result).count("no certificate: 40 epochs") == 1
+    assert formatting.format_certificate(result).count("no certificate: 40 epochs") == 1
 
 
 def test_inspect_is_plain() -> None:
@@ -53,7 +53,9 @@ def test_inspect_is_plain() -> None:
         "checkpoint": {"url": "runs/a", "sequence": 3},
         "top": [],
     }
-    assert formatting.inspected(told).startswith("loss: 0.657033\ncheckpoint: runs/a, commit 3\n")
+    assert formatting.format_inspection(told).startswith(
+        "loss: 0.657033\ncheckpoint: runs/a, commit 3\n"
+    )
 
 
 def test_a_first_look_has_no_last() -> None:

@@ -113,8 +113,8 @@ def test_the_text_tells_what_to_type(here: Path) -> None:
     lines = done.out.splitlines()
     assert "hashed into 2^4 coordinates (2): h, c" in lines
     assert any(line.startswith("h ") and "hashed" in line for line in lines)
-    assert "hashed values: 12 seen, about 12 expected, on about 9 of 2^4 coordinates" in lines
-    assert any("data.bits = 6 would give four times as many" in line for line in lines)
+    assert "hashed values: 12 seen, about 12 expected, in about 9 of 2^4 coordinates" in lines
+    assert any("data.bits = 6 has four times as many" in line for line in lines)
     assert any(line.startswith("memory: state ") for line in lines)
     assert any(line.startswith("time: about ") for line in lines)
     train = "streamomd train data --label y --hashed h,c --bits 4 --set eta=0.1"
@@ -137,8 +137,8 @@ def test_a_state_too_large_is_told(here: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(preview, "left", lambda: 1000.0)
     done = run("plan", "job.toml", "--set", "data.bits=30")
     assert done.code == 0, done.err
-    assert "that is more than can be had" in done.out
-    assert "too large to try learning" in done.out
+    assert "that is more than available" in done.out
+    assert "too large to measure learning" in done.out
     assert told("job.toml", "--set", "data.bits=30")["time"]["seconds"] is None
 
 

@@ -21,6 +21,8 @@ from streamomd.checkpoint import commits, open_store, read_commit, read_ledger
 from streamomd.checkpoint.sealed_json import seal, unseal
 from streamomd.core.errors import ChangedDataError, NoCommitError, StreamomdError
 
+pytestmark = pytest.mark.smoke
+
 GOLDEN = Path(__file__).parents[1] / "golden"
 FORMATS = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir() and path.name[0] != "_")
 ROWS = {"exact": 180, "averaged": 120, "sharded": 192}

@@ -23,6 +23,8 @@ from streamomd.checkpoint import (
 from streamomd.checkpoint.parts import pack, unpack
 from streamomd.core.errors import CorruptionError, NoCommitError, OutputExistsError, UsageError
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:

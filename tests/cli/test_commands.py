@@ -122,7 +122,7 @@ def test_text_goes_to_stdout_and_progress_to_stderr(here: Path) -> None:
     done = run("train", "data", *everything(), "--checkpoint", "kept")
     assert done.code == 0
     assert done.out.startswith("120 rows, loss ")
-    assert "kept in kept, commit 1" in done.out
+    assert "saved to kept, commit 1" in done.out
     assert "rows/s" in done.err.splitlines()[-9]
     assert "since last" not in done.out
     for line in re.findall(r"^  (streamomd .*)$", done.out, re.M):
@@ -212,11 +212,25 @@ def test_checkpoint_none(here: Path) -> None:
     assert "next:" not in run("train", "data", *everything(), "--checkpoint", "none").out
 
 
-def test_a_checkpoint_is_chosen(here: Path) -> None:
-    """Without a checkpoint, one is kept in runs/NAME-DATE-TIME."""
-    url = train("data", *everything())["checkpoint"]["url"]
-    assert re.fullmatch(r"job-\d{8}-\d{6}", Path(url).name)
-    assert Path(url).parent == here / "runs"
+@pytest.mark.parametrize(
+    "words, name",
+    [
+        (["data"], "data"),
+        (["data/*.parquet"], "data"),
+        (["data/b.parquet", "data/c.parquet"], "b"),
+        (["nightly.toml"], "nightly-data"),
+        (["data.toml"], "data"),
+    ],
+)
+def test_a_run_without_a_checkpoint_url_carries_the_name_of_the_data(
+    words: list[str], name: str, here: Path
+) -> None:
+    """It is saved to runs/DATA-DATE-TIME; the job file's name comes first."""
+    for file in ("nightly.toml", "data.toml"):
+        (here / file).write_text(job(data={"shards": "data", "label": "y"}))
+    url = Path(train(*words, *everything())["checkpoint"]["url"])
+    assert re.fullmatch(rf"{name}-\d{{8}}-\d{{6}}", url.name)
+    assert url.parent == here / "runs"
     assert run("resume", url).code == 0
 
 

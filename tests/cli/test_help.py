@@ -8,6 +8,8 @@ from running import run
 
 from streamomd.cli import main
 
+pytestmark = pytest.mark.smoke
+
 
 def commands(group: click.Group, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """Every command there is, as it is typed."""

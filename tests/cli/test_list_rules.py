@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from running import Ran, run
 
-from streamomd.cli import formatting
+from streamomd.cli import list_tables
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 
@@ -76,7 +76,7 @@ def guided(*words: object) -> Ran:
     assert done.code == 2
     assert done.out == ""
     assert done.err.startswith("Usage: ")
-    assert done.err.endswith(f"Error: {formatting.guide()}\n")
+    assert done.err.endswith(f"Error: {list_tables.format_guide()}\n")
     return done
 
 
@@ -96,7 +96,7 @@ def test_a_rule_without_a_name_is_asked_for(
 
 def test_the_guide_leads_to_rules_there_are() -> None:
     """Every rule the guide names exists, in its hints too; no line is wider than a terminal."""
-    cases = [case for _, *cases in formatting.GUIDE for case in cases]
+    cases = [case for _, *cases in list_tables.GUIDE for case in cases]
     named = {name for _, rules, _ in cases for name in rules.split()}
     missing = named - set(all_rules())
     assert not missing, f"missing: {', '.join(sorted(missing))}"
@@ -105,14 +105,14 @@ def test_the_guide_leads_to_rules_there_are() -> None:
     assert hinted <= words
     missing = hinted - set(all_rules())
     assert not missing, f"missing: {', '.join(sorted(missing))}"
-    assert max(map(len, formatting.guide().splitlines())) <= 100
+    assert max(map(len, list_tables.format_guide().splitlines())) <= 100
 
 
 def test_the_guide_keeps_its_promises() -> None:
     """What it calls proven has a certificate; its O(d^2) keep a matrix; no others do."""
-    by_question = {question: cases for question, *cases in formatting.GUIDE}
+    by_question = {question: cases for question, *cases in list_tables.GUIDE}
     rules = all_rules()
-    for _, names, _ in by_question["Must there be a proven bound?"]:
+    for _, names, _ in by_question["Do you need a proven bound?"]:
         assert all(rules[name].certificate for name in names.split() if name in rules)
     for cases in by_question.values():
         for _, names, hint in cases:

@@ -39,9 +39,9 @@ assert (product(np.eye(2), np.eye(2)) == np.eye(2)).all() and "scipy.linalg" in 
 """
 TRAIN = """
 import gc, sys
-from streamomd.cli.options import runs
+from streamomd.cli.options import import_runs
 
-learner = runs()
+learner = import_runs()
 assert gc.isenabled() and gc.get_freeze_count()
 job = {"data": {"shards": sys.argv[1], "label": "y"}, "checkpoint": {"url": "none"}}
 learner.train(job, quiet=True)

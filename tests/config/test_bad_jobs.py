@@ -24,7 +24,7 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
         ["--rule", "perceptron", "--loss", "square"],
         ["'perceptron'", "hinge", "'square'"],
     ),
-    "eta 0": (["--eta", "0"], ["model.params.eta", "0.0", "above 0"]),
+    "eta 0": (["--eta", "0"], ["model.params.eta = 0:", "above 0"]),
     "eta nan": (["--eta", "nan"], ["model.params.eta", "nan"]),
     "no such parameter": (["--set", "etta=1"], ["'etta'", "it has: eta"]),
     "epochs 0": (["--epochs", "0"], ["train.epochs = 0", "greater than or equal to 1"]),

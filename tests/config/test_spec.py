@@ -22,6 +22,8 @@ from streamomd.core.urls import is_inside, typed, without_secrets
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 
+pytestmark = pytest.mark.smoke
+
 CANARY = "CANARY"
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12)
 COLUMNS = st.lists(TEXT, max_size=3, unique=True)

@@ -12,6 +12,8 @@ from helpers import dense, sparse
 from streamomd.core.batch import check, taken
 from streamomd.core.errors import DataError
 
+pytestmark = pytest.mark.smoke
+
 X = np.array([[0.0, 2.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 0.0, 4.0]])
 Y = [1.0, -1.0, 1.0]
 GOOD = sparse(X, Y)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamomd.core.errors import StreamomdError
+
+pytestmark = pytest.mark.smoke
 
 
 def test_every_error_crosses_processes() -> None:

@@ -25,9 +25,9 @@ FORMER_NAMES = "compat.py"
 """Finds former module names by ``sys.meta_path``: its purpose, not a shortcut."""
 SEEN = """
 import gc, sys
-from streamomd.cli.options import runs
+from streamomd.cli.options import import_runs
 
-runs().train({"data": {"shards": sys.argv[1], "label": "y"}, "checkpoint": {"url": "none"}})
+import_runs().train({"data": {"shards": sys.argv[1], "label": "y"}, "checkpoint": {"url": "none"}})
 print(gc.get_freeze_count() > 0, "scipy.linalg" in sys.modules, "pyarrow.compute" in sys.modules)
 """
 

@@ -23,12 +23,11 @@ from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError
 from streamomd.distributed import averaged, averaged_worker, cluster, memory_checks
 from streamomd.distributed.averaged import Averaged
 from streamomd.engine.merge import tree
-from streamomd.features import encode
 from streamomd.rules import all_rules
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_rows
 from streamomd.shards.row_ranges import stretches
 from streamomd.training.model import Model
+from streamomd.training.row_stream import rows_of_group
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -48,11 +47,8 @@ def literally(table: dict[str, Any]) -> Model:
             for stretch in cut[low : low + train.parts]:
                 state, own = model.state.copy(), np.zeros(3)
                 for span in stretch.spans:
-                    for _, batch in read_rows(
-                        span.group, span.begin, span.end, options={}, columns=plan.columns,
-                        convert=lambda t, s, r: encode(plan, t, shard=s.url, row=r),
-                    ):  # fmt: skip
-                        model.engine.learn(state, own, batch)
+                    for piece in rows_of_group(plan, span.group, span.begin, span.end, options={}):
+                        model.engine.learn(state, own, piece.value.batch)
                 states.append(state)
                 counts.append(stretch.rows)
                 sums.append(own)

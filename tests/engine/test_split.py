@@ -56,6 +56,7 @@ def test_a_commit_after_every_row(tmp_path: Path) -> None:
     assert [commit["rows"] for commit in listed] == [39, 40, 40]
 
 
+@pytest.mark.smoke
 def test_compressed_arrow(tmp_path: Path) -> None:
     """Compressed Arrow files give the bits of Parquet."""
     table = rows(100)

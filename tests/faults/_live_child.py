@@ -47,7 +47,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 def main(where: str, number: str, change: str, folder: str, *words: str) -> None:
     """Run the command, with the change on its way."""
     from streamomd.cli import main as command
-    from streamomd.shards.cache.cached_reader import Cached
+    from streamomd.shards.cache.cached_reader import CachedRows
     from streamomd.shards.open_shard import OpenShard
 
     times = itertools.count()
@@ -58,11 +58,12 @@ def main(where: str, number: str, change: str, folder: str, *words: str) -> None
                 CHANGES[change](path)
             print("the change was made", file=sys.stderr)
 
-    handed, read = Cached._handed, OpenShard.read
+    read_entry, read = CachedRows._from_entry, OpenShard.read
 
     def changed_entry(cached: Any, *given: Any) -> Any:
-        passing()
-        return handed(cached, *given)
+        for found in read_entry(cached, *given):
+            passing()
+            yield found
 
     def changed_shard(opened: Any, group: int) -> Any:
         for batch in read(opened, group):
@@ -70,7 +71,7 @@ def main(where: str, number: str, change: str, folder: str, *words: str) -> None
             yield batch
 
     if where == "entries":
-        Cached._handed = changed_entry  # type: ignore[method-assign]
+        CachedRows._from_entry = changed_entry  # type: ignore[method-assign]
     else:
         OpenShard.read = changed_shard  # type: ignore[method-assign]
     command(list(words))

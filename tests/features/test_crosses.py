@@ -134,7 +134,7 @@ def test_what_cannot_be_meant_is_refused(data, error, words):
 
 
 FORMS = [
-    ({"crosses": ["job", "old"]}, "crosses holds 'job'"),
+    ({"crosses": ["job", "old"]}, "crosses contains 'job'"),
     ({"crosses": [["job"]]}, "two or more different columns"),
     ({"crosses": [["job", "job"]]}, "two or more different columns"),
     ({"text": [{"column": "review", "ngrams": 0}]}, "data.text.0.ngrams = 0"),

@@ -12,6 +12,8 @@ from streamomd.core.errors import UsageError
 from streamomd.features import Names, decode_labels, encode, make_plan
 from streamomd.features.hashed import category, coordinate
 
+pytestmark = pytest.mark.smoke
+
 
 def table(**columns):
     return pa.RecordBatch.from_pydict(columns)

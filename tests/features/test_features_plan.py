@@ -11,6 +11,8 @@ from streamomd.config.spec import Data, Model
 from streamomd.core.errors import DataError, SchemaError, UsageError
 from streamomd.features import Names, Plan, check_schema, describe, make_plan, name_of
 
+pytestmark = pytest.mark.smoke
+
 EVERY = pa.schema(
     {
         "y": pa.int64(),

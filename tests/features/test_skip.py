@@ -184,7 +184,7 @@ def test_where_counts_are_told(tmp_path: Path) -> None:
     done = run("train", bad, *flags_of("sparse"), *SKIP, "--checkpoint", kept, "--log", log)
     assert "bad rows are left out and counted" in done.err
     assert f"; skipped nan {BAD}\n" in done.err
-    assert f", {BAD} bad rows left out (nan {BAD})" in done.out
+    assert f", {BAD} bad rows skipped (nan {BAD})" in done.out
     last = [json.loads(line) for line in log.read_text().splitlines()][-1]
     assert last["skipped"] == {"nan": BAD}
     assert streamomd.load(str(kept)).result()["skipped"] == {"nan": BAD}

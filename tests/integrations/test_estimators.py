@@ -26,6 +26,8 @@ from streamomd.core.errors import (
 from streamomd.integrations.sklearn.estimator_job import spec_of
 from streamomd.rules import all_rules
 
+pytestmark = pytest.mark.smoke
+
 ONE_ROW = (
     "a row that is seen moves clock, scales and sums, whatever it weighs: a weight of 2 is not the "
     "row twice, a weight of 0 not its absence; so it is in shards"

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses, find_loss
 
+pytestmark = pytest.mark.smoke
+
 numbers = st.floats(-50.0, 50.0)
 PLAIN = [name for name, loss in all_losses().items() if not loss.coupled]
 KINKS = {

@@ -1,15 +1,11 @@
-"""What docs name is there: keys of a job, functions a row passes, public names, bad input."""
+"""What docs name exists: keys of a job, public names, bad input."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import pkgutil
 import re
-import sys
-import threading
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +13,12 @@ import test_accepted_table
 import test_bad_input_table
 from documented import ROOT, blocks
 from pydantic import BaseModel
-from running import rows, write
 
 import streamomd
 from streamomd.config.spec import Sparse, Spec
 from streamomd.core.batch import REASONS
-from streamomd.engine import compile as fuse
-from streamomd.engine.loops.row import Shape
-from streamomd.losses import find_loss
-from streamomd.rules import find_rule
 
 DOCS = ROOT / "docs"
-NAME = re.compile(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`")
-ELSEWHERE = (
-    "distributed.averaged.",
-    "runs.sharded_local.",
-    "training.predict.",
-)  # other ways, named at the end
 
 
 def read(page: str) -> str:
@@ -59,73 +44,6 @@ def test_the_job_file_names_every_key() -> None:
         said = set(told[table]) | set(re.findall(r"^# (\w+) = ", block.text, re.M))
         assert known - options <= said, table
     assert set(Sparse.model_fields) == set(told["data"]["sparse"])
-
-
-def resolved(name: str) -> Any:
-    """What a dotted name below ``streamomd`` means."""
-    words = name.split(".")
-    for cut in range(len(words), 0, -1):
-        try:
-            found: Any = importlib.import_module(".".join(["streamomd", *words[:cut]]))
-        except ModuleNotFoundError:
-            continue
-        for word in words[cut:]:
-            found = getattr(found, word)
-        return found
-    raise ModuleNotFoundError(name)
-
-
-def place(code: Any) -> tuple[str, str]:
-    """Where a function stands. (Its code is no key of a set: the hash changes as it is run.)"""
-    return code.co_filename, code.co_qualname
-
-
-def called(job: dict[str, Any]) -> set[tuple[str, str]]:
-    """Every Python function that a training run calls, in whatever thread."""
-    found: set[tuple[str, str]] = set()
-
-    def seen(frame: Any, event: str, _: Any) -> None:
-        if event == "call":
-            found.add(place(frame.f_code))
-
-    before = sys.getprofile()
-    threading.setprofile(seen)
-    sys.setprofile(seen)
-    try:
-        streamomd.train(job, quiet=True)
-    finally:
-        sys.setprofile(before)
-        threading.setprofile(None)
-    return found
-
-
-def compiled() -> set[tuple[str, str]]:
-    """Every function that is in the loop of NAG and the logistic loss."""
-    rule, loss = find_rule("nag"), find_loss("logistic")
-    loop = fuse.plain_loop(fuse.learn_loop, rule, loss, Shape(1, 2, 4, 1, False))
-    return {place(one.__code__) for one in fuse._reached(loop)}
-
-
-def test_a_row_passes_all_that_one_row_names(tmp_path: Path) -> None:
-    """Each name on the page is there, and each function is called as rows are learned, or is in the
-    loop that learns them."""
-    write(tmp_path / "data" / "a.parquet", rows(400))
-    data = {"shards": str(tmp_path / "data"), "label": "y", "numeric": ["n"], "hashed": ["h"]}
-    pair = {"indices": "i", "values": "v", "size": 100}
-    job = {
-        "data": {**data, "bits": 8, "sparse": pair},
-        "checkpoint": {"url": str(tmp_path / "run"), "every_rows": 100},
-    }
-    streamomd.train({**job, "checkpoint": {"url": "none"}}, quiet=True)  # compiles, unwatched,
-    fuse.learn_loop.cache_clear()  # into the disk cache
-    ran = called(job) | compiled()
-    names = NAME.findall(read("one-row.md"))
-    assert len(names) > 30
-    for name in names:
-        there = resolved(name)
-        code = getattr(getattr(there, "__wrapped__", there), "__code__", None)
-        if code is not None and not name.startswith(ELSEWHERE):
-            assert place(code) in ran, name
 
 
 def test_the_api_has_every_public_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import streamomd
+
+pytestmark = pytest.mark.smoke
 
 PACKAGE = Path(streamomd.__file__).parent
 PACKAGES = (
@@ -48,6 +51,7 @@ def package_of(name: str) -> str:
     return name.removeprefix("streamomd.").replace(".", "/").split("/")[0]
 
 
+@functools.cache
 def imports(file: Path) -> set[str]:
     """Every module a file imports, at whatever depth."""
     found: set[str] = set()
@@ -98,7 +102,7 @@ def test_importing_streamomd_costs_nothing() -> None:
     """``import streamomd`` and listing the rules load neither numba, nor Dask, nor pyarrow."""
     code = (
         "import sys, streamomd, streamomd.cli\n"
-        "from streamomd.cli.formatting import rules\n"
+        "from streamomd.cli.list_tables import rules\n"
         "assert len(rules()) >= 8\n"
         "heavy = {'numba', 'dask', 'distributed', 'pyarrow'} & set(sys.modules)\n"
         "sys.exit(repr(heavy) if heavy else 0)"

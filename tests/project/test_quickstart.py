@@ -69,7 +69,7 @@ def test_what_it_kept_is_said(quickstart: subprocess.CompletedProcess[str], ther
     """The result, the checkpoint and its hash stand on stdout, and the checkpoint holds them."""
     out = quickstart.stdout
     assert out.startswith("45,211 rows, loss 0.2")
-    assert "kept in runs/quickstart, commit 1" in out
+    assert "saved to runs/quickstart, commit 1" in out
     sha = re.search("^state ([0-9a-f]{64})$", out, re.M)
     assert sha
     assert result_of("streamomd resume runs/quickstart", there)["state_sha256"] == sha[1]
@@ -82,7 +82,7 @@ def test_what_to_type_next_works(quickstart: subprocess.CompletedProcess[str], t
     assert lines[:3] == [
         "streamomd inspect runs/quickstart",
         "streamomd report runs/quickstart -o report.html",
-        "streamomd predict runs/quickstart pipelines/data/bank --to predictions/",
+        "streamomd predict runs/quickstart pipelines/data/bank -o predictions/",
     ]
     for line in lines:
         done = typed(line, there)

@@ -46,11 +46,8 @@ FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
 
 PENDING = {
     "docs/api.md": 1,
-    "docs/one-row.md": 5,
     "streamomd/analysis": 30,
     "streamomd/checkpoint": 21,
-    "streamomd/cli": 20,
-    "streamomd/config": 5,
     "streamomd/core": 9,
     "streamomd/distributed": 76,
     "streamomd/engine": 24,
@@ -59,8 +56,7 @@ PENDING = {
     "streamomd/losses": 3,
     "streamomd/rules": 55,
     "streamomd/shards": 48,
-    "streamomd/training": 74,
-    "command help": 33,
+    "streamomd/training": 70,
 }
 """Hits that remain, by page or package. The numbers only fall."""
 

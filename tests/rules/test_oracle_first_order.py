@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import against_oracle
+import pytest
+
+pytestmark = pytest.mark.smoke
 
 (
     test_engine_is_the_oracle,

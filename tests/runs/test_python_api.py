@@ -63,7 +63,7 @@ def test_flags_and_sets(here: Path) -> None:
     model = learn("data", **FLAGS, eta=0.25, epochs=2, sets={"model.params.eta": 0.125})
     assert model.spec.model.params["eta"] == 0.125
     assert model.result()["rows"] == 160
-    with pytest.raises(UsageError, match="unknown flag 'etaa'; known: shards, label"):
+    with pytest.raises(UsageError, match="unknown flag 'etaa'; did you mean 'eta'"):
         learn("data", **FLAGS, etaa=1)
     with pytest.raises(UsageError, match="shards are given twice"):
         learn("data", shards="data", **FLAGS)

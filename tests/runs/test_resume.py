@@ -167,6 +167,7 @@ def test_new_shards_are_read_after_the_others(
     assert figures(run("resume", url, "--json").result) == figures(told)
 
 
+@pytest.mark.smoke
 def test_new_shards_among_shuffled_ones(shards: Path, url: Path) -> None:
     """They would change the order in which the others are read: nothing is read twice or never."""
     undisturbed = figures(train(*words(shards, url, "--set", 'data.order="shuffled"')))
@@ -192,6 +193,7 @@ def test_a_copied_shard_is_accepted_and_told(shards: Path, url: Path) -> None:
     assert "01.parquet: copied or touched" in done.err
 
 
+@pytest.mark.smoke
 def test_a_finished_run_tells_its_result_again(shards: Path, url: Path) -> None:
     """Exit 0, the same figures, no new commit, and the shards are not even looked for."""
     told = figures(train(*words(shards, url)))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streamomd.config.spec import Spec, assign
+from streamomd.config.flags import assign
+from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.runs.sweep.grid import MOST, entries, parse_grid, values_of, worded
 

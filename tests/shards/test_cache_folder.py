@@ -145,7 +145,7 @@ def test_the_key_holds_all(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_of(data, "sparse")
 
     def key(plan: Any = plan, shard: Any = found, number: int = 0, version: Any = (1, 2)) -> str:
-        made = cached_reader.Cached(cache_in(data), plan, None, None, None)  # type: ignore[arg-type]
+        made = cached_reader.CachedRows(cache_in(data), plan, None)
         return made._key(Group(shard, number, 0, 10), version)
 
     other = {"url": "x", "size": 1, "footer_sha256": "x", "etag": "x", "mtime_ns": 1}

@@ -11,16 +11,13 @@ import pytest
 from caching import Row, cache_in, entries, plan_of, read, rows_in, settled
 from running import Impatient, everything, rows, run, shards, train, with_column, write
 
-import streamomd
-import streamomd.training.row_stream
-from streamomd.core.batch import Batch
 from streamomd.features import Names
-from streamomd.shards.cache.cached_reader import WRONG, between
+from streamomd.shards import encoded_rows
+from streamomd.shards.cache.cached_reader import WRONG, cached_rows
 from streamomd.shards.cache.name_file import SCHEMA, tell
 from streamomd.shards.find import find
-from streamomd.shards.reader import Group, read_rows
-from streamomd.shards.shard import Shard
-from streamomd.training.row_stream import rows_of
+from streamomd.shards.reader import Group
+from streamomd.training.row_stream import rows_of, rows_of_group
 
 FLAGS = [*everything(), "--checkpoint", "none"]
 
@@ -38,14 +35,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """First rows of what is decoded from now on."""
     seen: list[int] = []
-    encode = streamomd.training.row_stream.encode
+    encode = encoded_rows.encode
 
     def told(*given: Any, **more: Any) -> Any:
         if given[1].num_rows:
             seen.append(more["row"])
         return encode(*given, **more)
 
-    monkeypatch.setattr(streamomd.training.row_stream, "encode", told)
+    monkeypatch.setattr(encoded_rows, "encode", told)
     return seen
 
 
@@ -99,16 +96,10 @@ def test_every_stretch(data: Path, tmp_path: Path) -> None:
     plan, kept = plan_of(data, "sparse"), tmp_path / "kept"
     group, expected = Group(find(str(data)).shards[1], 2, 20, 10), read(plan, data, None)[60:70]
 
-    def encoded(table: Any, shard: Shard, row: int, names: Names | None) -> Batch:
-        return streamomd.training.row_stream.encode(
-            plan, table, shard=shard.url, row=row, names=names
-        )
-
     def stretch(low: int, high: int) -> list[Row]:
-        options = {"options": {}, "columns": plan.columns, "dictionary": plan.dictionary}
-        through = between(cache_in(kept), [group.shard], plan, None, encoded, lambda batch: batch)
-        pieces = read_rows(group, low, high, convert=None, between=through, **options)
-        return [row for first, batch in pieces for row in rows_in(batch, first, 1)]
+        cached = cached_rows(cache_in(kept), [group.shard], plan, None)
+        pieces = rows_of_group(plan, group, low, high, options={}, cached=cached)
+        return [row for one in pieces for row in rows_in(one.value.batch, one.row, 1)]
 
     spans = [(low, high) for low in range(20, 30) for high in range(low + 1, 31)]
     part = [span for span in spans if span != (20, 30)]

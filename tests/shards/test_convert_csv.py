@@ -238,7 +238,7 @@ def test_gzipped_text_is_sent_to_convert():
 
 def test_one_shard_is_one_shard():
     result = {"rows": 2, "shards": ["out/a"], "columns": ["a"], "seconds": 0.0, "size": None}
-    assert "2 rows in 1 shard," in formatting.converted(result)
+    assert "2 rows in 1 shard," in formatting.format_conversion(result)
 
 
 def test_a_word_among_numbers_is_told(tmp_path):
@@ -246,8 +246,8 @@ def test_a_word_among_numbers_is_told(tmp_path):
     text = "a,b,c\n" + "1,x,2\n" * 50 + "NA,y,3\n?,z,4\n"
     done = csv(tmp_path, text)
     assert done.almost_numbers == {"a": ("NA", "?")}
-    said = formatting.converted(asdict(done))
-    assert "look at a:" in said
+    said = formatting.format_conversion(asdict(done))
+    assert "check a:" in said
     assert "--null=NA" in said
     assert "--type=a=double" in said
     nulls = csv(tmp_path, text, null_values=["NA", "?"], overwrite=True)

@@ -11,11 +11,11 @@ import pytest
 
 from streamomd.config.spec import Data, Model
 from streamomd.core.errors import DataError
-from streamomd.features import encode, make_plan
+from streamomd.features import make_plan
 from streamomd.shards.convert.convert import convert
 from streamomd.shards.convert.encoding import SAMPLE, stored
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_units
+from streamomd.training.row_stream import rows_of
 
 ROWS = 600
 LINES = "few,many,n,s\n" + "".join(f"{i % 2}.5,{i * 1.7},{i},t{i % 9}\n" for i in range(ROWS))
@@ -91,13 +91,7 @@ def encoded(path: str) -> list[np.ndarray]:
     data = {"label": "label", "sparse": {"indices": "indices", "values": "values", "size": 5000}}
     spec = Data.model_validate(data), Model.model_validate({"loss": "logistic"})
     plan = make_plan(*spec, shards.shards[0].schema, lambda: [-1, 1])
-    found = read_units(
-        shards,
-        places=[0],
-        columns=plan.columns,
-        convert=lambda rows, shard, row: encode(plan, rows, shard="s", row=row),
-    )
-    batches = [piece.value for piece in found]
+    batches = [piece.value.batch for piece in rows_of(plan, shards, [0])]
     parts = [(np.diff(b.indptr), b.indices, b.values, b.y) for b in batches]
     return [np.concatenate(part) for part in zip(*parts, strict=True)]
 

@@ -18,7 +18,7 @@ import thrift_compact as thrift
 from page_bombs import CODECS, ENCODINGS, ROWS, column, whole
 
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_units
+from streamomd.shards.reader import read_batches
 
 SUPPORT = Path(__file__).parents[1] / "support"
 MOST = 400 << 20
@@ -108,10 +108,8 @@ def test_training_on_a_bomb(tmp_path: Path) -> None:
 
 def rows_read(path: Path, columns: list[str]) -> int:
     found = find(str(path))
-    pieces = read_units(
-        found, places=[0], columns=columns, dictionary=columns, threads=1, convert=lambda *_: None
-    )
-    return sum(piece.rows for piece in pieces)
+    batches = read_batches(found, places=[0], columns=columns, dictionary=columns, threads=1)
+    return sum(rows.batch.num_rows for rows in batches)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)

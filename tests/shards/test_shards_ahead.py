@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from shard_rows import as_it_is, read_ids, write_parquet
+from shard_rows import read_ids, read_pieces, whole, write_parquet
 
 from streamomd.shards.find import find
 from streamomd.shards.prefetch import LEAST_BYTES, Prefetcher, Run
-from streamomd.shards.reader import Piece, read_units
+from streamomd.shards.reader import Piece
 
 
-def numbers(jobs: int, each: int, size: int) -> Prefetcher[int, int]:
-    """Jobs that each give the next ``each`` numbers."""
+def numbers(jobs: int, each: int, size: int) -> Prefetcher[int, Piece[None]]:
+    """Jobs that each give the next ``each`` numbers, as rows of some bytes."""
 
-    def run(job: int) -> Iterator[tuple[int, int]]:
-        return ((job * each + i, size) for i in range(each))
+    def run(job: int) -> Iterator[Piece[None]]:
+        return (Piece(0, job * each + i, 1, None, nbytes=size) for i in range(each))
 
     @contextmanager
-    def session() -> Iterator[Run[int, int]]:
+    def session() -> Iterator[Run[int, Piece[None]]]:
         yield run
 
     return Prefetcher(iter(range(jobs)), session, threads=3, budget=3 * size)
@@ -33,7 +33,7 @@ def test_waiting_bytes_stay_within_the_budget() -> None:
     """At most one result a thread waits beyond the budget, and the order holds."""
     size = 4 * LEAST_BYTES
     ahead = numbers(50, 7, size)
-    assert list(ahead.results()) == list(range(350))
+    assert [piece.row for piece in ahead.results()] == list(range(350))
     assert size <= ahead.most_waiting <= 3 * size + 2 * size
     assert ahead.waiting == 0
 
@@ -63,9 +63,9 @@ def test_delivered_batches_are_let_go(tmp_path: Path) -> None:
     shards = find(str(tmp_path))
     del lists
     before = pa.total_allocated_bytes()
-    options = {"columns": ["x"], "convert": as_it_is, "unit_bytes": 1 << 20, "threads": 1}
+    options = {"columns": ["x"], "function": whole, "unit_bytes": 1 << 20, "threads": 1}
     most = 0
-    for piece in read_units(shards, places=[0], budget_bytes=2 << 20, **options):
+    for piece in read_pieces(shards, places=[0], budget_bytes=2 << 20, **options):
         assert isinstance(piece, Piece)
         most = max(most, pa.total_allocated_bytes() - before)
         del piece

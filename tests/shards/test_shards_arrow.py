@@ -20,7 +20,7 @@ from streamomd.shards.formats import arrow, arrow_stored
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.formats.footer import read_at, read_footer
 from streamomd.shards.open_shard import OpenShard
-from streamomd.shards.reader import read_units
+from streamomd.shards.reader import read_batches
 
 MIB = 1 << 20
 ROWS, BATCH = 1_003, 400
@@ -108,19 +108,18 @@ READ = """
 import json, sys
 from pathlib import Path
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_units
+from streamomd.shards.reader import read_batches
 
 def peak():
     return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
 shards, rows = find(sys.argv[1]), 0
 before = peak()
-pieces = read_units(
+batches = read_batches(
     shards, places=[0], columns=["x", "list"], unit_bytes=4 << 20, budget_bytes=32 << 20,
-    convert=lambda batch, shard, row: float(batch.column("x").to_numpy().sum()),
 )
-for piece in pieces:
-    rows += piece.rows
+for one in batches.map(lambda one: (one.batch.num_rows, one.batch.column("x").to_numpy().sum())):
+    rows += one[0]
 print(json.dumps([rows, peak() - before]))
 """
 
@@ -149,7 +148,7 @@ def test_a_compressed_bomb_is_refused(tmp_path: Path) -> None:
     assert path.stat().st_size < MIB
     shards = find(str(path))
     with pytest.raises(DataError, match="unfolds to 320000000"):
-        list(read_units(shards, places=[0], columns=["x"], convert=lambda *_: None))
+        list(read_batches(shards, places=[0], columns=["x"]))
 
 
 def test_what_happens_to_the_file_changes_no_copy(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ READ = """
 import json, sys
 from pathlib import Path
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_units
+from streamomd.shards.reader import read_batches
 
 def peak():
     text = Path("/proc/self/status").read_text()
@@ -26,12 +26,11 @@ def peak():
 path, column = sys.argv[1:]
 shards = find(path)
 before, passed, rows = peak(), 0, 0
-pieces = read_units(
-    shards, places=[0], columns=[column], convert=lambda batch, shard, row: batch.nbytes,
-    unit_bytes=4 << 20, budget_bytes=32 << 20,
+batches = read_batches(
+    shards, places=[0], columns=[column], unit_bytes=4 << 20, budget_bytes=32 << 20
 )
-for piece in pieces:
-    passed, rows = passed + piece.value, rows + piece.rows
+for nbytes, count in batches.map(lambda rows: (rows.nbytes, rows.batch.num_rows)):
+    passed, rows = passed + nbytes, rows + count
 print(json.dumps([rows, passed, peak() - before]))
 """
 

@@ -16,13 +16,14 @@ from s3fs.utils import FileExpired
 from shard_rows import (
     FORMATS,
     Write,
-    as_it_is,
     every_format,
     ids,
     read_ids,
+    read_pieces,
     readers,
     small_set,
     table,
+    whole,
     write_arrow,
     write_parquet,
 )
@@ -38,8 +39,6 @@ from streamomd.core.errors import (
 )
 from streamomd.shards.filesystem import RemoteFile
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_units
-from streamomd.shards.shard import Shard
 
 
 @every_format
@@ -47,14 +46,16 @@ def test_error_in_convert_surfaces_in_its_place(suffix: str, write: Write, tmp_p
     """All before the bad row is delivered first; the error is the one that was raised."""
     shards = small_set(tmp_path, suffix, write)
 
-    def fails(batch: pa.RecordBatch, shard: Shard, row: int) -> list[int]:
+    def fails(batch: pa.RecordBatch) -> list[int]:
         if 9 in batch.column("id").to_pylist():
             raise ZeroDivisionError("row nine")
-        return ids(batch, shard, row)
+        return ids(batch)
 
     got: list[int] = []
     with pytest.raises(ZeroDivisionError, match="row nine"):
-        for piece in read_units(shards, places=range(4), columns=["id"], convert=fails, threads=3):
+        for piece in read_pieces(
+            shards, places=range(4), columns=["id"], threads=3, function=fails
+        ):
             got += piece.value
     assert got == list(range(7))
     assert readers() == []
@@ -64,11 +65,11 @@ def test_arrow_error_in_convert_names_the_rows(tmp_path: Path) -> None:
     """pyarrow's own errors name no row: they become DataError with shard and rows."""
     shards = small_set(tmp_path, "a.parquet", write_parquet)
 
-    def casts(batch: pa.RecordBatch, shard: Shard, row: int) -> pa.Array:
+    def casts(batch: pa.RecordBatch) -> pa.Array:
         return batch.column("word").cast(pa.int32())
 
     with pytest.raises(DataError, match=r"0-a\.parquet, rows 3 to 5.*'w[0-2]'"):
-        list(read_units(shards, places=[0], columns=["word"], convert=casts, start=(0, 3)))
+        list(read_pieces(shards, places=[0], columns=["word"], function=casts, start=(0, 3)))
 
 
 def test_damaged_page_is_told_with_its_rows(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_damaged_page_is_told_with_its_rows(tmp_path: Path) -> None:
     path.write_bytes(data)
     got: list[int] = []
     with pytest.raises(DataError, match=r"a\.parquet, rows 3 to 5 cannot be decoded"):
-        for piece in read_units(find(str(path)), places=[0], columns=["id"], convert=ids):
+        for piece in read_pieces(find(str(path)), places=[0], columns=["id"]):
             got += piece.value
     assert got == [0, 1, 2]
 
@@ -98,7 +99,7 @@ def test_forged_arrow_offsets_are_refused(tmp_path: Path) -> None:
     assert path.read_bytes().count(offsets) == 1
     path.write_bytes(path.read_bytes().replace(offsets, forged))
     with pytest.raises(DataError, match=r"a\.arrow, rows 0 to 2 cannot be decoded"):
-        list(read_units(find(str(path)), places=[0], columns=["list"], convert=as_it_is))
+        list(read_pieces(find(str(path)), places=[0], columns=["list"], function=whole))
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -112,7 +113,7 @@ def test_every_flipped_byte_is_survived(name: str, tmp_path: Path) -> None:
         try:
             columns = ["id", "list", "word"]
             shards = find(str(path))
-            read = [p.rows for p in read_units(shards, places=[0], columns=columns, convert=ids)]
+            read = [p.rows for p in read_pieces(shards, places=[0], columns=columns)]
             assert sum(read) == shards.rows
         except StreamomdError:
             continue
@@ -127,7 +128,7 @@ def test_replaced_shard_is_noticed(suffix: str, write: Write, tmp_path: Path) ->
     write(shards.shards[2].path, table(7, 4), 3)
     got: list[int] = []
     with pytest.raises(ChangedDataError, match=f"2-{suffix} was replaced"):
-        for piece in read_units(shards, places=range(4), columns=["id"], convert=ids):
+        for piece in read_pieces(shards, places=range(4), columns=["id"]):
             got += piece.value
     assert got == list(range(7))
     os.remove(shards.shards[0].path)
@@ -183,7 +184,7 @@ def test_illegal_start_is_refused_at_once(tmp_path: Path) -> None:
     shards = small_set(tmp_path, "a.parquet", write_parquet)
     for start in ((5, 0), (4, 1), (-1, 0), (0, 8), (1, 1), (0, -1)):
         with pytest.raises(UsageError):
-            read_units(shards, places=range(4), columns=["id"], convert=ids, start=start)
+            read_pieces(shards, places=range(4), columns=["id"], start=start)
 
 
 def test_missing_and_doubled_columns_are_refused(tmp_path: Path) -> None:

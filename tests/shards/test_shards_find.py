@@ -27,6 +27,8 @@ from streamomd.core.urls import absolute, redact, scrub, shown
 from streamomd.shards.find import find
 from streamomd.shards.order import permutation
 
+pytestmark = pytest.mark.smoke
+
 TABLE = pa.table({"y": [0, 1, 1], "x": [1.0, 2.0, 3.0]})
 AWKWARD = [
     "a[1].parquet",

@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from shard_rows import (
     Write,
-    as_it_is,
     every_format,
-    ids,
     open_files,
     read_ids,
+    read_pieces,
     readers,
     small_set,
     table,
+    whole,
     write_parquet,
 )
 
@@ -28,7 +28,8 @@ from streamomd.shards.find import find
 from streamomd.shards.formats import parquet
 from streamomd.shards.formats.contract import decoded_bytes
 from streamomd.shards.formats.footer import read_footer
-from streamomd.shards.reader import read_units
+
+pytestmark = pytest.mark.smoke
 
 
 @every_format
@@ -59,7 +60,7 @@ def test_pieces_tell_where_their_rows_are(suffix: str, write: Write, tmp_path: P
     """Position, absolute row and number of rows are those of the value."""
     shards = small_set(tmp_path, suffix, write)
     first = {0: 0, 2: 7, 3: 12}
-    for piece in read_units(shards, places=range(4), columns=["id"], convert=ids, start=(0, 2)):
+    for piece in read_pieces(shards, places=range(4), columns=["id"], start=(0, 2)):
         begin = first[piece.position] + piece.row
         assert piece.value == list(range(begin, begin + piece.rows))
 
@@ -70,7 +71,7 @@ def test_only_the_asked_columns_come_in_the_asked_order(
 ) -> None:
     """Columns are those asked for; values are those written."""
     shards = small_set(tmp_path, suffix, write)
-    pieces = list(read_units(shards, places=[0], columns=["word", "list", "id"], convert=as_it_is))
+    pieces = list(read_pieces(shards, places=[0], columns=["word", "list", "id"], function=whole))
     got = pa.Table.from_batches([piece.value for piece in pieces])
     assert got.equals(table(0, 7).select(["word", "list", "id"]))
 
@@ -79,7 +80,7 @@ def test_column_names_with_dots_are_exact(tmp_path: Path) -> None:
     """A column ``a.b`` is not the field b of a struct a."""
     both = pa.table({"a": [{"b": 1}], "a.b": [2], "a.bc": [3]})
     write_parquet(str(tmp_path / "a.parquet"), both, 9)
-    pieces = read_units(find(str(tmp_path)), places=[0], columns=["a.b"], convert=as_it_is)
+    pieces = read_pieces(find(str(tmp_path)), places=[0], columns=["a.b"], function=whole)
     assert [piece.value.to_pydict() for piece in pieces] == [{"a.b": [2]}]
 
 
@@ -88,8 +89,8 @@ def test_strings_stay_dictionaries_where_asked(tmp_path: Path) -> None:
     words = pa.table({"word": [f"w{i % 7}" for i in range(3000)], "id": range(3000)})
     write_parquet(str(tmp_path / "a.parquet"), words, 1700)
     shards = find(str(tmp_path))
-    options = {"places": [0], "columns": ["word", "id"], "convert": as_it_is, "unit_bytes": 5000}
-    pieces = list(read_units(shards, dictionary=["word", "id", "none"], **options))
+    options = {"places": [0], "columns": ["word", "id"], "function": whole, "unit_bytes": 5000}
+    pieces = list(read_pieces(shards, dictionary=["word", "id", "none"], **options))
     assert all(pa.types.is_dictionary(piece.value.schema.field("word").type) for piece in pieces)
     assert all(pa.types.is_integer(piece.value.schema.field("id").type) for piece in pieces)
     decoded = [i for piece in pieces for i in piece.value.column("word").to_pylist()]
@@ -99,7 +100,7 @@ def test_strings_stay_dictionaries_where_asked(tmp_path: Path) -> None:
 def words_of(path: Path, **options) -> list[str]:
     """All of the column ``word``, which is asked for as dictionaries."""
     options = {"columns": ["word"], "dictionary": ["word"], "unit_bytes": 5000, **options}
-    pieces = read_units(find(str(path)), places=[0], convert=as_it_is, **options)
+    pieces = read_pieces(find(str(path)), places=[0], function=whole, **options)
     return [word for piece in pieces for word in piece.value.column("word").to_pylist()]
 
 
@@ -120,20 +121,27 @@ def test_an_encoding_may_change_within_a_group(read: int, tmp_path: Path, monkey
     words = [f"w{i}" for i in range(1700)]
     path = tmp_path / "a.parquet"
     write_parquet(str(path), pa.table({"word": words}), len(words))
-    slices = parquet._slices
+    opened = parquet._opened
 
-    def stops(file, *others):
-        left = read
-        for batch in slices(file, *others):
-            if pa.types.is_dictionary(batch.schema.types[0]):
+    class Stops:
+        """A Parquet file that makes dictionaries of its first rows alone."""
+
+        def __init__(self, file):
+            self.file, self.reader, self.metadata = file, file.reader, file.metadata
+
+        def iter_batches(self, **options):
+            left = read
+            for batch in self.file.iter_batches(**options):
                 yield batch.slice(0, left)
                 left -= min(left, len(batch))
                 if not left:
                     raise OSError("Not yet implemented: DecodeArrow of DictAccumulator")
-            else:
-                yield batch
 
-    monkeypatch.setattr(parquet, "_slices", stops)
+    def stops(source, metadata, dictionaries, buffer_bytes):
+        file = opened(source, metadata, dictionaries, buffer_bytes)
+        return Stops(file) if dictionaries else file
+
+    monkeypatch.setattr(parquet, "_opened", stops)
     assert words_of(path) == words
 
 
@@ -141,8 +149,8 @@ def test_each_group_begins_with_few_rows(tmp_path: Path) -> None:
     """However narrow the rows before were, those of the next group may be of any length."""
     words = pa.table({"word": [f"w{i % 7}" for i in range(6000)]})
     write_parquet(str(tmp_path / "a.parquet"), words, 2000)
-    pieces = read_units(
-        find(str(tmp_path)), places=[0], columns=["word"], convert=as_it_is, threads=1
+    pieces = read_pieces(
+        find(str(tmp_path)), places=[0], columns=["word"], function=whole, threads=1
     )
     assert [piece.rows for piece in pieces] == [128, 1024, 848] * 3
 
@@ -154,7 +162,7 @@ def test_empty_row_groups_are_passed_over(tmp_path: Path) -> None:
             writer.write_table(table(first, rows))
     shards = find(str(tmp_path))
     assert shards.shards[0].groups == (0, 2, 0, 1)
-    pieces = list(read_units(shards, places=[0], columns=["id"], convert=ids))
+    pieces = list(read_pieces(shards, places=[0], columns=["id"]))
     assert [(p.row, p.rows, p.value) for p in pieces] == [(0, 2, [0, 1]), (2, 1, [2])]
 
 
@@ -168,10 +176,10 @@ def test_units_are_bounded(suffix: str, write: Write, tmp_path: Path) -> None:
     write(str(tmp_path / suffix), wide, len(lengths))
     shards = find(str(tmp_path))
     pieces = list(
-        read_units(shards, places=[0], columns=["list", "word"], convert=as_it_is, unit_bytes=8192)
+        read_pieces(shards, places=[0], columns=["list", "word"], function=whole, unit_bytes=8192)
     )
     assert sum(piece.rows for piece in pieces) == len(lengths)
-    assert all(p.rows == 1 or decoded_bytes(p.value) <= 4 * 8192 for p in pieces)
+    assert all(p.rows == 1 or decoded_bytes(p.value.columns) <= 4 * 8192 for p in pieces)
     assert len(pieces) < 600
 
 
@@ -181,18 +189,18 @@ def test_early_close_leaves_nothing(suffix: str, write: Write, tmp_path: Path) -
     shards = small_set(tmp_path, suffix, write)
     before = open_files()
     for budget in (1, 1 << 30):
-        pieces = read_units(
-            shards, places=range(4), columns=["id"], convert=ids, budget_bytes=budget, threads=3
+        pieces = read_pieces(
+            shards, places=range(4), columns=["id"], budget_bytes=budget, threads=3
         )
         next(pieces)
         assert readers() or budget > 1
         pieces.close()
         assert readers() == []
         assert open_files() == before
-    dropped = read_units(shards, places=range(4), columns=["id"], convert=ids)
+    dropped = read_pieces(shards, places=range(4), columns=["id"])
     next(dropped)
     del dropped
-    never = read_units(shards, places=range(4), columns=["id"], convert=ids)
+    never = read_pieces(shards, places=range(4), columns=["id"])
     never.close()
     assert readers() == []
     assert open_files() == before
@@ -251,5 +259,6 @@ def test_a_shard_that_is_damaged_as_it_is_opened_was_replaced(
         return read_footer(file, size, url)
 
     monkeypatch.setattr("streamomd.shards.open_shard.read_footer", overwritten)
+    # One thread: a second one would open the shard after it was overwritten, and see its new time.
     with pytest.raises(ChangedDataError, match="was replaced while it was in use: its first bytes"):
-        list(read_units(shards, places=range(4), columns=["id"], convert=ids))
+        list(read_pieces(shards, places=range(4), columns=["id"], threads=1))

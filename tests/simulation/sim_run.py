@@ -22,7 +22,7 @@ from sim_cluster import Here
 from sim_loop import Signal
 from sim_mesh import SimMesh
 from sim_store import SimStore
-from sim_tiny import TinyRounds, merge, new, read_rows
+from sim_tiny import TinyRounds, merge, new, rows_of_group
 from sim_tiny import receive as receiving
 from sim_world import World
 
@@ -95,7 +95,7 @@ def places() -> Iterator[tuple[Any, str, Any]]:
     yield commit_schedule, "SHARE", 0.5  # or there is one commit due by time in a run so short
     yield averaged_worker, "_held", _Held()
     yield averaged_worker, "_reading", nullcontext()
-    yield averaged_worker, "read_rows", read_rows
+    yield averaged_worker, "rows_of_group", rows_of_group
     yield averaged_worker, "merge", merge
     yield averaged_worker, "load_model", _loaded
     yield partition_owner, "engine_of", lambda spec, plan: _engine()

@@ -22,6 +22,8 @@ from streamomd.engine.state import Layout, State
 from streamomd.features import make_plan
 from streamomd.features.plan import Plan
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.encoded_rows import Rows
+from streamomd.shards.reader import Piece
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.load_model import fill
 from streamomd.training.metrics import Metrics
@@ -117,10 +119,11 @@ def batch(place: int, begin: int, end: int) -> DenseBatch:
     return DenseBatch(np.zeros((len(y), SIZE)), y, np.ones(len(y)))
 
 
-def read_rows(group: Any, begin: int, end: int, **_: Any) -> Iterator[Any]:
-    """As shards.read.read_rows, a few rows at a time."""
+def rows_of_group(_: Plan, group: Any, begin: int, end: int, **more: Any) -> Iterator[Piece[Rows]]:
+    """As training.row_stream.rows_of_group, a few rows at a time."""
     for low in range(begin, end, 3):
-        yield low, batch(int(group.shard.path), low, min(end, low + 3))
+        rows = batch(int(group.shard.path), low, min(end, low + 3))
+        yield Piece(0, low, len(rows), Rows(rows, None))
 
 
 @dataclass(frozen=True)

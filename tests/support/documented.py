@@ -24,8 +24,9 @@ import click
 from markdown_it import MarkdownIt
 
 from streamomd.cli import main
-from streamomd.cli.options import described
-from streamomd.config.build_job import FLAGS, build_job, parse_sets
+from streamomd.cli.options import job_and_shards
+from streamomd.config.build_job import build_job, parse_sets
+from streamomd.config.flags import all_flags
 from streamomd.runs.sweep.grid import parse_grid
 
 ROOT = Path(__file__).parents[2]
@@ -117,10 +118,12 @@ def parse_command(words: list[str]) -> None:
 
 def _build(given: dict[str, Any]) -> None:
     """Raises streamomd's UsageError for a job that is not legal, where flags describe all of it."""
-    job, given = described(given["what"], given) if "what" in given else ("", given)
+    job, given = job_and_shards(given["what"], given) if "what" in given else ("", given)
     if job is None:
         flags = {
-            key: value for key, value in given.items() if key in FLAGS and "options" not in key
+            key: value
+            for key, value in given.items()
+            if key in all_flags() and "options" not in key
         }
         build_job(None, flags, parse_sets(given["sets"]))
         parse_grid(given.get("texts", ()))

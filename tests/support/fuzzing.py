@@ -17,6 +17,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,10 @@ def shards(folder: Path) -> dict[str, tuple[bytes, int]]:
 def shard_cases(folder: Path) -> Callable[[random.Random], str]:
     """A shard is found and read, or refused: "same", "other" or "refused"."""
     from streamomd.config.spec import Data, Model
-    from streamomd.features import check_schema, encode, make_plan
+    from streamomd.features import check_schema, make_plan
+    from streamomd.shards.encoded_rows import encode_rows
     from streamomd.shards.find import find
-    from streamomd.shards.reader import read_units
+    from streamomd.shards.reader import read_batches
 
     originals = shards(folder)
     pair = {"indices": "i", "values": "v", "size": 10}
@@ -107,12 +109,12 @@ def shard_cases(folder: Path) -> Callable[[random.Random], str]:
         found = find(str(path))
         check_schema(plan, found.shards[0].schema, str(path))
         digest = hashlib.sha256()
-        pieces = read_units(
-            found, places=[0], columns=plan.columns, dictionary=plan.dictionary, threads=1,
-            convert=lambda batch, shard, row: encode(plan, batch, shard=shard.url, row=row),
-        )  # fmt: skip
-        for piece in pieces:
-            for part in (piece.value.indices, piece.value.values, piece.value.y):
+        batches = read_batches(
+            found, places=[0], columns=plan.columns, dictionary=plan.dictionary, threads=1
+        )
+        for piece in batches.map(partial(encode_rows, plan)):
+            batch = piece.value.batch
+            for part in (batch.indices, batch.values, batch.y):
                 digest.update(part.tobytes())
         return digest.digest()
 
@@ -134,7 +136,7 @@ def shard_cases(folder: Path) -> Callable[[random.Random], str]:
 def page_cases(folder: Path) -> Callable[[random.Random], str]:
     """As shards, but only what a page's checksum covers is spoilt: never "other"."""
     from streamomd.shards.find import find
-    from streamomd.shards.reader import read_units
+    from streamomd.shards.reader import read_batches
 
     rows = 40
     schema = pa.schema([pa.field("n", pa.float64(), nullable=False)])
@@ -155,11 +157,9 @@ def page_cases(folder: Path) -> Callable[[random.Random], str]:
         for _ in range(rng.choice((1, 1, 2, 9))):
             data[rng.randrange(end - 8 * rows, end)] ^= rng.randrange(1, 256)
         path.write_bytes(data)
-        pieces = read_units(
-            find(str(path)), places=[0], columns=["n"], threads=1,
-            convert=lambda batch, shard, row: batch.column("n").to_numpy().tobytes(),
-        )  # fmt: skip
-        same = b"".join(piece.value for piece in pieces) == values.column("n").to_numpy().tobytes()
+        batches = read_batches(find(str(path)), places=[0], columns=["n"], threads=1)
+        found = b"".join(batches.map(lambda rows: rows.batch.column("n").to_numpy().tobytes()))
+        same = found == values.column("n").to_numpy().tobytes()
         return "same" if same and bytes(data) == whole else "other"
 
     return case

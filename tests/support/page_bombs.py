@@ -217,15 +217,16 @@ def read(path: Path) -> str:
     """As training reads it: found, decoded, encoded; "read" or "refused"."""
     from streamomd.core.errors import StreamomdError
     from streamomd.shards.find import find
-    from streamomd.shards.reader import read_units
+    from streamomd.shards.reader import read_batches
 
     try:
         shards = find(str(path))
         texts = [f.name for f in shards.shards[0].schema if pa.types.is_string(f.type)]
-        for _ in read_units(
+        batches = read_batches(
             shards, places=[0], columns=["x"], dictionary=texts, threads=1, unit_bytes=4 << 20,
-            budget_bytes=32 << 20, convert=lambda batch, shard, row: batch.nbytes,
-        ):  # fmt: skip
+            budget_bytes=32 << 20,
+        )  # fmt: skip
+        for _ in batches.map(lambda rows: rows.nbytes):
             pass
     except StreamomdError:
         return "refused"

@@ -16,7 +16,7 @@ COMMITS = "streamomd.checkpoint.Writer.commit"
 PLACES: dict[str, dict[str, Place]] = {
     "decoders": {
         "rendezvous": (("streamomd.distributed.decode.decode", range(2)),),
-        "round": (("streamomd.distributed.decode.read_rows", range(2, 24)),),
+        "round": (("streamomd.distributed.decode.rows_of_group", range(2, 24)),),
         "commit": ((HERE + COMMITS, range(6)),),
     },
     "learner": {
@@ -29,7 +29,7 @@ PLACES: dict[str, dict[str, Place]] = {
     },
     "averaged": {
         "rendezvous": (("streamomd.distributed.averaged_worker._read", range(4)),),
-        "round": (("streamomd.distributed.averaged_worker.read_rows", range(20)),),
+        "round": (("streamomd.distributed.averaged_worker.rows_of_group", range(20)),),
         "merge": (("streamomd.distributed.averaged_worker.merge", range(12)),),
         "commit": ((HERE + COMMITS, range(3)),),
     },

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from streamomd.shards.find import ShardSet, find
-from streamomd.shards.reader import read_units
-from streamomd.shards.shard import Shard
+from streamomd.shards.reader import Piece, ShardBatch, read_batches
 
 Write = Callable[[str, pa.Table, int], None]
 
@@ -63,18 +63,31 @@ def small_set(folder: Path, suffix: str, write: Write) -> ShardSet:
     return find(str(folder))
 
 
-def ids(batch: pa.RecordBatch, shard: Shard, row: int) -> list[int]:
+def ids(batch: pa.RecordBatch) -> list[int]:
     return list(batch.column("id").to_pylist())
 
 
-def as_it_is(batch: pa.RecordBatch, shard: Shard, row: int) -> pa.RecordBatch:
+def whole(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
+
+
+def read_pieces(
+    shards: ShardSet, *, function: Callable[[pa.RecordBatch], Any] = ids, **options: Any
+) -> Generator[Piece[Any], None, None]:
+    """A function mapped over the record batches of shards, in the threads that read them."""
+
+    def piece(rows: ShardBatch) -> Piece[Any]:
+        return Piece(
+            rows.position, rows.row, rows.batch.num_rows, function(rows.batch), rows.nbytes
+        )
+
+    return read_batches(shards, **options).map(piece)
 
 
 def read_ids(shards: ShardSet, **options: object) -> list[int]:
     options.setdefault("places", range(len(shards)))
     options.setdefault("columns", ["id"])
-    return [i for piece in read_units(shards, convert=ids, **options) for i in piece.value]
+    return [i for piece in read_pieces(shards, **options) for i in piece.value]
 
 
 def open_files() -> set[str]:

@@ -228,7 +228,9 @@ def test_a_run_stops_early(data: Path) -> None:
 @pytest.mark.parametrize("mode", ["averaged", "sharded"])
 def test_other_modes_refuse(mode: str, data: Path) -> None:
     """By name, before a shard is looked for."""
-    with pytest.raises(UnsupportedError, match=f"data.holdout = 5: only exact mode .* not {mode}"):
+    with pytest.raises(
+        UnsupportedError, match=f"data.holdout = 5: hold-out rows need mode exact, not {mode}"
+    ):
         learn(data / "nowhere", mode=mode)
     with pytest.raises(UnsupportedError, match=r"data\.holdout = 5: a sweep learns every row"):
         streamomd.sweep(
@@ -239,8 +241,8 @@ def test_other_modes_refuse(mode: str, data: Path) -> None:
 def test_what_makes_no_sense_is_refused(data: Path) -> None:
     """Patience without rows held out, and rows that are all held out."""
     with pytest.raises(
-        UsageError, match=r"train\.patience = 2 waits for the loss of rows held out"
+        UsageError, match=r"train\.patience = 2: early stopping needs hold-out rows"
     ):
         learn(data / "all", 0, sets={"train.patience": 2})
-    with pytest.raises(UsageError, match=r"data\.holdout = 1 holds out every row"):
+    with pytest.raises(UsageError, match=r"data\.holdout = 1 would hold out every row"):
         learn(data / "all", 1)

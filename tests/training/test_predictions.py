@@ -13,6 +13,8 @@ from running import alone, both, rows, run, shards, train, write
 
 import streamomd
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

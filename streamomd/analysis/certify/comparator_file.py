@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_units
+from streamomd.shards.reader import read_batches
 
 Floats = NDArray[np.float64]
 
@@ -53,11 +53,8 @@ def _columns(path: str) -> Any:
     shards = find(path)
     names = list(next(iter(shards)).schema.names)
 
-    def convert(table: Any, shard: Any, row: int) -> Any:
-        return np.column_stack(
-            [table.column(name).to_numpy(zero_copy_only=False) for name in names]
-        )
-
-    pieces = read_units(shards, places=range(len(shards)), columns=names, convert=convert)
-    read = [piece.value for piece in pieces]
+    read = [
+        np.column_stack([rows.batch.column(name).to_numpy(zero_copy_only=False) for name in names])
+        for rows in read_batches(shards, places=range(len(shards)), columns=names)
+    ]
     return np.concatenate(read) if read else np.empty((0, len(names)))

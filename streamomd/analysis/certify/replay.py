@@ -75,7 +75,7 @@ class Replay:
             for piece in pieces:
                 yield piece.value.batch
         finally:
-            pieces.close()  # type: ignore[attr-defined]
+            pieces.close()
 
     def unlike(self, options: Mapping[str, Any] | None) -> str:
         """What tells that the shards are not those of the run; empty if nothing does.

@@ -24,9 +24,9 @@ from streamomd.distributed.scheduler import refuse_lost
 from streamomd.distributed.worker_monitor import lookout_of
 from streamomd.features import Names, Plan
 from streamomd.shards.allocator import steady
+from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.prefetch import Prefetcher
 from streamomd.shards.reader import Piece
-from streamomd.training.row_stream import Rows
 
 AT_ONCE = 2  # partitions in this process: the one whose rows are learned, and the next
 LEAST_BYTES = 1 << 20  # a partition counts as this much, so that small ones are bounded in number
@@ -51,11 +51,11 @@ class LocalPartitions:
         threads = dask.config.get("num_workers", None) or os.cpu_count()
         with ThreadPoolExecutor(threads, "streamomd-dask") as pool:
 
-            def run(position: int) -> Iterator[tuple[Piece[Rows], int]]:
+            def run(position: int) -> Iterator[Piece[Rows]]:
                 number, begin = places[position], start[1] if position == start[0] else 0
                 parts = self._parts(number, pool)
                 for row, batch in encoded(plan, url_of(number), begin, parts, names)[2]:
-                    yield Piece(position, row, batch.passed, Rows(batch, None)), batch.nbytes
+                    yield Piece(position, row, batch.passed, Rows(batch, None), batch.nbytes)
 
             jobs, session = iter(range(start[0], len(places))), lambda: nullcontext(run)
             yield from Prefetcher(jobs, session, threads=AT_ONCE, budget=self._budget).results()

@@ -16,10 +16,11 @@ from streamomd.distributed.collections.partition import PartitionSummary, look
 from streamomd.distributed.collections.partition_rows import ClusterPartitions, LocalPartitions
 from streamomd.features import Plan, make_plan
 from streamomd.shards.distinct_labels import distinct_among
+from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.reader import Piece
 from streamomd.training.model import Model
 from streamomd.training.progress import note
-from streamomd.training.row_stream import Rows, Source
+from streamomd.training.row_stream import Source
 
 
 def plan_of(collection: Collection, spec: Spec, client: Client | None) -> Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import re
@@ -10,9 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamomd.config.build_job import FLAGS, parse_sets
+from streamomd.config.build_job import parse_sets
+from streamomd.config.flags import dotted
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
+from streamomd.core.nearest import nearest
 from streamomd.training.progress import note
 
 MOST = 1000
@@ -131,7 +132,7 @@ def _left_out(refused: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[st
 
 
 def _dotted(key: str) -> str:
-    name = key if "." in key else FLAGS.get(key, f"model.params.{key}")
+    name = dotted(key)
     if name in _LEARNERS or name.startswith(_PARAMETERS):
         return name
     if name.startswith(_ROWS):
@@ -140,8 +141,8 @@ def _dotted(key: str) -> str:
             "the same rows once: take a sweep for each"
         )
     known = [*_LEARNERS, *(f"{table}NAME" for table in _PARAMETERS)]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    found = nearest(name, known)
+    hint = f"did you mean {found!r}? " if found else ""
     raise UsageError(
         f"grid {key!r}: {name} is the whole sweep's. {hint}What may differ: a parameter by its "
         f"name, or {', '.join(known)}"

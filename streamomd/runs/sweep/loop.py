@@ -19,12 +19,13 @@ from streamomd.runs.sweep.leaderboard import SweepWatcher, teller
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.progress import note
-from streamomd.training.row_stream import Rows, cache_of, no_rows, rows_of
+from streamomd.training.row_stream import cache_of, no_rows, rows_of
 
 
 @dataclass(eq=False)

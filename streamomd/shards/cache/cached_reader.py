@@ -13,10 +13,10 @@ import json
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -27,11 +27,10 @@ from streamomd.shards.cache.entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolder
 from streamomd.shards.cache.name_file import RecordedNames, tell
 from streamomd.shards.digests import Digests
+from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.reader import Group, Job, Piece, Reader
 from streamomd.shards.shard import Shard
 
-T = TypeVar("T")
-Encode = Callable[[Any, Shard, int, Names | None], Batch]
 WRONG = (DamagedError, OSError, ValueError, TypeError, KeyError, pa.ArrowException)
 """Whatever an entry may be: the shard has its rows."""
 SETTLED_NS = 2_000_000_000
@@ -51,41 +50,36 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Cached(Generic[T]):
-    """What stands between a job and its decoding, in each thread that reads.
+class CachedRows:
+    """Reads encoded rows from a cache, or from the shard and into the cache. Threads share it.
 
-    encode: what makes a batch of a record batch, noting names. hand: what is wanted of a batch.
+    names: collects hashed values.
     """
 
     cache: Cache
     plan: Plan
     names: Names | None
-    encode: Encode
-    hand: Callable[[Batch], T]
 
-    def __call__(self, reader: Reader, job: Job) -> Iterator[tuple[Piece[T], int]]:
-        """The job's pieces, in order."""
+    def read(self, reader: Reader, job: Job) -> Iterator[Piece[Rows]]:
+        """The job's rows in order, encoded."""
         if reader.digests is None:  # an entry is bound to the digest of its row group
             reader.digests = Digests()
-        # The shard must be the one that was found, whoever gives its rows.
-        opened = reader.look(job)
+        # The shard must be the one that was found, also where its rows come from the cache.
+        opened = reader.open(job)
         group, begin, last = job.group, job.begin, job.group.row + job.group.rows
         end = last if job.end is None else job.end
         key = self._key(group, opened.identity)
-        for row, batch in self._kept(key, group, reader.digests, begin, end):
-            yield self._handed(job, row, batch)
+        for row, batch in self._from_entry(key, group, reader.digests, begin, end):
+            yield Piece(job.position, row, batch.passed, Rows(batch, None), batch.nbytes)
             begin = row + batch.passed
             del batch
         if begin < end:
             rest = Job(job.position, group, begin, None if end == last else end)
             whole = (begin, end) == (group.row, last) and is_settled(group.shard, opened.version)
             draft = self.cache.folder.begin(key) if whole else None
-            yield from self._decoded(reader, rest, key, draft)
+            yield from self._from_shard(reader, rest, key, draft)
 
-    def _handed(self, job: Job, row: int, batch: Batch) -> tuple[Piece[T], int]:
-        return Piece(job.position, row, batch.passed, self.hand(batch)), batch.nbytes
-
-    def _kept(
+    def _from_entry(
         self, key: str, group: Group, digests: Digests, begin: int, end: int
     ) -> Iterator[tuple[int, Batch]]:
         """What the entry gives of these rows, up to where it is found to be damaged."""
@@ -119,22 +113,18 @@ class Cached(Generic[T]):
             tell(entry.names(), self.names)
             self.cache.named.add(key)
 
-    def _decoded(
+    def _from_shard(
         self, reader: Reader, job: Job, key: str, draft: Draft | None
-    ) -> Iterator[tuple[Piece[T], int]]:
-        """What the shard gives, written to the draft on the way."""
+    ) -> Iterator[Piece[Rows]]:
+        """The job's rows decoded and encoded, and written to the draft."""
         own = None if draft is None else self._table(job.group.shard)
-        names = self.names if own is None else own
-
-        def convert(table: Any, shard: Shard, row: int) -> Batch:
-            return self.encode(table, shard, row, names)
-
+        encode = partial(encode_rows, self.plan, names=self.names if own is None else own)
         try:
-            for piece, size in reader.run(job, convert):
+            for piece in map(encode, reader.read(job)):
                 if draft is not None and not self._added(draft, piece):
                     draft.remove()
                     draft = None
-                yield self._handed(job, piece.row, piece.value)[0], size
+                yield piece
                 del piece
             assert reader.digests is not None
             digest = reader.digests.get(job.group.shard.url, job.group.number)
@@ -154,10 +144,10 @@ class Cached(Generic[T]):
             held = self.cache.threads.noted = RecordedNames(shard.url, self.names)
         return held
 
-    def _added(self, draft: Draft, piece: Piece[Batch]) -> bool:
+    def _added(self, draft: Draft, piece: Piece[Rows]) -> bool:
         try:
             with Stage("cache"):
-                draft.add(piece.row, piece.value)
+                draft.add(piece.row, piece.value.batch)
             return True
         except (OSError, ValueError, pa.ArrowException) as error:
             self.cache.folder.cannot_write(error)
@@ -179,19 +169,14 @@ class Cached(Generic[T]):
         return found
 
 
-def between(
-    cache: Cache | None,
-    shards: Iterable[Shard],
-    plan: Plan,
-    names: Names | None,
-    encode: Encode,
-    hand: Callable[[Batch], T],
-) -> Cached[T] | None:
-    """What is to stand there for a run of these shards; nothing without a cache, or where rows have
-    no feature at all, which is no list that Arrow reads."""
+def cached_rows(
+    cache: Cache | None, shards: Iterable[Shard], plan: Plan, names: Names | None
+) -> CachedRows | None:
+    """How a run reads these shards through its cache; None without a cache, or where rows have no
+    feature at all: Arrow cannot read such lists back."""
     if cache is None or plan.size == int(plan.bias):
         return None
-    made = Cached(cache, plan, names, encode, hand)
+    made = CachedRows(cache, plan, names)
     cache.folder.spare(lambda: [made.begins(shard) for shard in shards])
     return made
 

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, UsageError
+from streamomd.core.registry import find
 from streamomd.shards.convert.csv_source import CsvReader
-from streamomd.shards.convert.output_formats import FORMS, OutputFormat
+from streamomd.shards.convert.output_formats import FORMS
 from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_target
 from streamomd.shards.convert.shuffle import shuffled
 from streamomd.shards.convert.svmlight_source import SvmlightReader
@@ -78,7 +79,7 @@ def convert(
     began = time.perf_counter()
     _check_counts(rows_per_shard, shards, shuffle)
     own_options = to_storage_options if to_storage_options is not None else storage_options
-    make, written = _maker(source_format, options), _form(form)
+    make, written = _maker(source_format, options), find("form", form, FORMS)
     stream = _Stream(locate(sources, storage_options), make, progress)
     with opened_target(to, own_options, overwrite=overwrite) as target:
         twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
@@ -166,22 +167,15 @@ def _others(count: int) -> str:
 
 
 def _maker(source_format: str, options: Mapping[str, Any]) -> Callable[[], TextReader]:
-    if source_format not in READERS:
-        raise UsageError(f"source_format is one of {', '.join(READERS)}, not {source_format!r}")
+    reader = find("source_format", source_format, READERS)
 
     def make() -> TextReader:
         try:
-            return READERS[source_format](**options)
+            return reader(**options)
         except TypeError as error:
             raise UsageError(f"{source_format} has no such option: {error}") from None
 
     return make
-
-
-def _form(name: str) -> OutputFormat:
-    if name not in FORMS:
-        raise UsageError(f"form is one of {', '.join(FORMS)}, not {name!r}")
-    return FORMS[name]
 
 
 def _ordered(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,15 +48,14 @@ class Format:
     ``check`` no digest is computed."""
 
 
-def decoded_bytes(batch: pa.RecordBatch) -> int:
+def decoded_bytes(columns: Iterable[pa.Array]) -> int:
     """Bytes of the rows alone: what a dictionary holds is shared, and cannot be sliced."""
-    columns = batch.columns
     return sum(c.indices.nbytes if pa.types.is_dictionary(c.type) else c.nbytes for c in columns)
 
 
 def cut(batch: pa.RecordBatch, limit: int) -> Iterator[pa.RecordBatch]:
     """The batch in slices of at most ``limit`` bytes (or one row), in order."""
-    if batch.num_rows <= 1 or decoded_bytes(batch) <= limit:
+    if batch.num_rows <= 1 or decoded_bytes(batch.columns) <= limit:
         yield batch
         return
     half = batch.num_rows // 2

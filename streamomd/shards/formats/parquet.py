@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -73,6 +73,7 @@ def open_groups(
     source = file if check is None else ChunkFile(size, read_into_of(file), *steps)
 
     check_pages = checker(footer, metadata.schema, leaves, size, read_at)
+    kinds = (True, False) if texts else (False,)
 
     @cache
     def opened(dictionaries: bool, buffer_bytes: int) -> pq.ParquetFile:
@@ -84,12 +85,8 @@ def open_groups(
         if isinstance(source, ChunkFile):
             # What is in memory is not copied; of what is read in blocks no more than page headers.
             buffer_bytes = 0 if source.is_held else HEADER_BYTES
-
-        def slices(dictionaries: bool) -> Iterator[pa.RecordBatch]:
-            parquet = opened(dictionaries, buffer_bytes)
-            return _slices(parquet, group, leaves, first, wanted)
-
-        return _either(slices) if texts else slices(False)
+        attempts = [partial(opened, as_dictionaries, buffer_bytes) for as_dictionaries in kinds]
+        return _slices(attempts, group, leaves, first, wanted)
 
     if check is None:
         return decoded
@@ -98,7 +95,7 @@ def open_groups(
 
     def checked(group: int) -> Iterator[pa.RecordBatch]:
         check(group, source.load(_ranges(asked, asking, group, wanted.columns)))
-        yield from decoded(group)
+        return decoded(group)
 
     return checked
 
@@ -128,30 +125,6 @@ def _ranges(
     return asked.ranges
 
 
-def _either(slices: Callable[[bool], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """A group's rows with texts as dictionaries; as they are from where Arrow cannot do that.
-
-    It cannot for texts stored by their lengths or common beginnings, as DuckDB and Java's second
-    version store them, in Java's case from the middle of a group on.
-    """
-    done = 0
-    try:
-        for batch in slices(True):
-            done += batch.num_rows
-            yield batch
-            del batch
-        return
-    except OSError as error:
-        if "Not yet implemented" not in str(error):
-            raise
-    for batch in slices(False):
-        before = min(done, batch.num_rows)
-        done -= before
-        if before < batch.num_rows:
-            yield batch.slice(before)
-        del batch
-
-
 def _is_string(schema: pa.Schema, name: str) -> bool:
     kind = schema.field(name).type if name in schema.names else pa.null()
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -173,23 +146,52 @@ def _first_rows(schema: Any, leaves: list[int], unit_bytes: int) -> int:
 
 
 def _slices(
-    parquet: pq.ParquetFile, group: int, leaves: list[int], first: int, wanted: ReadRequest
+    attempts: Sequence[Callable[[], pq.ParquetFile]],
+    group: int,
+    leaves: list[int],
+    first: int,
+    wanted: ReadRequest,
 ) -> Iterator[pa.RecordBatch]:
-    rows, declared = first, 0.0
-    batches = parquet.iter_batches(
-        batch_size=rows, row_groups=[group], columns=list(wanted.columns), use_threads=False
-    )
-    for batch in batches:
-        # Not before the reader has been there: it raises at a forged column chunk, where asking
-        # pyarrow for the chunk itself ends the process.
-        declared = declared or _declared_width(parquet.metadata.row_group(group), leaves)
-        # The reader asks for its batch size anew at each batch, so one pass can adapt.
-        width = max(declared, decoded_bytes(batch) / max(1, batch.num_rows))
-        most = min(MOST_ROWS, int(wanted.unit_bytes / width))
-        rows = max(1, min(max(FIRST_ROWS, rows * GROWTH), most))
-        parquet.reader.set_batch_size(rows)
-        yield from cut(batch.select(wanted.columns), 4 * wanted.unit_bytes)
-        del batch
+    """A group's rows, in slices; each attempt reads on where Arrow cannot in the one before.
+
+    The first attempt reads texts as dictionaries. Arrow cannot for texts stored by their lengths or
+    common beginnings, as DuckDB and Java's second version store them, in Java's case from the
+    middle of a group on.
+    """
+    given = 0
+    for attempt in attempts:
+        parquet, rows, declared, seen = attempt(), first, 0.0, 0
+        batches = parquet.iter_batches(
+            batch_size=rows, row_groups=[group], columns=list(wanted.columns), use_threads=False
+        )
+        try:
+            for batch in batches:
+                # Not before the reader has been there: it raises at a forged column chunk, where
+                # asking pyarrow for the chunk itself ends the process.
+                declared = declared or _declared_width(parquet.metadata.row_group(group), leaves)
+                nbytes = decoded_bytes(batch.columns)
+                # The reader asks for its batch size anew at each batch, so one pass can adapt.
+                rows = _next_rows(rows, max(declared, nbytes / max(1, batch.num_rows)), wanted)
+                parquet.reader.set_batch_size(rows)
+                before, seen = max(0, given - seen), seen + batch.num_rows
+                if before < batch.num_rows:
+                    chosen = batch.select(wanted.columns).slice(before)
+                    limit = 4 * wanted.unit_bytes
+                    for part in [chosen] if nbytes <= limit else cut(chosen, limit):
+                        given += part.num_rows
+                        yield part
+                    del chosen, part
+                del batch
+            return
+        except OSError as error:
+            if attempt is attempts[-1] or "Not yet implemented" not in str(error):
+                raise
+
+
+def _next_rows(rows: int, width: float, wanted: ReadRequest) -> int:
+    """Rows of the next slice, after one of ``rows`` rows; width: bytes of a row so far."""
+    most = min(MOST_ROWS, int(wanted.unit_bytes / width))
+    return max(1, min(max(FIRST_ROWS, rows * GROWTH), most))
 
 
 def _declared_width(group: Any, leaves: list[int]) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
 from streamomd.shards.find import find
-from streamomd.shards.reader import read_units
+from streamomd.shards.reader import Piece, ShardBatch, read_batches
 from streamomd.shards.weight_files import told_in
 from streamomd.training.model import Model
 from streamomd.training.progress import copying
@@ -55,16 +55,17 @@ def read(
         )
     if by == "coordinate":
         _refuse_other_plan(model, told_in(first.schema), where)
-    convert, tell = partial(_given, model, by, scales, where), copying()
-    everything = range(len(shards))
-    for piece in read_units(shards, places=everything, columns=[by, *wanted], convert=convert):
+    tell = copying()
+    batches = read_batches(shards, places=range(len(shards)), columns=[by, *wanted])
+    for piece in batches.map(partial(_given, model, by, scales, where)):
         yield piece.value
         tell(piece.row + piece.rows, 0, 0)
 
 
 def _given(
-    model: Model, by: str, scales: list[str], where: str, table: Any, _: Any, row: int
-) -> StartWeights:
+    model: Model, by: str, scales: list[str], where: str, rows: ShardBatch
+) -> Piece[StartWeights]:
+    table, row = rows.batch, rows.row
     if by == "feature":
         places = places_of(model, table.column(by).to_pylist(), f"{where}, row {row} and after")
     else:
@@ -75,7 +76,8 @@ def _given(
             )
     weights = [_numbers(table, name, where) for name in columns_of(model)]
     told = {name.removeprefix("slot."): _numbers(table, name, where) for name in scales}
-    return StartWeights(np.asarray(places, np.int64), np.stack(weights, axis=1), told, where)
+    given = StartWeights(np.asarray(places, np.int64), np.stack(weights, axis=1), told, where)
+    return Piece(rows.position, row, table.num_rows, given, rows.nbytes)
 
 
 def _numbers(table: Any, name: str, where: str) -> Any:

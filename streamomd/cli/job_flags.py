@@ -1,0 +1,178 @@
+"""Options of the command line: those of a job, made from its specification, and types of values."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from streamomd.cli.error_lines import exit_on_error
+from streamomd.cli.list_tables import format_guide
+from streamomd.core.nearest import nearest
+
+SECTIONS = {
+    "data": "Data",
+    "model": "Model",
+    "train": "Training",
+    "checkpoint": "Checkpoint",
+    "cluster": "Cluster",
+}
+"""Headings of the help, by table of the job file."""
+
+
+class JobOption(click.Option):
+    """An option that sets a key of a job."""
+
+    section = ""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Called by click: the option under its own name; other names are in docs/job-file.md."""
+        return f"{self.opts[0]} {self.make_metavar(ctx)}", str(self.help)
+
+
+class JobCommand(click.Command):
+    """A command with an option for every flag of a job; the help has a section for each table."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Called by click. The specification is imported only when such a command runs."""
+        with exit_on_error():
+            return [*job_options(), *super().get_params(ctx)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Called by click for the options in the help."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+@functools.cache  # click finds an option again by its identity
+def job_options() -> list[JobOption]:
+    """An option for every flag of the specification."""
+    from streamomd.config.flags import all_flags
+
+    return [_option(flag) for flag in all_flags().values() if flag.option]
+
+
+def _option(flag: Any) -> JobOption:
+    names = [f"--{name.replace('_', '-')}" for name in (flag.name, *flag.others)]
+    without_value: dict[str, Any] = {}
+    if flag.name == "rule":
+        without_value = {"is_flag": False, "flag_value": "", "callback": _guide}
+    option = JobOption(
+        [*names, flag.name],
+        help=f"{flag.help}  [{flag.key}{flag.default}]",
+        metavar=flag.metavar,
+        type=number_or_text if flag.number else str,
+        **without_value,
+    )
+    option.section = SECTIONS[flag.table]
+    return option
+
+
+def number_or_text(text: str) -> int | float | str:
+    """The number that a text is; other texts are left to the key, which may accept "64MiB".
+
+    >>> number_or_text("8"), number_or_text("0.1"), number_or_text("64MiB")
+    (8, 0.1, '64MiB')
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _guide(_: click.Context, __: click.Parameter, rule: str | None) -> str | None:
+    if rule == "":
+        raise click.UsageError(format_guide())
+    return rule
+
+
+class Choice(click.ParamType[str]):
+    """One of a few words, or another name of one; an unknown word gets the nearest one."""
+
+    name = "choice"
+
+    def __init__(self, words: Sequence[str], others: dict[str, str] | None = None) -> None:
+        self.words, self.others = tuple(words), others or {}
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Called by click for the help."""
+        words = "|".join(self.words)
+        return f"{{{words}}}" if param.param_type_name == "argument" else f"[{words}]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Called by click."""
+        word = self.others.get(value, value)
+        if word not in self.words:
+            found = nearest(value, [*self.words, *self.others])
+            hint = f"; did you mean {found!r}?" if found else ""
+            self.fail(f"{value!r} is not one of {', '.join(self.words)}{hint}")
+        return word
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[Any]:
+        """Called by click."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(word) for word in self.words if word.startswith(incomplete)]
+
+
+class Converted(click.ParamType[Any]):
+    """A value that a function makes of a text. The function raises ValueError."""
+
+    def __init__(self, name: str, function: Callable[[str], Any]) -> None:
+        self.name, self._function = name, function
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Called by click; a default that is no text is returned."""
+        try:
+            return self._function(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}")
+
+
+def _duration(text: str) -> float:
+    from streamomd.config.values import seconds
+
+    value = float(seconds(text))
+    if not value >= 0.1:
+        raise ValueError("expected 0.1 seconds or more")
+    return value
+
+
+def _list(text: str) -> list[str]:
+    from streamomd.config.values import split_list
+
+    names: list[str] = split_list(text)
+    return names
+
+
+def _nulls(text: str) -> list[str]:
+    """As a list, but a text of blanks or commas alone is one that means missing."""
+    return _list(text) or [text]
+
+
+def _comparator(text: str) -> str:
+    """A word, a URL or a file; a slip in the word is no file."""
+    words = ("best", "bound")
+    found = None if text in words or os.path.exists(text) else nearest(text, words)
+    if found:
+        raise ValueError(f"expected best, bound or a file of weights; did you mean {found!r}?")
+    return text
+
+
+DURATION = Converted("duration", _duration)
+LIST = Converted("list", _list)
+NULLS = Converted("list", _nulls)
+COMPARATOR = Converted("comparator", _comparator)

@@ -1,0 +1,77 @@
+"""Messages about invalid jobs: the key, its value, what was expected, the nearest known name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from streamomd.config.aliases import KEYS
+from streamomd.core.errors import UsageError
+from streamomd.core.nearest import nearest, suggestion
+from streamomd.core.urls import scrub
+
+MAX_SHOWN = 200  # characters of a value; longer ones are cut
+
+
+def explain(error: ValidationError, job: type[BaseModel]) -> str:
+    """A line for each problem that pydantic found in a job."""
+    return "\n".join(_line(problem, job) for problem in error.errors())
+
+
+def brief(given: Any) -> str:
+    """A value in a message, without secrets of URLs, cut if it is long."""
+    text = scrub(repr(given))
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def _line(problem: Any, job: type[BaseModel]) -> str:
+    place = [str(step) for step in problem["loc"]]
+    key, cause = ".".join(place), problem.get("ctx", {}).get("error")
+    if isinstance(cause, UsageError):
+        return str(cause)
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key!r}; {suggestion(place[-1], _known_keys(place, job))}"
+    # A value given as storage options may be a secret.
+    given = "…" if "storage_options" in place else brief(problem.get("input"))
+    if cause is not None:
+        return f"{key} = {given}: {cause}"
+    return f"{key} = {given}: {problem['msg'].lower()}{_nearest_choice(problem, job)}"
+
+
+def _nearest_choice(problem: Any, job: type[BaseModel]) -> str:
+    """The nearest of a few words, where one of them was expected."""
+    if problem["type"] != "literal_error":
+        return ""
+    words = [word for word in _choices(problem["loc"], job) if isinstance(word, str)]
+    found = nearest(str(problem["input"]), words)
+    return f"; did you mean {found!r}?" if found else ""
+
+
+def _choices(place: Sequence[Any], job: type[BaseModel]) -> tuple[Any, ...]:
+    table = _table(place, job)
+    return get_args(table.model_fields[str(place[-1])].annotation)
+
+
+def _known_keys(place: Sequence[str], job: type[BaseModel]) -> list[str]:
+    """The keys that are known where this one is."""
+    others = KEYS.get(place[0], {}) if len(place) == 2 else {}
+    return [*_table(place, job).model_fields, *others]
+
+
+def _table(place: Sequence[Any], job: type[BaseModel]) -> type[BaseModel]:
+    """The table that holds a key: of the job, or below one of its tables."""
+    table = job
+    for step in place[:-1]:
+        if isinstance(step, str) and step in table.model_fields:
+            table = _model_in(table.model_fields[step].annotation) or table
+    return table
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The table that a type is or contains."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_model_in(part) for part in get_args(annotation))
+    return next((one for one in found if one is not None), None)

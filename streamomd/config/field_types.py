@@ -1,0 +1,72 @@
+"""Types of the keys of a job: what is accepted for each, and what it becomes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator
+
+from streamomd.config import values
+from streamomd.config.explain import brief
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import absolute, local_name, protocol, shown
+
+Label = bool | int | float | str
+
+
+def _as_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def as_texts(value: Any) -> Any:
+    """The name of a text column alone means its words, counted by presence."""
+    given = (value,) if isinstance(value, Mapping) else values.split_list(value)
+    is_list = isinstance(given, list | tuple)
+    return [{"column": one} if isinstance(one, str) else one for one in given] if is_list else given
+
+
+def _check_crosses(value: Any) -> Any:
+    for cross in value if isinstance(value, list | tuple) else ():
+        if (
+            not isinstance(cross, list | tuple)
+            or len(cross) < 2
+            or len({*map(str, cross)}) < len(cross)
+        ):
+            raise UsageError(
+                f"data.crosses contains {brief(cross)}: expected lists of two or more different "
+                'columns, e.g. crosses = [["job", "marital"]]'
+            )
+    return value
+
+
+def _check_holdout(value: int) -> int:
+    if value == 1:
+        raise UsageError(
+            "data.holdout = 1 would hold out every row: expected 2 or more, a fraction such as "
+            "0.1, or 0 for none"
+        )
+    return value
+
+
+def _check_cache(value: str) -> str:
+    if protocol(value):
+        raise UsageError(
+            f"data.cache = {shown(value)}: expected a folder on a local disk, e.g. "
+            '"~/.cache/rows"; the cache avoids reading from a remote store'
+        )
+    return absolute(os.path.expanduser(local_name(value))) if value else ""
+
+
+Locations = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
+"""Files or URLs; a comma is part of a name."""
+Names = Annotated[tuple[str, ...], BeforeValidator(values.split_list)]
+"""Columns; a text ``a,b`` is a list."""
+Labels = Annotated[tuple[Label, ...], BeforeValidator(values.split_scalars)]
+Crosses = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_check_crosses)]
+Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
+Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]
+Seconds = Annotated[float, BeforeValidator(values.seconds)]
+OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
+Folder = Annotated[str, AfterValidator(_check_cache)]

@@ -1,0 +1,107 @@
+"""Combinations of a job's keys that are refused: rule with loss or mode, keys without effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from streamomd.config.explain import brief
+from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.losses import all_losses, find_loss
+from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.rules import all_rules, find_rule
+from streamomd.rules.contract import Rule, fields
+
+if TYPE_CHECKING:
+    from streamomd.config.spec import Spec
+
+
+def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of [model] with rule, loss and parameters under their own names and complete.
+
+    Raises UsageError for a rule, loss or parameter that is unknown, and for a rule that does not
+    learn with the loss.
+    """
+    rule = find_rule(str(given.get("rule", "nag")))
+    default = rule.losses[0] if rule.losses else "logistic"
+    loss = find_loss(str(given.get("loss") or default))
+    if rule.losses and loss.name not in rule.losses:
+        allowed = " or ".join(rule.losses)
+        raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
+    params = _rule_params(rule, _parameters(given, "params"))
+    narrowed = rule.losses_with(params) if rule.losses_with else ()
+    if narrowed and loss.name not in narrowed:
+        raise UsageError(
+            f"rule {rule.name!r} with {params} learns with loss {' or '.join(narrowed)}; "
+            f"got {loss.name!r}"
+        )
+    loss_params = loss.parse_params(_parameters(given, "loss_params"))
+    with_lipschitz(rule, loss, params, loss_params)
+    if params.get("implicit") and loss.along is None:
+        exact = ", ".join(known.name for known in all_losses().values() if known.along)
+        raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
+    if given.get("certificate") and rule.certificate is None:
+        raise UsageError(f"rule {rule.name!r} has no certificate: {rule.uncertified}")
+    return {"rule": rule.name, "loss": loss.name, "params": params, "loss_params": loss_params}
+
+
+def refuse_conflicts(spec: Spec) -> None:
+    """Raise UsageError or UnsupportedError for keys that contradict each other."""
+    mode, rule = spec.train.mode, spec.rule
+    modes = rule.modes_with(spec.model.params)
+    if mode not in modes:
+        raise UnsupportedError(
+            f"rule {rule.name!r} with {spec.model.params} learns in mode "
+            f"{' or '.join(modes)}, not {mode}: see streamomd list rules"
+        )
+    if spec.data.holdout and mode != "exact":
+        raise UnsupportedError(
+            f"data.holdout = {spec.data.holdout}: hold-out rows need mode exact, not {mode}; "
+            "set a shard aside and run streamomd evaluate on it"
+        )
+    if spec.train.patience and not spec.data.holdout:
+        raise UsageError(
+            f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "
+            "data.holdout, e.g. 10"
+        )
+    if mode == "averaged":
+        _refuse_in_averaged_mode(spec, rule)
+    elif spec.train.exact_epochs:
+        raise UsageError(
+            f"train.exact_epochs = {spec.train.exact_epochs}: only averaged mode has exact epochs "
+            f"first; the mode is {mode!r}"
+        )
+
+
+def _refuse_in_averaged_mode(spec: Spec, rule: Rule) -> None:
+    if spec.train.merge == "gradients" and "G" not in [slot.name for slot in rule.own_slots]:
+        raise UsageError(
+            f"train.merge = 'gradients' weights by accumulated squared gradients, and rule "
+            f"{rule.name!r} has none (no slot G): use 'examples', or a rule such as nag"
+        )
+    if spec.checkpoint.url == "none":
+        raise UsageError(
+            "averaged mode needs a checkpoint at a URL that the workers reach: each round starts "
+            "from the commit of the previous one"
+        )
+
+
+def _rule_params(rule: Rule, given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return rule.parse_params(given)
+    except UsageError as error:
+        unknown = [name for name in given if name not in fields(rule.hyper)]
+        raise UsageError(f"{error}{_rules_with(unknown[0]) if unknown else ''}") from None
+
+
+def _rules_with(parameter: str) -> str:
+    """The end of a message about a parameter that other rules have."""
+    names = [rule.name for rule in all_rules().values() if parameter in fields(rule.hyper)]
+    return f"; rules with {parameter!r}: {', '.join(names)}" if names else ""
+
+
+def _parameters(model: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    given = model.get(key) or {}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"model.{key} = {brief(given)}: expected a table of parameters")
+    return given

@@ -1,0 +1,32 @@
+"""The nearest known name, for messages about an unknown one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one; None if none is. Case and - for _ do not count.
+
+    >>> nearest("FTRL-proximal", ["nag", "ftrl_proximal"]), nearest("qqq", ["nag"])
+    ('ftrl_proximal', None)
+    """
+    plain = {_plain(one): one for one in known}
+    found = difflib.get_close_matches(_plain(name), plain, n=1)
+    return plain[found[0]] if found else None
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the nearest one, or all if none is near.
+
+    >>> suggestion("nagg", ["nag", "ogd"]), suggestion("qqq", ["nag", "ogd"])
+    ("did you mean 'nag'?", 'known: nag, ogd')
+    """
+    names = list(known)
+    found = nearest(name, names)
+    return f"did you mean {found!r}?" if found else f"known: {', '.join(names) or 'none'}"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")

@@ -1,0 +1,50 @@
+"""Encoding record batches of shards: `encode`, applied to what a reader yields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from streamomd.core.batch import Batch
+from streamomd.features import Names, Plan, encode
+from streamomd.shards.open_shard import explain
+from streamomd.shards.prediction_files import kept_rows
+from streamomd.shards.reader import Piece, ShardBatch
+
+
+class Rows(NamedTuple):
+    """Consecutive rows of a shard: a batch, and the columns passed through unchanged."""
+
+    batch: Batch
+    kept: Any
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, for the bound on what is read ahead."""
+        return self.batch.nbytes + (self.kept.nbytes if self.kept is not None else 0)
+
+
+def encode_rows(
+    plan: Plan,
+    rows: ShardBatch,
+    *,
+    labelled: bool = True,
+    keep: Sequence[str] = (),
+    names: Names | None = None,
+) -> Piece[Rows]:
+    """A record batch as rows for the engine, and its columns ``keep`` unchanged.
+
+    labelled, names: as in ``encode``. Raises what ``encode`` raises, and DataError that names shard
+    and rows where Arrow cannot convert a column.
+    """
+    shard, row, batch = rows.shard, rows.row, rows.batch
+    try:
+        kept = kept_rows(batch, shard, keep) if keep else None
+        encoded = encode(plan, batch, shard=shard.url, row=row, labelled=labelled, names=names)
+    except pa.ArrowException as error:
+        raise explain(error, shard, row, row + batch.num_rows) from error
+    value = Rows(encoded, kept)
+    # The encoded rows may share the record batch's memory: the larger of the two is what they hold.
+    return Piece(rows.position, row, batch.num_rows, value, max(batch.nbytes, value.nbytes))
