@@ -47,11 +47,11 @@ def batches(folder: Path) -> list[Any]:
     """The rows as ``train`` has them, in its pieces."""
     from streamomd.config.spec import Spec
     from streamomd.shards.find import find
+    from streamomd.training.new_model import plan_columns
     from streamomd.training.row_stream import rows_of
-    from streamomd.training.session import plan_of
 
     spec, shards = Spec.parse(job(folder, "")), find(str(folder))
-    plan = plan_of(spec, shards)
+    plan = plan_columns(spec, shards)
     return [piece.value.batch for piece in rows_of(plan, shards, range(len(shards)))]
 
 

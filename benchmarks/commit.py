@@ -23,11 +23,12 @@ def keeper(size: int, url: str) -> Any:
     """What keeps a model of so many coordinates, its first commit made."""
     import pyarrow as pa
 
-    from streamomd.checkpoint import Writer, open_store, write_document
+    from streamomd.checkpoint import Writer, open_store
     from streamomd.config.spec import Spec
     from streamomd.features import make_plan
     from streamomd.training.checkpoint_manager import CheckpointManager
     from streamomd.training.model import Model
+    from streamomd.training.model_document import document_of, parts_of
 
     bits = size.bit_length() - 1
     spec = Spec.parse(
@@ -41,10 +42,10 @@ def keeper(size: int, url: str) -> Any:
     model.state.cells[...] = np.random.default_rng(0).random(len(model.state.cells))
     model.metrics.begin(0)
     store = open_store(url)
-    dataset, names = write_document(store, "dataset", []), write_document(store, "names", {})
-    document = model.document(dataset=dataset, names=names)
-    writer = Writer.begin(store, document, model.parts(), keep=spec.checkpoint.keep)
-    return model, CheckpointManager(model, store, writer, dataset)
+    document = document_of(model, segments=[], names=write_document(store, "names", {}))
+    parts = parts_of(model.state, model.metrics)
+    writer = Writer.begin(store, document, parts, keep=spec.checkpoint.keep)
+    return model, CheckpointManager(model, store, writer, Ledger())
 
 
 def waits(size: int, times: int, folder: str) -> tuple[list[float], list[float], int]:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import streamomd
 from streamomd.core.batch import DenseBatch
 from streamomd.training.holdout import held_out
+from streamomd.training.training_step import learn_rows
 
 COLUMNS, BATCH = 50, 10_000
 TASKS: dict[str, dict[str, Any]] = {
@@ -70,7 +71,7 @@ def learn(model: streamomd.Model, rows: list[DenseBatch], every: int = 0) -> Non
     fresh.metrics.begin(0)
     for at, batch in enumerate(rows):
         places = np.arange(BATCH) + at * BATCH
-        fresh.consume(batch, held=held_out(every, 0, 0, places) if every else None)
+        learn_rows(fresh, batch, held=held_out(every, 0, 0, places) if every else None)
 
 
 def medians(jobs: dict[str, Any], times: int) -> dict[str, float]:

@@ -28,16 +28,14 @@ import pyarrow.parquet as pq
 
 import streamomd
 from streamomd.runs import exact
+from streamomd.runs.session import Session
 from streamomd.shards import reader as read
 from streamomd.shards.chunks import ChunkFile, RecordingFile, read_into_of
 from streamomd.shards.filesystem import open_file
-from streamomd.shards.find import find
 from streamomd.shards.formats.arrow_stored import StoredBatches
 from streamomd.shards.formats.footer import read_footer
 from streamomd.shards.formats.parquet import _opened, _ranges
-from streamomd.training.job import build
 from streamomd.training.row_stream import rows_of
-from streamomd.training.session import new_model
 
 SIZE = 1 << 18
 SPARSE = {"sparse": {"indices": "i", "values": "v", "size": SIZE}}
@@ -96,9 +94,8 @@ def train(job: dict[str, Any], digests: bool) -> float:
 
 def own(job: dict[str, Any]) -> float:
     """Processor seconds, in one thread, of digests alone: what is read twice is read once more."""
-    data = build(job, {}, None).data
-    shards = find(data.shards)
-    columns = tuple(new_model(build(job, {}, None), shards).plan.columns)
+    session = Session.open(job, {})
+    shards, columns = session.shards, tuple(session.plan().columns)
     took = 0.0
     for shard in shards:
         if shard.format == "arrow":

@@ -34,10 +34,8 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 
 import streamomd
-from streamomd.shards.find import find
-from streamomd.training.job import build
+from streamomd.runs.session import Session
 from streamomd.training.row_stream import rows_of
-from streamomd.training.session import new_model
 
 SIZE = 1 << 18
 SPARSE = {"indices": "i", "values": "v", "size": SIZE}
@@ -88,9 +86,8 @@ def write(folder: Path, args: Any) -> list[Path]:
 
 def batches(folder: Path) -> tuple[Any, list[Any]]:
     """A model that has learned nothing, and all rows as it learns them."""
-    spec = build(job(folder), {}, None)
-    shards = find(spec.data.shards)
-    model = new_model(spec, shards)
+    session = Session.open(job(folder), {})
+    model, shards = session.new_model(), session.shards
     pieces = rows_of(model.plan, shards, range(len(shards)))
     return model, [piece.value.batch for piece in pieces]
 

@@ -26,6 +26,7 @@ from streamomd.shards.distinct_labels import distinct_labels
 from streamomd.shards.find import find
 from streamomd.training.model import Model
 from streamomd.training.row_stream import rows_of
+from streamomd.training.training_step import learn_rows
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,7 +111,7 @@ def learn(
     for epoch in range(passes):
         model.metrics.begin(epoch)
         for batch in rows.batches:
-            learned = model.consume(batch)
+            learned = learn_rows(model, batch)
             if margins is not None:
                 margins.append(learned)
     return model

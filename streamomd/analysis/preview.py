@@ -21,16 +21,14 @@ from streamomd.core.batch import Batch
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
-from streamomd.shards.find import find
+from streamomd.runs.session import Session
 from streamomd.shards.formats.checksums import without_checksums
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, jobs_of, open_group
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import left
 from streamomd.training.build_engine import engine_of
-from streamomd.training.job import build
 from streamomd.training.row_stream import UNIT_BYTES
-from streamomd.training.session import plan_of
 
 THREAD_BYTES = 4 * UNIT_BYTES  # of a thread that decodes a unit
 Unit = list[tuple[str, int, Any]]  # shard, first row, and the rows read
@@ -65,10 +63,9 @@ def preview(
     given, as ``train`` does, and a unit of rows, which a temporary state learns. Raises what
     ``train`` raises for a job, its shards, and those rows.
     """
-    spec = build(job, {**flags, "storage_options": storage_options}, sets)
+    session = Session.open(job, {**flags, "storage_options": storage_options}, sets)
+    spec, shards, plan = session.spec, session.shards, session.plan()
     data = spec.data
-    shards = find(data.shards, order=data.order, storage_options=data.storage_options)
-    plan = plan_of(spec, shards)
     started = time.perf_counter()
     unit = _read(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
     reading = time.perf_counter() - started

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import json
 import os
 import sys
@@ -14,7 +13,11 @@ import click
 
 from streamomd.cli import formatting
 from streamomd.cli.error_lines import exit_on_error
-from streamomd.core.garbage_collection import unsearched
+from streamomd.core.startup import (
+    freeze_objects,
+    no_garbage_collection,
+    start_pyarrow_without_pandas,
+)
 
 CODES = """\b
 Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usage or input,
@@ -132,14 +135,14 @@ def joined(lists: tuple[list[str], ...]) -> list[str]:
 
 def read_options_file(path: str | None) -> dict[str, Any] | None:
     """The storage options in a file."""
-    from streamomd.training.job import read_options
+    from streamomd.cli.storage_options import read_options
 
     return read_options(path)
 
 
 def python_arguments(given: dict[str, Any]) -> dict[str, Any]:
     """Flags as the Python functions take them: files of options read, --set parsed."""
-    from streamomd.training.job import parse_sets
+    from streamomd.config.build_job import parse_sets
 
     files = {key: read_options_file(given[key]) for key in given if key.endswith("storage_options")}
     sets = {"sets": parse_sets(given["sets"])} if "sets" in given else {}
@@ -153,15 +156,10 @@ def open_model(url: str, checkpoint_storage_options: str | None, cache: str | No
 
 
 def import_runs() -> Any:
-    """The module that trains and loads, imported without pandas and garbage collection.
-
-    Imported objects never become garbage, so later collections skip them as well.
-    """
-    with unsearched():
-        from streamomd.shards.without_pandas import without_pandas
-
-        without_pandas()
+    """The module that trains and loads, imported without pandas and garbage collection."""
+    with no_garbage_collection():
+        start_pyarrow_without_pandas()
         from streamomd.runs import train as runs
 
-        gc.freeze()
+        freeze_objects()
     return runs

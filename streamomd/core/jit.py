@@ -3,15 +3,10 @@
 A kernel gets a name with a hash of its file, as the loops do in ``engine.compile``, so that no two
 functions share an index file; a kernel calls nothing outside its file. One thread compiles, others
 wait.
-
-Before numba looks into its cache it loads all that a compiler knows, SciPy's linear algebra
-included: 0.4 s of processor time where loading the machine code takes 0.02. A loop that is found
-needs memory to allocate from and nothing else; what is not found is compiled, which loads the rest.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import logging
 import threading
@@ -22,14 +17,10 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from numba.core import runtime
-from numba.core.caching import FunctionCache
 
-from streamomd.core.garbage_collection import unsearched
-from streamomd.core.lazy_imports import left_out
+from streamomd.core.startup import load_numba_arrays, no_garbage_collection, numba_cache
 
 log = logging.getLogger(__name__)
-memory: Any = runtime
 _found: dict[Any, Any] = {}
 _lock = threading.Lock()
 
@@ -86,33 +77,6 @@ def _compile(function: Any, signature: Any) -> Any:
     return compile_cached(copy, signature)
 
 
-class LoopCache(FunctionCache):
-    """numba's cache of one function, but for what is loaded before it is asked."""
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The loop for these argument types, or None."""
-        memory.rtsys.initialize(target_context)
-        kept: Any = super()
-        found: Any = None
-        with kept._guard_against_spurious_io_errors():
-            found = kept._load_overload(sig, target_context)
-        if found is None:
-            _load_arrays()
-        return found
-
-
-@functools.cache
-def _load_arrays() -> None:
-    """Load what numba knows of arrays without SciPy's linear algebra, half of the time.
-
-    numba tries only whether it is there; ``np.dot`` and its like, where they are compiled, load it.
-    """
-    with left_out("scipy.linalg"):
-        from numba.np import arraymath
-    found: Any = arraymath
-    found._HAVE_BLAS = True
-
-
 def compile_cached(function: Any, signature: Any) -> Any:
     """A function for these argument types and no others, from the disk or compiled and kept there.
 
@@ -130,11 +94,10 @@ def compile_one(function: Any, signature: Any, *, kept: bool) -> Any:
     options: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     dispatcher: Any = numba.njit(**options)(function)
     if kept:
-        made: Any = LoopCache
-        dispatcher._cache = made(dispatcher.py_func)
+        dispatcher._cache = numba_cache()(dispatcher.py_func)
     else:
-        _load_arrays()
-    with unsearched():
+        load_numba_arrays()
+    with no_garbage_collection():
         dispatcher.compile(signature)
     dispatcher.disable_compile()
     return dispatcher

@@ -24,6 +24,7 @@ from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, leave
+from streamomd.training.training_step import learn_rows, observe_rows
 
 
 @dataclass(eq=False)
@@ -37,8 +38,11 @@ class ExactRun:
     stop: StopRequest
     connection: Any = None
 
-    def go(self, epochs: int) -> None:
-        """Learn what is left of so many. Raises StoppedError after a signal, its commit made."""
+    def learn_epochs(self, epochs: int) -> None:
+        """Learn the remaining rows of ``epochs`` epochs.
+
+        Raises StoppedError after a signal, its commit made.
+        """
         model = self.model
         if model.cursor.epoch >= epochs:
             return
@@ -123,10 +127,10 @@ class ExactRun:
             some, out = batch.rows(low, high), None if held is None else held[low:high]
             begin, end = piece.row + low + passed, piece.row + high + bad
             if model.cursor.epoch < 0:
-                model.look(some, out)
+                observe_rows(model, some, out)
             else:
                 at = (self._name(shard), begin), (self._name(shard), end)
-                model.consume(some, batch.skipped.counts(passed, bad), out, at)
+                learn_rows(model, some, batch.skipped.counts(passed, bad), out, at)
             model.cursor = Cursor(model.cursor.epoch, piece.position, end)
             low, passed = high, bad
             for watcher in self.watchers:

@@ -33,17 +33,20 @@ class Sharded:
     connection: Any = None
     _told: float = field(default=0.0, init=False)
 
-    def go(self) -> None:
-        """Learn every row that is left. Raises StoppedError after a signal, its commit made."""
+    def learn_epochs(self) -> None:
+        """Learn the remaining rows of all epochs.
+
+        Raises StoppedError after a signal, its commit made.
+        """
         if self.connection is not None:
             from streamomd.distributed.sharded import PartitionOwners
 
             told = (self.keeper, self.watchers, self.stop, self.connection)
             PartitionOwners(self.model, self.shards, *told).go()
         else:
-            self._go_alone()
+            self._learn_alone()
 
-    def _go_alone(self) -> None:
+    def _learn_alone(self) -> None:
         model, train = self.model, self.model.spec.train
         share = Share.whole(model.engine, model.state, train.parts)
         told = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)

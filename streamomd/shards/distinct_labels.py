@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-from pyarrow._compute import call_function  # pyarrow.compute writes 300 docstrings first
 
 from streamomd.core.errors import DataError, SchemaError
+from streamomd.core.startup import arrow_function
 from streamomd.core.urls import printable, shown
 from streamomd.shards.columns import require_columns
 from streamomd.shards.reader import read_batches
@@ -67,5 +67,5 @@ def distinct(values: pa.Array) -> list[Any]:
     """Distinct values, in order of appearance, without nulls and NaN."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    unique = call_function("unique", [values]).to_pylist()
+    unique = arrow_function()("unique", [values]).to_pylist()
     return [v for v in unique if v is not None and v == v]  # noqa: PLR0124 (NaN is not itself)

@@ -15,7 +15,8 @@ from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
 from streamomd.training.async_commit import AsyncCommitter, GivenUpError, aside_of
 from streamomd.training.metrics import Metrics
-from streamomd.training.model import Model, parts_of
+from streamomd.training.model import Model
+from streamomd.training.model_document import document_of, parts_of, parts_to_commit
 from streamomd.training.progress import note
 from streamomd.training.remote_state import RemoteState
 
@@ -104,7 +105,7 @@ class CheckpointManager:
             self._settle(self._aside, hurry=hurry, last=True)
         model = self._model
         shared = self._names_now(), self._digests_now()
-        commit = self._put(self._document(), *shared, model.kept())
+        commit = self._put(self._document(), *shared, parts_to_commit(model))
         model.sequence = commit.sequence
         self._paid(began)
         return commit
@@ -116,7 +117,7 @@ class CheckpointManager:
         last finite commit and what to do. Nothing may be under way.
         """
         last, place = self._writer.last, shown(self._model.url)
-        job = self._model.document()["job"]
+        job = document_of(self._model)["job"]
         document = {**last.document, "job": job, "diverged": str(error)}
         try:
             self._writer.commit(document, StoredParts(last.directory, last.parts))
@@ -161,7 +162,7 @@ class CheckpointManager:
             self._put(document, names, digests, parts)
         except StorageError as error:
             self._failed += 1
-            note(f"{error}; learning goes on, commit {self._writer.sequence} stands")
+            note(f"{error}; training continues (last good commit: {self._writer.sequence})")
             raise
         self._failed = 0
 
@@ -182,7 +183,7 @@ class CheckpointManager:
             return self._writer.commit({**document, **shared}, parts)
 
     def _document(self) -> dict[str, Any]:
-        return self._model.document()
+        return document_of(self._model)
 
     def _names_now(self) -> Named:
         names, (version, sha256) = self._model.names, self._names

@@ -81,7 +81,7 @@ def load_model(
         if "sweep" in commit.document:
             raise SweepError(
                 f"{(place := shown(store.url))} is a sweep, of many models: take {place}/best "
-                f"when it is finished, or one of {place}/learners; Python goes on with a sweep "
+                f"when it is finished, or one of {place}/learners; Python resumes a sweep "
                 "by streamomd.resume_sweep"
             )
         with _legible():
@@ -194,4 +194,4 @@ def _legible() -> Iterator[None]:
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         text = printable(f"{type(error).__name__}: {error}")
-        raise CorruptionError(f"it tells of no model that is known here: {text}") from None
+        raise CorruptionError(f"it describes no known model: {text}") from None

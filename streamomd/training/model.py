@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.checkpoint import Part, StoredParts
 from streamomd.config.recorded import Recorded
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch, check
+from streamomd.core.batch import Batch
 from streamomd.core.errors import DivergedError, UsageError
-from streamomd.core.finite import FiniteCheck, Place, finite_parts, is_finite
-from streamomd.core.profiling import Stage
+from streamomd.core.finite import FiniteCheck, is_finite
 from streamomd.core.registry import converter
 from streamomd.core.urls import shown
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan
-from streamomd.rules.contract import fields
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.training.build_engine import engine_of
-from streamomd.training.holdout import result, stretches_of
-from streamomd.training.metrics import Counts, Metrics
+from streamomd.training.metrics import Metrics
+from streamomd.training.model_document import hash_of
+from streamomd.training.model_figures import result_of, summary_of
 from streamomd.training.predict import evaluate, predict
-from streamomd.training.progress import Figure
-from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import cache_of
 from streamomd.training.top_weights import heaviest, weighed
+from streamomd.training.training_step import learn_foreign_rows
 
 
 @dataclass(eq=False)
@@ -83,110 +79,22 @@ class Model:
         metrics = Metrics(spec.model.classifies, held=held)
         return cls(spec, plan, engine, state, metrics, cursor=cursor)
 
-    def start_from(self, other: Model) -> None:
-        """Take another model's state and names; metrics restart. The learning rate may differ.
-
-        Raises UsageError listing what of the two descriptions does not agree.
-        """
-        ours, theirs = self._description(), other._description()
-        differ = [key for key in ours if ours[key] != theirs[key]]
-        if differ:
-            lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
-            raise UsageError(f"cannot start from {shown(other.url)}: " + "; ".join(lines))
-        self.state, self.names = other.state, other.names
-
-    def _description(self) -> dict[str, Any]:
-        model = self.spec.model
-        known = ("rule", "loss", "loss_params", "certificate", "dtype", "bias")
-        # A run that diverged goes on with a smaller one.
-        params = {key: value for key, value in model.params.items() if key != "eta"}
-        plan = self.plan.to_json()
-        # Types may differ as they may between shards.
-        plan["types"] = [(column.name, column.family) for column in self.plan.types]
-        del plan["label_type"], plan["on_bad_row"]
-        plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save
-        return {**{key: getattr(model, key) for key in known}, "params": params, **plan}
-
     @property
     def state_sha256(self) -> str:
         """Hash of slots, totals, clock, counters and rows consumed."""
-        digest = hashlib.sha256()
-        self.state.digest(digest)
-        self.metrics.digest(digest)
-        return digest.hexdigest()
-
-    def document(self, **more: Any) -> dict[str, Any]:
-        """What a commit says of this model beside its parts."""
-        return {
-            "job": self.recorded.added_to(self.spec.to_json()),
-            "plan": self.plan.to_json(),
-            "state_version": self.spec.rule.state_version,
-            "cursor": self.cursor.to_json(),
-            "rows": self.metrics.total_rows,
-            "finished": self.finished,
-            "finite": True,  # else its parts are not packed
-            **more,
-        }
+        return hash_of(self)
 
     def result(self) -> dict[str, Any]:
         """What ``--json`` prints: figures of all rows learned, this process's speed, the commit."""
-        return {
-            **self.metrics.result(),
-            **self.metrics.detailed(self.engine.loss, self.plan.classes),
-            **self._holdout(),
-            "seconds": self.seconds,
-            "rows_per_second": self.rows_per_second,
-            "compile_seconds": self.engine.compile_seconds,
-            "checkpoint": {"url": self.url, "sequence": self.sequence},
-            "state_sha256": self.state_sha256,
-        }
-
-    def _holdout(self) -> dict[str, Any]:
-        held, done = self.metrics.held, max(self.cursor.epoch, 0)
-        told = (self.engine.loss, self.plan.classes, done)
-        return {
-            "holdout": result(held, *told) if held is not None else None,
-            "stopped_early": self.finished and done < self.spec.train.epochs,
-        }
-
-    def parts(self) -> Iterator[Part]:
-        """What a commit keeps of this model."""
-        return parts_of(self.state, self.metrics)
-
-    def kept(self) -> Iterator[Part] | StoredParts:
-        """What a commit is to be made of: parts, or those that are in the checkpoint already."""
-        put = self.state.put if isinstance(self.state, RemoteState) else None
-        return put or self.parts()
+        return result_of(self)
 
     def summary(self) -> dict[str, Any]:
         """What a model is, in a few words."""
-        model = self.spec.model
-        return {
-            "rule": model.rule,
-            "loss": model.loss,
-            "params": model.params,
-            "coordinates": self.plan.size,
-            "classes": list(self.plan.classes),
-            "rows": self.metrics.total_rows,
-            **self.metrics.figures(self.metrics.total),
-            "checkpoint": {"url": self.url, "sequence": self.sequence},
-            "finished": self.finished,
-        }
+        return summary_of(self)
 
-    @property
-    def live(self) -> Figure | None:
-        """The rule's own figure, summed over the learners, if it has one."""
-        rule = self.spec.rule
-        tell = rule.live
-        if tell is None:
-            return None
-
-        def now() -> float:
-            h, stored = rule.hyper_of(self.engine.params), len(fields(rule.totals))
-            told = [rule.totals(*row[:stored].tolist()) for row in self.state.totals]
-            return float(sum(tell(totals, float(self.state.clock), h) for totals in told))
-
-        return Figure(rule.live_name, now)
+    def inspect(self, top: int = 20) -> list[dict[str, Any]]:
+        """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
+        return heaviest(self.plan, self.engine, self.state, self.names, top)
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         """Learn a batch made by hand; margins of before learning, (rows, learners).
@@ -195,55 +103,7 @@ class Model:
         Raises DataError if the rows are not canonical or not of this model's coordinates,
         DivergedError if a number of the model is no longer finite.
         """
-        check(batch, self.plan.size, bias=self.plan.bias)
-        self.metrics.begin(self.cursor.epoch)
-        return self.consume(batch)
-
-    def consume(
-        self,
-        batch: Batch,
-        bad: Counts | None = None,
-        held: NDArray[np.bool_] | None = None,
-        rows: tuple[Place, Place] | None = None,
-    ) -> NDArray[np.float64]:
-        """Learn a batch that the features made, counting the bad rows left out of it.
-
-        held: (rows,), which of them are predicted when they come, and not learned. rows: where it
-        begins and ends, for the error. Raises DivergedError if a number is no longer finite.
-        """
-        margins = self._consume(batch, bad, held)
-        learned = margins if held is None else margins[~held]
-        rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
-        self.guard.after(self.state, self.metrics.current, learned, batch.values.size, rows)
-        return margins
-
-    def _consume(
-        self, batch: Batch, bad: Counts | None, held: NDArray[np.bool_] | None
-    ) -> NDArray[np.float64]:
-        if bad is not None:
-            self.metrics.leave_out(bad, self.spec.data.max_bad_rows)
-        if held is None:
-            with Stage("learn"):
-                margins = self.engine.learn(self.state, self.metrics.current, batch)
-            self._count(self.metrics, margins, batch.y, batch.weight)
-            return margins
-        assert self.metrics.held is not None
-        margins = np.empty((len(batch), self.engine.layout.learners))
-        for low, high in stretches_of(held):
-            rows, out = batch.rows(low, high), held[low]
-            walk = self.engine.predict if out else self.engine.learn
-            sums = self.metrics.held.current if out else self.metrics.current
-            with Stage("learn"):
-                margins[low:high] = walk(self.state, sums, rows)
-        for metrics, which in ((self.metrics, ~held), (self.metrics.held, held)):
-            self._count(metrics, margins[which], batch.y[which], batch.weight[which])
-        return margins
-
-    def look(self, batch: Batch, held: NDArray[np.bool_] | None = None) -> None:
-        """Observe rows before the first is learned, but those held out."""
-        for low, high in [(0, len(batch))] if held is None else stretches_of(held):
-            if held is None or not held[low]:
-                self.engine.look(self.state, batch.rows(low, high))
+        return learn_foreign_rows(self, batch)
 
     def refuse_non_finite(self, *, weights: bool = False) -> None:
         """Raises DivergedError unless all numbers of the state are finite; weights: and all that
@@ -262,19 +122,6 @@ class Model:
 
     def _refuse_weights(self) -> None:
         self.refuse_non_finite(weights=True)
-
-    def _count(
-        self,
-        metrics: Metrics,
-        margins: NDArray[np.float64],
-        y: NDArray[np.float64],
-        weight: NDArray[np.float64],
-    ) -> None:
-        """Tell metrics of rows whose sums they have."""
-        metrics.count(len(y))
-        if self.spec.train.detail:
-            with Stage("metrics"):
-                metrics.examine(self.engine.loss, self.engine.classes, margins, y, weight)
 
     def predict(
         self,
@@ -367,16 +214,3 @@ class Model:
         See ``streamomd.to_sklearn``, which this calls.
         """
         return converter("sklearn")(self)
-
-    def inspect(self, top: int = 20) -> list[dict[str, Any]]:
-        """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
-        return heaviest(self.plan, self.engine, self.state, self.names, top)
-
-
-def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
-    """What a commit keeps of a state and its counters, which go with the first part.
-
-    Raises DivergedError at a part with a number that is not finite.
-    """
-    for low, high, arrays in finite_parts(state.parts()):
-        yield low, high, arrays | (metrics.arrays() if low == 0 else {})

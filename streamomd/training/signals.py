@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a request: finish the batch, commit, leave. A second one leaves at once."""
+"""SIGTERM and SIGINT as a request: finish the batch, commit, exit. A second one exits now."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from types import FrameType
 from typing import NoReturn
 
 from streamomd.core.errors import StoppedError
+from streamomd.core.startup import exit_now
 from streamomd.core.urls import shown
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
@@ -28,7 +29,7 @@ class StopRequest:
     def receive(self, number: int, frame: FrameType | None) -> None:
         """A signal handler."""
         if self.signal:
-            os._exit(128 + number)
+            exit_now(128 + number)
         self.signal = number
         with suppress(OSError, AttributeError):  # stderr may be closed
             os.write(sys.stderr.fileno(), b"\nstopping; once more to leave immediately\n")
@@ -50,10 +51,10 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 def leave(stop: StopRequest, model: Model, keeper: CheckpointManager | None) -> NoReturn:
-    """The batch is finished: commit, and raise StoppedError saying how to go on."""
-    kept = "nothing was kept (checkpoint none)"
+    """The batch is finished: commit, and raise StoppedError with the command that resumes."""
+    saved = "nothing was saved (checkpoint none)"
     if keeper:
         sequence = keeper.commit(hurry=True).sequence
-        kept = f"commit {sequence}; go on with: streamomd resume {shown(model.url)}"
+        saved = f"commit {sequence}; resume with: streamomd resume {shown(model.url)}"
     rows = model.metrics.total_rows
-    raise StoppedError(f"stopped after row {rows:,}: {kept}", signal=stop.signal)
+    raise StoppedError(f"stopped after row {rows:,}: {saved}", signal=stop.signal)

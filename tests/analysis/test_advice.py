@@ -135,4 +135,4 @@ def test_a_sweep_continues_from_the_commit_that_it_named() -> None:
     flags: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "checkpoint": "swept"}
     made = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, quiet=True, **flags)
     done = run("resume", "swept", "--epochs", "2")
-    assert f"going on from commit {made.sequence} of " in done.err
+    assert f"resuming from commit {made.sequence} of " in done.err

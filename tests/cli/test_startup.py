@@ -17,14 +17,14 @@ from streamomd import rules
 NO_PANDAS = """
 import sys
 import pyarrow as pa
-from streamomd.shards.without_pandas import without_pandas
+from streamomd.core.startup import start_pyarrow_without_pandas
 
-without_pandas()
+start_pyarrow_without_pandas()
 assert pa.array([1, None]).null_count == 1 and "pandas" not in sys.modules
 import pandas
 frame = pandas.DataFrame({"x": [1, 2]})
 assert pa.Table.from_pandas(frame).to_pandas().equals(frame)
-without_pandas()
+start_pyarrow_without_pandas()
 assert sys.modules["pandas"] is pandas
 """
 NO_LINEAR_ALGEBRA = """

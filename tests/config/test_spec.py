@@ -15,12 +15,12 @@ from running import everything, rows, run, write
 from vault import Vault, filled
 
 import streamomd
+from streamomd.config.build_job import build_job, parse_sets
 from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import is_inside, typed, without_secrets
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.training.job import build, parse_sets
 
 pytestmark = pytest.mark.smoke
 
@@ -130,7 +130,7 @@ def test_round_trips(job: dict[str, Any]) -> None:
 def built(*job: Any) -> Any:
     """The Spec of a job, or why it is refused: the checkpoint may have been drawn in the data."""
     try:
-        return build(*job)
+        return build_job(*job)
     except UsageError as refused:
         return str(refused)
 

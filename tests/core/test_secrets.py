@@ -17,7 +17,7 @@ import streamomd
 from streamomd.cli import main
 from streamomd.config.spec import Spec
 from streamomd.core.urls import in_clear
-from streamomd.training.job import build, change
+from streamomd.runs.session import report_exposed
 from streamomd.training.progress import heard, hushed
 from streamomd.training.transport_warnings import exposed
 
@@ -76,7 +76,7 @@ def test_what_travels_to_workers_shows_no_secret() -> None:
     from streamomd.distributed.averaged_worker import RoundStart
     from streamomd.distributed.decode import DecodeRequest
     from streamomd.distributed.diagnose import DiagnosisRequest
-    from streamomd.runs.submit import SentSettings
+    from streamomd.runs.worker_task import SentSettings
 
     options = {"secret": CANARY}
     plan: Any = None
@@ -128,9 +128,8 @@ def test_what_goes_in_clear_is_said() -> None:
     assert exposed(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
     said: list[str] = []
     with heard(said.append), hushed(True):
-        build({**job, "data": {**job["data"], "label": "y"}}, {})
-        change(job, {})
-    assert said == 2 * [line for line in lines if "store:9000" not in line]
+        report_exposed(Spec.parse(job))
+    assert said == [line for line in lines if "store:9000" not in line]
 
 
 @pytest.mark.parametrize(

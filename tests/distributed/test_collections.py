@@ -121,7 +121,7 @@ def test_shards_continue_with_shards(shards: Path, tmp_path: Path) -> None:
     """A collection can't take their place."""
     url = str(tmp_path / "kept")
     streamomd.train(job(str(shards), epochs=1, checkpoint={"url": url}), quiet=True)
-    with pytest.raises(UsageError, match="goes on with the shards it was begun on"):
+    with pytest.raises(UsageError, match="resumes on the shards it started with"):
         streamomd.resume(url, shards=collection(), sets={"train.epochs": 2}, quiet=True)
 
 

@@ -19,7 +19,7 @@ from test_jobs import until
 
 import streamomd
 from streamomd.distributed import jobs
-from streamomd.runs import submit as away
+from streamomd.runs import session
 from streamomd.training.allowed_urls import VARIABLE
 
 # Dask's own warnings of workers that die are what is provoked here.
@@ -60,14 +60,14 @@ def test_a_task_obeys_what_was_sent(
     The task connects nowhere else, fills the cache that was sent, and learns the shards
     that the person named, whatever URLs are allowed for manifests."""
     settled(data)
-    begin = away.begin if how == "submit" else streamomd.runs.train.begin
+    begin = session.begin_checkpoint
 
     def begun(*given: Any, **more: Any) -> Any:
         keeper = begin(*given, **more)
         spoil(tmp_path, scheduler)
         return keeper
 
-    monkeypatch.setattr(away if how == "submit" else streamomd.runs.train, "begin", begun)
+    monkeypatch.setattr(session, "begin_checkpoint", begun)
     monkeypatch.setenv(VARIABLE, "s3://bucket")
     away_ = {"cluster": {"decode": "local", "learner": "worker"}}
     if how == "submit":

@@ -23,9 +23,9 @@ PACKAGES = (
 MODULES = ("__init__", "__main__", "compat", "testing")
 """The only modules outside a package. Whatever imports nothing above may use ``testing``."""
 CONFINED = {
-    "numba": ("core/jit.py", "engine/", "features/kernels/"),
+    "numba": ("core/jit.py", "core/startup.py", "engine/", "features/kernels/"),
     "llvmlite": ("engine/",),
-    "pyarrow": ("features/", "shards/"),
+    "pyarrow": ("core/startup.py", "features/", "shards/"),
     "dask": ("config/settings.py", "distributed/"),
     "distributed": ("distributed/",),
     "zmq": ("distributed/",),

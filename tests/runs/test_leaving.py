@@ -10,7 +10,7 @@ import pytest
 
 LEAVES = """
 import atexit, sys, threading, time
-from streamomd.__main__ import leave
+from streamomd.core.startup import end_process
 
 def late():
     time.sleep(0.2)
@@ -19,7 +19,7 @@ def late():
 atexit.register(print, "registered")
 threading.Thread(target=late).start()
 sys.stdout.write("begun\\n")
-leave(int(sys.argv[1]))
+end_process(int(sys.argv[1]))
 """
 
 

@@ -182,4 +182,4 @@ def test_quiet_prints_nothing(here: Path, capfd: pytest.CaptureFixture[str]) -> 
     told = capfd.readouterr()
     assert told.out == ""
     assert "coordinates with the bias" in told.err
-    assert "going on from commit" in told.err
+    assert "resuming from commit" in told.err

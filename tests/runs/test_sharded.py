@@ -89,7 +89,7 @@ def test_interruptions_change_no_bit(
 
     monkeypatch.setattr(sharded.Sharded, "_tell", signalled)
     url = tmp_path / "kept"
-    with pytest.raises(StoppedError, match="go on with"):
+    with pytest.raises(StoppedError, match="resume with"):
         streamomd.train(job(data, url), quiet=True)
     kept = streamomd.load(str(url))
     learned = kept.metrics.rows

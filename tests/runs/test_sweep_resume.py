@@ -17,6 +17,7 @@ from sweeping import alone, bits, chosen, job, plain, shards, table
 import streamomd
 from streamomd.checkpoint import Writer
 from streamomd.core.errors import NoCommitError, ResumeRefusedError, StoppedError
+from streamomd.runs import session
 from streamomd.runs.sweep import loop as sweep_walk
 from streamomd.runs.sweep import sweep_checkpoint
 from streamomd.runs.sweep.learners import Sweep
@@ -66,7 +67,7 @@ DEATHS: dict[str, tuple[Any, str]] = {
     "a commit of a learner or the sweep": (Writer, "commit"),
     "the naming of a sweep's commit": (sweep_checkpoint.SweepCheckpoint, "_name_them"),
     "a piece of rows": (sweep_walk.SweepLoop, "_after_rows"),
-    "the taking over of a learner": (sweep_checkpoint, "take_over"),
+    "the taking over of a learner": (session, "resume_checkpoint"),
     "the publication of a manifest": (Writer, "_publish"),
 }
 
@@ -206,7 +207,7 @@ def test_other_shards_are_refused(tmp_path: Path) -> None:
         stopped(tmp_path, tmp_path / "run")
         kept = (tmp_path / "rows" / "2.parquet").read_bytes()
         write(tmp_path / "rows" / "2.parquet", table(33, seed=9))
-        with pytest.raises(ResumeRefusedError, match="not those this run was begun on"):
+        with pytest.raises(ResumeRefusedError, match="differ from those this run started with"):
             streamomd.resume_sweep(str(tmp_path / "run"), quiet=True)
         (tmp_path / "rows" / "2.parquet").write_bytes(kept)
         whole = streamomd.sweep(told(tmp_path), grid=GRID, quiet=True)
@@ -231,7 +232,9 @@ def test_a_learner_that_went_on_alone(tmp_path: Path) -> None:
         stopped(tmp_path, tmp_path / "run")
         one = streamomd.resume(f"{tmp_path}/run/learners/001", quiet=True)
         assert bits(one) == bits(alone(told(tmp_path), {"eta": GRID["eta"][1]}))
-        with pytest.raises(NoCommitError, match=r"went on alone: no commit . in .*learners/001"):
+        with pytest.raises(
+            NoCommitError, match=r"was resumed alone: no commit . in .*learners/001"
+        ):
             go_on(tmp_path, tmp_path / "run", GRID, 0)
 
 
@@ -240,7 +243,7 @@ def test_a_signal_stops_it_after_a_commit(tmp_path: Path, monkeypatch: pytest.Mo
     after = sweep_walk.SweepLoop._after_rows
 
     def rows_and_signal(walk: Any, *given: Any, **more: Any) -> None:
-        walk.stop.signal = signal.SIGTERM if walk.sweep.rows >= 51 else 0
+        walk.session.stop.signal = signal.SIGTERM if walk.sweep.rows >= 51 else 0
         after(walk, *given, **more)
 
     with plain(), monkeypatch.context() as patch:

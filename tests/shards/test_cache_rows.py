@@ -171,7 +171,7 @@ def test_resume_within_a_group(
     for number, cache in enumerate(["kept", "new", ""]):
         url, moved = tmp_path / f"run{number}", tmp_path / cache if cache else ""
         with monkeypatch.context() as patch:
-            patch.setattr("streamomd.runs.modes.progress", lambda *_: Impatient(53))
+            patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(53))
             assert run("train", *job, "--checkpoint", url).code == 143
         ended = run("resume", url, "--set", f"data.cache={moved}", "--json").result
         assert ended["state_sha256"] == expected

@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streamomd.cli.storage_options import read_options
+from streamomd.config.build_job import build_job, change_job, parse_sets
 from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import StreamomdError
-from streamomd.training.job import build, change, parse_sets, read_options
 
 SUPPORT = Path(__file__).parents[1] / "support"
 MORE = [pytest.param(seed, 5_000, marks=pytest.mark.slow) for seed in range(1, 9)]
@@ -109,8 +110,8 @@ def legal_or_refused(sets: dict[str, Any]) -> None:
         saved = json.loads(json.dumps(spec.to_json(), allow_nan=False))
         assert Spec.parse(saved).to_json() == saved
 
-    assert code_of(lambda: again(build(GOOD, {}, sets))) in (0, 2)
-    assert code_of(lambda: again(change(Spec.parse(GOOD).to_json(), sets))) in (0, 2, 3)
+    assert code_of(lambda: again(build_job(GOOD, {}, sets))) in (0, 2)
+    assert code_of(lambda: again(change_job(Spec.parse(GOOD).to_json(), sets))) in (0, 2, 3)
 
 
 @settings(max_examples=80, deadline=None)

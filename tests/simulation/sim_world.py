@@ -25,6 +25,7 @@ from streamomd.distributed.allreduce_zmq import HEARTBEAT_TIMEOUT_SECONDS
 from streamomd.distributed.averaged import Averaged
 from streamomd.distributed.sharded import PartitionOwners
 from streamomd.training import checkpoint_manager
+from streamomd.training.model_document import document_of, parts_of
 from streamomd.training.signals import StopRequest
 
 LIMIT = 4_000.0
@@ -154,8 +155,8 @@ class World:
             loaded = load(store, receiving(models, self.job, self.work))
         except NoCommitError:
             model = new(self.job, self.work)
-            document = model.document(segments=[], names=names)
-            made: Writer = SimWriter.begin(store, document, model.parts())
+            document = document_of(model, segments=[], names=names)
+            made: Writer = SimWriter.begin(store, document, parts_of(model.state, model.metrics))
             last = -1
         else:
             self.disk.loaded(loaded, before)

@@ -25,9 +25,9 @@ from markdown_it import MarkdownIt
 
 from streamomd.cli import main
 from streamomd.cli.options import job_and_shards
+from streamomd.config.build_job import build_job, parse_sets
 from streamomd.config.flags import all_flags
 from streamomd.runs.sweep.grid import parse_grid
-from streamomd.training.job import build, parse_sets
 
 ROOT = Path(__file__).parents[2]
 MADE = "<!-- Made by python -m streamomd.cli.rule_docs"  # their blocks are doctests of the rules
@@ -125,7 +125,7 @@ def _build(given: dict[str, Any]) -> None:
             for key, value in given.items()
             if key in all_flags() and "options" not in key
         }
-        build(None, flags, parse_sets(given["sets"]))
+        build_job(None, flags, parse_sets(given["sets"]))
         parse_grid(given.get("texts", ()))
 
 

@@ -22,9 +22,9 @@ PLACES: dict[str, dict[str, Place]] = {
     "learner": {
         "rendezvous": (
             ("streamomd.training.load_model.load_model", range(1)),
-            ("streamomd.runs.submit.take_over", range(1)),
+            ("streamomd.runs.session.resume_checkpoint", range(1)),
         ),
-        "round": (("streamomd.training.model.Model.consume", range(2, 60)),),
+        "round": (("streamomd.runs.exact.learn_rows", range(2, 60)),),
         "commit": ((COMMITS, range(2, 12)),),
     },
     "averaged": {

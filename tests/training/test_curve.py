@@ -64,7 +64,7 @@ def test_cuts_and_interruptions_leave_no_trace(data: Path) -> None:
     often = {"checkpoint.every_rows": 90}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamomd.runs.modes.progress", lambda *_: Impatient(700))
+        patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(700))
         with pytest.raises(StoppedError):
             learned(data / "all", epochs=2, checkpoint=kept, sets=often, quiet=False)
     assert streamomd.load(kept).metrics.total_rows < 700

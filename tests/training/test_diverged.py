@@ -125,7 +125,7 @@ def test_the_same_run_diverges_again(tmp_path: Path) -> None:
     assert commits(url) == before
     done = run("resume", url, "--on-bad-row", "skip")
     assert done.code == 6
-    assert f"going on from commit {before[-1]['sequence']}" in done.err
+    assert f"resuming from commit {before[-1]['sequence']}" in done.err
     assert len(commits(url)) > len(before)
     assert run("resume", url, "--on-bad-row", "skip").code == 6
     assert run("resume", url, "--on-bad-row", "error").code == 3

@@ -74,7 +74,7 @@ def test_resume_goes_back_to_the_last_finite_commit(tmp_path: Path) -> None:
     assert sorted(path.name for path in (url / "commits").iterdir()) == before
     done = run("resume", url, "--on-bad-row", "skip")
     assert done.code == 6
-    assert "going on from commit 2" in done.err
+    assert "resuming from commit 2" in done.err
     assert "after 60 rows" in done.err
     model = streamomd.load(str(url))
     assert (model.metrics.total_rows, model.state.problem()) == (60, "")

@@ -118,7 +118,7 @@ def test_cuts_and_interruptions_leave_no_trace(data: Path) -> None:
     kept, often = str(data / "kept"), {"checkpoint.every_rows": 90}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streamomd.runs.modes.progress", lambda *_: Impatient(700))
+        patch.setattr("streamomd.runs.reporting.progress", lambda *_: Impatient(700))
         with pytest.raises(StoppedError):
             learn(data / "all", epochs=3, checkpoint=kept, sets=often, quiet=False)
     resumed = streamomd.resume(kept, quiet=True)

@@ -25,6 +25,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.training import async_commit, checkpoint_manager
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
+from streamomd.training.model_document import document_of, parts_of
 
 PATIENCE = 60.0
 KINDS = ("nag", "arow", "dual_ascent")
@@ -80,8 +81,10 @@ class Run:
         plan = make_plan(spec.data, spec.model, schema, lambda: [0, 1])
         self.model, self.gate, self._draw = Model.new(spec, plan), Gate(), np.random.default_rng(7)
         store = self.gate.store
-        document = self.model.document(segments=[], names=write_document(store, "names", {}))
-        writer = Writer.begin(store, document, self.model.parts(), keep=99)
+        document = document_of(self.model, segments=[], names=write_document(store, "names", {}))
+        writer = Writer.begin(
+            store, document, parts_of(self.model.state, self.model.metrics), keep=99
+        )
         self.gate.puts.clear()
         self.keeper = CheckpointManager(self.model, store, writer, Ledger())
 
@@ -94,7 +97,7 @@ class Run:
 
     def now(self) -> list[Any]:
         """What a commit would keep, to the bit."""
-        return plain(list(self.model.parts()))
+        return plain(list(parts_of(self.model.state, self.model.metrics)))
 
 
 @pytest.fixture
@@ -201,8 +204,8 @@ def test_two_failures_are_told_and_the_third_is_an_error(
         run.learn(1)
     assert run.gate.rows() == [0, 15]
     said = capsys.readouterr().err
-    assert said.count("the disk is full; learning goes on, commit 0 stands") == 2
-    assert said.count("the disk is full; learning goes on, commit 1 stands") == 3
+    assert said.count("the disk is full; training continues (last good commit: 0)") == 2
+    assert said.count("the disk is full; training continues (last good commit: 1)") == 3
 
 
 def test_the_last_commit_tells_its_own_failure() -> None:

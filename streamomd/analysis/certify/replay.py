@@ -19,6 +19,7 @@ from streamomd.shards.find import ShardSet
 from streamomd.shards.order import places
 from streamomd.training.model import Model
 from streamomd.training.row_stream import cache_of, rows_of
+from streamomd.training.training_step import learn_rows
 
 Floats = NDArray[np.float64]
 OnBatch = Callable[[Batch, Floats], None]
@@ -129,5 +130,5 @@ class Replay:
                 state_copy.engine.look(state_copy.state, batch)
         state_copy.metrics.begin(0)
         for batch in self():
-            on_batch(batch, state_copy.consume(batch))
+            on_batch(batch, learn_rows(state_copy, batch))
         return state_copy.state_sha256 == self.model.state_sha256

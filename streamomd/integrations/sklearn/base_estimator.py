@@ -16,7 +16,14 @@ from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed
-from streamomd.integrations.sklearn.fit import begun, distinct, go_on, is_dask, trained_on, walk
+from streamomd.integrations.sklearn.fit import (
+    begun,
+    distinct,
+    is_dask,
+    learn_more_rows,
+    trained_on,
+    walk,
+)
 from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, read_in
 from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.targets import Targets, weights_of
@@ -166,7 +173,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
             )
         anew = not hasattr(self, "_held")
         held, known, rows = self._taken_in(X, y, sample_weight, classes, anew=anew)
-        go_on(held.model, rows)
+        learn_more_rows(held.model, rows)
         self.n_iter_ = 1
         self._keep(held, known)
         return self

@@ -50,7 +50,9 @@ def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
     orders: draws a permutation for each epoch, or None for the given order.
     Raises DivergedError if a number is no longer finite.
     """
-    if model.cursor.row:  # rows learned by ``go_on`` are an epoch of their own
+    from streamomd.training.training_step import learn_rows
+
+    if model.cursor.row:  # what ``learn_more_rows`` learned is an epoch of its own
         model.cursor = Cursor(model.cursor.epoch + 1)
     end = max(model.cursor.epoch, 0) + epochs
     while model.cursor.epoch < end:
@@ -60,16 +62,18 @@ def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
             model.engine.look(model.state, some)
         else:
             model.metrics.begin(epoch)
-            model.consume(some)
+            learn_rows(model, some)
         model.cursor = Cursor(epoch + 1)
     refuse_diverged(model.state.problem())
 
 
-def go_on(model: Model, rows: Batch) -> None:
-    """Learn rows after the previous ones, in an open epoch.
+def learn_more_rows(model: Model, rows: Batch) -> None:
+    """Learn more rows, in an epoch that has no end yet.
 
     Raises DivergedError if a number is no longer finite.
     """
+    from streamomd.training.training_step import learn_rows
+
     at = model.cursor
     if at.epoch < 0:
         raise UnsupportedError(
@@ -77,7 +81,7 @@ def go_on(model: Model, rows: Batch) -> None:
             "rows before training, which partial_fit cannot do: call fit, or use passes=1"
         )
     model.metrics.begin(at.epoch)
-    model.consume(rows)
+    learn_rows(model, rows)
     model.cursor = Cursor(at.epoch, at.place, at.row + len(rows))
 
 

@@ -31,8 +31,13 @@ class PickledModel:
         return restore(*saved)
 
     def __reduce__(self) -> tuple[Callable[..., PickledModel], tuple[str, list[Any]]]:
-        document = self.model.document(names=self.model.names.to_json())
-        return restored, (json.dumps(document), list(self.model.parts()))
+        from streamomd.training.model_document import document_of, parts_of
+
+        document = document_of(self.model, names=self.model.names.to_json())
+        return restored, (
+            json.dumps(document),
+            list(parts_of(self.model.state, self.model.metrics)),
+        )
 
 
 def restored(text: str, parts: list[Any]) -> PickledModel:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.urls import shown
-from streamomd.features import Plan, describe, limits_of
-from streamomd.runs.on_collection import refuse_collection
+from streamomd.features import Plan, limits_of
+from streamomd.runs.collection_job import refuse_collection
+from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.runs.sweep.grid import Entry, entries, values_of
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.runs.sweep.loop import SweepLoop
-from streamomd.runs.sweep.sweep_checkpoint import begin_sweep, kept_in, load_sweep, take_over_sweep
-from streamomd.shards.find import ShardSet, find
-from streamomd.shards.formats.checksums import without_checksums
-from streamomd.training.allowed_urls import find_recorded
-from streamomd.training.job import build
+from streamomd.runs.sweep.sweep_checkpoint import (
+    begin_sweep,
+    load_sweep,
+    resume_sweep_checkpoint,
+    with_checkpoint,
+)
 from streamomd.training.model import Model
+from streamomd.training.new_model import new_model
 from streamomd.training.progress import hushed, note
-from streamomd.training.session import begun, change_job, plan_of
+from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import stop_on_signals
-from streamomd.training.transport_warnings import exposed
 
 
 def sweep(
@@ -42,8 +44,8 @@ def sweep(
 
     grid: values by key, a list or a text: ``{"eta": "0.01..10:16", "rule": ["nag", "adagrad"]}``.
     A key is a parameter of the rule, or rule, loss, loss_params.NAME …; combinations that are no
-    legal job are left out, and told. halve: after so many rows, and whenever as many again have
-    been learned, the worse half is dropped, by the loss of the rows since; 0: none is. The other
+    valid job are skipped and reported. halve: after this many rows, and whenever their number has
+    doubled, the worse half is dropped, by the loss of the rows since; 0: none is. The other
     arguments are those of ``train``. Each learner ends with the bits of one trained alone.
 
     Gives the models, in the order of the grid; ``best`` is the one with the lowest progressive
@@ -71,28 +73,22 @@ def sweep(
     flags = {**flags, "storage_options": storage_options}
 
     def make(chosen: Mapping[str, Any]) -> Spec:
-        with hushed(True):  # said once, below
-            return build(job, flags, {**(sets or {}), **chosen})
+        return build_job(job, flags, {**(sets or {}), **chosen})
 
     with stop_on_signals() as stop, hushed(quiet):
         found = entries(make, tried)
-        root = found[0].spec
-        _refuse_what_shares_no_rows(root)
-        for line in exposed(root, os.environ):
-            note(line)
-        data = root.data
-        shards = find(data.shards, order=data.order, storage_options=data.storage_options)
-        models = _new_models(found, shards)
-        for line in (*describe(models[0].plan), *without_checksums(shards)):
-            note(line)
+        _refuse_what_shares_no_rows(found[0].spec)
+        session = Session.of(found[0].spec, stop=stop)
+        models = _new_models(found, session)
+        report_plan(models[0].plan, session.rows)
         learners = [
             Learner(f"{at:03d}", entry.chosen, model)
             for at, (entry, model) in enumerate(zip(found, models, strict=True))
         ]
         made = Sweep(learners, halve, min(model.cursor for model in models))
         note(f"{len(made)} learners, each row read once")
-        keeper = begin_sweep(made, root, shards, restart=restart)
-        return SweepLoop(made, shards, keeper, stop).go(quiet=quiet)
+        manager = begin_sweep(made, session, restart=restart)
+        return SweepLoop(made, session, manager).learn(quiet=quiet)
 
 
 def resume_sweep(
@@ -104,54 +100,53 @@ def resume_sweep(
     accept_new_shards: bool = False,
     quiet: bool = False,
 ) -> Sweep:
-    """Go on with the sweep that is kept at ``url``; a finished one gives its result again.
+    """Resume the sweep whose checkpoint is at ``url``; a finished one returns its models.
 
     Arguments and errors are those of ``streamomd.resume``; learners that were dropped stay so.
     """
     with stop_on_signals() as stop, hushed(quiet):
         found, loaded, commits = load_sweep(url, checkpoint_storage_options)
-        for sequence, reason in loaded.rejected:
-            note(f"commit {sequence} rejected: {reason}; going on from {found.sequence}")
-        more = False
-        for at, learner in enumerate(found.active):
+        report_rejected(loaded, found.sequence)
+        options, more = (storage_options, checkpoint_storage_options), False
+        for learner in found.active:
             model = learner.model
-            with hushed(quiet or at > 0):
-                more = change_job(model, sets or {}, storage_options, checkpoint_storage_options)
-            model.spec = kept_in(model.spec, model.url)
+            more = change_model_job(model, sets or {}, *options)
+            model.spec = with_checkpoint(model.spec, model.url)
             model.names = found.lead.names
         if found.finished and not more:
             return found
         found.finished = False
-        silent = "data.cache" not in (sets or {})
-        for line in found.lead.recorded.hints(found.url, cluster=False, cache=silent):
+        no_cache = "data.cache" not in (sets or {})
+        for line in found.lead.recorded.hints(found.url, cluster=False, cache=no_cache):
             note(line)
-        shards = find_recorded(found.lead.spec.data)
-        kept = found.sequence  # taking over makes another
-        keeper = take_over_sweep(found, loaded, commits, shards, accept_new=accept_new_shards)
-        note(f"going on from commit {kept} of {shown(url)}, after row {found.rows:,}")
-        return SweepLoop(found, shards, keeper, stop).go(quiet=quiet)
+        session = Session.recorded(found.lead.spec, stop=stop)
+        sequence = found.sequence  # resuming makes another commit
+        given = (found, loaded, commits, session)
+        manager = resume_sweep_checkpoint(*given, accept_new=accept_new_shards)
+        note(f"resuming from commit {sequence} of {shown(url)}, after row {found.rows:,}")
+        return SweepLoop(found, session, manager).learn(quiet=quiet)
 
 
-def _new_models(found: Sequence[Entry], shards: ShardSet) -> list[Model]:
-    """A model for each job; all of one loss read labels alike, so that is found out once.
+def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
+    """A model for each job. All of one loss read labels alike, so that is found out once.
 
     Rows are encoded once for all: their values are in the range of every rule.
     """
     limits = limits_of(entry.spec.model for entry in found)
     models: list[Model] = []
     plans: dict[str, Plan] = {}
-    place = found[0].spec.checkpoint.url
+    url = session.spec.checkpoint.url
     for at, entry in enumerate(found):
-        spec = kept_in(entry.spec, f"{place}/learners/{at:03d}")
+        spec = with_checkpoint(entry.spec, f"{url}/learners/{at:03d}")
         loss = spec.model.loss
         if loss not in plans:
-            plans[loss] = replace(plan_of(spec, shards), limits=limits)
-        model = begun(spec, plans[loss])
+            plans[loss] = replace(replace(session, spec=spec).plan(), limits=limits)
+        model = new_model(spec, plans[loss])
         models.append(model)
         if model.plan != models[0].plan:
             raise UsageError(
                 f"losses {found[0].spec.model.loss!r} and {loss!r} read the labels in two ways: "
-                "take a sweep for each, or say with model.task what they are"
+                "run a sweep for each, or set model.task"
             )
         model.names, model.digests = models[0].names, models[0].digests
     return models
@@ -165,7 +160,7 @@ def _refuse_what_shares_no_rows(spec: Spec) -> None:
     if spec.data.holdout:
         raise UnsupportedError(
             f"data.holdout = {spec.data.holdout}: a sweep learns every row. Its progressive loss "
-            "is of rows not learned yet, and tells its learners apart as well"
+            "is of rows not learned yet, and ranks its learners as well"
         )
     if spec.cluster.scheduler:
         raise UnsupportedError(

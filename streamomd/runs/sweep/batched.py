@@ -165,7 +165,7 @@ def observes_with_hyper(rule: Rule) -> bool:
     """Whether what a rule observes of a row depends on hyper-parameters: it is observed once for
     all learners, with those of the first.
 
-    Told from the code, for a rule that should have said so and did not would be silently wrong.
+    Read from the code: a rule that should have said so and did not would be silently wrong.
     """
     if rule.observe is None:
         return False

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from streamomd.config.build_job import parse_sets
 from streamomd.config.flags import dotted
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.nearest import nearest
-from streamomd.training.job import parse_sets
 from streamomd.training.progress import note
 
 MOST = 1000
@@ -81,7 +81,7 @@ def values_of(key: str, given: str | Sequence[Any]) -> list[Any]:
 def entries(
     make: Callable[[Mapping[str, Any]], Spec], grid: Mapping[str, Sequence[Any]]
 ) -> list[Entry]:
-    """A learner for each combination that makes a legal job; the others are told of.
+    """A learner for each combination that makes a valid job; the others are reported.
 
     make: a job of these choices, by dotted key. Raises UsageError if no combination is legal, or a
     key cannot differ from learner to learner.

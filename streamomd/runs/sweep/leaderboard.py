@@ -23,7 +23,7 @@ EVERY = 0.5  # seconds between two tables
 
 
 class SweepWatcher(Protocol):
-    """Who tells how a sweep goes."""
+    """Reports the progress of a sweep."""
 
     next_row: float  # told at this row exactly, if batches pass it
 
@@ -65,7 +65,7 @@ class LeaderboardLines:
 
 
 class Leaderboard:
-    """A table of the learners, the best first and marked, made anew twice a second."""
+    """A table of the learners, the best first and marked, rebuilt twice a second."""
 
     next_row = float("inf")
 

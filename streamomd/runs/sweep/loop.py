@@ -13,6 +13,7 @@ from typing import NoReturn
 from streamomd.core.errors import DataError, StoppedError
 from streamomd.core.finite import Place, between
 from streamomd.core.urls import shown
+from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup, sides
 from streamomd.runs.sweep.leaderboard import SweepWatcher, sweep_watcher
 from streamomd.runs.sweep.learners import Sweep
@@ -21,12 +22,10 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
-from streamomd.shards.shard import ShardSet
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
-from streamomd.training.signals import StopRequest
 
 
 @dataclass(eq=False)
@@ -34,17 +33,16 @@ class SweepLoop:
     """One walk of a sweep over its shards, from its cursor on; its sides learn in threads."""
 
     sweep: Sweep
-    shards: ShardSet
-    keeper: SweepCheckpoint | None
-    stop: StopRequest
+    session: Session
+    manager: SweepCheckpoint | None
     sides: list[LearnerGroup] = field(default_factory=list)
 
-    def go(self, *, quiet: bool) -> Sweep:
-        """Learn what is left, keep it, and tell how it goes."""
+    def learn(self, *, quiet: bool) -> Sweep:
+        """Learn the remaining rows, commit and report progress."""
         sweep, before = self.sweep, self.sweep.rows
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
-        expected = self.shards.rows * sweep.lead.spec.train.epochs
+        expected = self.session.shards.rows * sweep.lead.spec.train.epochs
         telling = [] if quiet else [sweep_watcher(sweep, expected)]
         try:
             with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
@@ -59,8 +57,8 @@ class SweepLoop:
         if not sweep.rows:
             bad = sweep.lead.metrics.skipped
             raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
-        if self.keeper:
-            self.keeper.finish(self.shards)
+        if self.manager:
+            self.manager.finish(self.session)
         sweep.finished = True
         again = sweep.compile_seconds - compiled  # after learners were dropped
         sweep.seconds = max(time.perf_counter() - began - again, 1e-9)
@@ -72,7 +70,7 @@ class SweepLoop:
         for side in self.sides:
             side.part()
         self.sides = sides([learner.model for learner in self.sweep.active])
-        empty = no_rows(self.sweep.lead.plan, self.shards)
+        empty = no_rows(self.sweep.lead.plan, self.session.shards)
         for side in self.sides:
             before = side.engine.compile_seconds
             side.engine.warm(side.state, empty, learning=True)
@@ -85,10 +83,10 @@ class SweepLoop:
             at = sweep.cursor
             for learner in sweep.active if at.epoch >= 0 else ():
                 learner.model.metrics.begin(at.epoch)
-            order = places(spec.data.order, spec.data.seed, len(self.shards), at.epoch)
+            order = places(spec.data.order, spec.data.seed, len(self.session.shards), at.epoch)
             for piece in rows_of(
                 sweep.lead.plan,
-                self.shards,
+                self.session.shards,
                 order,
                 start=(at.place, at.row),
                 names=sweep.lead.names,
@@ -120,7 +118,7 @@ class SweepLoop:
             else:
                 for learner in sweep.active:
                     learner.model.metrics.leave_out(left_out, data.max_bad_rows)
-                url = self.shards.shards[shard].url
+                url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
                 self._drop_diverged(
                     list(pool.map(LearnerGroup.learn, self.sides, repeat(rows))), at
@@ -148,7 +146,7 @@ class SweepLoop:
             return 1 << 62
         due = [sweep.lead.metrics.next_point, sweep.next_halving]
         due += [one.next_row for one in telling]
-        due += [self.keeper.next_row] if self.keeper else []
+        due += [self.manager.next_row] if self.manager else []
         return int(min(2.0**62, *due)) - sweep.rows
 
     def _move(self, to: Cursor) -> None:
@@ -159,23 +157,23 @@ class SweepLoop:
                 learner.model.cursor = to
 
     def _after_rows(self, telling: Sequence[SweepWatcher], *, halve: bool) -> None:
-        keeper, sweep = self.keeper, self.sweep
+        manager, sweep = self.manager, self.sweep
         if halve:
             worse = sweep.drop_half()
             note(f"after row {sweep.rows:,} {len(worse)} learners are dropped")
-        if keeper and (halve or self.stop.signal or keeper.due(sweep.rows)):
-            keeper.commit(self.sides)
+        if manager and (halve or self.session.stop.signal or manager.due(sweep.rows)):
+            manager.commit(self.sides)
         if halve or sum(len(side.models) for side in self.sides) != len(sweep.active):
             self._side_by_side()
         for one in telling:
             one.update()
-        if self.stop.signal:
+        if self.session.stop.signal:
             self._leave()
 
     def _leave(self) -> NoReturn:
-        kept = "nothing was kept (checkpoint none)"
-        if self.keeper:
+        saved = "nothing was saved (checkpoint none)"
+        if self.manager:
             place = shown(self.sweep.url)
-            kept = f"commit {self.sweep.sequence}; go on with: streamomd resume {place}"
-        text = f"stopped after row {self.sweep.rows:,}: {kept}"
-        raise StoppedError(text, signal=self.stop.signal)
+            saved = f"commit {self.sweep.sequence}; resume with: streamomd resume {place}"
+        text = f"stopped after row {self.sweep.rows:,}: {saved}"
+        raise StoppedError(text, signal=self.session.stop.signal)

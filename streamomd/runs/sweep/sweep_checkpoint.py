@@ -1,4 +1,4 @@
-"""How a sweep is kept, so that all of its learners go on from one row.
+"""The checkpoint of a sweep, from which all of its learners resume at the same row.
 
     URL/learners/000/   a learner's checkpoint, like that of any run
     URL/commits/        of the sweep: without parts, each names a commit of every learner
@@ -30,27 +30,26 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.urls import absolute, shown
+from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
-from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import SHARE, CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.training.session import begin, take_over
 
 LEAST_KEPT = 2
 """Commits of a learner: what the sweep's last commit names, and one that it does not name yet."""
 
 
 class SweepCheckpoint:
-    """Commits a sweep every so many rows or seconds, and when told to."""
+    """Commits a sweep when rows or seconds are due, and on request."""
 
     def __init__(
-        self, sweep: Sweep, writer: Writer, keepers: Mapping[Model, CheckpointManager]
+        self, sweep: Sweep, writer: Writer, managers: Mapping[Model, CheckpointManager]
     ) -> None:
-        self._sweep, self._writer, self._keepers = sweep, writer, keepers
+        self._sweep, self._writer, self._managers = sweep, writer, managers
         kept = sweep.lead.spec.checkpoint
         self._every_rows, self._every_seconds = kept.every_rows, kept.every_seconds
         sweep.url, sweep.sequence = writer.store.url, writer.sequence
@@ -67,22 +66,22 @@ class SweepCheckpoint:
         for side in sides:
             for model in side.each():
                 try:
-                    self._keepers[model].commit()
+                    self._managers[model].commit()
                 except DivergedError as error:
                     found[model] = str(error)
         self._sweep.drop_diverged(found)
         self._name_them()
         self._plan_next(time.monotonic() - began)
 
-    def finish(self, shards: ShardSet) -> None:
-        """The last commits: each model has its own state, and the best is kept once more."""
+    def finish(self, session: Session) -> None:
+        """The last commits: each model has its own state, and the best is saved once more."""
         for learner in self._sweep.active:
             learner.model.finished = True
-            self._keepers[learner.model].commit()
+            self._managers[learner.model].commit()
         best = self._sweep.best
         kept = best.spec.checkpoint.model_copy(update={"url": f"{self._sweep.url}/best"})
         spec = best.spec.model_copy(update={"checkpoint": kept})
-        begin(replace(best, spec=spec), shards, restart=True)
+        session.begin(replace(best, spec=spec), restart=True)
         self._sweep.finished = True
         self._name_them()
 
@@ -96,67 +95,66 @@ class SweepCheckpoint:
         self.next_row = float((rows // every + 1) * every) if every else math.inf
 
 
-def kept_in(spec: Spec, url: str) -> Spec:
-    """The job of a learner that is kept there, if at all."""
-    kept = spec.checkpoint
-    if kept.url == "none":
+def with_checkpoint(spec: Spec, url: str) -> Spec:
+    """The job of a learner, whose checkpoint is at ``url`` if the sweep has one."""
+    settings = spec.checkpoint
+    if settings.url == "none":
         return spec
-    changed = kept.model_copy(update={"url": url, "keep": max(kept.keep, LEAST_KEPT)})
+    changed = settings.model_copy(update={"url": url, "keep": max(settings.keep, LEAST_KEPT)})
     return spec.model_copy(update={"checkpoint": changed})
 
 
-def begin_sweep(
-    sweep: Sweep, root: Spec, shards: ShardSet, *, restart: bool
-) -> SweepCheckpoint | None:
-    """The first commits, of each learner and then of the sweep; a half-made beginning is begun
-    anew.
+def begin_sweep(sweep: Sweep, session: Session, *, restart: bool) -> SweepCheckpoint | None:
+    """Make the first commits, of each learner and then of the sweep.
 
-    root: a job whose checkpoint is the sweep's. Raises OutputExistsError if a run is kept there.
+    The session's job has the sweep's checkpoint. An interrupted beginning is overwritten. Raises
+    OutputExistsError if a sweep or a run is saved there.
     """
-    kept = root.checkpoint
-    if kept.url == "none":
+    settings = session.spec.checkpoint
+    if settings.url == "none":
         return None
-    store = open_store(kept.url, kept.storage_options)
+    store = open_store(settings.url, settings.storage_options)
     if not restart and sequences(store):
         place = shown(store.url)
         raise OutputExistsError(
-            f"{place} holds a run already: go on with `streamomd resume {place}`, or begin anew "
-            "with --restart"
+            f"{place} holds a run already: resume it with `streamomd resume {place}`, or overwrite "
+            "it with --restart"
         )
-    keepers: dict[Model, CheckpointManager] = {}
+    managers: dict[Model, CheckpointManager] = {}
     for model in sweep:
-        keeper = begin(model, shards, restart=True)
-        assert keeper is not None
-        keepers[model], model.sequence = keeper, keeper.sequence
-    writer = Writer.begin(store, sweep.document(), (), keep=kept.keep, restart=restart)
-    return SweepCheckpoint(sweep, writer, keepers)
+        manager = session.begin(model, restart=True)
+        assert manager is not None
+        managers[model], model.sequence = manager, manager.sequence
+    writer = Writer.begin(store, sweep.document(), (), keep=settings.keep, restart=restart)
+    return SweepCheckpoint(sweep, writer, managers)
 
 
-def take_over_sweep(
+def resume_sweep_checkpoint(
     sweep: Sweep,
     loaded: Loaded,
     commits: Mapping[Model, Loaded],
-    shards: ShardSet,
+    session: Session,
     *,
     accept_new: bool,
 ) -> SweepCheckpoint:
-    """Go on after a commit of the sweep: the learners' writers, then its own, are fenced.
+    """Continue after a commit of the sweep: the learners' writers, then its own, are fenced.
 
-    Raises ResumeRefusedError if the shards are not those it was begun on.
+    Raises ResumeRefusedError if the shards differ from those of the checkpoint.
     """
-    keepers: dict[Model, CheckpointManager] = {}
+    managers: dict[Model, CheckpointManager] = {}
     for learner in sweep.active:
         model = learner.model
-        keepers[model] = take_over(model, commits[model], shards, accept_new=accept_new)
-        model.sequence = keepers[model].sequence
+        managers[model] = session.resume(model, commits[model], accept_new=accept_new)
+        model.sequence = managers[model].sequence
     known = Digests(one for learner in sweep.active for one in learner.model.digests)
-    for each in keepers.values():
+    for each in managers.values():
         each.share(known)
-    kept = sweep.lead.spec.checkpoint
-    store = open_store(sweep.url, kept.storage_options)
-    keeper = SweepCheckpoint(sweep, Writer.take_over(store, loaded, keep=kept.keep), keepers)
-    keeper._name_them()  # what it named before may be retired with the next commit
-    return keeper
+    settings = sweep.lead.spec.checkpoint
+    store = open_store(sweep.url, settings.storage_options)
+    writer = Writer.take_over(store, loaded, keep=settings.keep)
+    found = SweepCheckpoint(sweep, writer, managers)
+    found._name_them()  # what it named before may be retired with the next commit
+    return found
 
 
 def load_sweep(
@@ -171,7 +169,7 @@ def load_sweep(
 
     def receive(commit: Commit) -> Callable[[Part], None]:
         if "sweep" not in commit.document:
-            raise UsageError(f"{shown(store.url)} is no sweep: go on with streamomd.resume")
+            raise UsageError(f"{shown(store.url)} is no sweep: resume it with streamomd.resume")
         found.append(_read(commit.document, store.url, storage_options))
         return lambda part: None
 
@@ -203,9 +201,11 @@ def _read(
         if rows != {int(document["rows"])}:
             raise ValueError("its learners are not all after the same row")
     except NoCommitError as error:
-        raise CorruptionError(f"a learner's commit is lost, or it went on alone: {error}") from None
+        raise CorruptionError(
+            f"a learner's commit is lost, or it was resumed alone: {error}"
+        ) from None
     except StreamomdError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptionError(f"it tells of no sweep that is known here: {error}") from None
+        raise CorruptionError(f"it describes no known sweep: {error}") from None
     return sweep, commits

@@ -12,14 +12,14 @@ from streamomd.training.warm_start.from_estimator import weights_in
 from streamomd.training.warm_start.from_file import read
 from streamomd.training.warm_start.weights import column_of, columns_of, start_at
 
-__all__ = ["begin_at", "column_of", "columns_of", "is_weights", "set_apart"]
+__all__ = ["begin_at", "column_of", "columns_of", "is_weights", "split_weights"]
 
 IN_MEMORY = "weights://"
 """What ``model.start`` begins with where the weights were an object: no file can be read again."""
 _EXECUTABLE = (".pkl", ".pickle", ".joblib", ".skops")
 
 
-def set_apart(flags: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+def split_weights(flags: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     """Flags with a name in the place of a model that is given as ``start``, and that model."""
     start = flags.get("start")
     if start is None or isinstance(start, str):

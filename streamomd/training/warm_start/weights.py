@@ -59,8 +59,8 @@ def slots_of(model: Model) -> tuple[str, tuple[str, ...]]:
     if slot is None:
         raise UnsupportedError(
             f"rule {told.rule!r} with {told.params} makes its weights of other slots, and cannot "
-            f"begin at given ones: take {starters()}; or go on from a checkpoint of {told.rule!r} "
-            "(--start URL)"
+            f"begin at given ones: take {starters()}; or continue from a checkpoint of "
+            f"{told.rule!r} (--start URL)"
         )
     return slot, scales_of(rule, model.engine.params, slot)
 

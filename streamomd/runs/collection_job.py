@@ -1,34 +1,29 @@
-"""Runs on a Dask collection: no job can hold one, so it goes beside the job."""
+"""Jobs whose rows are a Dask collection: no job file can hold one, so it is passed next to it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import UnsupportedError, UsageError
-from streamomd.features import describe
-from streamomd.runs.modes import connected, record_cluster, run
 from streamomd.shards.dataset import COLLECTION, Dataset
 from streamomd.training.allowed_urls import find_recorded
-from streamomd.training.callbacks import Callback
-from streamomd.training.model import Model
-from streamomd.training.progress import note
-from streamomd.training.session import begin, begun
-from streamomd.training.signals import StopRequest
 
 if TYPE_CHECKING:
     from streamomd.distributed.collections.collection import Collection
 
 
 def is_collection(given: Any) -> bool:
-    """Whether something is Dask's, or a tuple of such: told without importing Dask."""
+    """Whether something is Dask's, or a tuple of such. Dask is not imported for that."""
     parts = given if isinstance(given, tuple | list) else (given,)
     return any(hasattr(part, "__dask_graph__") for part in parts)
 
 
-def set_apart(job: Any, flags: Mapping[str, Any]) -> tuple[Any, dict[str, Any], Collection | None]:
+def split_collection(
+    job: Any, flags: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any], Collection | None]:
     """The job and flags with a name in the place of a collection, and the collection if any."""
     flags = dict(flags)
     tables = job if isinstance(job, Mapping) else {}
@@ -49,7 +44,7 @@ def set_apart(job: Any, flags: Mapping[str, Any]) -> tuple[Any, dict[str, Any], 
 
 def refuse_collection(job: Any, flags: Mapping[str, Any], what: str) -> None:
     """Raise UnsupportedError if shards are a collection."""
-    if set_apart(job, flags)[2] is not None:
+    if split_collection(job, flags)[2] is not None:
         raise UnsupportedError(f"{what} {_INSTEAD}")
 
 
@@ -67,57 +62,27 @@ def refuse_other_modes(spec: Spec) -> None:
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 
 
-def train_on(
-    collection: Collection,
-    spec: Spec,
-    client: Any,
-    stop: StopRequest,
-    weights: Any = None,
-    *,
-    restart: bool,
-    log: str | None,
-    quiet: bool,
-    callbacks: Sequence[Callback] = (),
-) -> Model:
-    """As ``train``, on a collection, with the cluster that holds it if it is persisted.
-
-    weights: a fitted linear model to start from.
-    """
-    from streamomd.distributed.collections.partition_source import make_collection_plan
-
-    refuse_other_modes(spec)
-    with connected(spec, client or collection.client, stop) as connection:
-        model = begun(spec, make_collection_plan(collection, spec, connection), weights)
-        for line in describe(model.plan):
-            note(line)
-        record_cluster(model, client)
-        keeper = begin(model, collection, restart=restart)
-        told: Any = {"log": log, "quiet": quiet, "callbacks": callbacks}
-        return run(model, collection, keeper, stop, connection, **told)
-
-
-def again(spec: Spec, given: Any) -> tuple[Dataset, Any]:
-    """What a run that is taken up walks over, its shards or the collection given for them; and the
-    client of the cluster that holds it, if one does.
+def find_recorded_rows(spec: Spec, given: Any) -> Dataset:
+    """The rows of a run to resume: its recorded shards, or the collection given for them.
 
     Raises UsageError where a collection is missing, or given in the place of shards.
     """
     data, saved = spec.data, spec.data.shards[0]
-    collection = set_apart(None, {"shards": given})[2]
+    collection = split_collection(None, {"shards": given})[2]
     if not saved.startswith(COLLECTION):
         if given is not None:
             raise UsageError(
-                "a run goes on with the shards it was begun on: shards= is for those begun on a "
-                "Dask collection. On other rows, train with start= this run's URL"
+                "a run resumes on the shards it started with: pass shards= only for a run that "
+                "started on a Dask collection. For other rows: train with start= this run's URL"
             )
-        return find_recorded(data), None
+        return find_recorded(data)
     if collection is None:
         raise UsageError(
-            "this run was begun on a Dask collection, whose graph a checkpoint does not keep: "
-            "make it again and pass it, streamomd.resume(URL, shards=ddf)"
+            "this run started on a Dask collection, whose graph is not in the checkpoint: make the "
+            "collection again and pass it, streamomd.resume(URL, shards=ddf)"
         )
     refuse_other_modes(spec)
-    return collection, collection.client
+    return collection
 
 
 def _tables(job: Any) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""From a job file, flags and --set to a Spec: the one place that knows which wins."""
+"""From a job file, flags and --set to a Spec: the one place that decides which wins.
+
+Nothing is opened but the job file, and nothing is printed: see ``streamomd.runs.session``.
+"""
 
 from __future__ import annotations
 
 import copy
-import json
-import os
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,11 +16,8 @@ from streamomd.config.flags import assign, assign_flags, check_key, dotted
 from streamomd.config.run_names import run_name
 from streamomd.config.spec import Spec, read_job
 from streamomd.config.values import parse_scalar
-from streamomd.core.errors import InputNotFoundError, ResumeRefusedError, UsageError
-from streamomd.core.urls import absolute, is_inside, local_name, scrub, shown
-from streamomd.shards.find import find
-from streamomd.training.progress import note
-from streamomd.training.transport_warnings import exposed
+from streamomd.core.errors import ResumeRefusedError, UsageError
+from streamomd.core.urls import absolute, is_inside, local_name, shown
 
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options",
@@ -28,7 +25,7 @@ CHANGEABLE = (
 )  # fmt: skip
 
 
-def build(
+def build_job(
     job: str | Path | Mapping[str, Any] | Spec | None,
     flags: Mapping[str, Any],
     sets: Mapping[str, Any] | None = None,
@@ -37,7 +34,8 @@ def build(
 
     Sets win over flags, flags over the job, the job over defaults. Shard and checkpoint URLs come
     out absolute. A job that is a text without ".toml" at its end names shards. Raises UsageError
-    naming what is unknown or missing, and without a label what ``find`` raises of the shards.
+    with the unknown or missing key; a missing label is reported by ``require_label``, after the
+    shards were found.
     """
     if isinstance(job, str | Path) and not str(job).endswith(".toml"):
         job, flags = None, _with_shards(str(job), flags)
@@ -48,21 +46,20 @@ def build(
     spec = Spec.parse(tables)
     if not spec.data.shards:
         raise UsageError("no shards to read: give files, a directory, a glob or URLs")
-    if not spec.data.label:
-        find(
-            spec.data.shards, storage_options=spec.data.storage_options
-        )  # a slip there comes first
-        raise UsageError('no label: name the column to predict (--label y, or data.label = "y")')
     spec = _absolute(spec, _stem(job))
     _refuse_checkpoint_among_shards(spec)
     _refuse_cache_among_shards(spec)
-    for line in exposed(spec, os.environ):
-        note(line)
     return spec
 
 
-def change(saved: Mapping[str, Any], sets: Mapping[str, Any], more: Sequence[str] = ()) -> Spec:
-    """A saved job with what a resumed run may change; more: of this run also these keys.
+def require_label(spec: Spec) -> None:
+    """Raises UsageError for a job without a label, whose shards were found."""
+    if not spec.data.label:
+        raise UsageError('no label: name the column to predict (--label y, or data.label = "y")')
+
+
+def change_job(saved: Mapping[str, Any], sets: Mapping[str, Any], more: Sequence[str] = ()) -> Spec:
+    """A saved job with the keys that a resumed run may change; more: keys that this run may, too.
 
     Raises ResumeRefusedError for other keys.
     """
@@ -77,8 +74,6 @@ def change(saved: Mapping[str, Any], sets: Mapping[str, Any], more: Sequence[str
         assign(tables, key, value)
     spec = Spec.parse(tables)
     _refuse_cache_among_shards(spec)
-    for line in exposed(spec, os.environ):
-        note(line)
     return spec
 
 
@@ -95,24 +90,6 @@ def parse_sets(pairs: tuple[str, ...]) -> dict[str, Any]:
             raise UsageError(f"--set {pair}: expected key=value, e.g. model.params.eta=0.5")
         sets[key] = parse_scalar(text)
     return sets
-
-
-def read_options(path: str | None) -> dict[str, Any] | None:
-    """Storage options from a JSON or TOML file."""
-    if path is None:
-        return None
-    try:
-        text = Path(path).read_text("utf-8")
-        if Path(path).stat().st_mode & 0o077:
-            note(f"others may read the storage options in {shown(path)}: chmod 600 would end that")
-        options = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
-    except FileNotFoundError:
-        raise InputNotFoundError(f"no storage options file {path!r}") from None
-    except (ValueError, OSError, RecursionError) as error:
-        raise UsageError(f"storage options {path!r}: {scrub(str(error))}") from None
-    if not isinstance(options, dict):
-        raise UsageError(f"storage options {path!r}: expected a table of options")
-    return options
 
 
 def _with_shards(shards: str, flags: Mapping[str, Any]) -> dict[str, Any]:

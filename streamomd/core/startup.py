@@ -1,0 +1,187 @@
+"""Shortcuts that make a process start and end fast, all behind one switch.
+
+Each reaches into another package where that package loads more than a run needs. Set the
+environment variable ``STREAMOMD_FAST_START=0`` to switch all of them off: results are
+bit-identical, and a command takes about a second longer. ``benchmarks/startup.py`` measures them;
+docs/decisions/024-a-start.md has the figures.
+
+Nothing is imported here but the standard library, until a function needs it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+VARIABLE = "STREAMOMD_FAST_START"
+_DEFAULTS = {
+    # 2^n clocks that OpenBLAS' threads wait for work without sleeping; by default 2^26 each.
+    "OPENBLAS_THREAD_TIMEOUT": "4",
+    # To find plug-ins, pydantic reads a file of every installed package.
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",
+}
+
+
+def is_fast() -> bool:
+    """Whether the shortcuts are taken."""
+    return os.environ.get(VARIABLE, "1") != "0"
+
+
+def set_environment() -> None:
+    """Set what other packages read from the environment when they are imported.
+
+    For a command's own process, before numpy and pydantic are imported; what is set already stays.
+    """
+    for name, value in _DEFAULTS.items() if is_fast() else ():
+        os.environ.setdefault(name, value)
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Python's garbage collector is off inside, where many objects are made that stay."""
+    was_enabled = gc.isenabled()
+    if is_fast():
+        gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def freeze_objects() -> None:
+    """Exempt all objects of this process from garbage collection: modules are never garbage."""
+    if is_fast():
+        gc.freeze()
+
+
+@contextmanager
+def hide_module(name: str) -> Iterator[None]:
+    """Importing a module raises ModuleNotFoundError inside, in this thread, if it is not imported.
+
+    For packages that only try whether another one is installed.
+    """
+    finder = _MissingModule(name)
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _MissingModule:
+    def __init__(self, name: str) -> None:
+        self._name, self._thread = name, threading.get_ident()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: object = None
+    ) -> None:
+        """Called by Python for each module that is imported."""
+        if name == self._name and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"{name} is hidden while another module starts", name=name)
+
+
+def start_pyarrow_without_pandas() -> None:
+    """Have pyarrow look for pandas now, and find none unless it is imported.
+
+    pyarrow imports pandas, where it is installed, at the first number or list it is given, to see
+    whether that is a Series: 0.2 s of processor time before the first row. A DataFrame that is
+    asked for later is made: then pyarrow looks again.
+    """
+    if is_fast():
+        import pyarrow as pa
+
+        with hide_module("pandas"):
+            pa.scalar(0)
+
+
+def arrow_function() -> Callable[[str, list[Any]], Any]:
+    """pyarrow's ``call_function``, without ``pyarrow.compute``, which writes 300 docstrings."""
+    if is_fast():
+        from pyarrow._compute import call_function
+    else:
+        from pyarrow.compute import call_function
+    found: Callable[[str, list[Any]], Any] = call_function
+    return found
+
+
+@functools.cache
+def load_numba_arrays() -> None:
+    """Load what numba knows of arrays without SciPy's linear algebra, which is half of the time.
+
+    numba only tries whether SciPy is installed; where ``np.dot`` is compiled, SciPy is loaded.
+    """
+    if not is_fast():
+        return
+    with hide_module("scipy.linalg"):
+        from numba.np import arraymath
+    found: Any = arraymath
+    found._HAVE_BLAS = True
+
+
+@functools.cache
+def numba_cache() -> Any:
+    """The class of numba's cache of one function on disk.
+
+    Before numba looks into its cache it loads all that a compiler knows, SciPy's linear algebra
+    included: 0.4 s of processor time where loading the machine code takes 0.02. A loop that is
+    found needs memory to allocate from and nothing else; what is not found is compiled, which
+    loads the rest.
+    """
+    from numba.core import runtime
+    from numba.core.caching import FunctionCache
+
+    if not is_fast():
+        return FunctionCache
+    memory: Any = runtime
+
+    class LoopCache(FunctionCache):
+        """Looks into the folder before it loads the compiler."""
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            """The machine code for these argument types, or None."""
+            memory.rtsys.initialize(target_context)
+            numba_own: Any = super()
+            found: Any = None
+            with numba_own._guard_against_spurious_io_errors():
+                found = numba_own._load_overload(sig, target_context)
+            if found is None:
+                load_numba_arrays()
+            return found
+
+    return LoopCache
+
+
+def exit_now(code: int) -> NoReturn:
+    """End the process from a signal handler: no exception passes through other packages' code.
+
+    The switch does not change this one.
+    """
+    os._exit(code)
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process when its threads have ended, after exit functions and a flush of streams.
+
+    Objects are not freed one by one: after pyarrow, numba and LLVM that takes a quarter of a second
+    of processor time, for memory that the system takes back anyway.
+    """
+    if not is_fast():
+        sys.exit(code)
+    ending: Any = (threading, atexit)
+    ending[0]._shutdown()
+    ending[1]._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:  # closed before the process started
+                stream.flush()
+        except OSError:  # the reader has closed its end, or the disk is full
+            code = code or 1
+    os._exit(code)

@@ -1,0 +1,166 @@
+"""A session: the one way from a job to a run.
+
+    open the job → find its rows → plan its columns → model → connect → begin or resume → learn
+
+``train``, ``resume``, ``sweep``, ``submit``, ``diagnose`` and ``plan`` take the steps they need.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from streamomd.checkpoint import Loaded
+from streamomd.config.build_job import build_job, require_label
+from streamomd.config.spec import Spec
+from streamomd.features import Plan, describe
+from streamomd.runs.collection_job import find_recorded_rows, refuse_other_modes
+from streamomd.runs.connection import connect_cluster, record_cluster
+from streamomd.runs.modes import learn_remaining_rows
+from streamomd.runs.reporting import Reporting
+from streamomd.shards.dataset import Dataset
+from streamomd.shards.find import find
+from streamomd.shards.formats.checksums import without_checksums
+from streamomd.shards.shard import ShardSet
+from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.model import Model
+from streamomd.training.new_model import new_model, plan_columns
+from streamomd.training.open_checkpoint import begin_checkpoint, resume_checkpoint
+from streamomd.training.progress import Watcher, note
+from streamomd.training.signals import StopRequest
+from streamomd.training.transport_warnings import exposed
+
+
+@dataclass(frozen=True)
+class Session:
+    """A job and its rows, found.
+
+    rows: shards, or a Dask collection. client: one that was passed, or None. weights: a fitted
+    linear model to start from.
+    """
+
+    spec: Spec
+    rows: Dataset
+    stop: StopRequest = field(default_factory=StopRequest)
+    client: Any = None
+    weights: Any = None
+
+    @classmethod
+    def open(
+        cls,
+        job: str | Mapping[str, Any] | Spec | None,
+        flags: Mapping[str, Any],
+        sets: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Self:
+        """The session of a new run, of a job as a person gives it: see ``build_job`` and ``of``."""
+        return cls.of(build_job(job, flags, sets), **more)
+
+    @classmethod
+    def of(cls, spec: Spec, *, collection: Dataset | None = None, **more: Any) -> Self:
+        """The session of a new run, on the shards of its job or on a Dask collection.
+
+        more: fields of the session. Raises what ``find`` raises, then UsageError without a label.
+        """
+        report_exposed(spec)
+        if collection is not None:
+            refuse_other_modes(spec)
+        rows = find_shards(spec) if collection is None else collection
+        require_label(spec)
+        return cls(spec, rows, **more)
+
+    @classmethod
+    def recorded(cls, spec: Spec, given: Any = None, **more: Any) -> Self:
+        """The session of a run to resume, on the shards that its checkpoint names.
+
+        given: the Dask collection, if the run started on one. URLs of shards are printed and
+        checked against the allow-list before they are opened.
+        """
+        report_exposed(spec)
+        return cls(spec, find_recorded_rows(spec, given), **more)
+
+    def plan(self, connection: Any = None) -> Plan:
+        """How columns become coordinates. Partitions of a collection are computed for that."""
+        if isinstance(self.rows, ShardSet):
+            return plan_columns(self.spec, self.rows)
+        from streamomd.distributed.collections.collection import Collection
+        from streamomd.distributed.collections.partition_source import make_collection_plan
+
+        assert isinstance(self.rows, Collection)
+        return make_collection_plan(self.rows, self.spec, connection)
+
+    def new_model(self, connection: Any = None) -> Model:
+        """A model before its first row."""
+        return new_model(self.spec, self.plan(connection), self.weights)
+
+    @property
+    def shards(self) -> ShardSet:
+        """The rows, where a verb refuses collections."""
+        assert isinstance(self.rows, ShardSet)
+        return self.rows
+
+    def connect(self) -> AbstractContextManager[Any]:
+        """Inside: a client of the cluster that the job uses, or None."""
+        holder = getattr(self.rows, "client", None)  # of the cluster that a collection is on
+        return connect_cluster(self.spec, self.client or holder, self.stop)
+
+    @contextmanager
+    def prepare(self) -> Iterator[tuple[Model, Any]]:
+        """A new model, and a client of the cluster that the job uses, or None.
+
+        Shards are planned before the cluster is asked: an error in them comes first. The partitions
+        of a collection are computed on the cluster.
+        """
+        planned = self.new_model() if isinstance(self.rows, ShardSet) else None
+        with self.connect() as connection:
+            model = planned or self.new_model(connection)
+            record_cluster(model, self.client)
+            yield model, connection
+
+    def begin(self, model: Model, *, restart: bool) -> CheckpointManager | None:
+        """Make the first commit."""
+        return begin_checkpoint(model, self.rows, restart=restart)
+
+    def resume(self, model: Model, loaded: Loaded, *, accept_new: bool) -> CheckpointManager:
+        """Continue after the commit that was loaded, as the only writer."""
+        return resume_checkpoint(model, loaded, self.rows, accept_new=accept_new)
+
+    def learn(
+        self,
+        model: Model,
+        manager: CheckpointManager | None,
+        connection: Any,
+        reporting: Reporting,
+        *watchers: Watcher,
+    ) -> Model:
+        """Learn the remaining rows in this process and on the cluster; the model, finished."""
+        given = (model, self.rows, manager, self.stop, connection)
+        return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
+
+
+def find_shards(spec: Spec) -> ShardSet:
+    """The shards of a job that a person gave."""
+    data = spec.data
+    return find(data.shards, order=data.order, storage_options=data.storage_options)
+
+
+def report_exposed(spec: Spec) -> None:
+    """Print what of a job travels unencrypted."""
+    for line in exposed(spec, os.environ):
+        note(line)
+
+
+def report_plan(plan: Plan, rows: Dataset) -> None:
+    """Print how columns become coordinates, and how many shards have no checksums."""
+    unchecked = without_checksums(rows) if isinstance(rows, ShardSet) else ()
+    for line in (*describe(plan), *unchecked):
+        note(line)
+
+
+def report_rejected(loaded: Loaded, sequence: int) -> None:
+    """Print why newer commits than the one that was loaded were rejected."""
+    for rejected, reason in loaded.rejected:
+        note(f"commit {rejected} rejected: {reason}; resuming from {sequence}")

@@ -1,0 +1,106 @@
+"""A run whose learner is a task on a worker: sent and watched from here, resumed there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from streamomd.checkpoint.manifest import KINDS
+from streamomd.config.recorded import settings
+from streamomd.config.spec import Spec
+from streamomd.core.errors import ConcurrentWriterError
+from streamomd.core.urls import without_secrets
+from streamomd.runs.connection import report_lost_scheduler
+from streamomd.runs.modes import is_far
+from streamomd.runs.reporting import Reporting
+from streamomd.runs.session import Session
+from streamomd.training.load_model import load_model
+from streamomd.training.model import Model
+from streamomd.training.progress import heard, hushed, watching
+from streamomd.training.resume_changes import change_model_job
+from streamomd.training.signals import StopRequest
+
+Options = tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]
+"""Storage options of the shards, and of the checkpoint."""
+
+
+@dataclass(frozen=True)
+class SentSettings:
+    """What a learner's task gets from its sender, and never from a checkpoint, wherever it runs.
+
+    settings: cluster and cache, by dotted key. shards: as the sender named or checked them.
+    """
+
+    options: Options = field(repr=False)
+    settings: Mapping[str, Any]
+    shards: tuple[str, ...]
+
+    @classmethod
+    def of(cls, spec: Spec) -> Self:
+        """What goes with the task of a job that was given here."""
+        options = (spec.data.storage_options, spec.checkpoint.storage_options)
+        return cls(options, settings(spec), tuple(map(without_secrets, spec.data.shards)))
+
+    def apply(self, model: Model, stop: StopRequest) -> Session:
+        """Give a model that was read from its checkpoint this job; the session on its shards."""
+        change_model_job(model, self.settings, *self.options)
+        data = model.spec.data.model_copy(update={"shards": self.shards})
+        model.spec = model.spec.model_copy(update={"data": data})
+        return Session.of(model.spec, stop=stop)
+
+
+def learns_on_worker(model: Model, connection: Any) -> bool:
+    """Whether a task on a worker learns, and this process watches it."""
+    return connection is not None and model.spec.cluster.learner == "worker"
+
+
+def learn_on_worker(session: Session, model: Model, connection: Any, reporting: Reporting) -> Model:
+    """Have a worker resume a run from its commit, and watch it; the finished model."""
+    from streamomd.distributed.remote_learner import SubmittedLearner
+
+    rows, expected = model.metrics.total_rows, session.rows.rows * model.spec.train.epochs
+    watchers = reporting.watchers(model, expected, None)
+    with report_lost_scheduler(model, connection), watching(watchers, model.metrics):
+        sent = SentSettings.of(model.spec)
+        given = (model.url, sent, model.metrics, watchers, session.stop)
+        found = SubmittedLearner(connection, resume_on_worker, *given).result()
+    options = model.spec.checkpoint.storage_options
+    learned = load_model(model.url, storage_options=options, far=is_far)[0]
+    learned.spec = model.spec  # with the settings that were given here
+    learned.seconds = found["seconds"]
+    learned.rows_per_second = (learned.metrics.total_rows - rows) / learned.seconds
+    return learned
+
+
+def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]:
+    """On a worker: resume a run with the sender's settings, and report to the submitter.
+
+    A task that Dask has started again on another worker returns without a result.
+    """
+    from streamomd.distributed.memory_checks import spare_memory
+    from streamomd.distributed.remote_learner import (
+        event_reporter,
+        metrics_event,
+        was_reassigned,
+    )
+
+    stop = StopRequest()
+    with hushed(True), event_reporter(topic, stop) as (client, watcher), heard(watcher.log_note):
+        model, loaded = load_model(url, storage_options=sent.options[1], far=is_far, needs=KINDS)
+        if not model.finished:
+            session = sent.apply(model, stop)
+            alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
+            if was_reassigned(client):  # and must not be fenced by one that comes late
+                return {}
+            manager = session.resume(model, loaded, accept_new=False)
+            manager.spare = spare_memory()
+            connection = None if alone else client
+            try:
+                session.learn(model, manager, connection, Reporting(quiet=True), watcher)
+            except ConcurrentWriterError:
+                if was_reassigned(client):  # the other task is the writer now
+                    return {}
+                raise
+        watcher.finish(model.metrics)
+    return {"seconds": model.seconds or 1e-9, **metrics_event(model.metrics)}

@@ -1,0 +1,53 @@
+"""What a commit saves of a model: its description as JSON, its numbers in parts, and their hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from streamomd.checkpoint import Part, StoredParts
+from streamomd.core.finite import finite_parts
+from streamomd.engine.state import State
+from streamomd.training.metrics import Metrics
+from streamomd.training.remote_state import RemoteState
+
+if TYPE_CHECKING:
+    from streamomd.training.model import Model
+
+
+def document_of(model: Model, **more: Any) -> dict[str, Any]:
+    """The description of a model in a commit. more: what the commit refers to."""
+    return {
+        "job": model.recorded.added_to(model.spec.to_json()),
+        "plan": model.plan.to_json(),
+        "state_version": model.spec.rule.state_version,
+        "cursor": model.cursor.to_json(),
+        "rows": model.metrics.total_rows,
+        "finished": model.finished,
+        "finite": True,  # else its parts are not packed
+        **more,
+    }
+
+
+def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
+    """The parts of a state, the first with the counters of its metrics.
+
+    Raises DivergedError at a part with a number that is not finite.
+    """
+    for low, high, arrays in finite_parts(state.parts()):
+        yield low, high, arrays | (metrics.arrays() if low == 0 else {})
+
+
+def parts_to_commit(model: Model) -> Iterator[Part] | StoredParts:
+    """The parts of a model, or the names of those that are in the checkpoint already."""
+    stored = model.state.put if isinstance(model.state, RemoteState) else None
+    return stored or parts_of(model.state, model.metrics)
+
+
+def hash_of(model: Model) -> str:
+    """SHA-256 of slots, totals, clock, counters and rows consumed."""
+    digest = hashlib.sha256()
+    model.state.digest(digest)
+    model.metrics.digest(digest)
+    return digest.hexdigest()

@@ -1,0 +1,66 @@
+"""The figures of a model: its result, its summary, and the rule's own figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from streamomd.rules.contract import fields
+from streamomd.training.holdout import result
+from streamomd.training.progress import Figure
+
+if TYPE_CHECKING:
+    from streamomd.training.model import Model
+
+
+def result_of(model: Model) -> dict[str, Any]:
+    """Metrics of all rows learned, the speed of this process, and the commit."""
+    return {
+        **model.metrics.result(),
+        **model.metrics.detailed(model.engine.loss, model.plan.classes),
+        **_validation(model),
+        "seconds": model.seconds,
+        "rows_per_second": model.rows_per_second,
+        "compile_seconds": model.engine.compile_seconds,
+        "checkpoint": {"url": model.url, "sequence": model.sequence},
+        "state_sha256": model.state_sha256,
+    }
+
+
+def summary_of(model: Model) -> dict[str, Any]:
+    """Rule, loss, sizes and metrics of a model."""
+    job = model.spec.model
+    return {
+        "rule": job.rule,
+        "loss": job.loss,
+        "params": job.params,
+        "coordinates": model.plan.size,
+        "classes": list(model.plan.classes),
+        "rows": model.metrics.total_rows,
+        **model.metrics.figures(model.metrics.total),
+        "checkpoint": {"url": model.url, "sequence": model.sequence},
+        "finished": model.finished,
+    }
+
+
+def rule_figure(model: Model) -> Figure | None:
+    """The rule's own figure, summed over the learners, if it has one."""
+    rule = model.spec.rule
+    live = rule.live
+    if live is None:
+        return None
+
+    def now() -> float:
+        h, stored = rule.hyper_of(model.engine.params), len(fields(rule.totals))
+        learners = [rule.totals(*row[:stored].tolist()) for row in model.state.totals]
+        return float(sum(live(totals, float(model.state.clock), h) for totals in learners))
+
+    return Figure(rule.live_name, now)
+
+
+def _validation(model: Model) -> dict[str, Any]:
+    held, done = model.metrics.held, max(model.cursor.epoch, 0)
+    given = (model.engine.loss, model.plan.classes, done)
+    return {
+        "holdout": result(held, *given) if held is not None else None,
+        "stopped_early": model.finished and done < model.spec.train.epochs,
+    }

@@ -1,0 +1,63 @@
+"""A model before its first row: its columns planned, its state empty or from a warm start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamomd.config.spec import Spec
+from streamomd.core.errors import DataError
+from streamomd.features import Plan, check_schema, make_plan
+from streamomd.shards.distinct_labels import distinct_labels
+from streamomd.shards.shard import ShardSet
+from streamomd.training.load_model import load_model
+from streamomd.training.model import Model
+from streamomd.training.progress import note
+from streamomd.training.warm_start import begin_at, is_weights
+from streamomd.training.warm_start.from_model import start_from
+
+
+def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
+    """How the columns of a job's shards become coordinates; each shard's schema has been checked.
+
+    Raises DataError and SchemaError, and what ``make_plan`` raises.
+    """
+    if not shards.rows:
+        raise DataError(
+            "no rows: the shard is empty"
+            if len(shards) == 1
+            else f"no rows: all {len(shards)} shards are empty"
+        )
+    schema = next(iter(shards)).schema
+    plan = make_plan(spec.data, spec.model, schema, lambda: _labels(shards, spec.data.label))
+    for shard in shards:
+        check_schema(plan, shard.schema, shard.url)
+    return plan
+
+
+def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
+    """A model of these columns before its first row, or with the state that ``model.start`` names.
+
+    weights: a fitted linear model, which ``model.start`` can only describe.
+    """
+    model = Model.new(spec, plan)
+    options = spec.checkpoint.storage_options
+    if is_weights(spec.model.start):
+        begin_at(model, options, weights)
+    elif spec.model.start:
+        start, loaded = load_model(
+            spec.model.start,
+            storage_options=options,
+            far=lambda _: spec.train.mode == "sharded",  # its owners may be elsewhere
+            finite=True,
+        )
+        for sequence, reason in loaded.rejected:
+            note(f"commit {sequence} rejected: {reason}; starting from {start.sequence}")
+        start_from(model, start)
+    return model
+
+
+def _labels(shards: ShardSet, column: str) -> list[Any]:
+    found = distinct_labels(shards, column)
+    if len(found) == 1:
+        note(f"all labels in column {column!r} are {found[0]!r}; training needs two classes")
+    return found
