@@ -23,7 +23,7 @@ def keeper(size: int, url: str) -> Any:
     """What keeps a model of so many coordinates, its first commit made."""
     import pyarrow as pa
 
-    from streamomd.checkpoint import Writer, open_store
+    from streamomd.checkpoint import Ledger, Writer, open_store, write_document
     from streamomd.config.spec import Spec
     from streamomd.features import make_plan
     from streamomd.training.checkpoint_manager import CheckpointManager
