@@ -28,7 +28,7 @@ PLACES: dict[str, dict[str, Place]] = {
         "commit": ((COMMITS, range(2, 12)),),
     },
     "averaged": {
-        "rendezvous": (("streamomd.distributed.averaged_worker._read", range(4)),),
+        "rendezvous": (("streamomd.distributed.averaged_worker._load_commit", range(4)),),
         "round": (("streamomd.distributed.averaged_worker.rows_of_group", range(20)),),
         "merge": (("streamomd.distributed.averaged_worker.merge", range(12)),),
         "commit": ((HERE + COMMITS, range(3)),),
@@ -36,7 +36,7 @@ PLACES: dict[str, dict[str, Place]] = {
     "sharded": {
         "rendezvous": (
             ("streamomd.distributed.allreduce_zmq.ZmqMesh.join", range(2)),
-            ("streamomd.distributed.partition_owner.PartitionOwner._filled", range(2)),
+            ("streamomd.distributed.partition_owner.PartitionOwner._load_share", range(2)),
         ),
         "round": (("streamomd.training.microbatch_rounds.Rounds._learn", range(2, 280)),),
         "merge": (("streamomd.distributed.partition_owner.write_part", range(16)),),
