@@ -102,8 +102,8 @@ class OpenShard:
 
     def _replaced(self, how: str) -> ChangedDataError:
         return ChangedDataError(
-            f"shard {shown(self.shard.url)} was replaced while it was in use: {how}. Put the old "
-            "file back and resume, or start a new run"
+            f"shard {shown(self.shard.url)} was replaced while it was in use: {how}. "
+            "Restore the old file and resume, or start a new run"
         )
 
     def _refuse_written(self, group: int, first: int, last: int) -> None:

@@ -203,7 +203,7 @@ def test_a_comparator_that_does_not_fit_is_refused(here: Path) -> None:
     with pytest.raises(InputNotFoundError):
         certify(model, "data", comparator="none.npy")
     Path("text.npy").write_text("weights")
-    with pytest.raises(UsageError, match=r"no \.npy file"):
+    with pytest.raises(UsageError, match=r"is not a \.npy file"):
         certify(model, "data", comparator="text.npy")
 
 
@@ -266,7 +266,7 @@ def test_without_a_checkpoint_the_rows_are_learned_again(here: Path) -> None:
     model = trained(checkpoint="none")
     assert certify(model, "data")[0]["claims"]
     write(here / "data" / "a.parquet", rows(COUNT, first=7))
-    assert "another state" in certify(model, "data")[0]["reason"]
+    assert "a different state" in certify(model, "data")[0]["reason"]
 
 
 def test_a_moved_copy_of_the_shards_will_do(here: Path) -> None:
@@ -298,7 +298,7 @@ def test_outside_the_theorem_there_is_null_and_the_reason(here: Path) -> None:
     assert "float32" in reason(dtype="float32")
     assert "projected" in reason(rule="nag", sets={})
     trained()
-    assert "another state" in reason(start="kept")
+    assert "a different state" in reason(start="kept")
 
 
 def test_other_rows_are_refused(here: Path) -> None:

@@ -286,4 +286,4 @@ def test_skipped_rows_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [[td.text for td in tr.all("td")] for tr in fields.all("tr")[1:]] == [
         ["null", "1"], ["nan", "1"],
     ]  # fmt: skip
-    assert "2 of them, 4.00% (null 1, nan 1), were left out" in page.text
+    assert "2 of them, 4.00% (null 1, nan 1), were skipped" in page.text

@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_the_run_alone(
     done = run("watch", tmp_path / "none")
     assert done.code == 130
     assert "waiting: no commit" in done.out
-    assert "the run goes on" in done.err
+    assert "the run continues" in done.err
 
 
 def test_on_a_terminal_it_stays_in_place(data: Path, tmp_path: Path) -> None:

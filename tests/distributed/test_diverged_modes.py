@@ -66,14 +66,14 @@ def test_a_slot_of_one_owner(client: Client, tmp_path: Path) -> None:
     from streamomd.distributed import partition_owner
 
     def spoil() -> None:
-        learn = partition_owner.PartitionOwner._swapped
+        learn = partition_owner.PartitionOwner._exchange
 
         def swapped(self: Any, found: Any) -> Any:
             if self._order.owner == 1 and self._metrics.total_rows > 900:
                 self._share.state.cells[:] = np.inf
             return learn(self, found)
 
-        partition_owner.PartitionOwner._swapped = swapped  # type: ignore[method-assign]
+        partition_owner.PartitionOwner._exchange = swapped  # type: ignore[method-assign]
 
     client.run(spoil)
     try:

@@ -164,7 +164,7 @@ def test_rows_are_refused_with_their_place() -> None:
 def test_continuing_needs_the_original_parameters() -> None:
     """The first call names the classes; later ones bring no others, and no other parameters."""
     X, y, _ = made(3)
-    with pytest.raises(UsageError, match="told of all classes"):
+    with pytest.raises(UsageError, match="needs all classes"):
         OMDClassifier().partial_fit(X, y)
     begun = OMDClassifier().partial_fit(X[y < 2], y[y < 2], classes=[0, 1])
     with pytest.raises(DataError, match=r"y holds .*2.* in row \d+, expected one of the classes"):
@@ -188,7 +188,7 @@ def test_overflow_is_reported() -> None:
     with pytest.raises(DivergedError, match="the model diverged"):
         OMDClassifier("ogd", "square", eta0=1e300).fit([[1e100], [-1e100]] * 9, [0, 1] * 9)
     sound = OMDClassifier("ogd", eta0=100.0).fit([[1.0, -1.0], [-1.0, 1.0]] * 9, [0, 1] * 9)
-    with pytest.raises(DataError, match="margin of row 0 is no number"):
+    with pytest.raises(DataError, match="margin of row 0 is NaN"):
         sound.predict([[1.7e308, 1.7e308]])
 
 

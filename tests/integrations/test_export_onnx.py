@@ -114,7 +114,7 @@ def test_a_null_word_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """Its category has a weight that no string leads to."""
     model = model_of(table(), data=EVERYTHING)
     session_of(model)
-    assert "a null in h, k has a weight here" in capsys.readouterr().err
+    assert "a null in h, k has a weight" in capsys.readouterr().err
     model.state.slot("v")[...] = 0.0
     session_of(model)
     assert capsys.readouterr().err == ""

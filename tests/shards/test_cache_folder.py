@@ -262,7 +262,7 @@ def test_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             refused = run("train", shards_, "--label", "y", "--cache", among)
             assert (refused.code, "taken for shards" in refused.err) == (2, True)
     refused = run("train", "x.parquet", "--label", "y", "--cache", "gs://b/c")
-    assert (refused.code, "own disk" in refused.err) == (2, True)
+    assert (refused.code, "local disk" in refused.err) == (2, True)
 
 
 @pytest.mark.slow

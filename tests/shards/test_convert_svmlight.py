@@ -217,7 +217,7 @@ def test_every_shard_holds_the_final_size(tmp_path, monkeypatch):
         for path in done.shards:
             assert pq.read_schema(path).metadata[b"streamomd.size"] == b"20"
     monkeypatch.setattr(shard_writer, "MOST_OPEN", 3)
-    with pytest.raises(UsageError, match="give size"):
+    with pytest.raises(UsageError, match="pass size"):
         svm(tmp_path, text, overwrite=True, rows_per_shard=3)
     assert len(svm(tmp_path, text, overwrite=True, rows_per_shard=3, size=20).shards) == 7
 

@@ -45,8 +45,8 @@ def _read(path: str) -> Any:
         return np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise InputNotFoundError(f"no file of weights {path!r}") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path!r} is not a .npy file of weights: {error}") from None
+    except (OSError, ValueError):  # numpy's text suggests to load pickled objects
+        raise UsageError(f"{path!r} is not a .npy file of weights: expected numbers") from None
 
 
 def _columns(path: str) -> Any:
