@@ -27,10 +27,10 @@ from streamomd.engine.compile import (
 )
 from streamomd.engine.loops import dense, recent_rows
 from streamomd.engine.loops.row import Shape
-from streamomd.engine.loops.step import numbers_of
-from streamomd.engine.state import MATRICES, Layout, State
+from streamomd.engine.loops.step import move_numbers, numbers_of
+from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
-from streamomd.rules.contract import fields
+from streamomd.rules.contract import Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
 
@@ -77,9 +77,10 @@ class Engine:
     def begin(self, state: State) -> None:
         """Totals that depend on the number of coordinates or on hyper-parameters, at the start."""
         rule = self.layout.rule
-        if rule.begin is not None:
+        if rule.state.begin is not None:
             h = rule.hyper_of(self.params)
-            state.totals[:, : len(fields(rule.totals))] = rule.begin(float(state.layout.size), h)
+            totals = rule.state.begin(float(state.layout.size), h)
+            state.totals[:, : len(totals)] = totals
         self.renew(state)
 
     def renew(self, state: State) -> None:
@@ -115,7 +116,7 @@ class Engine:
 
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
         """
-        walk = self._walk_kept if self.layout.rule.keeps == "recent" else self._walk
+        walk = self._walk_kept if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk(dense_loop if by_columns else learn_loop, state, sums, batch)
         state.clock = int(clock)
@@ -149,7 +150,7 @@ class Engine:
         As ``learn`` otherwise. found: (partitions, rows, n).
         """
         dense, rows = isinstance(batch, DenseBatch), batch.arrays
-        moves = np.empty(len(batch) * self.layout.learners * len(fields(self.layout.rule.move)))
+        moves = np.empty(len(batch) * self.layout.learners * move_numbers(self.layout.rule))
         margins = np.empty((len(batch), self.layout.learners))
         told = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
         decide = self._loop(decide_loop, dense, rows[2].dtype.name)
@@ -169,7 +170,8 @@ class Engine:
             weight=np.ones(high - low),
         )
         # What is predicted may be more than <w, x>; of the weights alone it is not asked.
-        plain = replace(self.layout.rule, keeps="coordinates", part=None, foresee=None, clamp=None)
+        rule = self.layout.rule
+        plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
         walk = replace(self, bias=False, layout=replace(self.layout, rule=plain))
         return walk.predict(state, np.zeros(3), unit)
 
@@ -180,29 +182,32 @@ class Engine:
         margins = np.empty((len(batch), self.layout.learners))
         rows = batch.arrays
         loop = self._made(find, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        matrices = state.extra.values() if MATRICES[self.layout.rule.keeps] else ()
+        matrices = state.extra.values() if self.layout.rule.storage.matrices else ()
         kept = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self._hyper, float(state.clock))
         return margins, loop(*kept, *moved, *rows, batch.y, batch.weight, margins)
 
     def _walk_kept(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
         """Learn with the rows kept from before in front, and keep the last ones."""
-        h = self.layout.rule.hyper_of(self.params)
+        h, storage = self.layout.rule.hyper_of(self.params), self.layout.rule.storage
+        assert isinstance(storage, RecentRows)
         before = KeptRows(**state.extra)
-        if "most" in h._fields and len(before.y) + len(batch) > h.most:
+        stored = len(before.y) + len(batch)
+        if storage.most and stored > getattr(h, storage.most):
             raise TooLargeError(
-                f"rule {self.layout.rule.name!r} keeps every row, at most {h.most:,.0f} of them "
-                "(model.params.most): take fewer rows, or dual_ascent, which keeps the last k"
+                f"rule {self.layout.rule.name!r} keeps every row, at most "
+                f"{getattr(h, storage.most):,.0f} of them (model.params.{storage.most}): take "
+                "fewer rows, or dual_ascent, which keeps the last k"
             )
         rows = recent_rows.extended(before, batch, int(self.bias))
-        depth = int(h.k) if "k" in h._fields else len(rows.y)
+        depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
         margins = np.empty((len(batch), self.layout.learners))
         loop = self._made(find, False, "float64")
         clock = loop(
             state.cells, state.totals.reshape(-1), rows.alpha, sums, self._hyper,
             float(state.clock), len(before.y), depth, *rows[:5], margins,
         )  # fmt: skip
-        state.extra = recent_rows.last(rows, depth - 1 if "k" in h._fields else depth)._asdict()
+        state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
         return margins, clock
 
     def _made(self, find: Any, dense: bool, value: str) -> Any:
@@ -229,4 +234,5 @@ class Engine:
         """Whether a learner takes implicit steps: else their pass over a row is not compiled."""
         names = fields(self.layout.rule.hyper)
         numbers = self._hyper.reshape(self.layout.learners, -1)
-        return "implicit" in names and bool(numbers[:, names.index("implicit")].any())
+        implicit = self.layout.rule.row.implicit
+        return implicit != "" and bool(numbers[:, names.index(implicit)].any())

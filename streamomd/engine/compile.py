@@ -34,7 +34,6 @@ from streamomd.engine.loops import (  # fmt: skip
     sparse,
 )
 from streamomd.engine.loops.row import Shape
-from streamomd.engine.state import MATRICES
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
 
@@ -45,14 +44,14 @@ LOOPS: dict[str, Any] = {
     "root": root_matrix,
     "recent": recent_rows,
 }
-"""The loops for each kind of ``Rule.keeps``."""
+"""The loops for each kind of ``Rule.storage``."""
 
 
 @functools.cache
 def learn_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
     """The compiled ``make_learn`` for cells and values of these dtypes."""
-    signature = _kept_rows(cell) if rule.keeps == "recent" else _rows(rule, cell, value)
-    return _compile(LOOPS[rule.keeps].make_learn, rule, loss, shape, signature)
+    signature = _kept_rows(cell) if rule.storage.kind == "recent" else _rows(rule, cell, value)
+    return _compile(LOOPS[rule.storage.kind].make_learn, rule, loss, shape, signature)
 
 
 @functools.cache
@@ -64,13 +63,15 @@ def dense_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> A
 @functools.cache
 def look_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
     """The compiled ``make_look`` for cells and values of these dtypes."""
-    return _compile(LOOPS[rule.keeps].make_look, rule, loss, shape, _rows(rule, cell, value))
+    return _compile(LOOPS[rule.storage.kind].make_look, rule, loss, shape, _rows(rule, cell, value))
 
 
 @functools.cache
 def predict_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
     """The compiled ``make_predict`` for cells and values of these dtypes."""
-    return _compile(LOOPS[rule.keeps].make_predict, rule, loss, shape, _rows(rule, cell, value))
+    return _compile(
+        LOOPS[rule.storage.kind].make_predict, rule, loss, shape, _rows(rule, cell, value)
+    )
 
 
 @functools.cache
@@ -137,7 +138,7 @@ def plain_loop(find: Any, rule: Rule, loss: Loss, shape: Shape) -> Any:
         return full_pass.make_renew(rule, shape)
     if find in MICRO:
         return MICRO[find](rule, loss, shape)
-    loops_of = LOOPS[rule.keeps]
+    loops_of = LOOPS[rule.storage.kind]
     makers = {
         learn_loop: loops_of.make_learn,
         dense_loop: loops_of.make_learn,
@@ -152,7 +153,7 @@ def plain_loop(find: Any, rule: Rule, loss: Loss, shape: Shape) -> Any:
 def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, signature: Any) -> Any:
     loop = make(rule, loss, shape)
     words = [make.__name__, rule.name, loss.name, *(str(int(part)) for part in shape)]
-    words += ["implicit"] * (rule.implicit and loss.along is not None)
+    words += ["implicit"] * (bool(rule.row.implicit) and loss.along is not None)
     words += [str(part.dtype) for part in signature if isinstance(part, types.Array)]
     loop.__name__ = loop.__qualname__ = "_".join([*words, stamp(rule, loss, loop)])
     for function in _reached(loop):
@@ -233,7 +234,7 @@ def _state(cell: str) -> Any:
 def _rows(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of a loop; one exact set, so that no call compiles anything else."""
     numbers = _array("float64")
-    extra = [_array("float64", 3, written=True)] if MATRICES[rule.keeps] else []
+    extra = [_array("float64", 3, written=True)] if rule.storage.matrices else []
     state = [_array(cell, written=True), _array("float64", written=True), *extra]
     # hyper is only read; as one that is written it is loaded by the functions that load cells.
     moved = [_array("float64", written=True), _array("float64", written=True), types.float64]

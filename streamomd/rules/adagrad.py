@@ -49,7 +49,23 @@ from streamomd.rules.common.lazy_shrinkage import shrunk
 from streamomd.rules.common.prox import lead, phi
 from streamomd.rules.common.sets import ComparatorSet, box
 from streamomd.rules.common.weighted_balls import NONE, Ball, beyond, drawn, limit, size
-from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Min, Nothing, Row, Rule, Set, Sum
+from streamomd.rules.contract import (
+    PROJECTED,
+    Certificate,
+    Constraint,
+    Coordinates,
+    CoordinateSums,
+    Coords,
+    Max,
+    Mean,
+    Min,
+    Nothing,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
 
 
@@ -94,9 +110,9 @@ def weight(own: Any, shared: object, totals: object, clock: float, h: Hyper) -> 
     return shrunk(own.w, missed, h.eta / H, h.l1, h.l2) if H > 0.0 else 0.0
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g, h.eta * g), totals
+    return g != 0.0, Move(g, h.eta * g), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -232,29 +248,31 @@ PLAIN = Rule(
     title="adaptive gradient, diagonal: scaled or 0/1 features, some of them rare",
     source="Duchi, Hazan & Singer 2011, equation 6",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    begin=begin,
+    state=Slots(
+        move=Move, own=Own, totals=Totals, begin=begin, rejoin=rejoin, weight="w", curvature="G"
+    ),
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    mass=mass,
-    rejoin=rejoin,
-    kept_in=Set(outside, reach, radius, project),
-    largest=largest,
-    feasible=feasible,
+    row=RowHooks(stretch=stretch, implicit="implicit"),
+    sums=CoordinateSums(mass=mass),
+    constraint=Constraint(outside, reach, radius, project, largest=largest),
+    certificate=Certificate(feasible=feasible),
 )
 RULE = replace(
     PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, own=Accounts, update=accounted_update,
-        kept_in=Set(outside, reach, radius, accounted_project), rejoin=accounted_rejoin,
-        certificate=certificate,
+    certificate=replace(
+        PLAIN.certificate,
+        claims=certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, own=Accounts, rejoin=accounted_rejoin),
+            update=accounted_update,
+            constraint=Constraint(outside, reach, radius, accounted_project, largest=largest),
+            certificate=replace(PLAIN.certificate, claims=certificate),
+        ),
     ),
-)  # fmt: skip
+)
 
 
 def catch_up(own: Own, old: object, new: object, totals: object, clock: float, h: Hyper) -> Own:
@@ -286,11 +304,19 @@ def lean_update(own: Lean, shared: object, x: float, move: Move, clock: float, h
 
 
 FREE = replace(
-    RULE, totals=Nothing, begin=free_begin, align=catch_up, mass=None, kept_in=None,
-)  # fmt: skip
+    RULE,
+    state=replace(RULE.state, totals=Nothing, begin=free_begin),
+    row=replace(RULE.row, catch_up=catch_up),
+    sums=None,
+    constraint=None,
+)
 LEAN = replace(
-    FREE, own=Lean, weight=lean_weight, update=lean_update, align=None, rejoin=None,
-)  # fmt: skip
+    FREE,
+    state=replace(FREE.state, own=Lean, rejoin=None),
+    row=RULE.row,
+    weight=lean_weight,
+    update=lean_update,
+)
 
 
 def simplest(params: Mapping[str, Any]) -> Rule:
@@ -300,4 +326,7 @@ def simplest(params: Mapping[str, Any]) -> Rule:
     return FREE if params["l1"] or params["l2"] or params["box"] else LEAN
 
 
-RULE = replace(RULE, simplest=simplest)
+RULE = replace(
+    RULE,
+    storage=Coordinates(reduced=simplest),
+)

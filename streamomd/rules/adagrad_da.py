@@ -49,7 +49,22 @@ from streamomd.rules.common import weighted_balls
 from streamomd.rules.common.prox import lead, phi
 from streamomd.rules.common.sets import ComparatorSet, box
 from streamomd.rules.common.weighted_balls import NONE, Ball, beyond, drawn, limit, size
-from streamomd.rules.contract import PROJECTED, Coords, Max, Row, Rule, Saved, Set, Sum
+from streamomd.rules.contract import (
+    PROJECTED,
+    Certificate,
+    Constraint,
+    CoordinateSums,
+    Coords,
+    Losses,
+    Max,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Saved,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Between, Lipschitz, NotNegative, Positive
 
 
@@ -120,9 +135,9 @@ def weight(own: Any, shared: Shared, totals: Totals, clock: float, h: Hyper) -> 
     return lead(h.eta * own.theta, H, h.eta * (clock - 1.0), h.l1, h.l2, h.box)
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g, -g), totals
+    return g != 0.0, Move(g, -g), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -216,27 +231,37 @@ PLAIN = Rule(
     title="adaptive gradient, diagonal, dual averaging: L1 that truly empties weights",
     source="Duchi, Hazan & Singer 2011, equation 5",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    begin=begin,
-    observe=observe,
-    weighted_scale=True,
-    state_version=2,
-    older=older,
+    state=Slots(
+        move=Move,
+        own=Own,
+        shared=Shared,
+        totals=Totals,
+        begin=begin,
+        version=2,
+        older=older,
+        curvature="G",
+    ),
+    observe=Observe(observe, weighted=True),
     align=align,
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    mass=mass,
-    kept_in=Set(outside, reach, radius, None, settle),
-    largest=largest,
-    feasible=feasible,
+    losses=Losses(lipschitz="L"),
+    row=RowHooks(stretch=stretch),
+    sums=CoordinateSums(mass=mass),
+    constraint=Constraint(outside, reach, radius, None, settle, largest=largest),
+    certificate=Certificate(feasible=feasible),
 )
 RULE = replace(
     PLAIN,
-    certificate=certificate,
-    accounted=replace(PLAIN, own=Accounts, update=accounted_update, certificate=certificate),
+    certificate=replace(
+        PLAIN.certificate,
+        claims=certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, own=Accounts),
+            update=accounted_update,
+            certificate=replace(PLAIN.certificate, claims=certificate),
+        ),
+    ),
 )

@@ -32,7 +32,18 @@ from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.full_matrix import Limit, largest
 from streamomd.rules.common.prox import phi
 from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Max, Mean, Min, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Max,
+    Mean,
+    Min,
+    RootMatrix,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
 
 MIRROR = 0.0
@@ -75,9 +86,9 @@ def weight(own: Any, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g), Totals(max(totals.longest, g * g * row.q[1]))
+    return g != 0.0, Move(g), Totals(max(totals.longest, g * g * row.q[1]))
 
 
 def update(own: Own, shared: object, w: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -123,15 +134,22 @@ PLAIN = Rule(
     title="adaptive gradient, full matrix: few and correlated features",
     source="Duchi, Hazan & Singer 2011, sections 1.1 and 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    keeps="root",
-    largest=largest,
+    state=Slots(move=Move, own=Own, totals=Totals),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
-    feasible=feasible,
+    row=RowHooks(implicit="implicit"),
+    storage=RootMatrix(largest),
+    certificate=Certificate(claims=certificate, feasible=feasible),
 )
-RULE = replace(PLAIN, accounted=replace(PLAIN, own=Accounts, update=account))
+RULE = replace(
+    PLAIN,
+    certificate=replace(
+        PLAIN.certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, own=Accounts),
+            update=account,
+        ),
+    ),
+)

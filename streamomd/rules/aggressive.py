@@ -41,7 +41,20 @@ from streamomd.rules.common.links import (
     share,
     unfit,
 )
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    CoordinateSums,
+    Coords,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 
 
 class Hyper(NamedTuple):
@@ -88,7 +101,7 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     S, ref, scale, at, X, Y2, mistakes, e, c = totals
     length = norm(row.q[0], row.q[1], row.q[2], h.p)
     X = max(X, length)
@@ -108,7 +121,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     a = weighs * eta
     if a > 0.0 and length > 0.0:
         ref = first(PNORM, ref, a)
-    return Move(a * row.y, ref, h.p), Totals(S, ref, scale, at, X, Y2, mistakes, e, c)
+    return a != 0.0, Move(a * row.y, ref, h.p), Totals(S, ref, scale, at, X, Y2, mistakes, e, c)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -161,21 +174,13 @@ RULE = Rule(
     title="optimal aggressive Perceptron: margin errors teach too, nothing to tune",
     source=f"{SOURCE}, corollary 2",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="step",
-    totals=Totals,
-    losses=("hinge",),
-    sums=3,
-    observe=observe,
-    prepare=prepare,
+    state=Slots(move=Move, own=Own, totals=Totals),
+    observe=Observe(observe, sums=3),
     weight=weight,
     step=step,
     update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="step", prepare=prepare),
+    sums=CoordinateSums(mass=mass, stale=stale, peak=peak, rebase=rebase, refresh=refresh),
+    certificate=Certificate(claims=certificate),
 )

@@ -23,7 +23,19 @@ from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, margin_claims
-from streamomd.rules.contract import Max, Mean, Row, Rule, Saved, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Matrix,
+    Max,
+    Mean,
+    Row,
+    RowHooks,
+    Rule,
+    Saved,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Choice, Positive
 
 
@@ -60,16 +72,16 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.mu
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     times = row.importance
     if row.y * row.margin >= 1.0 or times == 0.0:
-        return Move(0.0, 0.0), totals
-    m, chi = row.q
+        return False, Move(0.0, 0.0), totals
+    m, chi = row.r
     n = m / (unit(h) * h.r)  # the mean on AROW's scale
     lift = times * h.r * n * (2.0 * row.y - n) / (h.r + times * chi)
     seen = Totals(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
     c = times / h.r
-    return Move(gain(unit(h) * times * row.y, c, m, chi), c), seen
+    return True, Move(gain(unit(h) * times * row.y, c, m, chi), c), seen
 
 
 def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -90,18 +102,12 @@ RULE = Rule(
     title="second-order Perceptron that also learns from small margins",
     source="Orabona, Crammer & Cesa-Bianchi 2015, section 6.2",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    state_version=2,
-    older=older,
-    totals=Totals,
-    losses=("hinge",),
-    keeps="matrix",
-    largest=largest,
-    foresee=foresee,
+    state=Slots(move=Move, own=Own, version=2, older=older, totals=Totals, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="updates"),
+    storage=Matrix(largest, foresee=foresee),
+    certificate=Certificate(claims=certificate),
 )

@@ -33,7 +33,17 @@ from streamomd.rules.common.dual_diagonal import (
     sharper_claim,
     weight,
 )
-from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Max,
+    Row,
+    RowHooks,
+    Rule,
+    Saved,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Choice, Positive
 
 UNIT = 0.0
@@ -80,10 +90,11 @@ def count(row: Row, totals: Totals | Accounts) -> Totals:
     return Totals(totals.updates + times, totals.margins + right, largest)
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if updates(row):
-        return Move(row.importance * row.y / share(h), row.importance), count(row, totals)
-    return Move(0.0, 0.0), totals
+        move = Move(row.importance * row.y / share(h), row.importance)
+        return True, move, count(row, totals)
+    return False, Move(0.0, 0.0), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -102,17 +113,23 @@ def accounted_weight(
     return own.theta / (1.0 + own.S)
 
 
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
+def accounted_step(
+    row: Row, totals: Accounts, clock: float, h: Hyper
+) -> tuple[bool, Move, Accounts]:
     if not updates(row):
-        return Move(0.0, 0.0), totals
+        return False, Move(0.0, 0.0), totals
     counted = count(row, totals)
     move = Move(row.importance * row.y / share(h), row.importance)
-    return move, Accounts(
-        counted.updates,
-        counted.margins,
-        counted.largest,
-        max(totals.rarest, 1.0 / row.importance),
-        max(totals.longest, row.r[0]),
+    return (
+        True,
+        move,
+        Accounts(
+            counted.updates,
+            counted.margins,
+            counted.largest,
+            max(totals.rarest, 1.0 / row.importance),
+            max(totals.longest, row.r[0]),
+        ),
     )
 
 
@@ -152,21 +169,23 @@ PLAIN = Rule(
     title="aggressive second order, diagonal: rare features that tell, with a mistake bound",
     source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    state_version=2,
-    older=older,
-    totals=Totals,
-    losses=("hinge",),
+    state=Slots(move=Move, own=Own, version=2, older=older, totals=Totals),
     weight=weight,
-    part=part,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="updates", part=part),
+    certificate=Certificate(claims=certificate),
 )
 ACCOUNTED = replace(
-    PLAIN, own=OwnAccounts, totals=Accounts, gathers=1, weight=accounted_weight, terms=terms,
-    step=accounted_step, update=accounted_update,
-)  # fmt: skip
-RULE = replace(PLAIN, accounted=ACCOUNTED)
+    PLAIN,
+    state=replace(PLAIN.state, own=OwnAccounts, totals=Accounts),
+    weight=accounted_weight,
+    step=accounted_step,
+    update=accounted_update,
+    row=replace(PLAIN.row, gathers=1, terms=terms),
+)
+RULE = replace(
+    PLAIN,
+    certificate=replace(PLAIN.certificate, accounted=ACCOUNTED),
+)

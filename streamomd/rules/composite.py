@@ -37,7 +37,7 @@ from streamomd.core.errors import UsageError
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.prox import lead, phi
 from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Max, Nothing, Row, Rule, Sum
+from streamomd.rules.contract import Certificate, Max, Nothing, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
 
 CONSTANT, SQRT, STRONG = 0.0, 1.0, 2.0
@@ -94,8 +94,9 @@ def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> 
     return lead(own.theta, curvature(clock, h), eta_of(h) * clock, h.l1, h.l2, h.box)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(-eta_of(h) * row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    a = -eta_of(h) * row.importance * row.slope
+    return a != 0.0, Move(a), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -108,12 +109,15 @@ def terms(
     return (x * x,)
 
 
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
+def accounted_step(
+    row: Row, totals: Accounts, clock: float, h: Hyper
+) -> tuple[bool, Move, Accounts]:
     g = row.importance * row.slope
     square = g * g * row.r[0]
     share = clock if h.schedule == STRONG else curvature(clock, h)
     more = Accounts(totals.steps + square / share, max(totals.top, square))
-    return Move(-eta_of(h) * row.importance * row.slope), more
+    a = -eta_of(h) * row.importance * row.slope
+    return a != 0.0, Move(a), more
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -146,19 +150,23 @@ PLAIN = Rule(
     title="composite mirror descent: a loss plus L1, L2 or a box, features on one scale",
     source="Orabona, Crammer & Cesa-Bianchi 2015, corollary 1",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    begin=begin,
+    state=Slots(move=Move, own=Own, begin=begin),
     weight=weight,
     step=step,
     update=update,
-    feasible=feasible,
+    certificate=Certificate(feasible=feasible),
 )
 RULE = replace(
     PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, totals=Accounts, gathers=1, terms=terms, step=accounted_step,
-        begin=begin_accounts, certificate=certificate,
+    certificate=replace(
+        PLAIN.certificate,
+        claims=certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, totals=Accounts, begin=begin_accounts),
+            step=accounted_step,
+            row=replace(PLAIN.row, gathers=1, terms=terms),
+            certificate=replace(PLAIN.certificate, claims=certificate),
+        ),
     ),
-)  # fmt: skip
+)

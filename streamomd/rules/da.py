@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.schedule import SQRT, Schedule, rate
-from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.contract import Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive, YesNo
 
 
@@ -58,8 +58,9 @@ def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> 
     return pace(clock, h) * own.theta
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(-row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    a = -row.importance * row.slope
+    return a != 0.0, Move(a), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -76,9 +77,11 @@ def terms(
     return (x * x,)
 
 
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
+def accounted_step(
+    row: Row, totals: Accounts, clock: float, h: Hyper
+) -> tuple[bool, Move, Accounts]:
     g = row.importance * row.slope
-    return Move(-g), Accounts(totals.steps + g * g * row.r[0] * pace(clock, h))
+    return g != 0.0, Move(-g), Accounts(totals.steps + g * g * row.r[0] * pace(clock, h))
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -94,18 +97,23 @@ PLAIN = Rule(
     title="dual averaging: early rows count as much as late ones",
     source="Qian, notes on adaptive FTRL, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
+    state=Slots(move=Move, own=Own),
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
+    row=RowHooks(stretch=stretch, implicit="implicit"),
 )
 RULE = replace(
     PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, totals=Accounts, gathers=1, terms=terms, step=accounted_step,
-        certificate=certificate,
+    certificate=replace(
+        PLAIN.certificate,
+        claims=certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, totals=Accounts),
+            step=accounted_step,
+            row=replace(PLAIN.row, gathers=1, terms=terms),
+            certificate=replace(PLAIN.certificate, claims=certificate),
+        ),
     ),
-)  # fmt: skip
+)

@@ -26,7 +26,16 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    RecentRows,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Between, Positive
 
 SINGULAR = 1e-12  # rows this near to parallel have a ridge of maxima: the first point is taken
@@ -54,7 +63,7 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.theta
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     """One multiplier's exact step; the move is its change times y."""
     square, alpha = row.q
     gap = 1.0 - row.y * row.margin
@@ -63,7 +72,8 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
         change = min(max(alpha + gap / square, 0.0), cap) - alpha
     else:
         change = (cap if gap > 0.0 else 0.0) - alpha
-    return Move(change * row.y), Totals(totals.D + change * (gap - 0.5 * change * square))
+    a = change * row.y
+    return a != 0.0, Move(a), Totals(totals.D + change * (gap - 0.5 * change * square))
 
 
 def edge(b: float, square: float, cross: float, other: float, cap: float) -> float:
@@ -81,7 +91,7 @@ def dual(a: float, b: float, p: float, q: float, aa: float, ab: float, bb: float
 
 def pair(
     old: Row, new: Row, cross: float, totals: Totals, h: Hyper
-) -> tuple[tuple[Move, Move], Totals]:
+) -> tuple[tuple[bool, bool], tuple[Move, Move], Totals]:
     """The exact step for two rows; ``cross`` is y_i y_j <x_i, x_j>."""
     aa, alpha = old.q
     bb, beta = new.q
@@ -113,11 +123,19 @@ def pair(
             a, b, best = first, cap, found
     gained = best - dual(alpha, beta, p, q, aa, cross, bb)
     moves = (Move((a - alpha) * old.y), Move((b - beta) * new.y))
-    return moves, Totals(totals.D + gained)
+    return (a != alpha, b != beta), moves, Totals(totals.D + gained)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     return Own(own.theta + move.a * x)
+
+
+def cap(importance: float, h: Hyper) -> float:
+    return importance * h.C
+
+
+def tolerance(h: Hyper) -> float:
+    return h.tolerance
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -134,17 +152,12 @@ RULE = Rule(
     title="dual ascent over the last k rows: more work a row, better weights from few rows",
     source="Shalev-Shwartz & Singer 2006, equation 31",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="cap",
-    totals=Totals,
-    losses=("hinge",),
-    keeps="recent",
+    state=Slots(move=Move, own=Own, totals=Totals),
     weight=weight,
     step=step,
-    pair=pair,
     update=update,
-    certificate=certificate,
-    live=live,
-    live_name="dual value",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="cap"),
+    storage=RecentRows(pair=pair, cap=cap, tolerance=tolerance, depth="k"),
+    certificate=Certificate(claims=certificate, live=live, live_name="dual value"),
 )

@@ -48,7 +48,20 @@ from streamomd.rules.common.links import (
     unfit,
 )
 from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    CoordinateSums,
+    Coords,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 
@@ -109,10 +122,10 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return factor(h.link, totals.S, totals.ref, h.U, h.p) * own.a
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     loss, cap = h.gamma - row.y * row.margin, row.importance * h.C
     if not (loss > 0.0 and cap > 0.0):
-        return Move(0.0, 0.0, 0.0, 0.0, 0.0), totals
+        return False, Move(0.0, 0.0, 0.0, 0.0, 0.0), totals
     kappa = curvature(h.link, length(h.link, row.q, h.p), h.U, h.p)
     a = loss / kappa if kappa * cap > loss else cap
     S, ref, n, scale, at, steps, rises, mistakes, hardest = totals
@@ -122,7 +135,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
         mistakes += row.importance
         hardest = max(hardest, row.importance / rise(kappa, cap, h.gamma))
     found = Totals(S, ref, n, scale, at, steps + a, rises, mistakes, hardest)
-    return Move(a * row.y, ref, base_of(h.link, ref), h.link, h.p), found
+    return a != 0.0, Move(a * row.y, ref, base_of(h.link, ref), h.link, h.p), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -183,28 +196,13 @@ RULE = Rule(
     title="aggressive dual step: PA-I's care with the link of Winnow, EG or p-norm",
     source=f"{SOURCE}, section 5, equation 28",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="cap",
-    range=NORMS,
-    totals=Totals,
-    losses=("hinge",),
-    sums=4,
-    maxima=1,
-    state_version=2,  # until 1 the 64-norm stood for the largest entry; the slots are the same
-    begin=begin,
-    observe=observe,
-    prepare=prepare,
+    state=Slots(move=Move, own=Own, totals=Totals, version=2, begin=begin),
+    observe=Observe(observe, sums=4, maxima=1),
     weight=weight,
     step=step,
     update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
-    feasible=feasible,
-    live=live,
-    live_name="dual",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="cap", range=NORMS, prepare=prepare),
+    sums=CoordinateSums(mass=mass, stale=stale, peak=peak, rebase=rebase, refresh=refresh),
+    certificate=Certificate(claims=certificate, feasible=feasible, live=live, live_name="dual"),
 )

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.prox import lead, phi
 from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
+from streamomd.rules.contract import Certificate, Losses, Max, Observe, Row, Rule, Saved, Slots, Sum
 from streamomd.rules.params import Lipschitz, NotNegative, Positive
 
 
@@ -78,8 +78,9 @@ def weight(own: Own, shared: Shared, totals: object, clock: float, h: Hyper) -> 
     return lead(own.theta, curvature(shared.M, own.G, h), clock - 1.0, h.l1, h.l2, 0.0)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    g = row.importance * row.slope
+    return g != 0.0, Move(g), totals
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -93,8 +94,11 @@ def accounted_weight(
     return lead(own.theta, curvature(shared.M, own.G, h), clock - 1.0, h.l1, h.l2, 0.0)
 
 
-def accounted_step(row: Row, totals: Steepest, clock: float, h: Hyper) -> tuple[Move, Steepest]:
-    return Move(row.importance * row.slope), Steepest(max(totals.steepest, abs(row.slope)))
+def accounted_step(
+    row: Row, totals: Steepest, clock: float, h: Hyper
+) -> tuple[bool, Move, Steepest]:
+    g = row.importance * row.slope
+    return g != 0.0, Move(g), Steepest(max(totals.steepest, abs(row.slope)))
 
 
 def accounted_update(
@@ -134,23 +138,26 @@ PLAIN = Rule(
     title="FTRL-Centered AdaGrad: dual averaging with a step for each coordinate",
     source="Qian, notes on adaptive FTRL, section 5",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    observe=observe,
-    weighted_scale=True,
-    state_version=2,
-    older=older,
+    state=Slots(move=Move, own=Own, shared=Shared, version=2, older=older, curvature="G"),
+    observe=Observe(observe, weighted=True),
     weight=weight,
     step=step,
     update=update,
-    feasible=feasible,
+    losses=Losses(lipschitz="L"),
+    certificate=Certificate(feasible=feasible),
 )
 RULE = replace(
     PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, own=Accounts, totals=Steepest, weight=accounted_weight, step=accounted_step,
-        update=accounted_update, certificate=certificate,
+    certificate=replace(
+        PLAIN.certificate,
+        claims=certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, own=Accounts, totals=Steepest),
+            weight=accounted_weight,
+            step=accounted_step,
+            update=accounted_update,
+            certificate=replace(PLAIN.certificate, claims=certificate),
+        ),
     ),
-)  # fmt: skip
+)

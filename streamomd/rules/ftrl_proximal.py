@@ -35,7 +35,7 @@ from typing import Annotated, Any, NamedTuple
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.prox import clip, lead, phi
 from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.contract import Certificate, Mean, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
 
 EVERY, ONCE = 0.0, 1.0
@@ -107,8 +107,9 @@ def rejoin(own: Own, w: float, shared: object, totals: object, clock: float, h: 
     return Own(restored(own.z, own.G, w, clock, h), own.G)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    g = row.importance * row.slope
+    return g != 0.0, Move(g), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -167,19 +168,23 @@ PLAIN = Rule(
     title="FTRL-Proximal: sparse and wide data, a step for each coordinate, weights that are 0",
     source="Qian, notes on adaptive FTRL, sections 3 and 5",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    rejoin=rejoin,
+    state=Slots(move=Move, own=Own, rejoin=rejoin, curvature="G"),
     weight=weight,
     step=step,
     update=update,
-    feasible=feasible,
+    certificate=Certificate(feasible=feasible),
 )
 RULE = replace(
     PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, own=Accounts, weight=accounted_weight, update=accounted_update,
-        rejoin=accounted_rejoin, certificate=certificate,
+    certificate=replace(
+        PLAIN.certificate,
+        claims=certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, own=Accounts, rejoin=accounted_rejoin),
+            weight=accounted_weight,
+            update=accounted_update,
+            certificate=replace(PLAIN.certificate, claims=certificate),
+        ),
     ),
-)  # fmt: skip
+)

@@ -43,7 +43,21 @@ from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common import sets
 from streamomd.rules.common.sets import ComparatorSet
 from streamomd.rules.common.weighted_balls import L1, beyond, drawn, limit, size
-from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Row, Rule, Set, Sum
+from streamomd.rules.contract import (
+    PROJECTED,
+    Certificate,
+    Constraint,
+    CoordinateSums,
+    Coords,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Between, Choice, Positive, YesNo
 from streamomd.rules.ranges import SQUARES
 
@@ -96,9 +110,9 @@ def clamp(margin: float, totals: Totals, h: Hyper) -> float:
     return min(max(margin, -h.C), h.C) if h.clip != 0.0 else margin
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g, h.C * ETA * g), totals
+    return g != 0.0, Move(g, h.C * ETA * g), totals
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -224,29 +238,30 @@ PLAIN = Rule(
     title="NAG in the set its regret bound needs: raw units, a bound on the weights known",
     source="Ross, Mineiro & Langford 2013, theorems 1 and 2",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=SQUARES,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w", curvature="G"),
+    observe=Observe(observe, ahead=looks),
     align=align,
-    clamp=clamp,
     weight=weight,
     step=step,
     update=update,
-    mass=mass,
-    kept_in=Set(outside, reach, radius, project),
-    looks=looks,
-    largest=largest,
-    feasible=feasible,
+    row=RowHooks(range=SQUARES, clamp=clamp),
+    sums=CoordinateSums(mass=mass),
+    constraint=Constraint(outside, reach, radius, project, largest=largest),
+    certificate=Certificate(feasible=feasible),
 )
 RULE = replace(
     PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, own=Accounts, shared=First, observe=first_observe, align=accounted_align,
-        update=accounted_update, kept_in=Set(outside, reach, radius, accounted_project),
-        certificate=certificate,
+    certificate=replace(
+        PLAIN.certificate,
+        claims=certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, own=Accounts, shared=First),
+            observe=Observe(first_observe, ahead=looks),
+            align=accounted_align,
+            update=accounted_update,
+            constraint=Constraint(outside, reach, radius, accounted_project, largest=largest),
+            certificate=replace(PLAIN.certificate, claims=certificate),
+        ),
     ),
-)  # fmt: skip
+)

@@ -34,10 +34,23 @@ from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.certificates.ogd_bounds import accounted, certificate
 from streamomd.rules.common import balls
-from streamomd.rules.common.balls import NONE, SMALL, Ball, bound, shrunk, size
+from streamomd.rules.common.balls import NONE, Ball, bound, shrunk, size
 from streamomd.rules.common.prox import soft
 from streamomd.rules.common.schedule import SQRT, Schedule, rate
-from streamomd.rules.contract import Coords, Max, Mean, Nothing, Row, Rule, Set
+from streamomd.rules.contract import (
+    Certificate,
+    Constraint,
+    Coordinates,
+    CoordinateSums,
+    Coords,
+    Max,
+    Mean,
+    Nothing,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+)
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
 
 
@@ -74,9 +87,10 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return totals.c * own.v
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     pace = rate(h.eta, h.schedule, clock) / totals.c
-    return Move(pace * row.importance * row.slope, bound(h)), totals
+    step = pace * row.importance * row.slope
+    return step != 0.0, Move(step, bound(h)), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -89,10 +103,6 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 
 def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
     return (size(own.v, h),)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return totals.c < SMALL
 
 
 def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
@@ -120,9 +130,10 @@ def free_weight(own: Own, shared: object, totals: object, clock: float, h: Hyper
     return own.v
 
 
-def free_step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
+def free_step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     pace = rate(h.eta, h.schedule, clock)
-    return Move(pace * row.importance * row.slope, bound(h)), totals
+    step = pace * row.importance * row.slope
+    return step != 0.0, Move(step, bound(h)), totals
 
 
 PLAIN = Rule(
@@ -130,27 +141,29 @@ PLAIN = Rule(
     title="online gradient descent: the baseline, for features on one scale",
     source="Orabona, Crammer & Cesa-Bianchi 2015, section 3",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    begin=begin,
+    state=Slots(move=Move, own=Own, totals=Totals, begin=begin, weight="v"),
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    mass=mass,
-    stale=stale,
-    rebase=rebase,
-    refresh=refresh,
-    kept_in=Set(balls.outside, balls.reach, balls.radius, project, settle),
-    largest=balls.largest,
-    feasible=balls.feasible,
+    row=RowHooks(stretch=stretch, implicit="implicit"),
+    sums=CoordinateSums(mass=mass, stale=balls.stale, rebase=rebase, refresh=refresh),
+    constraint=Constraint(
+        balls.outside, balls.reach, balls.radius, project, settle, largest=balls.largest
+    ),
+    certificate=Certificate(feasible=balls.feasible),
 )
-RULE = replace(PLAIN, certificate=certificate, accounted=accounted(PLAIN))
+RULE = replace(
+    PLAIN,
+    certificate=replace(PLAIN.certificate, claims=certificate, accounted=accounted(PLAIN)),
+)
 FREE = replace(
-    RULE, totals=Nothing, begin=free_begin, weight=free_weight, step=free_step, mass=None,
-    stale=None, rebase=None, refresh=None, kept_in=None,
-)  # fmt: skip
+    RULE,
+    state=replace(RULE.state, totals=Nothing, begin=free_begin),
+    weight=free_weight,
+    step=free_step,
+    sums=None,
+    constraint=None,
+)
 
 
 def simplest(params: Mapping[str, Any]) -> Rule:
@@ -158,4 +171,7 @@ def simplest(params: Mapping[str, Any]) -> Rule:
     return FREE if params["ball"] in ("none", "box") else RULE
 
 
-RULE = replace(RULE, simplest=simplest)
+RULE = replace(
+    RULE,
+    storage=Coordinates(reduced=simplest),
+)

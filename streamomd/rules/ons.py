@@ -29,7 +29,19 @@ from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common import weighted_balls
 from streamomd.rules.common.full_matrix import LIMIT, Limit, largest, log_volume
 from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.contract import Max, Mean, Row, Rule, Set, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Constraint,
+    Losses,
+    Matrix,
+    Max,
+    Mean,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Choice, NotNegative, Positive, YesNo
 
 NONE = 0.0
@@ -68,18 +80,18 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.importance == 0.0:
-        return Move(0.0, 0.0), totals
+        return False, Move(0.0, 0.0), totals
     g = row.importance * row.slope
-    c, chi = g * g, row.q[1]
+    c, chi = g * g, row.r[1]
     seen = Totals(
         totals.cost + c * chi / (1.0 + c * chi),
         max(totals.steepest, g * row.slope),
         max(totals.widest, abs(row.margin)),
         max(totals.heaviest, row.importance),
     )
-    return Move(-g / h.gamma / (1.0 + c * chi), c), seen
+    return g != 0.0, Move(-g / h.gamma / (1.0 + c * chi), c), seen
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -160,18 +172,13 @@ RULE = Rule(
     title="online Newton step: curved losses, correlated features",
     source="Hazan, Agarwal & Kale 2007",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    losses=("logistic", "square"),
-    keeps="matrix",
-    largest=largest,
-    start_scale=start_scale,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="w"),
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    kept_in=Set(outside, reach, radius),
-    certificate=certificate,
-    feasible=feasible,
+    losses=Losses(names=("logistic", "square")),
+    row=RowHooks(stretch=stretch, implicit="implicit"),
+    constraint=Constraint(outside, reach, radius),
+    storage=Matrix(largest, start_scale=start_scale),
+    certificate=Certificate(claims=certificate, feasible=feasible),
 )

@@ -24,7 +24,19 @@ from typing import Annotated, Any, NamedTuple
 from streamomd.rules.common import weighted_balls
 from streamomd.rules.common.balls import legal
 from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.contract import PROJECTED, Coords, Mean, Row, Rule, Set, Sum
+from streamomd.rules.contract import (
+    PROJECTED,
+    Certificate,
+    Constraint,
+    CoordinateSums,
+    Coords,
+    Mean,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
 
 NONE, L1 = 0.0, 1.0
@@ -62,9 +74,9 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g, g / h.gamma), totals
+    return g != 0.0, Move(g, g / h.gamma), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -128,17 +140,12 @@ RULE = Rule(
     title="online Newton step, diagonal: curved losses, steps that fall quickly",
     source="Hazan, Agarwal & Kale 2007, diagonal",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    begin=begin,
+    state=Slots(move=Move, own=Own, totals=Totals, begin=begin, weight="w"),
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    mass=mass,
-    kept_in=Set(outside, reach, radius, project),
-    largest=largest,
-    feasible=feasible,
-    uncertified="the theorem is for full matrices",
+    row=RowHooks(stretch=stretch, implicit="implicit"),
+    sums=CoordinateSums(mass=mass),
+    constraint=Constraint(outside, reach, radius, project, largest=largest),
+    certificate=Certificate(feasible=feasible, reason="the theorem is for full matrices"),
 )

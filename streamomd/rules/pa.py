@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Row, Rule
+from streamomd.rules.contract import Certificate, Losses, Mean, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.ranges import NORMS
 
 
@@ -39,10 +39,11 @@ def weight(own: Own, shared: object, totals: object, clock: float, h: object) ->
     return own.theta
 
 
-def step(row: Row, totals: object, clock: float, h: object) -> tuple[Move, object]:
+def step(row: Row, totals: object, clock: float, h: object) -> tuple[bool, Move, object]:
     if row.q[0] > 0.0 and row.importance > 0.0:
-        return Move(row.loss / row.q[0] * row.y), totals
-    return Move(0.0), totals
+        a = row.loss / row.q[0] * row.y
+        return a != 0.0, Move(a), totals
+    return False, Move(0.0), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: object) -> Own:
@@ -53,15 +54,14 @@ RULE = Rule(
     name="pa",
     title="passive-aggressive: each row is mended at once; for clean labels",
     source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA)",
-    move=Move,
-    own=Own,
-    importance="presence",
-    range=NORMS,
-    losses=("hinge",),
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, weight="theta"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
     update=update,
-    uncertified="without a cap on the step no bound holds where labels are noisy",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="presence", range=NORMS),
+    certificate=Certificate(
+        reason="without a cap on the step no bound holds where labels are noisy"
+    ),
 )

@@ -32,7 +32,18 @@ from typing import NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.links import few_mistakes, rise
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 
@@ -63,7 +74,7 @@ def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> 
     return own.theta
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     cap = row.importance * h.C
     norm2 = row.q[0]
     a = 0.0
@@ -72,12 +83,12 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     elif norm2 > 0.0 and row.loss > 0.0:
         a = cap
     if a == 0.0:
-        return Move(0.0), totals
+        return False, Move(0.0), totals
     dual = totals.dual + a * (row.loss - 0.5 * a * norm2)
     if row.y * row.margin > 0.0:
-        return Move(a * row.y), Totals(dual, totals.mistakes, totals.hardest)
+        return True, Move(a * row.y), Totals(dual, totals.mistakes, totals.hardest)
     hardest = max(totals.hardest, row.importance / rise(norm2, cap, 1.0))
-    return Move(a * row.y), Totals(dual, totals.mistakes + row.importance, hardest)
+    return True, Move(a * row.y), Totals(dual, totals.mistakes + row.importance, hardest)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -118,18 +129,12 @@ RULE = Rule(
     title="passive-aggressive, capped: the smallest change that mends the row",
     source=f"{SOURCE}, section 5 (Crammer et al. 2006, PA-I)",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="cap",
-    range=NORMS,
-    totals=Totals,
-    losses=("hinge",),
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
-    live=live,
-    live_name="dual",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="cap", range=NORMS),
+    certificate=Certificate(claims=certificate, live=live, live_name="dual"),
 )

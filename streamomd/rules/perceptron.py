@@ -24,7 +24,18 @@ from typing import NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.links import few_mistakes
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 
 
@@ -54,14 +65,14 @@ def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> 
     return own.theta
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.y * row.margin <= 0.0:
         a = row.importance * h.C
         gain = a * (1.0 - row.y * row.margin - 0.5 * a * row.q[0])
         longest = max(totals.longest, row.importance * row.q[0])
         found = Totals(totals.dual + gain, totals.mistakes + row.importance, longest)
-        return Move(a * row.y), found
-    return Move(0.0), totals
+        return a != 0.0, Move(a * row.y), found
+    return False, Move(0.0), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -88,17 +99,12 @@ RULE = Rule(
     title="Perceptron: learns from mistakes only, no step size to choose",
     source=f"{SOURCE}, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    totals=Totals,
-    losses=("hinge",),
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
-    live=live,
-    live_name="dual",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="updates"),
+    certificate=Certificate(claims=certificate, live=live, live_name="dual"),
 )

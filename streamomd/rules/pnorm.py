@@ -40,7 +40,20 @@ from streamomd.rules.common.links import (
     share,
     unfit,
 )
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    CoordinateSums,
+    Coords,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 
 
@@ -88,13 +101,13 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.y * row.margin > 0.0 or row.importance == 0.0:
-        return Move(0.0, 0.0, 0.0), totals
+        return False, Move(0.0, 0.0, 0.0), totals
     a = row.importance * h.C
     ref = first(PNORM, totals.ref, a)
     found = Totals(totals.S, ref, totals.scale, totals.at, totals.steps + a)
-    return Move(a * row.y, ref, h.p), found
+    return a != 0.0, Move(a * row.y, ref, h.p), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -141,15 +154,17 @@ def accounted_rebase(totals: Accounts, peak: float, clock: float, h: Hyper) -> A
     return Accounts(totals.S, peak, 0.0, 0.0, totals.steps, totals.longest)
 
 
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
+def accounted_step(
+    row: Row, totals: Accounts, clock: float, h: Hyper
+) -> tuple[bool, Move, Accounts]:
     if row.y * row.margin > 0.0 or row.importance == 0.0:
-        return Move(0.0, 0.0, 0.0), totals
+        return False, Move(0.0, 0.0, 0.0), totals
     a = row.importance * h.C
     ref = first(PNORM, totals.ref, a)
     length = norm(row.q[0], row.q[1], row.q[2], h.p)
     longest = max(totals.longest, row.importance * length * length)
     found = Accounts(totals.S, ref, totals.scale, totals.at, totals.steps + a, longest)
-    return Move(a * row.y, ref, h.p), found
+    return a != 0.0, Move(a * row.y, ref, h.p), found
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -164,38 +179,32 @@ def certificate(run: Run) -> list[Claim]:
 
 
 SOURCE = "Shalev-Shwartz & Singer 2006"
+SUMS = CoordinateSums(mass=mass, stale=stale, peak=peak, rebase=rebase, refresh=refresh)
 PLAIN = Rule(
     name="pnorm",
     title="p-norm Perceptron: dense rows, few features that matter",
     source=f"{SOURCE}, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    totals=Totals,
-    losses=("hinge",),
-    prepare=prepare,
+    state=Slots(move=Move, own=Own, totals=Totals),
     weight=weight,
     step=step,
     update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
-    live=live,
-    live_name="dual",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="updates", prepare=prepare),
+    sums=SUMS,
+    certificate=Certificate(claims=certificate, live=live, live_name="dual"),
 )
 RULE = replace(
     PLAIN,
-    accounted=replace(
-        PLAIN,
-        totals=Accounts,
-        sums=3,
-        observe=observe,
-        prepare=accounted_prepare,
-        rebase=accounted_rebase,
-        step=accounted_step,
+    certificate=replace(
+        PLAIN.certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, totals=Accounts),
+            observe=Observe(observe, sums=3),
+            step=accounted_step,
+            row=replace(PLAIN.row, prepare=accounted_prepare),
+            sums=replace(SUMS, rebase=accounted_rebase),
+        ),
     ),
 )

@@ -40,7 +40,20 @@ from streamomd.rules.common.links import (
     share,
     unfit,
 )
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    CoordinateSums,
+    Coords,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 
 
 class Hyper(NamedTuple):
@@ -94,11 +107,11 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return scaled(totals, h) * own.a
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     r = row.y - row.margin
     a = row.importance * r
     if a == 0.0:
-        return Move(0.0, 0.0, 0.0), totals
+        return False, Move(0.0, 0.0, 0.0), totals
     S, ref, scale, at, X, errors, targets, excess = totals
     length = norm(row.q[0], row.q[1], row.q[2], h.p)
     if length > 0.0:
@@ -107,7 +120,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     errors += a * r
     targets += a * row.y
     excess += a * r * (row.importance * part - 1.0)
-    return Move(a, ref, h.p), Totals(S, ref, scale, at, X, errors, targets, excess)
+    return a != 0.0, Move(a, ref, h.p), Totals(S, ref, scale, at, X, errors, targets, excess)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -152,21 +165,13 @@ RULE = Rule(
     title="p-norm LMS: regression with nothing to tune, features on one scale",
     source=SOURCE,
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="step",
-    totals=Totals,
-    losses=("square",),
-    sums=3,
-    observe=observe,
-    prepare=prepare,
+    state=Slots(move=Move, own=Own, totals=Totals),
+    observe=Observe(observe, sums=3),
     weight=weight,
     step=step,
     update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
+    losses=Losses(names=("square",)),
+    row=RowHooks(importance="step", prepare=prepare),
+    sums=CoordinateSums(mass=mass, stale=stale, peak=peak, rebase=rebase, refresh=refresh),
+    certificate=Certificate(claims=certificate),
 )

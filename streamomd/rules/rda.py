@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.prox import lead, phi
 from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.contract import Certificate, Row, Rule, Slots, Sum
 from streamomd.rules.params import NotNegative, Positive
 
 
@@ -60,8 +60,9 @@ def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> 
     return lead(own.theta, beta(clock, h), clock - 1.0, h.l1, h.l2, h.box)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(-row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    a = -row.importance * row.slope
+    return a != 0.0, Move(a), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -74,9 +75,11 @@ def terms(
     return (x * x,)
 
 
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
+def accounted_step(
+    row: Row, totals: Accounts, clock: float, h: Hyper
+) -> tuple[bool, Move, Accounts]:
     g = row.importance * row.slope
-    return Move(-g), Accounts(totals.steps + g * g * row.r[0] / beta(clock, h))
+    return g != 0.0, Move(-g), Accounts(totals.steps + g * g * row.r[0] / beta(clock, h))
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -95,18 +98,23 @@ PLAIN = Rule(
     title="regularized dual averaging: few non-zero weights, features on one scale",
     source="Qian, notes on adaptive FTRL, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
+    state=Slots(move=Move, own=Own),
     weight=weight,
     step=step,
     update=update,
-    feasible=feasible,
+    certificate=Certificate(feasible=feasible),
 )
 RULE = replace(
     PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, totals=Accounts, gathers=1, terms=terms, step=accounted_step,
-        certificate=certificate,
+    certificate=replace(
+        PLAIN.certificate,
+        claims=certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, totals=Accounts),
+            step=accounted_step,
+            row=replace(PLAIN.row, gathers=1, terms=terms),
+            certificate=replace(PLAIN.certificate, claims=certificate),
+        ),
     ),
-)  # fmt: skip
+)

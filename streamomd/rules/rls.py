@@ -21,7 +21,17 @@ from typing import NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest
-from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Matrix,
+    Mean,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 
 
@@ -51,11 +61,11 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.mu
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    m, chi = row.q
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+    m, chi = row.r
     times = row.importance
     s = gain(times * row.y, times, m, chi)
-    return Move(s, times), Totals(totals.error + s * (row.y - m))
+    return times > 0.0, Move(s, times), Totals(totals.error + s * (row.y - m))
 
 
 def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -73,16 +83,12 @@ RULE = Rule(
     title="recursive least squares: at each row the ridge solution of all before it",
     source="Orabona, Crammer & Cesa-Bianchi 2015, section 4 (Gauss; Plackett 1950)",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="copies",
-    totals=Totals,
-    losses=("square",),
-    keeps="matrix",
-    largest=largest,
-    start_scale=start_scale,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("square",)),
+    row=RowHooks(importance="copies"),
+    storage=Matrix(largest, start_scale=start_scale),
+    certificate=Certificate(claims=certificate),
 )

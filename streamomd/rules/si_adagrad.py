@@ -32,7 +32,17 @@ from typing import NamedTuple
 import numpy as np
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.contract import Max, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Max,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS
 
@@ -75,9 +85,9 @@ def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> 
     return r / (totals.root * math.sqrt(h.L * h.L + own.Q)) / shared.b
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g), Totals(totals.root, max(totals.steepest, abs(g)))
+    return g != 0.0, Move(g), Totals(totals.root, max(totals.steepest, abs(g)))
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -105,15 +115,12 @@ RULE = Rule(
     title="scale-invariant AdaGrad: raw units, a bound without knowing the weights",
     source="Orabona, Crammer & Cesa-Bianchi 2015, equations 13 and 15",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=RATIOS,
-    begin=begin,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, begin=begin),
+    observe=Observe(observe),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(lipschitz="L"),
+    row=RowHooks(range=RATIOS),
+    certificate=Certificate(claims=certificate),
 )

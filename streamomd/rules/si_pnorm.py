@@ -39,7 +39,19 @@ from typing import NamedTuple
 import numpy as np
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.contract import Coords, Max, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    CoordinateSums,
+    Coords,
+    Losses,
+    Max,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS
 
@@ -151,7 +163,7 @@ def terms(
     return (math.pow(abs(x) / shared.b, totals.p),)
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     t, g = totals, row.importance * row.slope
     square = g * g * (t.p - 1.0) * math.pow(row.r[0], 2.0 / t.p)
     paid = t.paid + (square / t.beta if t.beta > 0.0 else 0.0)
@@ -159,7 +171,11 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     move = Move(g, t.scale, t.p_of_rp - 1.0)
     B = t.B + square
     ahead = beta_of(t.p, B, h)
-    return move, Totals(t.sum, t.scale, t.p, t.p_of_rp, t.m, B, t.beta, paid, steepest, ahead)
+    return (
+        g != 0.0,
+        move,
+        Totals(t.sum, t.scale, t.p, t.p_of_rp, t.m, B, t.beta, paid, steepest, ahead),
+    )
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -190,25 +206,14 @@ RULE = Rule(
     title="scale-invariant p-norm: raw units, long rows of which little matters",
     source="Orabona, Crammer & Cesa-Bianchi 2015, equation 12",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=RATIOS,
-    sums=1,
-    gathers=1,
-    begin=begin,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, begin=begin),
+    observe=Observe(observe, sums=1),
     align=align,
-    prepare=prepare,
     weight=weight,
-    terms=terms,
     step=step,
     update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
+    losses=Losses(lipschitz="L"),
+    row=RowHooks(range=RATIOS, gathers=1, prepare=prepare, terms=terms),
+    sums=CoordinateSums(mass=mass, stale=stale, peak=peak, rebase=rebase, refresh=refresh),
+    certificate=Certificate(claims=certificate),
 )

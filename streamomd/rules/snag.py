@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.contract import Certificate, Mean, Observe, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive, YesNo
 from streamomd.rules.ranges import SQUARES
 
@@ -60,11 +60,11 @@ def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> 
     return own.w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
     N = totals.N + row.q[0]
     pace = h.eta * math.sqrt(clock / N) if N > 0.0 else 0.0
-    return Move(g, pace * g), Totals(N)
+    return g != 0.0, Move(g, pace * g), Totals(N)
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -84,16 +84,13 @@ RULE = Rule(
     title="normalized adaptive gradient with mean-square scales: raw units, rare huge values",
     source="Ross, Mineiro & Langford 2013, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=SQUARES,
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w", curvature="G"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    uncertified="Ross et al. prove a bound for the projected form only: see nag_projected",
+    row=RowHooks(range=SQUARES, stretch=stretch, implicit="implicit"),
+    certificate=Certificate(
+        reason="Ross et al. prove a bound for the projected form only: see nag_projected"
+    ),
 )

@@ -35,7 +35,7 @@ from streamomd.rules.common.dual_diagonal import (
     update,
     weight,
 )
-from streamomd.rules.contract import Row, Rule
+from streamomd.rules.contract import Certificate, Losses, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
@@ -43,16 +43,20 @@ class Hyper(NamedTuple):
     r: Positive = 1.0
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.y * row.margin <= 0.0 and row.importance > 0.0:
-        return Move(row.importance * row.y), count(row, totals)
-    return Move(0.0), totals
+        a = row.importance * row.y
+        return a != 0.0, Move(a), count(row, totals)
+    return False, Move(0.0), totals
 
 
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
+def accounted_step(
+    row: Row, totals: Accounts, clock: float, h: Hyper
+) -> tuple[bool, Move, Accounts]:
     if row.y * row.margin <= 0.0 and row.importance > 0.0:
-        return Move(row.importance * row.y), account(row, totals, 1.0)
-    return Move(0.0), totals
+        a = row.importance * row.y
+        return a != 0.0, Move(a), account(row, totals, 1.0)
+    return False, Move(0.0), totals
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -64,16 +68,21 @@ PLAIN = Rule(
     title="second-order Perceptron, diagonal: rare features that tell, mistakes teach",
     source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="step",
-    totals=Totals,
-    losses=("hinge",),
+    state=Slots(move=Move, own=Own, totals=Totals),
     weight=weight,
-    part=part,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="step", part=part),
+    certificate=Certificate(claims=certificate),
 )
-ACCOUNTED = replace(PLAIN, totals=Accounts, gathers=3, terms=terms, step=accounted_step)
-RULE = replace(PLAIN, accounted=ACCOUNTED)
+ACCOUNTED = replace(
+    PLAIN,
+    state=replace(PLAIN.state, totals=Accounts),
+    step=accounted_step,
+    row=replace(PLAIN.row, gathers=3, terms=terms),
+)
+RULE = replace(
+    PLAIN,
+    certificate=replace(PLAIN.certificate, accounted=ACCOUNTED),
+)

@@ -24,7 +24,18 @@ from typing import NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, log_volume
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Matrix,
+    Max,
+    Mean,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 
 
@@ -60,8 +71,8 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.mu
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    m, chi = row.q
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+    m, chi = row.r
     times = row.importance
     square = times * row.y * row.y
     cost = totals.cost + square * (times * chi / (1.0 + times * chi))
@@ -69,7 +80,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     off = row.margin - best
     extra = totals.extra + times * off * (0.5 * off + best - row.y)
     move = Move(gain(times * row.y, times, m, chi), times)
-    return move, Totals(cost, max(totals.Y, square), extra)
+    return times > 0.0, move, Totals(cost, max(totals.Y, square), extra)
 
 
 def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -92,17 +103,12 @@ RULE = Rule(
     title="Vovk-Azoury-Warmuth: least squares without a step size, safe on new directions",
     source="Orabona, Crammer & Cesa-Bianchi 2015, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="copies",
-    totals=Totals,
-    losses=("square",),
-    keeps="matrix",
-    largest=largest,
-    start_scale=start_scale,
-    foresee=foresee,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("square",)),
+    row=RowHooks(importance="copies"),
+    storage=Matrix(largest, start_scale=start_scale, foresee=foresee),
+    certificate=Certificate(claims=certificate),
 )

@@ -33,7 +33,19 @@ from typing import Any, NamedTuple
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.links import WINNOW, complexity, conjugate, image, legal, unfit
 from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    CoordinateSums,
+    Coords,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import NotNegative, Positive
 
 
@@ -73,17 +85,18 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.e / totals.S
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     S, ref, n, steps, heaviest, gain = totals
     if h.C == 0.0:
         g = row.importance * row.slope
         found = Totals(S, ref, n, steps, heaviest, gain + g * row.margin)
-        return Move(-h.eta * g, ref), found
+        a = -h.eta * g
+        return a != 0.0, Move(a, ref), found
     if row.y * row.margin > 0.0 or row.importance == 0.0:
-        return Move(0.0, 0.0), totals
+        return False, Move(0.0, 0.0), totals
     a = row.importance * h.C
     found = Totals(S, ref, n, steps + a, max(heaviest, row.importance), gain)
-    return Move(a * row.y, ref), found
+    return a != 0.0, Move(a * row.y, ref), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -157,22 +170,22 @@ PLAIN = Rule(
     title="Winnow: experts, weights that are shares of 1",
     source=f"{SOURCE}, section 4",
     hyper=Hyper,
-    losses_with=losses_with,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    begin=begin,
+    state=Slots(move=Move, own=Own, totals=Totals, begin=begin),
     weight=weight,
     step=step,
     update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
-    feasible=feasible,
-    live=live,
-    live_name="dual",
+    losses=Losses(narrowed=losses_with),
+    sums=CoordinateSums(mass=mass, stale=stale, peak=peak, rebase=rebase, refresh=refresh),
+    certificate=Certificate(claims=certificate, feasible=feasible, live=live, live_name="dual"),
 )
-RULE = replace(PLAIN, accounted=replace(PLAIN, shared=Accounts, observe=observe))
+RULE = replace(
+    PLAIN,
+    certificate=replace(
+        PLAIN.certificate,
+        accounted=replace(
+            PLAIN,
+            state=replace(PLAIN.state, shared=Accounts),
+            observe=Observe(observe),
+        ),
+    ),
+)

@@ -42,7 +42,7 @@ for name in sys.argv[1:]:
     rule = find_rule(name)
     layout = Layout(rule, 4, 1, "float64")
     state = State.start(layout)
-    loss = find_loss(rule.losses[0] if rule.losses else "logistic")
+    loss = find_loss(rule.losses.default)
     engine = Engine(layout, loss, 2, True, rule.parse_params({}))
     margins = engine.learn(state, np.zeros(3), DenseBatch(X, y, np.ones(50)))
     hits = sum(found[-1].stats.cache_hits.values())

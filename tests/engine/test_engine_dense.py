@@ -28,7 +28,7 @@ def simplest(name: str, **params: Any) -> tuple[Any, dict[str, Any]]:
     """A rule as a job takes it, and its parameters."""
     rule = find_rule(name)
     legal = rule.parse_params(params)
-    return (rule.simplest(legal) if rule.simplest else rule), legal
+    return rule.reduced_for(legal), legal
 
 
 def rows(classes: int, seed: int) -> Any:
@@ -49,7 +49,7 @@ def cases() -> list[Any]:
         for at, layout in enumerate(LAYOUTS):
             marks = [] if name == "nag" and at == 1 else [pytest.mark.slow]
             made.append(pytest.param(simplest(name)[0], *layout, marks=marks, id=f"{name}-{at}"))
-        accounted = find_rule(name).accounted
+        accounted = find_rule(name).certificate.accounted
         if accounted is not None and fits(accounted, {}, COLUMNS):
             marks = [pytest.mark.slow]
             made.append(pytest.param(accounted, *LAYOUTS[0], marks=marks, id=f"{name}-accounted"))
@@ -59,7 +59,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("rule, classes, bias, dtype", cases())
 def test_by_columns_is_by_rows(rule: Any, classes: int, bias: bool, dtype: str) -> None:
     """Margins, slots, totals and sums agree to the bit, in one batch or in several."""
-    loss = (rule.losses or ("logistic",))[0]
+    loss = rule.losses.default
     batch = rows(classes, 7)
     told = {"classes": classes, "bias": bias, "dtype": dtype}
     one, cut, other = (

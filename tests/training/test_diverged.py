@@ -276,7 +276,7 @@ def test_no_rule_commits_what_is_not_finite(rule: str, case: str, tmp_path: Path
             table = table.set_column(5, "y", pa.array(table["y"].to_numpy() > 0.0))
         write(data / f"{name}.parquet", table, row_group_size=100)
     eta = ["--eta", "1e308"] if case == "eta" and "eta" in about.hyper._fields else []
-    if about.needs_lipschitz and not classifies:
+    if about.losses.lipschitz and not classifies:
         eta += ["--set", "model.params.L=1000"]
     done = train(data, *EVERY, *eta, "--checkpoint", url, rule=rule, loss=loss)
     bad_row = done.code == 2 and "the rule's range" in done.err  # of rules that declare one

@@ -17,6 +17,7 @@ import numpy as np
 
 from streamomd.engine.linalg.ball_projection import contract_into_ball
 from streamomd.engine.loops import defaults, sparse
+from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import put, take
 from streamomd.engine.loops.row import Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
@@ -83,23 +84,19 @@ def absorb(matrix: Any, k: int, f: Any, c: float, v: Any) -> None:
         matrix[k, j, j] *= before / alpha
 
 
-def seen_already(m: float, chi: float, h: Any) -> float:
-    """For a rule without ``foresee``."""
-    return m
-
-
-def one(h: Any) -> float:
-    """For a rule without ``start_scale``."""
-    return 1.0
-
-
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> clock, with the arguments of ``loops.make_learn`` and, after totals, matrix.
 
     matrix: (learners, d, d), written.
     """
     L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    Own, Shared, Totals, Hyper, Aim = (
+        rule.state.own,
+        rule.state.shared,
+        rule.state.totals,
+        rule.hyper,
+        loss.hyper,
+    )
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     n_rule = len(fields(Hyper))
     n_hyper = n_rule + len(fields(Aim))
@@ -108,15 +105,15 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     load_totals, store_totals = take(n_totals), put(n_totals)
     load_hyper, load_aim = take(n_rule), take(n_hyper - n_rule)
     weight, step, update = rule.weight, rule.step, rule.update
-    foresee, foresees = rule.foresee or seen_already, rule.foresee is not None
-    start_scale = rule.start_scale or one
-    stretch, along = rule.stretch or defaults.stretch, loss.along or defaults.along
+    foresee, foresees = of(rule.storage, "foresee"), has(rule.storage, "foresee")
+    start_scale = of(rule.storage, "start_scale")
+    stretch, along = of(rule.row, "stretch"), loss.along or defaults.along
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
-    coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
-    at_implicit = fields(Hyper).index("implicit") if implicit else 0
-    bounded = rule.kept_in is not None
-    outside = rule.kept_in.outside if rule.kept_in else defaults.outside
-    radius = rule.kept_in.radius if rule.kept_in else defaults.radius
+    coupled, implicit = loss.coupled, bool(rule.row.implicit) and loss.along is not None
+    at_implicit = fields(Hyper).index(rule.row.implicit) if implicit else 0
+    bounded = rule.constraint is not None
+    outside = of(rule.constraint, "outside")
+    radius = of(rule.constraint, "radius")
     miss = miss_of(shape)
 
     def learn(
@@ -166,14 +163,14 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     row_loss += suffered
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
-                row = Row(p, aim, importance[i], suffered, g, (seen[k], chis[k]), ())
-                move, whole = step(row, whole, clock, h)
-                if implicit and move[0] != 0.0 and hyper[k * n_hyper + at_implicit] != 0.0:
+                row = Row(p, aim, importance[i], suffered, g, (), (seen[k], chis[k]))
+                active, move, whole = step(row, whole, clock, h)
+                if implicit and active and hyper[k * n_hyper + at_implicit] != 0.0:
                     change = move[0] * chis[k]
                     if change != 0.0:
                         move = stretch(move, along(p, aim, change, goal))
                 store_totals(totals, k * n_totals, 1, whole)
-                if move[0] == 0.0 and move[1] == 0.0:
+                if not active:
                     continue
                 scale = 1.0 / start_scale(h)
                 absorb(matrix, k, f, move[1] * scale, v)
@@ -200,14 +197,24 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s."""
     L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    Own, Shared, Totals, Hyper, Aim = (
+        rule.state.own,
+        rule.state.shared,
+        rule.state.totals,
+        rule.hyper,
+        loss.hyper,
+    )
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     n_rule, n_aim = len(fields(Hyper)), len(fields(Aim))
     n_hyper = n_rule + n_aim
     load_own, load_shared, load_totals = take(n_own), take(n_shared), take(n_totals)
     load_hyper, load_aim = take(n_rule), take(n_aim)
-    weight, foresee, foresees = rule.weight, rule.foresee or seen_already, bool(rule.foresee)
-    start_scale = rule.start_scale or one
+    weight, foresee, foresees = (
+        rule.weight,
+        of(rule.storage, "foresee"),
+        has(rule.storage, "foresee"),
+    )
+    start_scale = of(rule.storage, "start_scale")
     coupled, value, mean = loss.coupled, loss.value, loss.mean
     couple = loss.couple or defaults.couple
     miss = miss_of(shape)

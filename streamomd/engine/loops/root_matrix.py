@@ -33,7 +33,13 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     matrix: (learners, d, 2 d), written.
     """
     L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    Own, Shared, Totals, Hyper, Aim = (
+        rule.state.own,
+        rule.state.shared,
+        rule.state.totals,
+        rule.hyper,
+        loss.hyper,
+    )
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     n_rule = len(fields(Hyper))
     n_hyper = n_rule + len(fields(Aim))
@@ -43,8 +49,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     weight, step, update = rule.weight, rule.step, rule.update
     along = loss.along or defaults.along
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
-    coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
-    at_implicit = fields(Hyper).index("implicit") if implicit else 0
+    coupled, implicit = loss.coupled, bool(rule.row.implicit) and loss.along is not None
+    at_implicit = fields(Hyper).index(rule.row.implicit) if implicit else 0
     miss = miss_of(shape)
 
     def learn(
@@ -99,10 +105,10 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
                 row = Row(p, aim, importance[i], suffered, g, (p, square), ())
-                move, whole = step(row, whole, clock, h)
+                active, move, whole = step(row, whole, clock, h)
                 store_totals(totals, k * n_totals, 1, whole)
                 # A gradient whose square would underflow is none: 0/0 = 0.
-                learns = move[0] * move[0] * square > TINY
+                learns = active and move[0] * move[0] * square > TINY
                 for j in range(size):
                     parts[j] = 0.0
                     w[j] = cells[j * width + n_shared + k]

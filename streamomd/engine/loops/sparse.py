@@ -11,6 +11,7 @@ import numpy as np
 
 from streamomd.engine.loops import defaults
 from streamomd.engine.loops.cache_prefetch import prefetch
+from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.full_pass import make_gather, make_restrain
 from streamomd.engine.loops.load_store import add, combine, gain, put, take, zeros
 from streamomd.engine.loops.row import (
@@ -41,37 +42,43 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     indices: uint32. y: targets or class numbers. margins: (rows, learners), written.
     """
     L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Move = rule.own, rule.shared, rule.totals, rule.hyper, rule.move
+    Own, Shared, Totals, Hyper, Move = (
+        rule.state.own,
+        rule.state.shared,
+        rule.state.totals,
+        rule.hyper,
+        rule.state.move,
+    )
     Aim = loss.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     n_stored, masses = len(fields(Totals)), rule.masses
-    n_rule, n_move = len(fields(Hyper)), len(fields(Move))
+    n_rule, n_move = len(fields(Hyper)), 1 + len(fields(Move))
     n_hyper = n_rule + len(fields(Aim))
     load_own, store_own = take(n_own), put(n_own)
     load_shared, store_shared = take(n_shared), put(n_shared)
     load_totals, store_totals = take(n_stored), put(n_stored)
-    load_move, store_move = take(n_move), put(n_move)
+    load_move, store_move = take(n_move - 1), put(n_move - 1)
     load_hyper, load_aim = take(n_rule), take(n_hyper - n_rule)
-    add_q, zero_q = combine(rule.sums, rule.maxima), zeros(rule.sums)
-    gathers = rule.gathers
+    n_q, maxima, gathers = rule.numbers
+    add_q, zero_q = combine(n_q, maxima), zeros(n_q)
     load_r, store_r, add_r = take(gathers), put(gathers), add(gathers)
     grow = gain(masses)
-    observe, align = rule.observe or defaults.observe, rule.align or defaults.align
-    prepare, part = rule.prepare or defaults.prepare, rule.part or defaults.part
-    terms, mass = rule.terms or defaults.terms, rule.mass or defaults.mass
-    clamp, clamps = rule.clamp or defaults.clamp, rule.clamp is not None
-    stretch, along = rule.stretch or defaults.stretch, loss.along or defaults.along
+    observe, align = of(rule.observe, "function"), of(rule, "align")
+    prepare, part = of(rule.row, "prepare"), of(rule.row, "part")
+    terms, mass = of(rule.row, "terms"), of(rule.sums, "mass")
+    clamp, clamps = of(rule.row, "clamp"), has(rule.row, "clamp")
+    stretch, along = of(rule.row, "stretch"), loss.along or defaults.along
     weight, step, update = rule.weight, rule.step, rule.update
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
     observes, aligns = rule.observe is not None, rule.align is not None
-    weighted = rule.weighted_scale
-    parts, prepares = rule.part is not None, rule.prepare is not None
+    weighted = rule.observe is not None and rule.observe.weighted
+    parts, prepares = has(rule.row, "part"), has(rule.row, "prepare")
     apart = prepares or (masses > 0 and aligns)  # observing is a pass of its own
-    always = aligns and not observes  # with the clock alone
+    always, catch_up = has(rule.row, "catch_up"), of(rule.row, "catch_up")
     assert not (always and apart), rule.name
-    coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
-    at_implicit = fields(Hyper).index("implicit") if implicit else 0
-    bounded = rule.kept_in is not None
+    coupled, implicit = loss.coupled, bool(rule.row.implicit) and loss.along is not None
+    at_implicit = fields(Hyper).index(rule.row.implicit) if implicit else 0
+    bounded = rule.constraint is not None
     gather = make_gather(rule, shape)
     restrain = make_restrain(rule, shape)
     swept = is_sweep(shape, coupled)
@@ -169,7 +176,10 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     own = Own(*load_own(cells, at + n_shared + k, L))
                     whole = Totals(*load_totals(totals, k * n_totals, 1))
                     if always or (aligns and moved):
-                        own = align(own, old, shared, whole, clock, h)
+                        if always:
+                            own = catch_up(own, old, shared, whole, clock, h)
+                        else:
+                            own = align(own, old, shared, whole, clock, h)
                         store_own(cells, at + n_shared + k, L, own)
                     if parts:
                         piece = part(own, shared, x, whole, clock, h)
@@ -206,8 +216,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 row = Row(p, aim, importance[i], suffered, g, q, r)
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
-                move, whole = step(row, whole, clock, h)
-                if implicit and move[0] != 0.0 and hyper[k * n_hyper + at_implicit] != 0.0:
+                steps, move, whole = step(row, whole, clock, h)
+                if implicit and steps and hyper[k * n_hyper + at_implicit] != 0.0:
                     change = 0.0
                     for m in range(entries):
                         n = filled[m] if dense else m
@@ -224,8 +234,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     if change != 0.0:
                         move = stretch(move, along(p, aim, change, goal))
                 store_totals(totals, k * n_totals, 1, whole)
-                store_move(moves, k * n_move, 1, move)
-                active = active or move[0] != 0.0
+                moves[k * n_move] = steps
+                store_move(moves, k * n_move + 1, 1, move)
+                active = active or steps
                 if swept:
                     sums[3 * k] += importance[i]
                     sums[3 * k + 1] += importance[i] * suffered
@@ -235,7 +246,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 sums[1] += importance[i] * row_loss
                 sums[2] += importance[i] * miss(margins, i, y[i], mean)
             if active:
-                move = Move(*load_move(moves, 0, 1))  # a single learner's stays in registers
+                move = Move(*load_move(moves, 1, 1))  # a single learner's stays in registers
                 for m in range(entries):
                     n = filled[m] if dense else m
                     j, x = entry(indices, values, start, n, bias, dense)
@@ -245,8 +256,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     shared = Shared(*load_shared(cells, at, 1))
                     for k in range(L):
                         if not one:
-                            move = Move(*load_move(moves, k * n_move, 1))
-                        if move[0] != 0.0:
+                            move = Move(*load_move(moves, k * n_move + 1, 1))
+                        if one or moves[k * n_move] != 0.0:
                             h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                             own = Own(*load_own(cells, at + n_shared + k, L))
                             after = update(own, shared, x, move, clock, h)
@@ -270,10 +281,10 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
 def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """look(…): observes each row and does nothing else. Arguments as ``learn``'s, no margins."""
     width, bias, dense = shape.width, shape.bias, shape.dense
-    Shared, Hyper, n_shared = rule.shared, rule.hyper, len(rule.shared_slots)
+    Shared, Hyper, n_shared = rule.state.shared, rule.hyper, len(rule.shared_slots)
     load_shared, store_shared = take(n_shared), put(n_shared)
-    load_hyper, observe = take(len(fields(Hyper))), rule.observe or defaults.observe
-    weighted = rule.weighted_scale
+    load_hyper, observe = take(len(fields(Hyper))), of(rule.observe, "function")
+    weighted = rule.observe is not None and rule.observe.weighted
 
     def look(
         cells: Any,
@@ -304,15 +315,21 @@ def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s."""
     L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    Own, Shared, Totals, Hyper, Aim = (
+        rule.state.own,
+        rule.state.shared,
+        rule.state.totals,
+        rule.hyper,
+        loss.hyper,
+    )
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     n_rule, n_aim = len(fields(Hyper)), len(fields(Aim))
     n_hyper = n_rule + n_aim
     load_own, load_shared, load_totals = take(n_own), take(n_shared), take(len(fields(Totals)))
     load_hyper, load_aim = take(n_rule), take(n_aim)
-    weight, part = rule.weight, rule.part or defaults.part
-    clamp, clamps = rule.clamp or defaults.clamp, rule.clamp is not None
-    parts, coupled = rule.part is not None, loss.coupled
+    weight, part = rule.weight, of(rule.row, "part")
+    clamp, clamps = of(rule.row, "clamp"), has(rule.row, "clamp")
+    parts, coupled = has(rule.row, "part"), loss.coupled
     value, mean, couple = loss.value, loss.mean, loss.couple or defaults.couple
     miss, one = miss_of(shape), L == 1
 

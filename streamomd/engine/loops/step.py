@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streamomd.engine.loops import defaults
+from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import put, take
 from streamomd.engine.loops.row import Shape, is_sweep, miss_of, number_of_class, target
 from streamomd.losses import Loss
@@ -15,7 +16,13 @@ from streamomd.rules.contract import Row, Rule, fields
 def numbers_of(rule: Rule, learners: int) -> int:
     """Numbers of a row that are summed over its coordinates: those of ``observe``, then each
     learner's margin, then what ``terms`` gathers for each learner."""
-    return rule.sums + learners * (1 + rule.gathers)
+    sums, _, gathers = rule.numbers
+    return sums + learners * (1 + gathers)
+
+
+def move_numbers(rule: Rule) -> int:
+    """Numbers of a learner's step of a row: whether it is active, 1 or 0, then its move."""
+    return 1 + len(fields(rule.state.move))
 
 
 def make_decide_row(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., bool]:
@@ -26,14 +33,14 @@ def make_decide_row(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., bool]
     ``loops.make_learn``, i the row.
     """
     L, classes, _, _, _ = shape
-    Totals, Hyper, Aim = rule.totals, rule.hyper, loss.hyper
-    n_totals, n_move, n_rule = len(rule.total_slots), len(fields(rule.move)), len(fields(Hyper))
+    Totals, Hyper, Aim = rule.state.totals, rule.hyper, loss.hyper
+    n_totals, n_move, n_rule = len(rule.total_slots), move_numbers(rule), len(fields(Hyper))
     n_hyper = n_rule + len(fields(Aim))
     load_totals, store_totals = take(len(fields(Totals))), put(len(fields(Totals)))
-    load_hyper, load_aim, store_move = take(n_rule), take(n_hyper - n_rule), put(n_move)
-    at_q, gathers = rule.sums, rule.gathers
-    load_q, load_r = take(rule.sums), take(gathers)
-    step, clamp, clamps = rule.step, rule.clamp or defaults.clamp, rule.clamp is not None
+    load_hyper, load_aim, store_move = take(n_rule), take(n_hyper - n_rule), put(n_move - 1)
+    at_q, _, gathers = rule.numbers
+    load_q, load_r = take(at_q), take(gathers)
+    step, clamp, clamps = rule.step, of(rule.row, "clamp"), has(rule.row, "clamp")
     value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
     coupled = loss.coupled
     swept = is_sweep(shape, coupled)
@@ -78,10 +85,11 @@ def make_decide_row(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., bool]
             row = Row(p, aim, importance[i], suffered, g, q, r)
             h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
             whole = Totals(*load_totals(totals, k * n_totals, 1))
-            move, whole = step(row, whole, clock, h)
+            moves_on, move, whole = step(row, whole, clock, h)
             store_totals(totals, k * n_totals, 1, whole)
-            store_move(moves, to + k * n_move, 1, move)
-            active = active or move[0] != 0.0
+            active = active or moves_on
+            moves[to + k * n_move] = moves_on
+            store_move(moves, to + k * n_move + 1, 1, move)
             if swept:
                 sums[3 * k] += importance[i]
                 sums[3 * k + 1] += importance[i] * suffered

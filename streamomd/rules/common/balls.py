@@ -52,6 +52,10 @@ def shrunk(totals: Any, h: Any) -> float:
     return float(totals.c)
 
 
+def stale(totals: Any, clock: float, h: Any) -> bool:
+    return bool(totals.c < SMALL)
+
+
 def outside(totals: Any, clock: float, h: Any) -> bool:
     if h.ball != L1 or totals.size <= h.radius * (1.0 + ROUNDING):
         return False
