@@ -88,7 +88,7 @@ def weight(own: Any, shared: object, totals: Totals, clock: float, h: Hyper) -> 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return g != 0.0, Move(g), Totals(max(totals.longest, g * g * row.q[1]))
+    return g != 0.0, Move(g), Totals(max(totals.longest, g * g * row.q[0]))
 
 
 def update(own: Own, shared: object, w: float, move: Move, clock: float, h: Hyper) -> Own:

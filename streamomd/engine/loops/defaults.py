@@ -94,6 +94,10 @@ def clamp(margin: float, totals: Any, h: Any) -> float:
     return margin
 
 
+def change(context: Any, row: Any, move: Any, whole: Any, clock: float, h: Any, k: int) -> float:
+    return 0.0
+
+
 def stretch(move: Any, factor: float) -> Any:
     return move
 

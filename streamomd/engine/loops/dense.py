@@ -131,7 +131,8 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         lay(cells, table, d)
         if bias:
             table[0, X] = 1.0
-        found, slopes, moves = np.zeros(numbers), np.zeros(L), np.zeros(L * n_move)
+        found, moves = np.zeros(numbers), np.zeros(L * n_move)
+        losses, slopes = np.zeros(L), np.zeros(L)
         h_all = Hyper(*load_hyper(hyper, 0, 1))
         for i in range(len(y)):
             clock += 1.0
@@ -185,8 +186,9 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     found[n_q + k] = margin
                     store_r(found, at_r, 1, r)
             decide_row(
-                totals, sums, hyper, clock, found, 0, i, y, importance, slopes, moves, 0, margins
-            )
+                totals, sums, hyper, clock, found, 0, i, y, importance, losses, slopes,
+                moves, 0, margins, (),
+            )  # fmt: skip
             for k in range(L):
                 if moves[k * n_move] == 0.0:
                     continue

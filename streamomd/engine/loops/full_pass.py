@@ -9,6 +9,7 @@ import numpy as np
 
 from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import put, take
+from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 
 LARGEST = 1e300
@@ -17,7 +18,7 @@ OFTEN = 65536  # rows after which sums are made anew in any case, to mend their 
 WIDEN, HALVE = 16.0, 80  # how the bracket of mu grows, and how often it is halved at most
 
 
-def make_renew(rule: Rule, shape: Any) -> Callable[..., None]:
+def make_renew(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
     """renew(cells, totals, hyper, clock, k): learner k's Coords totals, summed anew."""
     L, width = shape.learners, shape.width
     Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
@@ -64,7 +65,7 @@ def make_renew(rule: Rule, shape: Any) -> Callable[..., None]:
     return renew
 
 
-def make_gather(rule: Rule, shape: Any) -> Callable[..., None]:
+def make_gather(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
     """gather(cells, totals, hyper, clock, k, grown, last): what the sums have grown by goes in.
 
     grown: (learners * masses,), becomes 0. last: whether the row has ended. The sums are made anew
@@ -74,7 +75,7 @@ def make_gather(rule: Rule, shape: Any) -> Callable[..., None]:
     L, width, Totals, Hyper = shape.learners, shape.width, rule.state.totals, rule.hyper
     load_totals, load_hyper = take(n_stored), take(len(fields(Hyper)))
     stale = of(rule.sums, "stale")
-    renew = make_renew(rule, shape)
+    renew = make_renew(rule, loss, shape)
 
     def gather(
         cells: Any, totals: Any, hyper: Any, clock: float, k: int, grown: Any, last: bool
@@ -97,7 +98,7 @@ def make_gather(rule: Rule, shape: Any) -> Callable[..., None]:
     return gather
 
 
-def make_restrain(rule: Rule, shape: Any) -> Callable[..., None]:
+def make_restrain(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
     """restrain(cells, totals, hyper, clock, k): learner k's weights brought into the constraint."""
     L, width = shape.learners, shape.width
     Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
@@ -109,7 +110,7 @@ def make_restrain(rule: Rule, shape: Any) -> Callable[..., None]:
     outside, reach = of(rule.constraint, "outside"), of(rule.constraint, "reach")
     radius, project = of(rule.constraint, "radius"), of(rule.constraint, "project")
     settle, projects = of(rule.constraint, "settle"), has(rule.constraint, "project")
-    renew = make_renew(rule, shape)
+    renew = make_renew(rule, loss, shape)
 
     def reached(cells: Any, whole: Any, h: Any, clock: float, k: int, mu: float) -> float:
         total = 0.0

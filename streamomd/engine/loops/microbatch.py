@@ -146,7 +146,7 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         moves: Any,
         margins: Any,
     ) -> None:
-        slopes = np.zeros(L)
+        losses, slopes = np.zeros(L), np.zeros(L)
         numbers = len(y) * size
         summed = np.empty(numbers)
         for m in range(numbers):
@@ -157,8 +157,8 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         for i in range(len(y)):
             clock += 1.0
             decide_row(
-                totals, sums, hyper, clock, summed, i * size, i, y, importance, slopes,
-                moves, i * L * n_move, margins,
+                totals, sums, hyper, clock, summed, i * size, i, y, importance, losses,
+                slopes, moves, i * L * n_move, margins, (),
             )  # fmt: skip
 
     return decide
