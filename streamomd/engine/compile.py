@@ -70,7 +70,7 @@ def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, sig
     loop.__name__ = loop.__qualname__ = "_".join([*words, stamp(rule, loss, loop)])
     for function in _reached(loop):
         _name_apart(function, loop.__name__)
-        _register(function)
+        _register(function, function is rule.step or "inlined" in function.__dict__)
     return jit.compile_cached(loop, signature)
 
 
@@ -99,12 +99,12 @@ def _name_apart(function: FunctionType, loop: str) -> None:
 
 
 @functools.cache
-def _register(function: FunctionType) -> None:
+def _register(function: FunctionType, inline: bool) -> None:
     """Let compiled code call a plain function.
 
     No C code calls it: without a wrapper for that a loop compiles in four fifths of the time.
     """
-    register_jitable(no_cfunc_wrapper=True)(function)
+    register_jitable(no_cfunc_wrapper=True, forceinline=inline)(function)
 
 
 def _reached(loop: FunctionType) -> dict[FunctionType, None]:

@@ -23,20 +23,15 @@ features; a rotation of all of them changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
-from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.certificates.adagrad_bounds import MIRROR, full_certified
 from streamomd.rules.common.full_matrix import Limit, largest
-from streamomd.rules.common.prox import phi
 from streamomd.rules.common.sets import ComparatorSet, box
 from streamomd.rules.contract import (
     Certificate,
     Max,
     Mean,
-    Min,
     RootMatrix,
     Row,
     RowHooks,
@@ -45,8 +40,6 @@ from streamomd.rules.contract import (
     Sum,
 )
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
-
-MIRROR = 0.0
 
 
 class Hyper(NamedTuple):
@@ -64,13 +57,6 @@ class Hyper(NamedTuple):
 class Own(NamedTuple):
     w: Mean = 0.0
     theta: Sum = 0.0
-
-
-class Accounts(NamedTuple):
-    w: Mean = 0.0
-    theta: Sum = 0.0
-    low: Min = 0.0
-    high: Max = 0.0
 
 
 class Totals(NamedTuple):
@@ -95,61 +81,22 @@ def update(own: Own, shared: object, w: float, move: Move, clock: float, h: Hype
     return Own(w, own.theta)
 
 
-def account(
-    own: Accounts, shared: object, w: float, move: Move, clock: float, h: Hyper
-) -> Accounts:
-    return Accounts(w, own.theta, min(own.low, w), max(own.high, w))
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, u = run.h, np.asarray(run.u)
-    if h.every > 1.0:
-        raise ValueError("the root is not renewed on every row")
-    if h.implicit:
-        raise ValueError("it is proven for explicit steps")
-    rows = np.asarray(run.extra["matrix"])[:, : len(u)]
-    roots = np.sqrt((rows * rows).sum(axis=1))
-    trace = float(roots.sum())
-    regret = run.loss - run.loss_u - run.rows * phi(u, h.l1, h.l2)
-    source = "Duchi, Hazan & Singer 2011, theorem 8"
-    norm = h.delta * float(u @ u)
-    if h.update == MIRROR:
-        away = np.maximum(np.abs(u - run.own["low"]), np.abs(u - run.own["high"]))
-        bound = (norm + float(away @ away) * trace) / (2.0 * h.eta) + h.eta * trace
-    else:
-        if h.delta**2 < run.totals["longest"]:
-            least = float(np.sqrt(run.totals["longest"]))
-            raise ValueError(f"the primal-dual form needs delta >= {least:.6g} on this run")
-        spread = float(((rows @ u) ** 2)[roots > 0.0] @ (1.0 / roots[roots > 0.0]))
-        bound = (norm + spread) / (2.0 * h.eta) + h.eta * trace
-    return [Claim("regret", regret, bound, source)]
-
-
 def feasible(slots: Any, h: Hyper) -> ComparatorSet:
     return box(h.box)
 
 
-PLAIN = Rule(
-    name="adagrad_full",
-    title="adaptive gradient, full matrix: few and correlated features",
-    source="Duchi, Hazan & Singer 2011, sections 1.1 and 4",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Totals),
-    weight=weight,
-    step=step,
-    update=update,
-    row=RowHooks(implicit="implicit"),
-    storage=RootMatrix(largest),
-    certificate=Certificate(claims=certificate, feasible=feasible),
-)
-RULE = replace(
-    PLAIN,
-    certificate=replace(
-        PLAIN.certificate,
-        accounted=replace(
-            PLAIN,
-            state=replace(PLAIN.state, own=Accounts),
-            update=account,
-        ),
-    ),
+RULE = full_certified(
+    Rule(
+        name="adagrad_full",
+        title="adaptive gradient, full matrix: few and correlated features",
+        source="Duchi, Hazan & Singer 2011, sections 1.1 and 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, totals=Totals),
+        weight=weight,
+        step=step,
+        update=update,
+        row=RowHooks(implicit="implicit"),
+        storage=RootMatrix(largest),
+        certificate=Certificate(feasible=feasible),
+    )
 )

@@ -185,7 +185,4 @@ ACCOUNTED = replace(
     update=accounted_update,
     row=replace(PLAIN.row, gathers=1, terms=terms),
 )
-RULE = replace(
-    PLAIN,
-    certificate=replace(PLAIN.certificate, accounted=ACCOUNTED),
-)
+RULE = replace(PLAIN, certificate=replace(PLAIN.certificate, accounted=ACCOUNTED))

@@ -192,7 +192,7 @@ class Rule:
     def reduced_for(self, params: Params) -> Rule:
         """An equal rule without the slots that these parameters do not need."""
         reduced = self.storage.reduced if isinstance(self.storage, Coordinates) else None
-        return reduced(params) if reduced else self
+        return (reduced and reduced(params)) or self
 
     def looks(self, params: Params) -> bool:
         """Whether all rows are observed once before the first is learned."""

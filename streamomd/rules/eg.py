@@ -192,9 +192,7 @@ RULE = replace(
     certificate=replace(
         PLAIN.certificate,
         accounted=replace(
-            PLAIN,
-            state=replace(PLAIN.state, shared=Accounts),
-            observe=Observe(observe),
+            PLAIN, state=replace(PLAIN.state, shared=Accounts), observe=Observe(observe)
         ),
     ),
 )

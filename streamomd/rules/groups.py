@@ -194,12 +194,13 @@ class Constraint:
 class Coordinates:
     """Slots of each coordinate and nothing else.
 
-    reduced(params): an equal rule without the slots that these parameters do not need.
+    reduced(params): an equal rule without the slots that these parameters do not need; None: they
+    need all.
     """
 
     kind: ClassVar[str] = "coordinates"
     matrices: ClassVar[int] = 0
-    reduced: Callable[[Params], Rule] | None = None
+    reduced: Callable[[Params], Rule | None] | None = None
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,4 @@ ACCOUNTED = replace(
     step=accounted_step,
     row=replace(PLAIN.row, gathers=3, terms=terms),
 )
-RULE = replace(
-    PLAIN,
-    certificate=replace(PLAIN.certificate, accounted=ACCOUNTED),
-)
+RULE = replace(PLAIN, certificate=replace(PLAIN.certificate, accounted=ACCOUNTED))

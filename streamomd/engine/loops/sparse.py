@@ -13,7 +13,7 @@ from streamomd.engine.loops import defaults
 from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.full_pass import make_gather, make_restrain
-from streamomd.engine.loops.load_store import add, combine, gain, put, take, zeros
+from streamomd.engine.loops.load_store import add, combine, gain, inlined, put, take, zeros
 from streamomd.engine.loops.row import Shape, entry, span
 from streamomd.engine.loops.step import (
     is_implicit,
@@ -238,6 +238,7 @@ def make_change(rule: Rule, shape: Shape) -> Callable[..., float]:
     n_shared, n_own = len(rule.shared_slots), len(rule.own_slots)
     load_own, load_shared, weight, update = take(n_own), take(n_shared), rule.weight, rule.update
 
+    @inlined
     def change(
         context: Any, row: Any, move: Any, whole: Any, clock: float, h: Any, k: int
     ) -> float:

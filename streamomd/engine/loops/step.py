@@ -7,7 +7,7 @@ from typing import Any
 
 from streamomd.engine.loops import defaults
 from streamomd.engine.loops.defaults import has, of
-from streamomd.engine.loops.load_store import put, take
+from streamomd.engine.loops.load_store import inlined, put, take
 from streamomd.engine.loops.row import Shape, is_sweep, miss_of, number_of_class, target
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
@@ -46,6 +46,7 @@ def make_score(rule: Rule, loss: Loss, shape: Shape, *, learns: bool) -> Callabl
     alone = shape._replace(learners=1) if swept else shape
     goals, miss = alone.learners, miss_of(alone)
 
+    @inlined
     def score(
         margins: Any,
         m: int,
@@ -108,6 +109,7 @@ def make_decide_row(
     goals = 1 if is_sweep(shape, loss.coupled) else L
     score = make_score(rule, loss, shape, learns=True)
 
+    @inlined
     def decide_row(
         totals: Any,
         sums: Any,

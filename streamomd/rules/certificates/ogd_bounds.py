@@ -11,12 +11,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from streamomd.rules.certificates.accounts import certified
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common import balls
 from streamomd.rules.common.balls import bound, shrunk, size
 from streamomd.rules.common.prox import soft
 from streamomd.rules.common.schedule import rate
-from streamomd.rules.contract import Constraint, CoordinateSums, Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Constraint,
+    Coordinates,
+    CoordinateSums,
+    Coords,
+    Max,
+    Mean,
+    Params,
+    Row,
+    Rule,
+    Sum,
+)
 
 
 class Accounts(NamedTuple):
@@ -133,3 +145,17 @@ def accounted(rule: Rule) -> Rule:
         ),
         certificate=replace(rule.certificate, claims=certificate),
     )
+
+
+def certified_forms(rule: Rule) -> Rule:
+    """OGD in its ball and, where these parameters need no sum for one, without; its certificate."""
+    ball = balls.in_ball(rule)
+    whole = certified(ball, certificate, accounted(ball))
+    free = replace(
+        whole, state=rule.state, weight=rule.weight, step=rule.step, sums=None, constraint=None
+    )
+
+    def reduced(params: Params) -> Rule | None:
+        return free if params["ball"] in ("none", "box") else None
+
+    return replace(whole, storage=Coordinates(reduced=reduced))
