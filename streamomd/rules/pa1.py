@@ -30,8 +30,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import few_mistakes, rise
+from streamomd.rules.certificates.ascent_bounds import capped_claims, dual_value
+from streamomd.rules.common.links import rise
 from streamomd.rules.contract import (
     Certificate,
     Losses,
@@ -95,39 +95,10 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(own.theta + move.a * x)
 
 
-def certificate(run: Run) -> list[Claim]:
-    totals = run.totals
-    bound = 0.5 * float(run.u @ run.u) + run.h.C * run.hinge_u(1.0)
-    mistakes = bound * totals["hardest"]
-    claims = [
-        Claim("dual value", totals["dual"], bound, f"{SOURCE}, theorem 3"),
-        Claim("mistakes", totals["mistakes"], mistakes, f"{SOURCE}, theorem 1"),
-    ]
-    return [*claims, *never_worse(run)]
-
-
-def never_worse(run: Run) -> list[Claim]:
-    """The Perceptron's bound, where no row is so long that a mistake's step is below C."""
-    reach = run.h.C * run.longest()
-    if not reach <= 1.0 + ROUNDING:
-        return []
-    bound = few_mistakes(run.hinge_u(1.0), float(run.u @ run.u) / run.h.C)
-    name = "mistakes, never worse than the Perceptron"
-    given = f"C max ||x||^2 = {reach:.6g} <= 1"
-    return [Claim(name, run.totals["mistakes"], bound, OTHER, given=given)]
-
-
-def live(totals: Totals, clock: float, h: Hyper) -> float:
-    return totals.dual
-
-
-ROUNDING = 1e-12
-SOURCE = "Shalev-Shwartz & Singer 2006"
-OTHER = "Orabona, Crammer & Cesa-Bianchi, corollary 2 (21)"
 RULE = Rule(
     name="pa1",
     title="passive-aggressive, capped: the smallest change that mends the row",
-    source=f"{SOURCE}, section 5 (Crammer et al. 2006, PA-I)",
+    source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA-I)",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),
     observe=Observe(observe, sums=1),
@@ -136,5 +107,5 @@ RULE = Rule(
     update=update,
     losses=Losses(names=("hinge",)),
     row=RowHooks(importance="cap", range=NORMS),
-    certificate=Certificate(claims=certificate, live=live, live_name="dual"),
+    certificate=Certificate(claims=capped_claims, live=dual_value, live_name="dual"),
 )

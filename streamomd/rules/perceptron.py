@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import few_mistakes
+from streamomd.rules.certificates.ascent_bounds import dual_value, perceptron_claims
 from streamomd.rules.contract import (
     Certificate,
     Losses,
@@ -79,25 +78,10 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(own.theta + move.a * x)
 
 
-def certificate(run: Run) -> list[Claim]:
-    square, loss = float(run.u @ run.u), run.hinge_u(1.0)
-    dual = 0.5 * square + run.h.C * loss
-    mistakes = few_mistakes(loss, square * run.totals["longest"])
-    return [
-        Claim("mistakes", run.totals["mistakes"], mistakes, f"{SOURCE}, theorem 2"),
-        Claim("dual value", run.totals["dual"], dual, f"{SOURCE}, theorem 1"),
-    ]
-
-
-def live(totals: Totals, clock: float, h: Hyper) -> float:
-    return totals.dual
-
-
-SOURCE = "Shalev-Shwartz & Singer 2006"
 RULE = Rule(
     name="perceptron",
     title="Perceptron: learns from mistakes only, no step size to choose",
-    source=f"{SOURCE}, section 4",
+    source="Shalev-Shwartz & Singer 2006, section 4",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),
     observe=Observe(observe, sums=1),
@@ -106,5 +90,5 @@ RULE = Rule(
     update=update,
     losses=Losses(names=("hinge",)),
     row=RowHooks(importance="updates"),
-    certificate=Certificate(claims=certificate, live=live, live_name="dual"),
+    certificate=Certificate(claims=perceptron_claims, live=dual_value, live_name="dual"),
 )

@@ -28,21 +28,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import (
-    PNORM,
-    Power,
-    complexity,
-    factor,
-    first,
-    image,
-    norm,
-    share,
-    unfit,
-)
+from streamomd.rules.certificates.link_bounds import lms_certified
+from streamomd.rules.common.linked import observe_share
+from streamomd.rules.common.links import PNORM, Power, factor, first, image, norm
 from streamomd.rules.contract import (
-    Certificate,
-    CoordinateSums,
     Coords,
     Losses,
     Max,
@@ -80,12 +69,6 @@ class Move(NamedTuple):
     a: float
     ref: float
     p: float
-
-
-def observe(
-    shared: tuple[()], x: float, clock: float, h: Hyper
-) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, share(x, h.p)
 
 
 def scaled(totals: Totals, h: Hyper) -> float:
@@ -128,50 +111,18 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(theta, image(PNORM, theta, move.ref, 0.0, move.p)[0])
 
 
-def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (own.a * own.theta / totals.ref if totals.ref > 0.0 else 0.0,)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return unfit(PNORM, totals.S, totals.ref)
-
-
-def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return abs(own.theta)
-
-
-def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
-    S, _, _, _, X, errors, targets, excess = totals
-    return Totals(S, peak, 0.0, 0.0, X, errors, targets, excess)
-
-
-def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(own.theta, image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
-
-
-def certificate(run: Run) -> list[Claim]:
-    totals, p, square = run.totals, run.h.p, run.square_u
-    # (yhat - v)^2 = (y - yhat)^2 - 2 (y - yhat) (y - v) + (y - v)^2, summed, v = <u, x>
-    products = totals["targets"] - float(run.own["theta"] @ run.u)
-    measured = totals["errors"] - 2.0 * products + square
-    weights = 2.0 * (p - 1.0) * totals["X"] ** 2 * complexity(PNORM, run.u, 1.0, p)
-    bound = weights + square + max(totals["excess"], 0.0)
-    return [Claim("squared distance to u's predictions", measured, bound, SOURCE)]
-
-
-SOURCE = "Orabona, Crammer & Cesa-Bianchi, section 4"
-RULE = Rule(
-    name="pnorm_lms",
-    title="p-norm LMS: regression with nothing to tune, features on one scale",
-    source=SOURCE,
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Totals),
-    observe=Observe(observe, sums=3),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("square",)),
-    row=RowHooks(importance="step", prepare=prepare),
-    sums=CoordinateSums(mass=mass, stale=stale, peak=peak, rebase=rebase, refresh=refresh),
-    certificate=Certificate(claims=certificate),
+RULE = lms_certified(
+    Rule(
+        name="pnorm_lms",
+        title="p-norm LMS: regression with nothing to tune, features on one scale",
+        source="Orabona, Crammer & Cesa-Bianchi, section 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, totals=Totals),
+        observe=Observe(observe_share, sums=3),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("square",)),
+        row=RowHooks(importance="step", prepare=prepare),
+    )
 )

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.certificates.newton_bounds import rls_claims
 from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest
 from streamomd.rules.contract import (
     Certificate,
@@ -72,12 +72,6 @@ def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hype
     return Own(own.mu + move.s * v)
 
 
-def certificate(run: Run) -> list[Claim]:
-    bound = run.h.a * float(run.u @ run.u) + run.square_u
-    source = "the ridge solution by rank-one updates; exact"
-    return [Claim("square error, discounted", run.totals["error"], bound, source)]
-
-
 RULE = Rule(
     name="rls",
     title="recursive least squares: at each row the ridge solution of all before it",
@@ -90,5 +84,5 @@ RULE = Rule(
     losses=Losses(names=("square",)),
     row=RowHooks(importance="copies"),
     storage=Matrix(largest, start_scale=start_scale),
-    certificate=Certificate(claims=certificate),
+    certificate=Certificate(claims=rls_claims),
 )

@@ -29,9 +29,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
-from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.certificates.scale_bounds import si_adagrad_claims
 from streamomd.rules.contract import (
     Certificate,
     Losses,
@@ -95,21 +93,6 @@ def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hype
     return Own(own.theta - h.eta * (move.g * x), own.Q + z * z)
 
 
-def certificate(run: Run) -> list[Claim]:
-    h, b = run.h, run.shared["b"]
-    if run.totals["steepest"] > h.L * (1.0 + 1e-12):
-        raise ValueError("an importance times a slope of the loss was above L: give a larger L")
-    root, square = run.totals["root"], (run.u * b) ** 2
-    pace = np.sqrt(h.L * h.L + run.own["Q"])
-    sharp = float(pace @ (0.5 * root * square / h.eta + h.eta / root))
-    wide = h.L * root * math.sqrt(run.rows + 1.0) * (0.5 * float(square.sum()) / h.eta + h.eta)
-    measured, source = run.loss - run.loss_u, "Orabona et al., theorem 1"
-    return [
-        Claim("regret", measured, sharp, f"{source} (18)"),
-        Claim("regret", measured, wide, source),
-    ]
-
-
 RULE = Rule(
     name="si_adagrad",
     title="scale-invariant AdaGrad: raw units, a bound without knowing the weights",
@@ -122,5 +105,5 @@ RULE = Rule(
     update=update,
     losses=Losses(lipschitz="L"),
     row=RowHooks(range=RATIOS),
-    certificate=Certificate(claims=certificate),
+    certificate=Certificate(claims=si_adagrad_claims),
 )

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, log_volume
+from streamomd.rules.certificates.newton_bounds import vaw_claims
+from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest
 from streamomd.rules.contract import (
     Certificate,
     Losses,
@@ -87,17 +87,6 @@ def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hype
     return Own(own.mu + move.s * v)
 
 
-def certificate(run: Run) -> list[Claim]:
-    regret = run.loss - run.loss_u
-    ridge = 0.5 * run.h.a * float(run.u @ run.u) + run.totals["extra"]
-    volume = 0.5 * run.totals["Y"] * log_volume(run)
-    source = "Orabona, Crammer & Cesa-Bianchi 2015, section 4"
-    return [
-        Claim("regret", regret, ridge + 0.5 * run.totals["cost"], source),
-        Claim("regret, by the volume", regret, ridge + volume, source),
-    ]
-
-
 RULE = Rule(
     name="vaw",
     title="Vovk-Azoury-Warmuth: least squares without a step size, safe on new directions",
@@ -110,5 +99,5 @@ RULE = Rule(
     losses=Losses(names=("square",)),
     row=RowHooks(importance="copies"),
     storage=Matrix(largest, start_scale=start_scale, foresee=foresee),
-    certificate=Certificate(claims=certificate),
+    certificate=Certificate(claims=vaw_claims),
 )

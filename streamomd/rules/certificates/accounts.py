@@ -7,12 +7,12 @@ before and after. So a learner's file has its update alone.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any
 
 from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.tuples import joined, named, numbers
 from streamomd.rules.contract import Functions, Nothing, Numbers, Observe, Rule, fields
 
 Claims = Callable[[Run], list[Claim]]
@@ -70,7 +70,7 @@ def _with_own(rule: Rule, extra: Numbers, account: Any, account_align: Any) -> R
             after = function(Base(*base(own)), a, b, c, d, e)
             return Whole(*(base(after) + rest(own)))
 
-        return _named(carried, f"{rule.name}_{function.__name__}_kept") if function else None
+        return named(carried, f"{rule.name}_{function.__name__}_kept") if function else None
 
     def updated(own: Any, shared: Any, x: float, move: Any, clock: float, h: Any) -> Any:
         after = update(Base(*base(own)), shared, x, move, clock, h)
@@ -86,14 +86,14 @@ def _with_own(rule: Rule, extra: Numbers, account: Any, account_align: Any) -> R
 
     sums, constraint = rule.sums, rule.constraint
     if sums is not None and sums.refresh:
-        sums = replace(sums, refresh=_named(refreshed, f"{rule.name}_refreshed"))
+        sums = replace(sums, refresh=named(refreshed, f"{rule.name}_refreshed"))
     if constraint is not None:
         constraint = replace(constraint, project=kept(constraint.project))
     return replace(
         rule,
         state=replace(rule.state, own=Whole, rejoin=kept(rule.state.rejoin)),
-        update=_named(updated, f"{rule.name}_updated") if account else kept(update),
-        align=_named(aligned, f"{rule.name}_aligned") if account_align else kept(rule.align),
+        update=named(updated, f"{rule.name}_updated") if account else kept(update),
+        align=named(aligned, f"{rule.name}_aligned") if account_align else kept(rule.align),
         row=replace(rule.row, catch_up=kept(rule.row.catch_up)),
         sums=sums,
         constraint=constraint,
@@ -130,7 +130,7 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
         return Whole(*(base(after) + rest(totals)))
 
     def mine(function: Any, made: Any) -> Any:
-        return _named(made, f"{rule.name}_{made.__name__}") if function else None
+        return named(made, f"{rule.name}_{made.__name__}") if function else None
 
     sums, constraint = rule.sums, rule.constraint
     if sums is not None:
@@ -161,7 +161,7 @@ def _with_shared(rule: Rule, extra: Numbers, account: Any) -> Rule:
     return replace(
         rule,
         state=replace(rule.state, shared=Whole),
-        observe=replace(given, function=_named(observed, f"{rule.name}_observed")),
+        observe=replace(given, function=named(observed, f"{rule.name}_observed")),
     )
 
 
@@ -171,41 +171,3 @@ def _align(own: Any, old: Any, new: Any, totals: Any, clock: float, h: Any) -> A
 
 def _nothing(shared: Any, x: float, clock: float, h: Any) -> Any:
     return shared, ()
-
-
-def joined(base: Numbers, extra: Numbers) -> Any:
-    """A NamedTuple of the fields of both."""
-    hints = {**get_type_hints(base, include_extras=True)}
-    hints |= get_type_hints(extra, include_extras=True)
-    made: Any = NamedTuple(base.__name__, [*hints.items()])  # type: ignore[misc]
-    starts = {**base._field_defaults, **extra._field_defaults}  # type: ignore[attr-defined]
-    made.__new__.__defaults__ = tuple(starts.values())
-    made._field_defaults = starts
-    return made
-
-
-@functools.cache
-def numbers(start: int, count: int) -> Callable[..., Any]:
-    """numbers(s, n)(given) -> the n numbers from number s on, as a plain tuple.
-
-    Compiled code cannot loop over a tuple: each count is a function around the one below it.
-    """
-    if count == 0:
-        return _none
-    before, at = numbers(start, count - 1), start + count - 1
-
-    def picked(given: Any) -> Any:
-        return before(given) + (given[at],)  # noqa: RUF005
-
-    named: Callable[..., Any] = _named(picked, f"numbers_{start}_{count}")
-    return named
-
-
-def _none(given: Any) -> Any:
-    return ()
-
-
-def _named(function: Any, name: str) -> Any:
-    """With a name of its own: see ``engine.compile._name_apart``."""
-    function.__name__ = function.__qualname__ = name
-    return function
