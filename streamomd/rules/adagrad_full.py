@@ -27,7 +27,7 @@ from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.certificates.adagrad_bounds import MIRROR, full_certified
 from streamomd.rules.common.full_matrix import Limit, largest
-from streamomd.rules.common.sets import ComparatorSet, box
+from streamomd.rules.common.sets import box_of
 from streamomd.rules.contract import (
     Certificate,
     Max,
@@ -81,10 +81,6 @@ def update(own: Own, shared: object, w: float, move: Move, clock: float, h: Hype
     return Own(w, own.theta)
 
 
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return box(h.box)
-
-
 RULE = full_certified(
     Rule(
         name="adagrad_full",
@@ -97,6 +93,6 @@ RULE = full_certified(
         update=update,
         row=RowHooks(implicit="implicit"),
         storage=RootMatrix(largest),
-        certificate=Certificate(feasible=feasible),
+        certificate=Certificate(feasible=box_of),
     )
 )

@@ -29,8 +29,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.link_bounds import aggressive_certified
-from streamomd.rules.common.linked import observe_share
-from streamomd.rules.common.links import PNORM, Power, factor, first, image, norm
+from streamomd.rules.common.linked import observe_share, pnorm_weight
+from streamomd.rules.common.links import PNORM, Power, first, image, norm
 from streamomd.rules.contract import (
     Coords,
     Losses,
@@ -72,12 +72,6 @@ class Move(NamedTuple):
     p: float
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    if totals.at == clock:
-        return totals.scale * own.a
-    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
-
-
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     S, ref, scale, at, X, Y2, mistakes, e, c = totals
     length = norm(row.q[0], row.q[1], row.q[2], h.p)
@@ -114,7 +108,7 @@ RULE = aggressive_certified(
         hyper=Hyper,
         state=Slots(move=Move, own=Own, totals=Totals),
         observe=Observe(observe_share, sums=3),
-        weight=weight,
+        weight=pnorm_weight,
         step=step,
         update=update,
         losses=Losses(names=("hinge",)),

@@ -29,14 +29,13 @@ term that is part of the problem: no step size to choose, and regret of order ln
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.certificates.ftrl_bounds import composite_certified
 from streamomd.rules.common.ftrl_curvature import SQRT, STRONG, composite_curvature, composite_rate
 from streamomd.rules.common.prox import lead
-from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Certificate, Nothing, Row, Rule, Slots, Sum
+from streamomd.rules.contract import Nothing, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
 
 
@@ -56,20 +55,15 @@ class Move(NamedTuple):
     a: float
 
 
-def legal(h: Hyper) -> None:
+def begin(d: float, h: Hyper) -> Nothing:
     if h.schedule == STRONG and h.l2 == 0.0:
         raise UsageError('composite with schedule = "strong" needs l2 above 0')
-
-
-def begin(d: float, h: Hyper) -> Nothing:
-    legal(h)
     return Nothing()
 
 
 def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return lead(
-        own.theta, composite_curvature(clock, h), composite_rate(h) * clock, h.l1, h.l2, h.box
-    )
+    c, k = composite_curvature(clock, h), composite_rate(h) * clock
+    return lead(own.theta, c, k, h.l1, h.l2, h.box)
 
 
 def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
@@ -79,10 +73,6 @@ def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     return Own(own.theta + move.a * x)
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return box(h.box)
 
 
 RULE = composite_certified(
@@ -95,6 +85,5 @@ RULE = composite_certified(
         weight=weight,
         step=step,
         update=update,
-        certificate=Certificate(feasible=feasible),
     )
 )

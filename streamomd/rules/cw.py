@@ -22,8 +22,8 @@ from __future__ import annotations
 import math
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.common.full_matrix import LIMIT, Limit, largest
-from streamomd.rules.contract import Certificate, Losses, Matrix, Mean, Row, RowHooks, Rule, Slots
+from streamomd.rules.common.full_matrix import LIMIT, Limit, Move, Own, largest, update, weight
+from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots
 from streamomd.rules.cw_diag import FINEST, STDEV, Totals, begin, stdev, variance
 from streamomd.rules.params import Between, Choice, Positive
 from streamomd.rules.ranges import NORMS
@@ -38,21 +38,8 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
-class Move(NamedTuple):
-    s: float
-    c: float
-
-
 def start_scale(h: Hyper) -> float:
     return 1.0 / h.a
-
-
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
@@ -63,10 +50,6 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
         alpha, c = stdev(M, V, phi) if h.form == STDEV else variance(M, V, phi)
         return True, Move(alpha * row.y, min(c, FINEST)), totals
     return False, Move(0.0, 0.0), totals
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
 
 
 RULE = Rule(

@@ -29,12 +29,12 @@ Without phi it is AdaGrad with eta = alpha, delta = beta (P3, lemma 8).
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.ftrl_bounds import proximal_certified
 from streamomd.rules.common.ftrl_curvature import EVERY, first, pace
 from streamomd.rules.common.prox import clip, lead
-from streamomd.rules.common.sets import ComparatorSet, box
+from streamomd.rules.common.sets import box_of
 from streamomd.rules.contract import Certificate, Mean, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
 
@@ -100,10 +100,6 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(own.z + gradient - growth * solved(own.z, own.G, clock, h), G)
 
 
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return box(h.box)
-
-
 RULE = proximal_certified(
     Rule(
         name="ftrl_proximal",
@@ -114,6 +110,6 @@ RULE = proximal_certified(
         weight=weight,
         step=step,
         update=update,
-        certificate=Certificate(feasible=feasible),
+        certificate=Certificate(feasible=box_of),
     )
 )

@@ -31,9 +31,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.ogd_bounds import certified_forms
-from streamomd.rules.common.balls import NONE, Ball, bound, legal
+from streamomd.rules.common.balls import NONE, Ball, bound, free_begin
 from streamomd.rules.common.schedule import SQRT, Schedule, rate
-from streamomd.rules.contract import Mean, Nothing, Row, RowHooks, Rule, Slots
+from streamomd.rules.contract import Mean, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
 
 
@@ -53,11 +53,6 @@ class Own(NamedTuple):
 class Move(NamedTuple):
     step: float
     bound: float
-
-
-def begin(d: float, h: Hyper) -> Nothing:
-    legal(h)
-    return Nothing()
 
 
 def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
@@ -84,7 +79,7 @@ RULE = certified_forms(
         title="online gradient descent: the baseline, for features on one scale",
         source="Orabona, Crammer & Cesa-Bianchi 2015, section 3",
         hyper=Hyper,
-        state=Slots(own=Own, move=Move, begin=begin, weight="v"),
+        state=Slots(own=Own, move=Move, begin=free_begin, weight="v"),
         weight=weight,
         step=step,
         update=update,

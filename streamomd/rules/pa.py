@@ -17,26 +17,9 @@ Choose it for clean labels; with noise take `pa1` or `pa2`, which cap or damp th
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from streamomd.rules.contract import Certificate, Losses, Mean, Observe, Row, RowHooks, Rule, Slots
+from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
+from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.ranges import NORMS
-
-
-class Own(NamedTuple):
-    theta: Mean = 0.0
-
-
-class Move(NamedTuple):
-    a: float
-
-
-def observe(shared: tuple[()], x: float, clock: float, h: object) -> tuple[tuple[()], tuple[float]]:
-    return shared, (x * x,)
-
-
-def weight(own: Own, shared: object, totals: object, clock: float, h: object) -> float:
-    return own.theta
 
 
 def step(row: Row, totals: object, clock: float, h: object) -> tuple[bool, Move, object]:
@@ -44,10 +27,6 @@ def step(row: Row, totals: object, clock: float, h: object) -> tuple[bool, Move,
         a = row.loss / row.q[0] * row.y
         return a != 0.0, Move(a), totals
     return False, Move(0.0), totals
-
-
-def update(own: Own, shared: object, x: float, move: Move, clock: float, h: object) -> Own:
-    return Own(own.theta + move.a * x)
 
 
 RULE = Rule(

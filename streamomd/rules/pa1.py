@@ -32,11 +32,11 @@ from typing import NamedTuple
 
 from streamomd.rules.certificates.ascent_bounds import capped_claims, dual_value
 from streamomd.rules.common.links import rise
+from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
 from streamomd.rules.contract import (
     Certificate,
     Losses,
     Max,
-    Mean,
     Observe,
     Row,
     RowHooks,
@@ -52,26 +52,10 @@ class Hyper(NamedTuple):
     C: Positive = 1.0
 
 
-class Own(NamedTuple):
-    theta: Mean = 0.0
-
-
 class Totals(NamedTuple):
     dual: Sum = 0.0
     mistakes: Sum = 0.0  # on rows that have features
     hardest: Max = 0.0  # h / least rise of the dual on a mistake
-
-
-class Move(NamedTuple):
-    a: float
-
-
-def observe(shared: tuple[()], x: float, clock: float, h: Hyper) -> tuple[tuple[()], tuple[float]]:
-    return shared, (x * x,)
-
-
-def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return own.theta
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
@@ -89,10 +73,6 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
         return True, Move(a * row.y), Totals(dual, totals.mistakes, totals.hardest)
     hardest = max(totals.hardest, row.importance / rise(norm2, cap, 1.0))
     return True, Move(a * row.y), Totals(dual, totals.mistakes + row.importance, hardest)
-
-
-def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.theta + move.a * x)
 
 
 RULE = Rule(

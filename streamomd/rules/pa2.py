@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Certificate, Losses, Mean, Observe, Row, RowHooks, Rule, Slots
+from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
+from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 
@@ -27,30 +28,10 @@ class Hyper(NamedTuple):
     C: Positive = 1.0
 
 
-class Own(NamedTuple):
-    theta: Mean = 0.0
-
-
-class Move(NamedTuple):
-    a: float
-
-
-def observe(shared: tuple[()], x: float, clock: float, h: Hyper) -> tuple[tuple[()], tuple[float]]:
-    return shared, (x * x,)
-
-
-def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return own.theta
-
-
 def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     twice = 2.0 * row.importance * h.C
     a = row.loss * twice / (1.0 + twice * row.q[0]) * row.y
     return a != 0.0, Move(a), totals
-
-
-def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.theta + move.a * x)
 
 
 RULE = Rule(

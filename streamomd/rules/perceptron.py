@@ -23,11 +23,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.ascent_bounds import dual_value, perceptron_claims
+from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
 from streamomd.rules.contract import (
     Certificate,
     Losses,
     Max,
-    Mean,
     Observe,
     Row,
     RowHooks,
@@ -42,26 +42,10 @@ class Hyper(NamedTuple):
     C: Positive = 1.0
 
 
-class Own(NamedTuple):
-    theta: Mean = 0.0
-
-
 class Totals(NamedTuple):
     dual: Sum = 0.0  # value; each mistake adds a - a y yhat - a^2 ||x||^2 / 2
     mistakes: Sum = 0.0
     longest: Max = 0.0  # h ||x||^2 of a mistake
-
-
-class Move(NamedTuple):
-    a: float
-
-
-def observe(shared: tuple[()], x: float, clock: float, h: Hyper) -> tuple[tuple[()], tuple[float]]:
-    return shared, (x * x,)
-
-
-def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return own.theta
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
@@ -72,10 +56,6 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
         found = Totals(totals.dual + gain, totals.mistakes + row.importance, longest)
         return a != 0.0, Move(a * row.y), found
     return False, Move(0.0), totals
-
-
-def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.theta + move.a * x)
 
 
 RULE = Rule(

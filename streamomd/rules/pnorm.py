@@ -26,7 +26,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.link_bounds import pnorm_certified
-from streamomd.rules.common.links import PNORM, Power, factor, first, image
+from streamomd.rules.common.linked import pnorm_weight
+from streamomd.rules.common.links import PNORM, Power, first, image
 from streamomd.rules.contract import Coords, Losses, Max, Mean, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
 
@@ -55,12 +56,6 @@ class Move(NamedTuple):
     p: float
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    if totals.at == clock:
-        return totals.scale * own.a
-    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
-
-
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.y * row.margin > 0.0 or row.importance == 0.0:
         return False, Move(0.0, 0.0, 0.0), totals
@@ -82,7 +77,7 @@ RULE = pnorm_certified(
         source="Shalev-Shwartz & Singer 2006, section 4",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, totals=Totals),
-        weight=weight,
+        weight=pnorm_weight,
         step=step,
         update=update,
         losses=Losses(names=("hinge",)),

@@ -21,12 +21,12 @@ does. One step size for all coordinates: features must be on one scale, else tak
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from streamomd.rules.certificates.ftrl_bounds import rda_certified
 from streamomd.rules.common.ftrl_curvature import beta
 from streamomd.rules.common.prox import lead
-from streamomd.rules.common.sets import ComparatorSet, box
+from streamomd.rules.common.sets import box_of
 from streamomd.rules.contract import Certificate, Row, Rule, Slots, Sum
 from streamomd.rules.params import NotNegative, Positive
 
@@ -59,10 +59,6 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(own.theta + move.a * x)
 
 
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return box(h.box)
-
-
 RULE = rda_certified(
     Rule(
         name="rda",
@@ -73,6 +69,6 @@ RULE = rda_certified(
         weight=weight,
         step=step,
         update=update,
-        certificate=Certificate(feasible=feasible),
+        certificate=Certificate(feasible=box_of),
     )
 )

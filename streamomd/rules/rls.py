@@ -20,18 +20,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.newton_bounds import rls_claims
-from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest
-from streamomd.rules.contract import (
-    Certificate,
-    Losses,
-    Matrix,
-    Mean,
-    Row,
-    RowHooks,
-    Rule,
-    Slots,
-    Sum,
+from streamomd.rules.common.full_matrix import (
+    LIMIT,
+    Limit,
+    Move,
+    Own,
+    gain,
+    largest,
+    update,
+    weight,
 )
+from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
 
 
@@ -40,25 +39,12 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
 class Totals(NamedTuple):
     error: Sum = 0.0  # of h (y - yhat)^2 / (1 + h chi)
 
 
-class Move(NamedTuple):
-    s: float
-    c: float
-
-
 def start_scale(h: Hyper) -> float:
     return h.a
-
-
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
@@ -66,10 +52,6 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
     times = row.importance
     s = gain(times * row.y, times, m, chi)
     return times > 0.0, Move(s, times), Totals(totals.error + s * (row.y - m))
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
 
 
 RULE = Rule(

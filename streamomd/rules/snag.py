@@ -22,53 +22,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.contract import Certificate, Mean, Observe, Row, RowHooks, Rule, Slots, Sum
-from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.contract import Certificate, Observe, RowHooks, Rule, Slots, Sum
+from streamomd.rules.nag import Hyper, Move, Own, Totals, step, stretch, weight
 from streamomd.rules.ranges import SQUARES
-
-
-class Hyper(NamedTuple):
-    eta: Positive = 0.5
-    implicit: YesNo = 0.0
 
 
 class Shared(NamedTuple):
     s: Sum = 0.0
 
 
-class Own(NamedTuple):
-    w: Mean = 0.0
-    G: Sum = 0.0
-
-
-class Totals(NamedTuple):
-    N: Sum = 0.0
-
-
-class Move(NamedTuple):
-    g: float
-    step: float
-
-
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[float]]:
     s = shared.s + x * x
     r = x / math.sqrt(s / clock) if s > 0.0 else 0.0  # x * x underflowed: 0/0 = 0
     return Shared(s), (r * r,)
-
-
-def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.w
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
-    g = row.importance * row.slope
-    N = totals.N + row.q[0]
-    pace = h.eta * math.sqrt(clock / N) if N > 0.0 else 0.0
-    return g != 0.0, Move(g, pace * g), Totals(N)
-
-
-def stretch(move: Move, factor: float) -> Move:
-    return Move(move.g, move.step * factor)
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:

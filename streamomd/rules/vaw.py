@@ -23,13 +23,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.newton_bounds import vaw_claims
-from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest
+from streamomd.rules.common.full_matrix import (
+    LIMIT,
+    Limit,
+    Move,
+    Own,
+    gain,
+    largest,
+    update,
+    weight,
+)
 from streamomd.rules.contract import (
     Certificate,
     Losses,
     Matrix,
     Max,
-    Mean,
     Row,
     RowHooks,
     Rule,
@@ -44,19 +52,10 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
 class Totals(NamedTuple):
     cost: Sum = 0.0  # of h y^2 h <x, A_t^-1 x>
     Y: Max = 0.0  # of h y^2
     extra: Sum = 0.0  # of h / 2 times the change of (y - yhat)^2 by not knowing h
-
-
-class Move(NamedTuple):
-    s: float
-    c: float
 
 
 def start_scale(h: Hyper) -> float:
@@ -65,10 +64,6 @@ def start_scale(h: Hyper) -> float:
 
 def foresee(m: float, chi: float, h: Hyper) -> float:
     return m / (1.0 + chi)
-
-
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
@@ -81,10 +76,6 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
     extra = totals.extra + times * off * (0.5 * off + best - row.y)
     move = Move(gain(times * row.y, times, m, chi), times)
     return times > 0.0, move, Totals(cost, max(totals.Y, square), extra)
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
 
 
 RULE = Rule(

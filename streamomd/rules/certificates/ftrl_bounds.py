@@ -4,6 +4,7 @@ ftrl_proximal (P3, theorems 6 and 7) and ftrl_centered (P3, theorem 5)."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from streamomd.rules.certificates.accounts import certified, keep_accounts
@@ -20,7 +21,8 @@ from streamomd.rules.common.ftrl_curvature import (
     pace,
 )
 from streamomd.rules.common.prox import phi
-from streamomd.rules.contract import Max, Row, Rule, Sum
+from streamomd.rules.common.sets import box_of
+from streamomd.rules.contract import Certificate, Max, Row, Rule, Sum
 
 
 class Steps(NamedTuple):
@@ -115,7 +117,8 @@ def composite_claims(run: Run) -> list[Claim]:
 
 
 def composite_certified(rule: Rule) -> Rule:
-    """Composite mirror descent with its certificate."""
+    """Composite mirror descent in its box, with its certificate."""
+    rule = replace(rule, certificate=Certificate(feasible=box_of))
     accounted = keep_accounts(
         rule, totals=StepsAndTop, step=_composite_step, terms=square, gathers=1
     )

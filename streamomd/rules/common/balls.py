@@ -14,7 +14,16 @@ from streamomd.core.errors import UsageError
 from streamomd.rules.common import sets
 from streamomd.rules.common.prox import soft
 from streamomd.rules.common.schedule import rate
-from streamomd.rules.contract import PROJECTED, Constraint, CoordinateSums, Coords, Max, Row, Rule
+from streamomd.rules.contract import (
+    PROJECTED,
+    Constraint,
+    CoordinateSums,
+    Coords,
+    Max,
+    Nothing,
+    Row,
+    Rule,
+)
 from streamomd.rules.params import Choice
 
 Ball = Annotated[float, Choice(("none", "box", "l2", "l1"))]
@@ -83,6 +92,11 @@ def feasible(slots: Any, h: Any) -> sets.ComparatorSet:
     if h.ball < L2:
         return sets.box(h.radius if h.ball == BOX else 0.0)
     return sets.L2(1.0, h.radius) if h.ball == L2 else sets.L1(1.0, h.radius)
+
+
+def free_begin(d: float, h: Any) -> Nothing:
+    legal(h)
+    return Nothing()
 
 
 class Scale(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from streamomd.rules.common.links import base_of, factor, height, image, share, shares, unfit
+from streamomd.rules.common.links import PNORM, base_of, factor, height, image, share, shares, unfit
 from streamomd.rules.common.tuples import numbers
 from streamomd.rules.contract import CoordinateSums, Rule, fields
 
@@ -34,6 +34,13 @@ def observe_shares(
 def image_mass(own: Any, shared: object, totals: Any, clock: float, h: Any) -> tuple[float]:
     """What a coordinate adds to S where b is a slot."""
     return (own.b,)
+
+
+def pnorm_weight(own: Any, shared: object, totals: Any, clock: float, h: Any) -> Any:
+    """||theta||_p sign(theta_i) (|theta_i| / ||theta||_p)^(p-1)."""
+    if totals.at == clock:
+        return totals.scale * own.a
+    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
 
 
 def pnorm_mass(own: Any, shared: object, totals: Any, clock: float, h: Any) -> tuple[float]:
