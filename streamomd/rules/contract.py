@@ -206,7 +206,7 @@ class Rule:
 
     def is_implicit(self, params: Params) -> bool:
         """Whether these parameters ask for implicit steps."""
-        return bool(self.row.implicit and params[self.row.implicit])
+        return bool(self.row.implicit and params.get(self.row.implicit, False))
 
     def parse_params(self, given: Params) -> dict[str, Any]:
         """Hyper-parameters made legal, defaults filled in, as saved in a job.

@@ -267,7 +267,7 @@ def test_no_rule_commits_what_is_not_finite(rule: str, case: str, tmp_path: Path
     """Of every rule, whether it learns on or stops: all commits are finite, and so is the model of
     a run that ends with exit 0; else the code is 6 and rows are named."""
     about = all_rules()[rule]
-    loss = (about.losses or ("square",))[0]
+    loss = (about.losses.names or ("square",))[0]
     data, url = tmp_path / "data", tmp_path / "run"
     classifies = loss in ("hinge", "logistic", "squared_hinge", "softmax")
     for place, name in enumerate("ab"):
