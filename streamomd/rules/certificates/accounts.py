@@ -109,6 +109,9 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
     rebase: Any = rule.sums.rebase if rule.sums else None
     settle: Any = rule.constraint.settle if rule.constraint else None
 
+    for function in (step, account):  # once a row: see ``engine.loops.load_store.inlined``
+        function.__dict__["inlined"] = True
+
     def stepped(row: Any, totals: Any, clock: float, h: Any) -> Any:
         active, move, after = step(row, Base(*base(totals)), clock, h)
         more = account(row, totals, active, move, clock, h)
