@@ -92,7 +92,7 @@ SETS = {
 
 def measure(folder: Path, columns: dict[str, Any], rule: str) -> dict[str, Any]:
     """Errors of a rule with its defaults and at the best value tried, and that value."""
-    loss = "hinge" if find_rule(rule).losses else "logistic"
+    loss = "hinge" if find_rule(rule).losses.names else "logistic"
     job = {
         "data": {"shards": [str(folder / "train")], **columns},
         "model": {"rule": rule, "loss": loss},

@@ -126,7 +126,7 @@ class Walk:
         self.state, self.batch = State.start(layout), batch
         self.sums, self.margins = np.zeros(3), np.empty(0)
         self.engine.begin(self.state)
-        if found.looks and found.looks(legal):
+        if found.looks(legal):
             self.engine.look(self.state, batch)
 
     def __call__(self) -> None:

@@ -33,7 +33,7 @@ def compiled(walk: common.Walk, distance: int) -> Callable[..., float]:
     loop.__name__ = loop.__qualname__ = f"ahead_{distance}_{layout.learners}_{layout.dtype}"
     for function in fuse._reached(loop):
         fuse._name_apart(function, loop.__name__)
-        fuse._register(function)
+        fuse._register(function, "inlined" in function.__dict__)
     signature = fuse._rows(layout.rule, layout.dtype, "float32")
     made: Callable[..., float] = jit.compile_one(loop, signature, kept=False)
     loops.AHEAD = usual

@@ -40,8 +40,8 @@ def cases(wanted: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
     """Label of each line: the rule and its parameters. NAG comes first, whatever is wanted."""
     found: dict[str, tuple[str, dict[str, Any]]] = {"nag": ("nag", {})}
     for rule in all_rules().values():
-        projects = rule.largest and rule.largest(rule.parse_params({})) is not None
-        if rule.keeps != "coordinates" or projects or (wanted and rule.name not in wanted):
+        projects = rule.largest(rule.parse_params({})) is not None
+        if rule.storage.kind != "coordinates" or projects or (wanted and rule.name not in wanted):
             continue
         plain = () if rule.name in INSTEAD else ({},)
         for params in (*plain, *OPTIONS.get(rule.name, ())):

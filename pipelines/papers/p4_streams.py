@@ -84,7 +84,7 @@ def stream(out: Path, name: str, d: int, rounds: int) -> Rows:
 
 def loss(rows: Rows, rule: str, **params: object) -> float | None:
     """The summed hinge loss of one pass; None if the rule is not there, or no loop for it."""
-    if rule not in all_rules() or all_rules()[rule].keeps not in LOOPS:
+    if rule not in all_rules() or all_rules()[rule].storage.kind not in LOOPS:
         return None
     return float(learn(rows, rule, "hinge", params).metrics.total[1])
 

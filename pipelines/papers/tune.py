@@ -53,15 +53,15 @@ def learners(size: int, only: Sequence[str] = (), *, coupled: bool = False) -> I
     for rule in all_rules().values():
         if only and rule.name not in only:
             continue
-        most = rule.largest(rule.parse_params({})) if rule.largest else None
+        most = rule.largest(rule.parse_params({}))
         if most is not None and most < size:
             continue
         if "most" in fields(rule.hyper):  # keeps every row, and goes over all of them at each
             continue
         if coupled:
-            names = [name for name in rule.losses or losses if losses[name].coupled]
+            names = [name for name in rule.losses.names or losses if losses[name].coupled]
         else:
-            names = list(rule.losses) or ["logistic"]
+            names = list(rule.losses.names) or ["logistic"]
             names = [name for name in names if find_loss(name).classifies] or names
             names = [name for name in names if not losses[name].coupled]
         if names:

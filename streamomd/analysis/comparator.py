@@ -33,7 +33,7 @@ from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
 from streamomd.losses.smoothed import smoothed
 from streamomd.rules.common.sets import L2, ComparatorSet, Free
-from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.contract import Observe, Row, Rule, Slots, Sum
 
 Floats = NDArray[np.float64]
 Batches = Callable[[], Iterable[Batch]]
@@ -82,9 +82,10 @@ def _observe(shared: Shared, x: float, clock: float, h: object) -> tuple[Shared,
     return Shared(shared.square + x * x), ()
 
 
-def _step(row: Row, totals: Totals, clock: float, h: object) -> tuple[Move, Totals]:
+def _step(row: Row, totals: Totals, clock: float, h: object) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g), Totals(totals.loss + row.importance * row.loss, totals.slopes + g * row.slope)
+    loss = totals.loss + row.importance * row.loss
+    return g != 0.0, Move(g), Totals(loss, totals.slopes + g * row.slope)
 
 
 def _update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: object) -> Own:
@@ -95,11 +96,8 @@ GRADIENT = Rule(
     name="gradient",
     title="learns nothing: sums the loss and its gradient at u",
     source="",
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    move=Move,
-    observe=_observe,
+    state=Slots(own=Own, shared=Shared, totals=Totals, move=Move),
+    observe=Observe(_observe),
     weight=_weight,
     step=_step,
     update=_update,

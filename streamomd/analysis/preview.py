@@ -244,7 +244,7 @@ def _time(
     state, sums = State.start(engine.layout), np.zeros(3)
     engine.begin(state)
     engine.warm(state, batches[0].rows(0, 0), learning=True)
-    looks = spec.rule.looks is not None and spec.rule.looks(spec.model.params)
+    looks = spec.rule.looks(spec.model.params)
     if looks:
         engine.look(state, batches[0].rows(0, 0))
     seeing = _timed(lambda batch: engine.look(state, batch), batches) / rows if looks else 0.0

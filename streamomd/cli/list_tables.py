@@ -48,8 +48,8 @@ def rules() -> list[dict[str, Any]]:
         {
             "name": rule.name,
             "title": rule.title,
-            "certificate": rule.certificate is not None,
-            "losses": [*(rule.losses or all_losses())],
+            "certificate": rule.certificate.claims is not None,
+            "losses": [*(rule.losses.names or all_losses())],
             "modes": [*rule.modes],
             "params": rule.parse_params({}),
             "also": [alias for alias, name in ALIASES.items() if name == rule.name],

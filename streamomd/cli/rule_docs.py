@@ -77,8 +77,8 @@ def page(rule: Rule) -> str:
     title, body = _docstring(rule)
     parts = [MADE, f"# `{rule.name}`: {_prose(title)}", _glance(rule), _markdown(body)]
     parts += ["## Parameters", _parameters(rule), "## State", _slots(rule)]
-    if rule.accounted:
-        parts += ["With `model.certificate = true`:", _slots(rule.accounted)]
+    if rule.certificate.accounted:
+        parts += ["With `model.certificate = true`:", _slots(rule.certificate.accounted)]
     parts += ["All rules and papers: [README.md](README.md)."]
     return "\n\n".join(parts) + "\n"
 
@@ -115,8 +115,8 @@ def values(rule: Rule) -> str:
     >>> values(find_rule("pa")), values(find_rule("ogd"))
     ('abs(x) up to 1e+100', 'any finite number')
     """
-    (least, most), (least32, most32) = rule.range
-    if rule.range == ANY:
+    (least, most), (least32, most32) = rule.row.range
+    if rule.row.range == ANY:
         return "any finite number"
     if not least:
         return f"abs(x) up to {most:g}"
@@ -213,8 +213,8 @@ def _slots(rule: Rule) -> str:
         "learner": [slot for slot in rule.total_slots if not slot.name.startswith("top.")],
     }
     rows = [_slot(slot, place) for place, slots in places.items() for slot in slots]
-    if rule.keeps in EXTRA:
-        rows.append([EXTRA[rule.keeps], "learner", "", EXTRA_MERGES[rule.keeps]])
+    if rule.storage.kind in EXTRA:
+        rows.append([EXTRA[rule.storage.kind], "learner", "", EXTRA_MERGES[rule.storage.kind]])
     return _table(["slot", "one per", "start", "merges by"], rows)
 
 
@@ -223,17 +223,18 @@ def _slot(slot: Slot, place: str) -> list[str]:
 
 
 def _glance(rule: Rule) -> str:
-    proven = "yes: `streamomd certify`" if rule.certificate else f"none: {rule.uncertified}"
+    claims, reason = rule.certificate.claims, rule.certificate.reason
+    proven = "yes: `streamomd certify`" if claims else f"none: {reason}"
     return _table(
         ["", ""],
         [
             ["cost of a row", cost(rule)],
             ["certificate", proven],
-            ["losses", ", ".join(rule.losses) or "all"],
+            ["losses", ", ".join(rule.losses.names) or "all"],
             ["modes", ", ".join(rule.modes)],
             ["feature values", values(rule)],
-            ["importance h", IMPORTANCE[rule.importance]],
-            *([["state version", str(rule.state_version)]] if rule.state_version > 1 else []),
+            ["importance h", IMPORTANCE[rule.row.importance]],
+            *([["state version", str(rule.state.version)]] if rule.state.version > 1 else []),
             ["source", rule.source],
         ],
     )
@@ -246,8 +247,8 @@ def _index(rules: Sequence[Rule]) -> str:
             f"[{rule.name}]({rule.name}.md)",
             rule.title,
             cost(rule),
-            "yes" if rule.certificate else "no",
-            ", ".join(rule.losses) or "all",
+            "yes" if rule.certificate.claims else "no",
+            ", ".join(rule.losses.names) or "all",
             rule.source,
         ]
         for rule in rules

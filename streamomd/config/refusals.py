@@ -23,13 +23,13 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
     learn with the loss.
     """
     rule = find_rule(str(given.get("rule", "nag")))
-    default = rule.losses[0] if rule.losses else "logistic"
+    default = rule.losses.default
     loss = find_loss(str(given.get("loss") or default))
-    if rule.losses and loss.name not in rule.losses:
-        allowed = " or ".join(rule.losses)
+    if rule.losses.names and loss.name not in rule.losses.names:
+        allowed = " or ".join(rule.losses.names)
         raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
     params = _rule_params(rule, _parameters(given, "params"))
-    narrowed = rule.losses_with(params) if rule.losses_with else ()
+    narrowed = rule.losses.narrowed(params) if rule.losses.narrowed else ()
     if narrowed and loss.name not in narrowed:
         raise UsageError(
             f"rule {rule.name!r} with {params} learns with loss {' or '.join(narrowed)}; "
@@ -37,11 +37,11 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
         )
     loss_params = loss.parse_params(_parameters(given, "loss_params"))
     with_lipschitz(rule, loss, params, loss_params)
-    if params.get("implicit") and loss.along is None:
+    if rule.is_implicit(params) and loss.along is None:
         exact = ", ".join(known.name for known in all_losses().values() if known.along)
         raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
-    if given.get("certificate") and rule.certificate is None:
-        raise UsageError(f"rule {rule.name!r} has no certificate: {rule.uncertified}")
+    if given.get("certificate") and rule.certificate.claims is None:
+        raise UsageError(f"rule {rule.name!r} has no certificate: {rule.certificate.reason}")
     return {"rule": rule.name, "loss": loss.name, "params": params, "loss_params": loss_params}
 
 
@@ -74,7 +74,7 @@ def refuse_conflicts(spec: Spec) -> None:
 
 
 def _refuse_in_averaged_mode(spec: Spec, rule: Rule) -> None:
-    if spec.train.merge == "gradients" and "G" not in [slot.name for slot in rule.own_slots]:
+    if spec.train.merge == "gradients" and not rule.state.curvature:
         raise UsageError(
             f"train.merge = 'gradients' weights by accumulated squared gradients, and rule "
             f"{rule.name!r} has none (no slot G): use 'examples', or a rule such as nag"

@@ -316,8 +316,8 @@ class Spec(_Table):
         """The rule of the job, with its accounts if a certificate is wanted."""
         rule = find_rule(self.model.rule)
         if self.model.certificate:
-            return rule.accounted or rule
-        return rule.simplest(self.model.params) if rule.simplest else rule
+            return rule.certificate.accounted or rule
+        return rule.reduced_for(self.model.params)
 
     def saved(self, version: int) -> Saved:
         """What a commit of this job records about its state."""

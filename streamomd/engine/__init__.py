@@ -12,25 +12,13 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, KeptRows, SparseBatch
 from streamomd.core.errors import TooLargeError
-from streamomd.engine.compile import (
-    align_loop,
-    apply_loop,
-    decide_loop,
-    dense_loop,
-    learn_loop,
-    look_loop,
-    plain_loop,
-    predict_loop,
-    rejoin_loop,
-    renew_loop,
-    sense_loop,
-)
+from streamomd.engine.compile import compiled_loop, plain_loop
 from streamomd.engine.loops import dense, recent_rows
 from streamomd.engine.loops.row import Shape
-from streamomd.engine.loops.step import numbers_of
-from streamomd.engine.state import MATRICES, Layout, State
+from streamomd.engine.loops.step import move_numbers, numbers_of
+from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
-from streamomd.rules.contract import fields
+from streamomd.rules.contract import Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
 
@@ -77,15 +65,16 @@ class Engine:
     def begin(self, state: State) -> None:
         """Totals that depend on the number of coordinates or on hyper-parameters, at the start."""
         rule = self.layout.rule
-        if rule.begin is not None:
+        if rule.state.begin is not None:
             h = rule.hyper_of(self.params)
-            state.totals[:, : len(fields(rule.totals))] = rule.begin(float(state.layout.size), h)
+            totals = rule.state.begin(float(state.layout.size), h)
+            state.totals[:, : len(totals)] = totals
         self.renew(state)
 
     def renew(self, state: State) -> None:
         """Sum the totals that are sums over all coordinates anew."""
         if self.layout.rule.masses:
-            loop = self._loop(renew_loop, False, "float64")
+            loop = self._loop("renew")
             for k in range(self.layout.learners):
                 loop(*self._numbers(state), k)
 
@@ -94,12 +83,12 @@ class Engine:
 
         common: (coordinates, shared slots), of the cells' dtype.
         """
-        loop = self._loop(align_loop, False, "float64")
+        loop = self._loop("align")
         loop(*self._numbers(state), common.reshape(-1))
 
     def rejoin(self, state: State, mean: Floats) -> None:
         """Make own slots from mean weights, (coordinates, learners), wherever a slot has moved."""
-        loop = self._loop(rejoin_loop, False, "float64")
+        loop = self._loop("rejoin")
         loop(*self._numbers(state), state.layout.starts, mean.reshape(-1))
 
     def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
@@ -115,19 +104,19 @@ class Engine:
 
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
         """
-        walk = self._walk_kept if self.layout.rule.keeps == "recent" else self._walk
+        walk = self._walk_kept if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
-        margins, clock = walk(dense_loop if by_columns else learn_loop, state, sums, batch)
+        margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
         state.clock = int(clock)
         return margins
 
     def look(self, state: State, batch: Batch) -> None:
         """Observe rows and do nothing else: scales of all rows, before the first is learned."""
-        self._walk(look_loop, state, np.zeros(3), batch)
+        self._walk("look", state, np.zeros(3), batch)
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``learn``, but nothing is learned."""
-        margins, _ = self._walk(predict_loop, state, sums, batch)
+        margins, _ = self._walk("predict", state, sums, batch)
         return margins
 
     def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Floats:
@@ -138,7 +127,7 @@ class Engine:
         n = numbers_of(self.layout.rule, self.layout.learners)
         found = np.zeros((len(edges) - 1, len(batch), n))
         rows = batch.arrays
-        loop = self._loop(sense_loop, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        loop = self._loop("sense", isinstance(batch, DenseBatch), rows[2].dtype.name)
         given = (state.cells, state.totals.reshape(-1), self._hyper, float(state.clock))
         loop(*given, edges, batch.weight, *rows, found.reshape(-1))
         return found
@@ -149,12 +138,12 @@ class Engine:
         As ``learn`` otherwise. found: (partitions, rows, n).
         """
         dense, rows = isinstance(batch, DenseBatch), batch.arrays
-        moves = np.empty(len(batch) * self.layout.learners * len(fields(self.layout.rule.move)))
+        moves = np.empty(len(batch) * self.layout.learners * move_numbers(self.layout.rule))
         margins = np.empty((len(batch), self.layout.learners))
         told = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
-        decide = self._loop(decide_loop, dense, rows[2].dtype.name)
+        decide = self._loop("decide", dense, rows[2].dtype.name)
         decide(*told, found.reshape(-1), batch.y, batch.weight, moves, margins)
-        apply = self._loop(apply_loop, dense, rows[2].dtype.name)
+        apply = self._loop("apply", dense, rows[2].dtype.name)
         apply(state.cells, self._hyper, float(state.clock), len(batch), *rows, moves)
         state.clock += len(batch)
         return margins
@@ -169,64 +158,67 @@ class Engine:
             weight=np.ones(high - low),
         )
         # What is predicted may be more than <w, x>; of the weights alone it is not asked.
-        plain = replace(self.layout.rule, keeps="coordinates", part=None, foresee=None, clamp=None)
+        rule = self.layout.rule
+        plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
         walk = replace(self, bias=False, layout=replace(self.layout, rule=plain))
         return walk.predict(state, np.zeros(3), unit)
 
     def _numbers(self, state: State) -> tuple[NDArray[Any], Floats, Floats, float]:
         return state.cells, state.totals.reshape(-1), self._hyper, float(state.clock)
 
-    def _walk(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
+    def _walk(self, operation: str, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
         margins = np.empty((len(batch), self.layout.learners))
         rows = batch.arrays
-        loop = self._made(find, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        matrices = state.extra.values() if MATRICES[self.layout.rule.keeps] else ()
+        loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
+        matrices = state.extra.values() if self.layout.rule.storage.matrices else ()
         kept = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self._hyper, float(state.clock))
         return margins, loop(*kept, *moved, *rows, batch.y, batch.weight, margins)
 
-    def _walk_kept(self, find: Any, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
+    def _walk_kept(
+        self, operation: str, state: State, sums: Floats, batch: Batch
+    ) -> tuple[Floats, Any]:
         """Learn with the rows kept from before in front, and keep the last ones."""
-        h = self.layout.rule.hyper_of(self.params)
+        h, storage = self.layout.rule.hyper_of(self.params), self.layout.rule.storage
+        assert isinstance(storage, RecentRows)
         before = KeptRows(**state.extra)
-        if "most" in h._fields and len(before.y) + len(batch) > h.most:
+        stored = len(before.y) + len(batch)
+        if storage.most and stored > getattr(h, storage.most):
             raise TooLargeError(
-                f"rule {self.layout.rule.name!r} keeps every row, at most {h.most:,.0f} of them "
-                "(model.params.most): take fewer rows, or dual_ascent, which keeps the last k"
+                f"rule {self.layout.rule.name!r} keeps every row, at most "
+                f"{getattr(h, storage.most):,.0f} of them (model.params.{storage.most}): take "
+                "fewer rows, or dual_ascent, which keeps the last k"
             )
         rows = recent_rows.extended(before, batch, int(self.bias))
-        depth = int(h.k) if "k" in h._fields else len(rows.y)
+        depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
         margins = np.empty((len(batch), self.layout.learners))
-        loop = self._made(find, False, "float64")
+        loop = self._loop(operation)
         clock = loop(
             state.cells, state.totals.reshape(-1), rows.alpha, sums, self._hyper,
             float(state.clock), len(before.y), depth, *rows[:5], margins,
         )  # fmt: skip
-        state.extra = recent_rows.last(rows, depth - 1 if "k" in h._fields else depth)._asdict()
+        state.extra = recent_rows.last(rows, depth - 1 if storage.depth else depth)._asdict()
         return margins, clock
 
-    def _made(self, find: Any, dense: bool, value: str) -> Any:
-        started = time.perf_counter()
-        loop = self._loop(find, dense, value)
-        self.compile_seconds += time.perf_counter() - started
-        return loop
-
-    def _loop(self, find: Any, dense: bool, value: str) -> Any:
-        key = find, dense, value
+    def _loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
+        key = operation, dense, value
         if key not in self._loops:  # a rule's own hash takes its time
-            self._loops[key] = self._found(*key)
+            started = time.perf_counter()
+            self._loops[key] = self._make(*key)
+            self.compile_seconds += time.perf_counter() - started
         return self._loops[key]
 
-    def _found(self, find: Any, dense: bool, value: str) -> Any:
+    def _make(self, operation: str, dense: bool, value: str) -> Any:
         layout = self.layout
         shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
         loss = self.loss if self._is_implicit() else replace(self.loss, along=None)
         if not self.compiled:
-            return plain_loop(find, layout.rule, loss, shape)
-        return find(layout.rule, loss, shape, layout.dtype, value)
+            return plain_loop(operation, layout.rule, loss, shape)
+        return compiled_loop(operation, layout.rule, loss, shape, layout.dtype, value)
 
     def _is_implicit(self) -> bool:
         """Whether a learner takes implicit steps: else their pass over a row is not compiled."""
         names = fields(self.layout.rule.hyper)
         numbers = self._hyper.reshape(self.layout.learners, -1)
-        return "implicit" in names and bool(numbers[:, names.index("implicit")].any())
+        implicit = self.layout.rule.row.implicit
+        return implicit != "" and bool(numbers[:, names.index(implicit)].any())

@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -34,7 +34,6 @@ from streamomd.engine.loops import (  # fmt: skip
     sparse,
 )
 from streamomd.engine.loops.row import Shape
-from streamomd.engine.state import MATRICES
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule
 
@@ -45,119 +44,33 @@ LOOPS: dict[str, Any] = {
     "root": root_matrix,
     "recent": recent_rows,
 }
-"""The loops for each kind of ``Rule.keeps``."""
+"""The loops for each kind of ``Rule.storage``."""
 
 
 @functools.cache
-def learn_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``make_learn`` for cells and values of these dtypes."""
-    signature = _kept_rows(cell) if rule.keeps == "recent" else _rows(rule, cell, value)
-    return _compile(LOOPS[rule.keeps].make_learn, rule, loss, shape, signature)
+def compiled_loop(
+    operation: str, rule: Rule, loss: Loss, shape: Shape, cell: str, value: str
+) -> Any:
+    """The loop of an operation, compiled for cells and values of these dtypes."""
+    of = OPERATIONS[operation]
+    return _compile(of.maker(rule), rule, loss, shape, of.signature(rule, cell, value))
 
 
-@functools.cache
-def dense_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``dense.make_dense``; uncompiled it is ``learn_loop``'s."""
-    return _compile(dense.make_dense, rule, loss, shape, _rows(rule, cell, value))
-
-
-@functools.cache
-def look_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``make_look`` for cells and values of these dtypes."""
-    return _compile(LOOPS[rule.keeps].make_look, rule, loss, shape, _rows(rule, cell, value))
-
-
-@functools.cache
-def predict_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``make_predict`` for cells and values of these dtypes."""
-    return _compile(LOOPS[rule.keeps].make_predict, rule, loss, shape, _rows(rule, cell, value))
-
-
-@functools.cache
-def renew_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``whole.make_renew``, which no loss and no value takes part in."""
-
-    def make_renew(rule: Rule, loss: Loss, shape: Shape) -> Any:
-        return full_pass.make_renew(rule, shape)
-
-    return _compile(make_renew, rule, loss, shape, (*_state(cell), types.int64))
-
-
-@functools.cache
-def align_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``joining.make_align``, which no loss and no value takes part in."""
-    return _compile(merge_pass.make_align, rule, loss, shape, (*_state(cell), _array(cell)))
-
-
-@functools.cache
-def rejoin_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``joining.make_rejoin``, which no loss and no value takes part in."""
-    numbers = _array("float64")
-    return _compile(merge_pass.make_rejoin, rule, loss, shape, (*_state(cell), numbers, numbers))
-
-
-@functools.cache
-def sense_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``micro.make_sense`` for cells and values of these dtypes."""
-    numbers = _array("float64")
-    state = [_array(cell, written=True), numbers, numbers, types.float64]
-    rows = [numbers, _array("int64"), _array("uint32"), _array(value)]
-    signature = (*state, _array("int64"), *rows, _array("float64", written=True))
-    return _compile(microbatch.make_sense, rule, loss, shape, signature)
-
-
-@functools.cache
-def decide_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``micro.make_decide``, which no cell and no value takes part in."""
-    numbers, written = _array("float64"), _array("float64", written=True)
-    state = [written, written, numbers, types.float64]
-    rows = [numbers, numbers, numbers, written, _array("float64", 2, written=True)]
-    return _compile(microbatch.make_decide, rule, loss, shape, (*state, *rows))
-
-
-@functools.cache
-def apply_loop(rule: Rule, loss: Loss, shape: Shape, cell: str, value: str) -> Any:
-    """The compiled ``micro.make_apply`` for cells and values of these dtypes."""
-    numbers = _array("float64")
-    state = [_array(cell, written=True), numbers, types.float64, types.int64]
-    rows = [_array("int64"), _array("uint32"), _array(value), numbers]
-    return _compile(microbatch.make_apply, rule, loss, shape, (*state, *rows))
-
-
-MICRO = {
-    sense_loop: microbatch.make_sense,
-    decide_loop: microbatch.make_decide,
-    apply_loop: microbatch.make_apply,
-}
-
-
-def plain_loop(find: Any, rule: Rule, loss: Loss, shape: Shape) -> Any:
-    """What ``find`` would compile, as plain Python."""
-    if find is renew_loop:
-        return full_pass.make_renew(rule, shape)
-    if find in MICRO:
-        return MICRO[find](rule, loss, shape)
-    loops_of = LOOPS[rule.keeps]
-    makers = {
-        learn_loop: loops_of.make_learn,
-        dense_loop: loops_of.make_learn,
-        look_loop: loops_of.make_look,
-        predict_loop: loops_of.make_predict,
-        align_loop: merge_pass.make_align,
-        rejoin_loop: merge_pass.make_rejoin,
-    }
-    return makers[find](rule, loss, shape)
+def plain_loop(operation: str, rule: Rule, loss: Loss, shape: Shape) -> Any:
+    """The same as plain Python."""
+    of = OPERATIONS[OPERATIONS[operation].plain or operation]
+    return of.maker(rule)(rule, loss, shape)
 
 
 def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, signature: Any) -> Any:
     loop = make(rule, loss, shape)
     words = [make.__name__, rule.name, loss.name, *(str(int(part)) for part in shape)]
-    words += ["implicit"] * (rule.implicit and loss.along is not None)
+    words += ["implicit"] * (bool(rule.row.implicit) and loss.along is not None)
     words += [str(part.dtype) for part in signature if isinstance(part, types.Array)]
     loop.__name__ = loop.__qualname__ = "_".join([*words, stamp(rule, loss, loop)])
     for function in _reached(loop):
         _name_apart(function, loop.__name__)
-        _register(function)
+        _register(function, function is rule.step or "inlined" in function.__dict__)
     return jit.compile_cached(loop, signature)
 
 
@@ -186,12 +99,12 @@ def _name_apart(function: FunctionType, loop: str) -> None:
 
 
 @functools.cache
-def _register(function: FunctionType) -> None:
+def _register(function: FunctionType, inline: bool) -> None:
     """Let compiled code call a plain function.
 
     No C code calls it: without a wrapper for that a loop compiles in four fifths of the time.
     """
-    register_jitable(no_cfunc_wrapper=True)(function)
+    register_jitable(no_cfunc_wrapper=True, forceinline=inline)(function)
 
 
 def _reached(loop: FunctionType) -> dict[FunctionType, None]:
@@ -224,16 +137,47 @@ def _array(dtype: str, ndim: int = 1, *, written: bool = False) -> Any:
     return types.Array(numba.from_dtype(np.dtype(dtype)), ndim, "C", readonly=not written)
 
 
-def _state(cell: str) -> Any:
+def _all(cell: str) -> Any:
     """Argument types that passes over all coordinates begin with: cells, totals, hyper, clock."""
     totals = _array("float64", written=True)
     return _array(cell, written=True), totals, _array("float64"), types.float64
 
 
-def _rows(rule: Rule, cell: str, value: str) -> Any:
-    """Argument types of a loop; one exact set, so that no call compiles anything else."""
+def _renew(rule: Rule, cell: str, value: str) -> Any:
+    return (*_all(cell), types.int64)
+
+
+def _align(rule: Rule, cell: str, value: str) -> Any:
+    return (*_all(cell), _array(cell))
+
+
+def _rejoin(rule: Rule, cell: str, value: str) -> Any:
+    return (*_all(cell), _array("float64"), _array("float64"))
+
+
+def _sense(rule: Rule, cell: str, value: str) -> Any:
     numbers = _array("float64")
-    extra = [_array("float64", 3, written=True)] if MATRICES[rule.keeps] else []
+    state = [_array(cell, written=True), numbers, numbers, types.float64]
+    rows = [numbers, _array("int64"), _array("uint32"), _array(value)]
+    return (*state, _array("int64"), *rows, _array("float64", written=True))
+
+
+def _decide(rule: Rule, cell: str, value: str) -> Any:
+    numbers, written = _array("float64"), _array("float64", written=True)
+    rows = [numbers, numbers, numbers, written, _array("float64", 2, written=True)]
+    return (written, written, numbers, types.float64, *rows)
+
+
+def _apply(rule: Rule, cell: str, value: str) -> Any:
+    numbers = _array("float64")
+    state = [_array(cell, written=True), numbers, types.float64, types.int64]
+    return (*state, _array("int64"), _array("uint32"), _array(value), numbers)
+
+
+def _rows(rule: Rule, cell: str, value: str) -> Any:
+    """Argument types of a loop over rows; one exact set, so that no call compiles anything else."""
+    numbers = _array("float64")
+    extra = [_array("float64", 3, written=True)] if rule.storage.matrices else []
     state = [_array(cell, written=True), _array("float64", written=True), *extra]
     # hyper is only read; as one that is written it is loaded by the functions that load cells.
     moved = [_array("float64", written=True), _array("float64", written=True), types.float64]
@@ -241,10 +185,47 @@ def _rows(rule: Rule, cell: str, value: str) -> Any:
     return (*state, *moved, *rows, _array("float64", 2, written=True))
 
 
-def _kept_rows(cell: str) -> Any:
-    """Argument types of ``recent.make_learn``."""
+def _learn(rule: Rule, cell: str, value: str) -> Any:
+    """Argument types of ``make_learn``; with recent rows their own."""
+    if rule.storage.kind != "recent":
+        return _rows(rule, cell, value)
     numbers, written = _array("float64"), _array("float64", written=True)
     state = [_array(cell, written=True), written, _array("float64", 2, written=True), written]
     moved = [numbers, types.float64, types.int64, types.int64]
     rows = [_array("int64"), _array("int64"), numbers, numbers, numbers]
     return (*state, *moved, *rows, _array("float64", 2, written=True))
+
+
+class Operation(NamedTuple):
+    """How the loop of an operation is made.
+
+    make: a factory of (rule, loss, shape), or its name in the module of a rule's storage.
+    signature(rule, cell, value): argument types, for cells and values of these dtypes.
+    plain: the operation that is its uncompiled form, "" for itself.
+    """
+
+    make: str | Callable[..., Any]
+    signature: Callable[[Rule, str, str], Any]
+    plain: str = ""
+
+    def maker(self, rule: Rule) -> Callable[..., Any]:
+        """The factory for a rule."""
+        if isinstance(self.make, str):
+            found: Callable[..., Any] = getattr(LOOPS[rule.storage.kind], self.make)
+            return found
+        return self.make
+
+
+OPERATIONS = {
+    "learn": Operation("make_learn", _learn),
+    "dense": Operation(dense.make_dense, _rows, plain="learn"),
+    "look": Operation("make_look", _rows),
+    "predict": Operation("make_predict", _rows),
+    "renew": Operation(full_pass.make_renew, _renew),
+    "align": Operation(merge_pass.make_align, _align),
+    "rejoin": Operation(merge_pass.make_rejoin, _rejoin),
+    "sense": Operation(microbatch.make_sense, _sense),
+    "decide": Operation(microbatch.make_decide, _decide),
+    "apply": Operation(microbatch.make_apply, _apply),
+}
+"""Every loop of the engine."""

@@ -53,7 +53,7 @@ def merge(
     rule = engine.layout.rule
     if len(states) == 1:
         return states[0].copy()
-    if rule.keeps not in ("coordinates", "matrix", "root"):
+    if rule.storage.kind not in ("coordinates", "matrix", "root"):
         raise UsageError(f"states of rule {rule.name!r} cannot be merged: it keeps rows")
     parts = [_normal(engine, state) for state in (start, *states)]
     whole = State.start(start.layout)
@@ -67,9 +67,9 @@ def merge(
         high = min(low + rows, whole.layout.size)
         block = [part.block(low, high).copy() for part in parts]
         _merge_block(engine, whole.block(low, high), block, shares, by)
-    if rule.keeps == "matrix":
+    if rule.storage.kind == "matrix":
         _merge_matrices(whole, parts)
-    if rule.keeps == "root":
+    if rule.storage.kind == "root":
         _merge_roots(whole, parts)
     engine.renew(whole)
     return whole
@@ -121,7 +121,7 @@ def _merge_block(engine: Engine, whole: State, parts: list[State], shares: Float
     weights = _shares(parts, shares, by)
     for slot in rule.own_slots:
         whole.slot(slot.name)[...] = _joined(slot, parts, weights)
-    if rule.rejoin is not None:
+    if rule.state.rejoin is not None:
         mean = np.zeros((whole.layout.size, whole.layout.learners))
         for part, share in zip(parts[1:], weights, strict=True):
             mean += share * engine.weights(part, 0, whole.layout.size)
@@ -147,10 +147,10 @@ def _join(slot: Slot, parts: list[NDArray[Any]], shares: list[Any]) -> Floats:
 
 def _shares(parts: list[State], shares: Floats, by: str) -> list[Any]:
     """What each state's own slots count in a mean: a number, or one for each cell."""
-    names = [slot.name for slot in parts[0].layout.rule.own_slots]
-    if by == "examples" or "G" not in names:
+    curvature = parts[0].layout.rule.state.curvature
+    if by == "examples" or not curvature:
         return list(shares)
-    start, *grown = [np.asarray(part.slot("G"), dtype=np.float64) for part in parts]
+    start, *grown = [np.asarray(part.slot(curvature), dtype=np.float64) for part in parts]
     grown = [np.maximum(G - start, 0.0) for G in grown]
     total = sum(grown)  # in turn: numpy's own order depends on the shape
     known = total > 0.0

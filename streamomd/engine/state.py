@@ -1,8 +1,8 @@
 """State: every number a model is made of. Data only; the engine moves it.
 
 A coordinate's cells lie side by side, ``[shared slots | own slot 0 of each learner | slot 1 …]``,
-padded so that no coordinate straddles a cache line it could avoid. What a rule keeps beside them
-(``Rule.keeps``) is an array of float64 with a row for each learner and coordinate.
+padded so that no coordinate straddles a cache line it could avoid. What a rule stores in
+addition (``Rule.storage``) is an array of float64 with a row for each learner and coordinate.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ CACHE_LINE = 64
 CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out, then the bytes
 
 Arrays = dict[str, NDArray[Any]]
-
-MATRICES = {"coordinates": 0, "matrix": 1, "root": 2, "recent": 0}
-"""How many square matrices of all coordinates each kind of ``Rule.keeps`` has, for each learner."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Layout:
     @property
     def matrix(self) -> tuple[int, int, int]:
         """Shape of what is kept beside the cells: (learners, coordinates, numbers of each)."""
-        return self.learners, self.size, MATRICES[self.rule.keeps] * self.size
+        return self.learners, self.size, self.rule.storage.matrices * self.size
 
     @property
     def row_bytes(self) -> int:
@@ -90,7 +87,7 @@ class Layout:
         if low == 0:
             found["totals"] = ("float64", (learners, len(self.rule.total_slots)))
             found["clock"] = ("int64", (1,))
-            if self.rule.keeps == "recent":
+            if self.rule.storage.kind == "recent":
                 for name, array in KeptRows.none(learners)._asdict().items():
                     found[f"extra.{name}"] = (array.dtype.name, (None, *array.shape[1:]))
         return found
@@ -243,7 +240,7 @@ def _memory_for(layout: Layout) -> Iterator[None]:
         yield
     except MemoryError:
         remedy = 'take model.dtype = "float32"'
-        if MATRICES[layout.rule.keeps]:
+        if layout.rule.storage.matrices:
             remedy = "choose a rule that keeps no matrix (the _diag ones)"
         raise TooLargeError(
             f"{layout.size:,} coordinates of {layout.rule.name} need "
@@ -259,14 +256,14 @@ def _start_totals(layout: Layout) -> NDArray[np.float64]:
 
 def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
     """A matrix starts as the identity; roots as 0; kept rows as none."""
-    if layout.rule.keeps == "recent":
+    if layout.rule.storage.kind == "recent":
         rows: dict[str, NDArray[Any]] = KeptRows.none(layout.learners)._asdict()
         return rows
     learners, size, columns = layout.matrix
     if not columns:
         return {}
     matrix = np.zeros((learners, size, columns))
-    if layout.rule.keeps == "matrix":
+    if layout.rule.storage.kind == "matrix":
         matrix[:, np.arange(size), np.arange(size)] = 1.0
     return {"matrix": matrix}
 

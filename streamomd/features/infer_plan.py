@@ -81,7 +81,7 @@ def make_plan(
 
 def limits_of(models: Iterable[Model]) -> Limits | None:
     """What values every one of these models' rules learns from; None: any that their slots hold."""
-    of = [(find_rule(model.rule).range, model.dtype) for model in models]
+    of = [(find_rule(model.rule).row.range, model.dtype) for model in models]
     limits = narrowest(known.of(dtype) for known, dtype in of)
     return None if limits == narrowest(ANY.of(dtype) for _, dtype in of) else limits
 

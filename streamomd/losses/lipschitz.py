@@ -13,15 +13,16 @@ from streamomd.rules.contract import Rule
 def with_lipschitz(
     rule: Rule, loss: Loss, params: Mapping[str, Any], loss_params: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The rule's parameters, L = 0 replaced by the loss's constant.
+    """The rule's parameters, a bound of 0 on the slope replaced by the loss's constant.
 
     Raises UsageError if the rule needs one and the loss has none.
     """
-    if not rule.needs_lipschitz or params["L"] != 0.0:
+    name = rule.losses.lipschitz
+    if not name or params[name] != 0.0:
         return dict(params)
     if loss.lipschitz is None:
         raise UsageError(
             f"rule {rule.name!r} needs a bound on the slope of the loss, and {loss.name!r} has "
-            "none: give one (--set L=…), larger than any slope the run will meet"
+            f"none: give one (--set {name}=…), larger than any slope the run will meet"
         )
-    return {**params, "L": float(loss.lipschitz(loss.numbers(loss_params)))}
+    return {**params, name: float(loss.lipschitz(loss.numbers(loss_params)))}

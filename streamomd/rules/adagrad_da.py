@@ -38,18 +38,13 @@ as late ones, and with delta = 0 features may have any scale.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common import weighted_balls
-from streamomd.rules.common.prox import lead, phi
-from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.common.weighted_balls import NONE, Ball, beyond, drawn, limit, size
-from streamomd.rules.contract import PROJECTED, Coords, Max, Row, Rule, Saved, Set, Sum
+from streamomd.rules.certificates.adagrad_bounds import averaging_certified
+from streamomd.rules.common.ftrl_curvature import delta_of
+from streamomd.rules.common.prox import lead
+from streamomd.rules.common.weighted_balls import NONE, Ball
+from streamomd.rules.contract import Losses, Max, Observe, Row, RowHooks, Rule, Saved, Slots, Sum
 from streamomd.rules.params import Between, Lipschitz, NotNegative, Positive
 
 
@@ -74,55 +69,23 @@ class Own(NamedTuple):
     G: Sum = 0.0
 
 
-class Totals(NamedTuple):
-    size: Coords = 0.0  # of the free minimizer
-    mu: Max = 0.0
-
-
 class Move(NamedTuple):
     g: float
     a: float
-
-
-def begin(d: float, h: Hyper) -> Totals:
-    weighted_balls.legal(h)
-    return Totals()
 
 
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[()]]:
     return Shared(max(shared.b, abs(x))), ()
 
 
-def align(own: Any, old: Shared, new: Shared, totals: Totals, clock: float, h: Hyper) -> Any:
-    return own  # the engine asks anew what the coordinate adds to ``size``
-
-
-def delta_of(shared: Shared, h: Hyper) -> float:
-    return h.delta if h.delta > 0.0 else h.L * shared.b
-
-
-def free(own: Any, shared: Shared, h: Hyper) -> float:
-    """eta theta_i / H_i."""
-    H = delta_of(shared, h) + math.sqrt(own.G)
-    return float(h.eta * own.theta / H) if H > 0.0 else 0.0
-
-
-def inside(own: Any, shared: Shared, mu: float, h: Hyper) -> float:
-    """The coordinate of the nearest point in the ball."""
-    H = delta_of(shared, h) + math.sqrt(own.G)
-    return drawn(free(own, shared, h), H, h.ball, mu)
-
-
-def weight(own: Any, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
-    if h.ball != NONE:
-        return inside(own, shared, totals.mu, h)
+def weight(own: Any, shared: Shared, totals: object, clock: float, h: Hyper) -> float:
     H = delta_of(shared, h) + math.sqrt(own.G)
     return lead(h.eta * own.theta, H, h.eta * (clock - 1.0), h.l1, h.l2, h.box)
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     g = row.importance * row.slope
-    return Move(g, -g), totals
+    return g != 0.0, Move(g, -g), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -134,109 +97,24 @@ def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hype
     return Own(own.theta + move.a * x, own.G + z * z)
 
 
-def mass(own: Any, shared: Shared, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    if h.ball == NONE:
-        return (0.0,)
-    return (size(free(own, shared, h), h.ball),)
-
-
-def outside(totals: Totals, clock: float, h: Hyper) -> bool:
-    return beyond(totals.size, h.ball, h.radius) and clock % h.project_every == 0.0
-
-
-def reach(own: Any, shared: Shared, mu: float, totals: Totals, clock: float, h: Hyper) -> float:
-    return size(inside(own, shared, mu, h), h.ball)
-
-
-def radius(h: Hyper) -> float:
-    return limit(h.ball, h.radius)
-
-
-def settle(totals: Totals, mu: float, h: Hyper) -> Totals:
-    if mu == 0.0 and beyond(totals.size, h.ball, h.radius):  # outside, but not looked at this time
-        return totals
-    return Totals(totals.size, mu)
-
-
-def largest(params: Mapping[str, Any]) -> int | None:
-    return PROJECTED if params["ball"] != "none" and params["project_every"] == 1 else None
-
-
 def older(saved: Saved) -> str:
     """Version 1 left the importance out of b, which counts where delta is 0."""
     counts = saved.weighted and saved.params["delta"] == 0.0
     return "b does not count importances" if counts else ""
 
 
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return weighted_balls.feasible(h.ball, h.radius) if h.ball != NONE else box(h.box)
-
-
-class Accounts(NamedTuple):
-    theta: Sum = 0.0
-    G: Sum = 0.0
-    steepest: Max = 0.0  # of abs(g x_i)
-    paid: Sum = 0.0  # of (g x_i)^2 / H_t
-
-
-def accounted_update(
-    own: Accounts, shared: Shared, x: float, move: Move, clock: float, h: Hyper
-) -> Accounts:
-    z = move.g * x
-    H = delta_of(shared, h) + math.sqrt(own.G)
-    paid = z * (z / H) if H > 0.0 else 0.0
-    steepest = max(own.steepest, abs(z))
-    return Accounts(own.theta + move.a * x, own.G + z * z, steepest, own.paid + paid)
-
-
-def certificate(run: Run) -> list[Claim]:
-    own, u, h = run.own, run.u, run.h
-    if h.project_every > 1.0:
-        raise ValueError("the weights were not projected before each row")
-    if h.ball != NONE and h.delta == 0.0:
-        raise ValueError("in a ball, delta must stay the same: give one above 0")
-    delta = np.full(len(u), h.delta) if h.delta > 0.0 else h.L * run.shared["b"]
-    root, square = np.sqrt(own["G"]), u * u
-    start, steps = float(delta @ square), h.eta * float(root.sum())
-    sharp = (start + float(root @ square)) / (2.0 * h.eta) + 0.5 * h.eta * float(own["paid"].sum())
-    wide = (start + float(root @ square)) / (2.0 * h.eta) + steps
-    widest = (start + float(square.max(initial=0.0)) * float(root.sum())) / h.eta + steps
-    measured = run.loss - run.loss_u - run.rows * phi(u, h.l1, h.l2)
-    told = "regret with phi" if h.l1 or h.l2 else "regret"
-    source = "Duchi et al., theorem 5"
-    claims = [Claim(told, measured, sharp, f"{source}, before its last step")]
-    if bool(np.all(own["steepest"] <= delta * (1.0 + 1e-12))):
-        claims.append(Claim(told, measured, wide, f"{source} (15)"))
-        claims.append(Claim(told, measured, widest, "Duchi et al., before corollary 6"))
-    return claims
-
-
-PLAIN = Rule(
-    name="adagrad_da",
-    title="adaptive gradient, diagonal, dual averaging: L1 that truly empties weights",
-    source="Duchi, Hazan & Singer 2011, equation 5",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    begin=begin,
-    observe=observe,
-    weighted_scale=True,
-    state_version=2,
-    older=older,
-    align=align,
-    weight=weight,
-    step=step,
-    stretch=stretch,
-    update=update,
-    mass=mass,
-    kept_in=Set(outside, reach, radius, None, settle),
-    largest=largest,
-    feasible=feasible,
-)
-RULE = replace(
-    PLAIN,
-    certificate=certificate,
-    accounted=replace(PLAIN, own=Accounts, update=accounted_update, certificate=certificate),
+RULE = averaging_certified(
+    Rule(
+        name="adagrad_da",
+        title="adaptive gradient, diagonal, dual averaging: L1 that truly empties weights",
+        source="Duchi, Hazan & Singer 2011, equation 5",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, shared=Shared, version=2, older=older, curvature="G"),
+        observe=Observe(observe, weighted=True),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(lipschitz="L"),
+        row=RowHooks(stretch=stretch),
+    )
 )

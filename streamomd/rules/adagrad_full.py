@@ -23,19 +23,23 @@ features; a rotation of all of them changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
-from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.certificates.adagrad_bounds import MIRROR, full_certified
 from streamomd.rules.common.full_matrix import Limit, largest
-from streamomd.rules.common.prox import phi
-from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Max, Mean, Min, Row, Rule, Sum
+from streamomd.rules.common.sets import box_of
+from streamomd.rules.contract import (
+    Certificate,
+    Max,
+    Mean,
+    RootMatrix,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
-
-MIRROR = 0.0
 
 
 class Hyper(NamedTuple):
@@ -55,13 +59,6 @@ class Own(NamedTuple):
     theta: Sum = 0.0
 
 
-class Accounts(NamedTuple):
-    w: Mean = 0.0
-    theta: Sum = 0.0
-    low: Min = 0.0
-    high: Max = 0.0
-
-
 class Totals(NamedTuple):
     longest: Max = 0.0  # of |g x|^2
 
@@ -75,63 +72,27 @@ def weight(own: Any, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g), Totals(max(totals.longest, g * g * row.q[1]))
+    return g != 0.0, Move(g), Totals(max(totals.longest, g * g * row.q[0]))
 
 
 def update(own: Own, shared: object, w: float, move: Move, clock: float, h: Hyper) -> Own:
     return Own(w, own.theta)
 
 
-def account(
-    own: Accounts, shared: object, w: float, move: Move, clock: float, h: Hyper
-) -> Accounts:
-    return Accounts(w, own.theta, min(own.low, w), max(own.high, w))
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, u = run.h, np.asarray(run.u)
-    if h.every > 1.0:
-        raise ValueError("the root is not renewed on every row")
-    if h.implicit:
-        raise ValueError("it is proven for explicit steps")
-    rows = np.asarray(run.extra["matrix"])[:, : len(u)]
-    roots = np.sqrt((rows * rows).sum(axis=1))
-    trace = float(roots.sum())
-    regret = run.loss - run.loss_u - run.rows * phi(u, h.l1, h.l2)
-    source = "Duchi, Hazan & Singer 2011, theorem 8"
-    norm = h.delta * float(u @ u)
-    if h.update == MIRROR:
-        away = np.maximum(np.abs(u - run.own["low"]), np.abs(u - run.own["high"]))
-        bound = (norm + float(away @ away) * trace) / (2.0 * h.eta) + h.eta * trace
-    else:
-        if h.delta**2 < run.totals["longest"]:
-            least = float(np.sqrt(run.totals["longest"]))
-            raise ValueError(f"the primal-dual form needs delta >= {least:.6g} on this run")
-        spread = float(((rows @ u) ** 2)[roots > 0.0] @ (1.0 / roots[roots > 0.0]))
-        bound = (norm + spread) / (2.0 * h.eta) + h.eta * trace
-    return [Claim("regret", regret, bound, source)]
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return box(h.box)
-
-
-PLAIN = Rule(
-    name="adagrad_full",
-    title="adaptive gradient, full matrix: few and correlated features",
-    source="Duchi, Hazan & Singer 2011, sections 1.1 and 4",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    keeps="root",
-    largest=largest,
-    weight=weight,
-    step=step,
-    update=update,
-    certificate=certificate,
-    feasible=feasible,
+RULE = full_certified(
+    Rule(
+        name="adagrad_full",
+        title="adaptive gradient, full matrix: few and correlated features",
+        source="Duchi, Hazan & Singer 2011, sections 1.1 and 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, totals=Totals),
+        weight=weight,
+        step=step,
+        update=update,
+        row=RowHooks(implicit="implicit"),
+        storage=RootMatrix(largest),
+        certificate=Certificate(feasible=box_of),
+    )
 )
-RULE = replace(PLAIN, accounted=replace(PLAIN, own=Accounts, update=account))

@@ -26,22 +26,23 @@ matter.
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import (
-    PNORM,
-    Power,
-    complexity,
-    factor,
-    first,
-    image,
-    norm,
-    share,
-    unfit,
+from streamomd.rules.certificates.link_bounds import aggressive_certified
+from streamomd.rules.common.linked import observe_share, pnorm_weight
+from streamomd.rules.common.links import PNORM, Power, first, image, norm
+from streamomd.rules.contract import (
+    Coords,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
 )
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 
 
 class Hyper(NamedTuple):
@@ -71,24 +72,7 @@ class Move(NamedTuple):
     p: float
 
 
-def observe(
-    shared: tuple[()], x: float, clock: float, h: Hyper
-) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, share(x, h.p)
-
-
-def prepare(q: object, totals: Totals, clock: float, h: Hyper) -> Totals:
-    S, ref, _, _, X, Y2, mistakes, e, c = totals
-    return Totals(S, ref, factor(PNORM, S, ref, 1.0, h.p), clock, X, Y2, mistakes, e, c)
-
-
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    if totals.at == clock:
-        return totals.scale * own.a
-    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     S, ref, scale, at, X, Y2, mistakes, e, c = totals
     length = norm(row.q[0], row.q[1], row.q[2], h.p)
     X = max(X, length)
@@ -108,7 +92,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     a = weighs * eta
     if a > 0.0 and length > 0.0:
         ref = first(PNORM, ref, a)
-    return Move(a * row.y, ref, h.p), Totals(S, ref, scale, at, X, Y2, mistakes, e, c)
+    return a != 0.0, Move(a * row.y, ref, h.p), Totals(S, ref, scale, at, X, Y2, mistakes, e, c)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -116,66 +100,18 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(theta, image(PNORM, theta, move.ref, 0.0, move.p)[0])
 
 
-def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (own.a * own.theta / totals.ref if totals.ref > 0.0 else 0.0,)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return unfit(PNORM, totals.S, totals.ref)
-
-
-def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return abs(own.theta)
-
-
-def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
-    S, _, _, _, X, Y2, mistakes, e, c = totals
-    return Totals(S, peak, 0.0, 0.0, X, Y2, mistakes, e, c)
-
-
-def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(own.theta, image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
-
-
-def bounds(loss: float, kappa: float, e: float, c: float) -> tuple[float, float]:
-    """Equation 21, and the simple form without its square root of a sum."""
-    inside = max(0.25 * kappa + loss + c - e, 0.0)
-    sharp = loss - e + 0.5 * kappa + math.sqrt(kappa * inside)
-    return sharp, loss + max(c - e, 0.0) - e + kappa + math.sqrt(kappa * loss)
-
-
-def certificate(run: Run) -> list[Claim]:
-    totals, p = run.totals, run.h.p
-    kappa = 2.0 * complexity(PNORM, run.u, 1.0, p) * totals["Y2"] * (p - 1.0)
-    sharp, simple = bounds(run.hinge_u(1.0), kappa, totals["e"], totals["c"])
-    mistakes = totals["mistakes"]
-    return [
-        Claim("mistakes", mistakes, sharp, f"{SOURCE}, equation 21"),
-        Claim("mistakes, simple form", mistakes, simple, f"{SOURCE}, corollary 2, corrected"),
-    ]
-
-
-SOURCE = "Orabona, Crammer & Cesa-Bianchi"
-RULE = Rule(
-    name="aggressive",
-    title="optimal aggressive Perceptron: margin errors teach too, nothing to tune",
-    source=f"{SOURCE}, corollary 2",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="step",
-    totals=Totals,
-    losses=("hinge",),
-    sums=3,
-    observe=observe,
-    prepare=prepare,
-    weight=weight,
-    step=step,
-    update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
+RULE = aggressive_certified(
+    Rule(
+        name="aggressive",
+        title="optimal aggressive Perceptron: margin errors teach too, nothing to tune",
+        source="Orabona, Crammer & Cesa-Bianchi, corollary 2",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, totals=Totals),
+        observe=Observe(observe_share, sums=3),
+        weight=pnorm_weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="step"),
+    )
 )

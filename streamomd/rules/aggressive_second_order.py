@@ -22,8 +22,19 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, margin_claims
-from streamomd.rules.contract import Max, Mean, Row, Rule, Saved, Sum
+from streamomd.rules.common.full_matrix import (
+    LIMIT,
+    Limit,
+    Move,
+    Own,
+    Updates,
+    gain,
+    largest,
+    margin_claims,
+    update,
+    weight,
+)
+from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Saved, Slots
 from streamomd.rules.params import Choice, Positive
 
 
@@ -31,21 +42,6 @@ class Hyper(NamedTuple):
     r: Positive = 1.0
     scale: Annotated[float, Choice(("unit", "arow"))] = 0.0
     limit: Limit = LIMIT
-
-
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
-class Totals(NamedTuple):
-    updates: Sum = 0.0  # of h, where it learned
-    lift: Sum = 0.0  # of h r n (2 y - n) / (r + h chi), n = m / (unit r), where it learned
-    heaviest: Max = 0.0  # h that it learned with
-
-
-class Move(NamedTuple):
-    s: float
-    c: float
 
 
 def unit(h: Hyper) -> float:
@@ -56,24 +52,16 @@ def foresee(m: float, chi: float, h: Hyper) -> float:
     return m * h.r / (h.r + chi)
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Updates, clock: float, h: Hyper) -> tuple[bool, Move, Updates]:
     times = row.importance
     if row.y * row.margin >= 1.0 or times == 0.0:
-        return Move(0.0, 0.0), totals
-    m, chi = row.q
+        return False, Move(0.0, 0.0), totals
+    m, chi = row.r
     n = m / (unit(h) * h.r)  # the mean on AROW's scale
     lift = times * h.r * n * (2.0 * row.y - n) / (h.r + times * chi)
-    seen = Totals(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
+    seen = Updates(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
     c = times / h.r
-    return Move(gain(unit(h) * times * row.y, c, m, chi), c), seen
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
+    return True, Move(gain(unit(h) * times * row.y, c, m, chi), c), seen
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -90,18 +78,12 @@ RULE = Rule(
     title="second-order Perceptron that also learns from small margins",
     source="Orabona, Crammer & Cesa-Bianchi 2015, section 6.2",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    state_version=2,
-    older=older,
-    totals=Totals,
-    losses=("hinge",),
-    keeps="matrix",
-    largest=largest,
-    foresee=foresee,
+    state=Slots(move=Move, own=Own, version=2, older=older, totals=Updates, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="updates"),
+    storage=Matrix(largest, foresee=foresee),
+    certificate=Certificate(claims=certificate),
 )

@@ -20,23 +20,12 @@ row's own squares.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.dual_diagonal import (
-    Own,
-    Totals,
-    part,
-    plain_claim,
-    rare_claims,
-    sharper_claim,
-    weight,
-)
-from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
+from streamomd.rules.certificates.diagonal_bounds import aggressive_diag_certified
+from streamomd.rules.common.dual_diagonal import UNIT, Own, Totals, part, share, weight
+from streamomd.rules.contract import Losses, Row, RowHooks, Rule, Saved, Slots
 from streamomd.rules.params import Choice, Positive
-
-UNIT = 0.0
 
 
 class Hyper(NamedTuple):
@@ -49,30 +38,11 @@ class Move(NamedTuple):
     times: float
 
 
-class OwnAccounts(NamedTuple):
-    theta: Sum = 0.0
-    S: Sum = 0.0
-    sharp: Sum = 0.0  # what the coordinate adds to the certificate's Q
-
-
-class Accounts(NamedTuple):
-    updates: Sum = 0.0
-    margins: Sum = 0.0
-    largest: Max = 0.0
-    rarest: Max = 0.0
-    longest: Max = 0.0
-
-
-def share(h: Hyper) -> float:
-    """What theta is smaller by than the certificate's sum of y x."""
-    return 1.0 if h.scale == UNIT else h.r
-
-
 def updates(row: Row) -> bool:
     return bool(row.y * row.margin < 1.0 and row.importance > 0.0)
 
 
-def count(row: Row, totals: Totals | Accounts) -> Totals:
+def count(row: Row, totals: Totals) -> Totals:
     """The totals after an update; ``largest`` is 1 while every importance is."""
     times = row.importance
     right = times if row.y * row.margin > 0.0 else 0.0
@@ -80,64 +50,15 @@ def count(row: Row, totals: Totals | Accounts) -> Totals:
     return Totals(totals.updates + times, totals.margins + right, largest)
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if updates(row):
-        return Move(row.importance * row.y / share(h), row.importance), count(row, totals)
-    return Move(0.0, 0.0), totals
+        move = Move(row.importance * row.y / share(h), row.importance)
+        return True, move, count(row, totals)
+    return False, Move(0.0, 0.0), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     return Own(own.theta + move.a * x, own.S + move.times * (x * x / h.r))
-
-
-def terms(
-    own: OwnAccounts, shared: object, x: float, totals: object, clock: float, h: Hyper
-) -> tuple[float]:
-    return (x * x,)
-
-
-def accounted_weight(
-    own: OwnAccounts, shared: object, totals: object, clock: float, h: Hyper
-) -> float:
-    return own.theta / (1.0 + own.S)
-
-
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
-    if not updates(row):
-        return Move(0.0, 0.0), totals
-    counted = count(row, totals)
-    move = Move(row.importance * row.y / share(h), row.importance)
-    return move, Accounts(
-        counted.updates,
-        counted.margins,
-        counted.largest,
-        max(totals.rarest, 1.0 / row.importance),
-        max(totals.longest, row.r[0]),
-    )
-
-
-def accounted_update(
-    own: OwnAccounts, shared: object, x: float, move: Move, clock: float, h: Hyper
-) -> OwnAccounts:
-    before, more = 1.0 + own.S, move.times * (x * x / h.r)
-    after, c = before + more, share(h)
-    step, theta = c * move.a * x, c * own.theta  # of the sum of h y x, as the certificate has it
-    lift = step * (step + 2.0 * theta) / after - (theta / after) * (theta / before) * more
-    return OwnAccounts(own.theta + move.a * x, own.S + more, own.sharp + lift)
-
-
-def certificate(run: Run) -> list[Claim]:
-    once = run.totals["largest"] <= 1.0
-    found = [plain_claim(run, share(run.h))] if once else []
-    if "sharp" in run.own:
-        found.append(sharper_claim(run, float(run.own["sharp"].sum())))
-        found += rare_claims(run) if once else []
-    if not found:
-        raise ValueError(
-            "equation 22 is proven for importances of 1; train with model.certificate = true for "
-            "the bound that counts them"
-        )
-    return found
 
 
 def older(saved: Saved) -> str:
@@ -147,26 +68,17 @@ def older(saved: Saved) -> str:
     return "D does not count importances" if saved.weighted else ""
 
 
-PLAIN = Rule(
-    name="aggressive_second_order_diag",
-    title="aggressive second order, diagonal: rare features that tell, with a mistake bound",
-    source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    state_version=2,
-    older=older,
-    totals=Totals,
-    losses=("hinge",),
-    weight=weight,
-    part=part,
-    step=step,
-    update=update,
-    certificate=certificate,
+RULE = aggressive_diag_certified(
+    Rule(
+        name="aggressive_second_order_diag",
+        title="aggressive second order, diagonal: rare features that tell, with a mistake bound",
+        source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, version=2, older=older, totals=Totals),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="updates", part=part),
+    )
 )
-ACCOUNTED = replace(
-    PLAIN, own=OwnAccounts, totals=Accounts, gathers=1, weight=accounted_weight, terms=terms,
-    step=accounted_step, update=accounted_update,
-)  # fmt: skip
-RULE = replace(PLAIN, accounted=ACCOUNTED)

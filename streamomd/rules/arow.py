@@ -21,8 +21,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, margin_claims
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.common.full_matrix import (
+    LIMIT,
+    Limit,
+    Move,
+    Own,
+    Updates,
+    gain,
+    largest,
+    margin_claims,
+    update,
+    weight,
+)
+from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
@@ -31,38 +42,15 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
-class Totals(NamedTuple):
-    updates: Sum = 0.0  # of h, where it learned
-    lift: Sum = 0.0  # of h r m (2 y - m) / (r + h chi), where it learned
-    heaviest: Max = 0.0  # h that it learned with
-
-
-class Move(NamedTuple):
-    s: float
-    c: float
-
-
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Updates, clock: float, h: Hyper) -> tuple[bool, Move, Updates]:
     times = row.importance
-    m, chi = row.q
+    m, chi = row.r
     if row.y * m >= 1.0 or times == 0.0:
-        return Move(0.0, 0.0), totals
+        return False, Move(0.0, 0.0), totals
     lift = times * h.r * m * (2.0 * row.y - m) / (h.r + times * chi)
-    seen = Totals(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
+    seen = Updates(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
     c = times / h.r
-    return Move(gain(c * row.y, c, m, chi), c), seen
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
+    return True, Move(gain(c * row.y, c, m, chi), c), seen
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -74,15 +62,12 @@ RULE = Rule(
     title="adaptive regularization: confidence in each direction, bears label noise",
     source="Crammer, Kulesza & Dredze 2009; Orabona et al. 2015, section 6.2",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    totals=Totals,
-    losses=("hinge",),
-    keeps="matrix",
-    largest=largest,
+    state=Slots(move=Move, own=Own, totals=Updates, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="updates"),
+    storage=Matrix(largest),
+    certificate=Certificate(claims=certificate),
 )

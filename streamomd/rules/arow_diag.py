@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.contract import Certificate, Losses, Mean, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 
@@ -49,12 +49,13 @@ def terms(
     return (x * x / (1.0 + own.S),)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     gap = 1.0 - row.y * row.margin
     if gap > 0.0 and row.importance > 0.0:
         r = h.r / row.importance
-        return Move(gap * row.y / (row.r[0] + r), 1.0 / r), totals
-    return Move(0.0, 0.0), totals
+        a = gap * row.y / (row.r[0] + r)
+        return a != 0.0, Move(a, 1.0 / r), totals
+    return False, Move(0.0, 0.0), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -66,15 +67,13 @@ RULE = Rule(
     title="AROW, diagonal: sparse data whose rare features tell, robust to noise",
     source="Crammer, Kulesza & Dredze 2009, diagonal",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="noise",
-    range=NORMS,
-    gathers=1,
-    losses=("hinge",),
+    state=Slots(move=Move, own=Own, weight="mu"),
     weight=weight,
-    terms=terms,
     step=step,
     update=update,
-    uncertified="the bounds are for the dual form; its diagonal is another learner",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="noise", range=NORMS, gathers=1, terms=terms),
+    certificate=Certificate(
+        reason="the bounds are for the dual form; its diagonal is another learner"
+    ),
 )

@@ -29,18 +29,14 @@ term that is part of the problem: no step size to choose, and regret of order ln
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from streamomd.core.errors import UsageError
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.prox import lead, phi
-from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Max, Nothing, Row, Rule, Sum
+from streamomd.rules.certificates.ftrl_bounds import composite_certified
+from streamomd.rules.common.ftrl_curvature import SQRT, STRONG, composite_curvature, composite_rate
+from streamomd.rules.common.prox import lead
+from streamomd.rules.contract import Nothing, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
-
-CONSTANT, SQRT, STRONG = 0.0, 1.0, 2.0
 
 
 class Hyper(NamedTuple):
@@ -59,106 +55,35 @@ class Move(NamedTuple):
     a: float
 
 
-class Accounts(NamedTuple):
-    steps: Sum = 0.0  # of ||g x||^2 / c_t, or / t
-    top: Max = 0.0  # of ||g x||^2
-
-
-def legal(h: Hyper) -> None:
+def begin(d: float, h: Hyper) -> Nothing:
     if h.schedule == STRONG and h.l2 == 0.0:
         raise UsageError('composite with schedule = "strong" needs l2 above 0')
-
-
-def begin(d: float, h: Hyper) -> Nothing:
-    legal(h)
     return Nothing()
 
 
-def begin_accounts(d: float, h: Hyper) -> Accounts:
-    legal(h)
-    return Accounts()
-
-
-def eta_of(h: Hyper) -> float:
-    return 1.0 if h.schedule == STRONG else h.eta
-
-
-def curvature(clock: float, h: Hyper) -> float:
-    """c_t."""
-    if h.schedule == SQRT:
-        return math.sqrt(clock)
-    return 1.0 if h.schedule == CONSTANT else 0.0
-
-
 def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return lead(own.theta, curvature(clock, h), eta_of(h) * clock, h.l1, h.l2, h.box)
+    c, k = composite_curvature(clock, h), composite_rate(h) * clock
+    return lead(own.theta, c, k, h.l1, h.l2, h.box)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(-eta_of(h) * row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    a = -composite_rate(h) * row.importance * row.slope
+    return a != 0.0, Move(a), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     return Own(own.theta + move.a * x)
 
 
-def terms(
-    own: Own, shared: object, x: float, totals: Accounts, clock: float, h: Hyper
-) -> tuple[float]:
-    return (x * x,)
-
-
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
-    g = row.importance * row.slope
-    square = g * g * row.r[0]
-    share = clock if h.schedule == STRONG else curvature(clock, h)
-    more = Accounts(totals.steps + square / share, max(totals.top, square))
-    return Move(-eta_of(h) * row.importance * row.slope), more
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, rows, norm = run.h, float(run.rows), float(run.u @ run.u)
-    steps, top = run.totals["steps"], run.totals["top"]
-    measured = run.loss - run.loss_u - rows * phi(run.u, h.l1, h.l2)
-
-    def claim(bound: float, equation: str) -> Claim:
-        return Claim("regret with phi", measured, bound, f"Orabona et al., {equation}")
-
-    if h.schedule == STRONG:
-        return [
-            claim(0.5 * steps / h.l2, "equation 7, sharper"),
-            claim(0.5 * top * (1.0 + math.log(max(rows, 1.0))) / h.l2, "equation 7"),
-        ]
-    five = 0.5 * curvature(rows, h) * norm / h.eta + 0.5 * h.eta * steps
-    claims = [claim(five, "equation 5")]
-    if h.schedule == SQRT:
-        six = math.sqrt(rows) * (0.5 * norm / h.eta + h.eta * top)
-        claims.append(claim(six, "equation 6"))
-    return claims
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return box(h.box)
-
-
-PLAIN = Rule(
-    name="composite",
-    title="composite mirror descent: a loss plus L1, L2 or a box, features on one scale",
-    source="Orabona, Crammer & Cesa-Bianchi 2015, corollary 1",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    begin=begin,
-    weight=weight,
-    step=step,
-    update=update,
-    feasible=feasible,
+RULE = composite_certified(
+    Rule(
+        name="composite",
+        title="composite mirror descent: a loss plus L1, L2 or a box, features on one scale",
+        source="Orabona, Crammer & Cesa-Bianchi 2015, corollary 1",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, begin=begin),
+        weight=weight,
+        step=step,
+        update=update,
+    )
 )
-RULE = replace(
-    PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, totals=Accounts, gathers=1, terms=terms, step=accounted_step,
-        begin=begin_accounts, certificate=certificate,
-    ),
-)  # fmt: skip

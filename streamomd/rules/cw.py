@@ -22,8 +22,8 @@ from __future__ import annotations
 import math
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.common.full_matrix import LIMIT, Limit, largest
-from streamomd.rules.contract import Mean, Row, Rule
+from streamomd.rules.common.full_matrix import LIMIT, Limit, Move, Own, largest, update, weight
+from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots
 from streamomd.rules.cw_diag import FINEST, STDEV, Totals, begin, stdev, variance
 from streamomd.rules.params import Between, Choice, Positive
 from streamomd.rules.ranges import NORMS
@@ -38,35 +38,18 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
-class Move(NamedTuple):
-    s: float
-    c: float
-
-
 def start_scale(h: Hyper) -> float:
     return 1.0 / h.a
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    m, V = row.q
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+    m, V = row.r
     M, phi = row.y * m, totals.phi
     wanted = phi * math.sqrt(V) if h.form == STDEV else phi * V
     if wanted > M and V > FLAT and row.importance > 0.0:
         alpha, c = stdev(M, V, phi) if h.form == STDEV else variance(M, V, phi)
-        return Move(alpha * row.y, min(c, FINEST)), totals
-    return Move(0.0, 0.0), totals
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
+        return True, Move(alpha * row.y, min(c, FINEST)), totals
+    return False, Move(0.0, 0.0), totals
 
 
 RULE = Rule(
@@ -74,18 +57,12 @@ RULE = Rule(
     title="confidence-weighted: asks each row to be right with a given probability",
     source="Crammer, Dredze & Pereira 2008; Dredze, Crammer & Pereira 2008",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="presence",
-    range=NORMS,
-    totals=Totals,
-    losses=("hinge",),
-    keeps="matrix",
-    largest=largest,
-    begin=begin,
-    start_scale=start_scale,
+    state=Slots(move=Move, own=Own, totals=Totals, begin=begin, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    uncertified="its papers prove no bound",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="presence", range=NORMS),
+    storage=Matrix(largest, start_scale=start_scale),
+    certificate=Certificate(reason="its papers prove no bound"),
 )

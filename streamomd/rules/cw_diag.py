@@ -30,7 +30,7 @@ import math
 from statistics import NormalDist
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import Certificate, Losses, Max, Mean, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Between, Choice, Positive
 from streamomd.rules.ranges import NORMS
 
@@ -95,13 +95,13 @@ def variance(M: float, V: float, phi: float) -> tuple[float, float]:
     return alpha, 2.0 * alpha * phi
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     M, V, phi = row.y * row.margin, row.r[0], totals.phi
     wanted = phi * math.sqrt(V) if h.form == STDEV else phi * V
     if wanted > M and V > 0.0 and row.importance > 0.0:
         alpha, c = stdev(M, V, phi) if h.form == STDEV else variance(M, V, phi)
-        return Move(alpha * row.y, min(c, LARGE)), totals
-    return Move(0.0, 0.0), totals
+        return alpha != 0.0, Move(alpha * row.y, min(c, LARGE)), totals
+    return False, Move(0.0, 0.0), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -114,17 +114,11 @@ RULE = Rule(
     title="confidence-weighted, diagonal: sparse data with clean labels",
     source="Crammer, Dredze & Pereira 2008; Dredze, Crammer & Pereira 2008",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="presence",
-    range=NORMS,
-    totals=Totals,
-    gathers=1,
-    losses=("hinge",),
-    begin=begin,
+    state=Slots(move=Move, own=Own, totals=Totals, begin=begin, weight="mu"),
     weight=weight,
-    terms=terms,
     step=step,
     update=update,
-    uncertified="its papers prove no bound",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="presence", range=NORMS, gathers=1, terms=terms),
+    certificate=Certificate(reason="its papers prove no bound"),
 )

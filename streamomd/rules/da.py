@@ -22,12 +22,12 @@ steadily, and forgets nothing. Features must be on one scale.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.schedule import SQRT, Schedule, rate
-from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.certificates.ftrl_bounds import da_certified
+from streamomd.rules.common.ftrl_curvature import averaging_rate
+from streamomd.rules.common.schedule import SQRT, Schedule
+from streamomd.rules.contract import Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive, YesNo
 
 
@@ -45,21 +45,13 @@ class Move(NamedTuple):
     a: float
 
 
-class Accounts(NamedTuple):
-    steps: Sum = 0.0  # of ||g x||^2 / h_t
-
-
-def pace(clock: float, h: Hyper) -> float:
-    """eta_T of the T rows before this one; before the first any will do, theta is 0."""
-    return rate(h.eta, h.schedule, max(clock - 1.0, 1.0))
-
-
 def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return pace(clock, h) * own.theta
+    return averaging_rate(clock, h) * own.theta
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(-row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    a = -row.importance * row.slope
+    return a != 0.0, Move(a), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -70,42 +62,16 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(own.theta + move.a * x)
 
 
-def terms(
-    own: Own, shared: object, x: float, totals: Accounts, clock: float, h: Hyper
-) -> tuple[float]:
-    return (x * x,)
-
-
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
-    g = row.importance * row.slope
-    return Move(-g), Accounts(totals.steps + g * g * row.r[0] * pace(clock, h))
-
-
-def certificate(run: Run) -> list[Claim]:
-    if run.h.implicit:
-        raise ValueError("theorem 5 is about explicit steps; this run took implicit ones")
-    curvature = 1.0 / pace(float(run.rows), run.h)
-    bound = 0.5 * curvature * float(run.u @ run.u) + 0.5 * run.totals["steps"]
-    return [Claim("regret", run.loss - run.loss_u, bound, "Qian, theorem 5")]
-
-
-PLAIN = Rule(
-    name="da",
-    title="dual averaging: early rows count as much as late ones",
-    source="Qian, notes on adaptive FTRL, section 4",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    weight=weight,
-    step=step,
-    stretch=stretch,
-    update=update,
+RULE = da_certified(
+    Rule(
+        name="da",
+        title="dual averaging: early rows count as much as late ones",
+        source="Qian, notes on adaptive FTRL, section 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own),
+        weight=weight,
+        step=step,
+        update=update,
+        row=RowHooks(stretch=stretch, implicit="implicit"),
+    )
 )
-RULE = replace(
-    PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, totals=Accounts, gathers=1, terms=terms, step=accounted_step,
-        certificate=certificate,
-    ),
-)  # fmt: skip

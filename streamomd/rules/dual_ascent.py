@@ -25,11 +25,19 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.certificates.ascent_bounds import ascent_claims, ascent_dual
+from streamomd.rules.common.two_multipliers import maximum
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    RecentRows,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Between, Positive
-
-SINGULAR = 1e-12  # rows this near to parallel have a ridge of maxima: the first point is taken
 
 
 class Hyper(NamedTuple):
@@ -54,7 +62,7 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.theta
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     """One multiplier's exact step; the move is its change times y."""
     square, alpha = row.q
     gap = 1.0 - row.y * row.margin
@@ -63,70 +71,30 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
         change = min(max(alpha + gap / square, 0.0), cap) - alpha
     else:
         change = (cap if gap > 0.0 else 0.0) - alpha
-    return Move(change * row.y), Totals(totals.D + change * (gap - 0.5 * change * square))
-
-
-def edge(b: float, square: float, cross: float, other: float, cap: float) -> float:
-    """The best multiplier when the other one is given."""
-    gap = b - cross * other
-    if square > 0.0:
-        return min(max(gap / square, 0.0), cap)
-    return cap if gap > 0.0 else 0.0
-
-
-def dual(a: float, b: float, p: float, q: float, aa: float, ab: float, bb: float) -> float:
-    """D of two multipliers: p a + q b - (aa a^2 + 2 ab a b + bb b^2) / 2."""
-    return p * a + q * b - 0.5 * (aa * a * a + 2.0 * ab * a * b + bb * b * b)
+    a = change * row.y
+    return a != 0.0, Move(a), Totals(totals.D + change * (gap - 0.5 * change * square))
 
 
 def pair(
     old: Row, new: Row, cross: float, totals: Totals, h: Hyper
-) -> tuple[tuple[Move, Move], Totals]:
-    """The exact step for two rows; ``cross`` is y_i y_j <x_i, x_j>."""
-    aa, alpha = old.q
-    bb, beta = new.q
-    top, cap = old.importance * h.C, new.importance * h.C
-    p = 1.0 - old.y * old.margin + aa * alpha + cross * beta
-    q = 1.0 - new.y * new.margin + cross * alpha + bb * beta
-    det = aa * bb - cross * cross
-    a, b = 0.0, edge(q, bb, cross, 0.0, cap)
-    best = dual(a, b, p, q, aa, cross, bb)
-    inside = False
-    if det > SINGULAR * aa * bb:
-        first, second = (bb * p - cross * q) / det, (aa * q - cross * p) / det
-        inside = 0.0 <= first <= top and 0.0 <= second <= cap
-        if inside:
-            a, b = first, second
-            best = dual(a, b, p, q, aa, cross, bb)
-    if not inside:
-        second = edge(q, bb, cross, top, cap)
-        found = dual(top, second, p, q, aa, cross, bb)
-        if found > best + SINGULAR * abs(best):
-            a, b, best = top, second, found
-        first = edge(p, aa, cross, 0.0, top)
-        found = dual(first, 0.0, p, q, aa, cross, bb)
-        if found > best + SINGULAR * abs(best):
-            a, b, best = first, 0.0, found
-        first = edge(p, aa, cross, cap, top)
-        found = dual(first, cap, p, q, aa, cross, bb)
-        if found > best + SINGULAR * abs(best):
-            a, b, best = first, cap, found
-    gained = best - dual(alpha, beta, p, q, aa, cross, bb)
+) -> tuple[tuple[bool, bool], tuple[Move, Move], Totals]:
+    """The exact step for the last two rows."""
+    (_, alpha), (_, beta) = old.q, new.q
+    a, b, gained = maximum(old, new, cross, h.C)
     moves = (Move((a - alpha) * old.y), Move((b - beta) * new.y))
-    return moves, Totals(totals.D + gained)
+    return (a != alpha, b != beta), moves, Totals(D=totals.D + gained)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     return Own(own.theta + move.a * x)
 
 
-def certificate(run: Run) -> list[Claim]:
-    bound = 0.5 * float(run.u @ run.u) + run.h.C * run.hinge_u(1.0)
-    return [Claim("dual value", run.totals["D"], bound, "P2, theorem 1")]
+def cap(importance: float, h: Hyper) -> float:
+    return importance * h.C
 
 
-def live(totals: Totals, clock: float, h: Hyper) -> float:
-    return totals.D
+def tolerance(h: Hyper) -> float:
+    return h.tolerance
 
 
 RULE = Rule(
@@ -134,17 +102,12 @@ RULE = Rule(
     title="dual ascent over the last k rows: more work a row, better weights from few rows",
     source="Shalev-Shwartz & Singer 2006, equation 31",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="cap",
-    totals=Totals,
-    losses=("hinge",),
-    keeps="recent",
+    state=Slots(move=Move, own=Own, totals=Totals),
     weight=weight,
     step=step,
-    pair=pair,
     update=update,
-    certificate=certificate,
-    live=live,
-    live_name="dual value",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="cap"),
+    storage=RecentRows(pair=pair, cap=cap, tolerance=tolerance, depth="k"),
+    certificate=Certificate(claims=ascent_claims, live=ascent_dual, live_name="dual value"),
 )

@@ -26,29 +26,22 @@ l2 is `pa1` with a margin of gamma. The other links bring the same care to the d
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.certificates.link_bounds import step_certified
+from streamomd.rules.common.linked import observe_shares
 from streamomd.rules.common.links import (
     L2,
     Link,
     Power,
     base_of,
-    complexity,
-    conjugate,
     curvature,
     factor,
     first,
-    height,
     image,
-    legal,
     length,
-    rise,
-    shares,
-    unfit,
 )
-from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import Coords, Losses, Max, Mean, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 
@@ -73,10 +66,6 @@ class Totals(NamedTuple):
     n: Max = 0.0  # all coordinates
     scale: Max = 0.0  # w = scale * a in row ``at``
     at: Max = 0.0
-    steps: Sum = 0.0
-    rises: Sum = 0.0  # of a l - k a^2 / 2
-    mistakes: Sum = 0.0
-    hardest: Max = 0.0  # h / least rise of the dual on a mistake
 
 
 class Move(NamedTuple):
@@ -85,22 +74,7 @@ class Move(NamedTuple):
     base: float
     link: float
     p: float
-
-
-def begin(d: float, h: Hyper) -> Totals:
-    return Totals(n=d)
-
-
-def observe(
-    shared: tuple[()], x: float, clock: float, h: Hyper
-) -> tuple[tuple[()], tuple[float, float, float, float]]:
-    return shared, shares(h.link, x, h.p)
-
-
-def prepare(q: object, totals: Totals, clock: float, h: Hyper) -> Totals:
-    S, ref, n, _, _, steps, rises, mistakes, hardest = totals
-    scale = factor(h.link, S, ref, h.U, h.p)
-    return Totals(S, ref, n, scale, clock, steps, rises, mistakes, hardest)
+    kappa: float
 
 
 def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
@@ -109,20 +83,16 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return factor(h.link, totals.S, totals.ref, h.U, h.p) * own.a
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     loss, cap = h.gamma - row.y * row.margin, row.importance * h.C
     if not (loss > 0.0 and cap > 0.0):
-        return Move(0.0, 0.0, 0.0, 0.0, 0.0), totals
+        return False, Move(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), totals
     kappa = curvature(h.link, length(h.link, row.q, h.p), h.U, h.p)
     a = loss / kappa if kappa * cap > loss else cap
-    S, ref, n, scale, at, steps, rises, mistakes, hardest = totals
-    ref = first(h.link, ref, a)
-    rises += a * (loss - 0.5 * kappa * a)
-    if row.y * row.margin <= 0.0:
-        mistakes += row.importance
-        hardest = max(hardest, row.importance / rise(kappa, cap, h.gamma))
-    found = Totals(S, ref, n, scale, at, steps + a, rises, mistakes, hardest)
-    return Move(a * row.y, ref, base_of(h.link, ref), h.link, h.p), found
+    ref = first(h.link, totals.ref, a)
+    move = Move(a * row.y, ref, base_of(h.link, ref), h.link, h.p, kappa)
+    found = Totals(S=totals.S, ref=ref, n=totals.n, scale=totals.scale, at=totals.at)
+    return a != 0.0, move, found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -131,80 +101,19 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(theta, a, b)
 
 
-def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (own.b,)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return unfit(h.link, totals.S, totals.ref)
-
-
-def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return height(h.link, own.theta)
-
-
-def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
-    S, _, n, _, _, steps, rises, mistakes, hardest = totals
-    return Totals(S, peak, n, 0.0, 0.0, steps, rises, mistakes, hardest)
-
-
-def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    a, b = image(h.link, own.theta, totals.ref, base_of(h.link, totals.ref), h.p)
-    return Own(own.theta, a, b)
-
-
-def dual(S: float, ref: float, n: float, steps: float, h: Hyper) -> float:
-    return h.gamma * steps - conjugate(h.link, S, ref, n, h.U, h.p)
-
-
-def live(totals: Totals, clock: float, h: Hyper) -> float:
-    return dual(totals.S, totals.ref, totals.n, totals.steps, h)
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, totals = run.h, run.totals
-    bound = complexity(h.link, run.u, h.U, h.p) + h.C * run.hinge_u(h.gamma)
-    value = dual(totals["S"], totals["ref"], totals["n"], totals["steps"], h)
-    mistakes = bound * totals["hardest"]
-    return [
-        Claim("rises of the dual", totals["rises"], bound, f"{SOURCE}, theorem 3"),
-        Claim("dual value", value, bound, f"{SOURCE}, theorem 1"),
-        Claim("mistakes", totals["mistakes"], mistakes, f"{SOURCE}, theorem 1"),
-    ]
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return legal(h.link, h.U)
-
-
-SOURCE = "Shalev-Shwartz & Singer 2006"
-RULE = Rule(
-    name="dual_step",
-    title="aggressive dual step: PA-I's care with the link of Winnow, EG or p-norm",
-    source=f"{SOURCE}, section 5, equation 28",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="cap",
-    range=NORMS,
-    totals=Totals,
-    losses=("hinge",),
-    sums=4,
-    maxima=1,
-    state_version=2,  # until 1 the 64-norm stood for the largest entry; the slots are the same
-    begin=begin,
-    observe=observe,
-    prepare=prepare,
-    weight=weight,
-    step=step,
-    update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
-    feasible=feasible,
-    live=live,
-    live_name="dual",
+RULE = step_certified(
+    Rule(
+        name="dual_step",
+        title="aggressive dual step: PA-I's care with the link of Winnow, EG or p-norm",
+        source="Shalev-Shwartz & Singer 2006, section 5, equation 28",
+        hyper=Hyper,
+        # Until version 1 the 64-norm stood for the largest entry; the slots are the same.
+        state=Slots(move=Move, own=Own, totals=Totals, version=2),
+        observe=Observe(observe_shares, sums=4, maxima=1),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="cap", range=NORMS),
+    )
 )

@@ -30,13 +30,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import EG, complexity, conjugate, image, legal, unfit
-from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.certificates.link_bounds import eg_certified
+from streamomd.rules.common.links import EG, image
+from streamomd.rules.contract import Coords, Losses, Max, Mean, Row, Rule, Slots, Sum
 from streamomd.rules.params import NotNegative, Positive
 
 
@@ -61,35 +59,28 @@ class Totals(NamedTuple):
     gain: Sum = 0.0  # of g yhat
 
 
-class Accounts(NamedTuple):
-    x: Max = 0.0  # largest of a coordinate
-
-
 class Move(NamedTuple):
     a: float
     ref: float
     base: float
 
 
-def begin(d: float, h: Hyper) -> Totals:
-    return Totals(n=d)
-
-
 def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
     return h.U * (own.a / totals.S)
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     S, ref, n, steps, heaviest, gain = totals
     if h.C == 0.0:
         g = row.importance * row.slope
         found = Totals(S, ref, n, steps, heaviest, gain + g * row.margin)
-        return Move(-h.eta * g, ref, math.exp(-ref)), found
+        a = -h.eta * g
+        return a != 0.0, Move(a, ref, math.exp(-ref)), found
     if row.y * row.margin > 0.0 or row.importance == 0.0:
-        return Move(0.0, 0.0, 0.0), totals
+        return False, Move(0.0, 0.0, 0.0), totals
     a = row.importance * h.C
     found = Totals(S, ref, n, steps + a, max(heaviest, row.importance), gain)
-    return Move(a * row.y, ref, math.exp(-ref)), found
+    return a != 0.0, Move(a * row.y, ref, math.exp(-ref)), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -98,90 +89,20 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(theta, a, b)
 
 
-def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (own.b,)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return unfit(EG, totals.S, totals.ref)
-
-
-def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return abs(own.theta)
-
-
-def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
-    return Totals(totals.S, peak, totals.n, totals.steps, totals.heaviest, totals.gain)
-
-
-def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    base = math.exp(-totals.ref)
-    a, b = image(EG, own.theta, totals.ref, base, 0.0)
-    return Own(own.theta, a, b)
-
-
-def observe(shared: Accounts, x: float, clock: float, h: Hyper) -> tuple[Accounts, tuple[()]]:
-    return Accounts(max(shared.x, abs(x))), ()
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, totals, n = run.h, run.totals, run.totals["n"]
-    value = conjugate(EG, totals["S"], totals["ref"], n, h.U, 0.0)
-    f = complexity(EG, run.u, h.U, 0.0)
-    if h.C == 0.0:
-        bound = (f + value) / h.eta + totals["gain"]
-        return [Claim("regret", run.loss - run.loss_u, bound, OTHER)]
-    bound = f + h.C * run.hinge_u(1.0)
-    claims = [Claim("dual value", totals["steps"] - value, bound, f"{SOURCE}, theorem 1")]
-    if "x" in run.shared:
-        kappa = h.U * totals["heaviest"] * float(run.shared["x"].max()) ** 2
-        margin = h.C * kappa
-        if margin > 0.0:
-            bound = 2.0 * (
-                kappa * h.U * math.log(2.0 * n) / margin**2 + run.hinge_u(margin) / margin
-            )
-            claims.append(Claim("mistakes", totals["steps"] / h.C, bound, f"{SOURCE}, section 4"))
-    return claims
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return legal(EG, h.U)
-
-
-def live(totals: Totals, clock: float, h: Hyper) -> float:
-    raised = totals.steps if h.C > 0.0 else -h.eta * totals.gain
-    return raised - conjugate(EG, totals.S, totals.ref, totals.n, h.U, 0.0)
-
-
-SOURCE = "Shalev-Shwartz & Singer 2006"
-OTHER = "Orabona, Crammer & Cesa-Bianchi, lemma 1"
-
-
 def losses_with(params: Mapping[str, Any]) -> tuple[str, ...]:
     return ("hinge",) if params["C"] > 0.0 else ()
 
 
-PLAIN = Rule(
-    name="eg",
-    title="EG, balanced Winnow: many features of like size, few that matter",
-    source=f"{SOURCE}, section 4",
-    hyper=Hyper,
-    losses_with=losses_with,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    begin=begin,
-    weight=weight,
-    step=step,
-    update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
-    feasible=feasible,
-    live=live,
-    live_name="dual",
+RULE = eg_certified(
+    Rule(
+        name="eg",
+        title="EG, balanced Winnow: many features of like size, few that matter",
+        source="Shalev-Shwartz & Singer 2006, section 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, totals=Totals),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(narrowed=losses_with),
+    )
 )
-RULE = replace(PLAIN, accounted=replace(PLAIN, shared=Accounts, observe=observe))

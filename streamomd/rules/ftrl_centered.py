@@ -24,14 +24,13 @@ Cost: O(nnz). Use it like FTRL-Proximal, where the bound should not need a box.
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.prox import lead, phi
+from streamomd.rules.certificates.ftrl_bounds import centered_certified
+from streamomd.rules.common.ftrl_curvature import centered_curvature
+from streamomd.rules.common.prox import lead
 from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Max, Row, Rule, Saved, Sum
+from streamomd.rules.contract import Certificate, Losses, Max, Observe, Row, Rule, Saved, Slots, Sum
 from streamomd.rules.params import Lipschitz, NotNegative, Positive
 
 
@@ -55,69 +54,22 @@ class Move(NamedTuple):
     g: float
 
 
-class Accounts(NamedTuple):
-    theta: Sum = 0.0
-    G: Sum = 0.0
-    steps: Sum = 0.0  # of (g x)^2 / h_t
-
-
-class Steepest(NamedTuple):
-    steepest: Max = 0.0  # the loss's slope
-
-
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[()]]:
     return Shared(max(shared.M, abs(x))), ()
 
 
-def curvature(M: float, G: float, h: Hyper) -> float:
-    bound = h.L * M
-    return math.sqrt(bound * bound + G) / h.radius
-
-
 def weight(own: Own, shared: Shared, totals: object, clock: float, h: Hyper) -> float:
-    return lead(own.theta, curvature(shared.M, own.G, h), clock - 1.0, h.l1, h.l2, 0.0)
+    return lead(own.theta, centered_curvature(shared.M, own.G, h), clock - 1.0, h.l1, h.l2, 0.0)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    g = row.importance * row.slope
+    return g != 0.0, Move(g), totals
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
     gradient = move.g * x
     return Own(own.theta - gradient, own.G + gradient * gradient)
-
-
-def accounted_weight(
-    own: Accounts, shared: Shared, totals: object, clock: float, h: Hyper
-) -> float:
-    return lead(own.theta, curvature(shared.M, own.G, h), clock - 1.0, h.l1, h.l2, 0.0)
-
-
-def accounted_step(row: Row, totals: Steepest, clock: float, h: Hyper) -> tuple[Move, Steepest]:
-    return Move(row.importance * row.slope), Steepest(max(totals.steepest, abs(row.slope)))
-
-
-def accounted_update(
-    own: Accounts, shared: Shared, x: float, move: Move, clock: float, h: Hyper
-) -> Accounts:
-    gradient = move.g * x
-    now = curvature(shared.M, own.G, h)
-    paid = gradient * (gradient / now) if now > 0.0 else 0.0
-    return Accounts(own.theta - gradient, own.G + gradient * gradient, own.steps + paid)
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, u, G = run.h, run.u, run.own["G"]
-    curved = ((h.L * run.shared["M"]) ** 2 + G) ** 0.5
-    charged = max(run.rows - 1, 0) * phi(u, h.l1, h.l2)
-    bound = 0.5 * float((curved * u * u).sum()) / h.radius + charged
-    bound += 0.5 * float(run.own["steps"].sum())
-    measured = run.loss - run.loss_u
-    claims = [Claim("regret", measured, bound, "Qian, theorem 5")]
-    if run.totals["steepest"] <= h.L and float(abs(u).max(initial=0.0)) <= h.radius:
-        closed = h.radius * float((0.5 * curved + G**0.5).sum()) + charged
-        claims.append(Claim("regret", measured, closed, "Qian, section 5, AdaGrad dual averaging"))
-    return claims
 
 
 def older(saved: Saved) -> str:
@@ -129,28 +81,18 @@ def feasible(slots: Any, h: Hyper) -> ComparatorSet:
     return box(h.radius)
 
 
-PLAIN = Rule(
-    name="ftrl_centered",
-    title="FTRL-Centered AdaGrad: dual averaging with a step for each coordinate",
-    source="Qian, notes on adaptive FTRL, section 5",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    observe=observe,
-    weighted_scale=True,
-    state_version=2,
-    older=older,
-    weight=weight,
-    step=step,
-    update=update,
-    feasible=feasible,
+RULE = centered_certified(
+    Rule(
+        name="ftrl_centered",
+        title="FTRL-Centered AdaGrad: dual averaging with a step for each coordinate",
+        source="Qian, notes on adaptive FTRL, section 5",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, shared=Shared, version=2, older=older, curvature="G"),
+        observe=Observe(observe, weighted=True),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(lipschitz="L"),
+        certificate=Certificate(feasible=feasible),
+    )
 )
-RULE = replace(
-    PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, own=Accounts, totals=Steepest, weight=accounted_weight, step=accounted_step,
-        update=accounted_update, certificate=certificate,
-    ),
-)  # fmt: skip

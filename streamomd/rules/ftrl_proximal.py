@@ -29,16 +29,14 @@ Without phi it is AdaGrad with eta = alpha, delta = beta (P3, lemma 8).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.prox import clip, lead, phi
-from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.certificates.ftrl_bounds import proximal_certified
+from streamomd.rules.common.ftrl_curvature import EVERY, first, pace
+from streamomd.rules.common.prox import clip, lead
+from streamomd.rules.common.sets import box_of
+from streamomd.rules.contract import Certificate, Mean, Row, Rule, Slots, Sum
 from streamomd.rules.params import Choice, NotNegative, Positive
-
-EVERY, ONCE = 0.0, 1.0
 
 
 class Hyper(NamedTuple):
@@ -58,23 +56,6 @@ class Own(NamedTuple):
 
 class Move(NamedTuple):
     g: float
-
-
-class Accounts(NamedTuple):
-    z: Mean = 0.0  # see rejoin
-    G: Sum = 0.0
-    s: Sum = 0.0  # of (h_new - h_old) w
-    q: Sum = 0.0  # of (h_new - h_old) w^2 + (g x)^2 / h_new
-
-
-def pace(h: Hyper) -> float:
-    """a of h_i = (b + sqrt(G_i)) / a."""
-    return math.sqrt(2.0) * h.radius if h.radius > 0.0 else h.alpha
-
-
-def first(h: Hyper) -> float:
-    """b of h_i = (b + sqrt(G_i)) / a."""
-    return 0.0 if h.radius > 0.0 else h.beta
 
 
 def charged(clock: float, h: Hyper) -> float:
@@ -107,8 +88,9 @@ def rejoin(own: Own, w: float, shared: object, totals: object, clock: float, h: 
     return Own(restored(own.z, own.G, w, clock, h), own.G)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    g = row.importance * row.slope
+    return g != 0.0, Move(g), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -118,68 +100,16 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(own.z + gradient - growth * solved(own.z, own.G, clock, h), G)
 
 
-def accounted_weight(
-    own: Accounts, shared: object, totals: object, clock: float, h: Hyper
-) -> float:
-    return solved(own.z, own.G, clock, h)
-
-
-def accounted_update(
-    own: Accounts, shared: object, x: float, move: Move, clock: float, h: Hyper
-) -> Accounts:
-    gradient = move.g * x
-    G = own.G + gradient * gradient
-    growth = (math.sqrt(G) - math.sqrt(own.G)) / pace(h)
-    w = solved(own.z, own.G, clock, h)
-    paid = pace(h) * gradient * (gradient / (first(h) + math.sqrt(G))) if G > 0.0 else 0.0
-    z = own.z + gradient - growth * w
-    return Accounts(z, G, own.s + growth * w, own.q + growth * w * w + paid)
-
-
-def accounted_rejoin(
-    own: Accounts, w: float, shared: object, totals: object, clock: float, h: Hyper
-) -> Accounts:
-    return Accounts(restored(own.z, own.G, w, clock, h), own.G, own.s, own.q)
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, u, G = run.h, run.u, run.own["G"]
-    root = G**0.5
-    curved = (first(h) * (G > 0.0) + root) / pace(h)
-    center = float((curved * u * u - 2.0 * u * run.own["s"] + run.own["q"]).sum())
-    times = run.rows if h.charge == EVERY else 1
-    bound = 0.5 * center + times * phi(u, h.l1, h.l2)
-    measured = run.loss - run.loss_u
-    theorem = "7" if h.charge == EVERY and h.l1 + h.l2 > 0.0 else "6"
-    claims = [Claim("regret", measured, bound, f"Qian, theorem {theorem}")]
-    if 0.0 < h.box <= h.radius and h.l1 == h.l2 == 0.0:
-        closed = 2.0 * math.sqrt(2.0) * h.radius * float(root.sum())
-        claims.append(Claim("regret", measured, closed, "Qian, section 5, AdaGrad FTRL-Proximal"))
-    return claims
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return box(h.box)
-
-
-PLAIN = Rule(
-    name="ftrl_proximal",
-    title="FTRL-Proximal: sparse and wide data, a step for each coordinate, weights that are 0",
-    source="Qian, notes on adaptive FTRL, sections 3 and 5",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    rejoin=rejoin,
-    weight=weight,
-    step=step,
-    update=update,
-    feasible=feasible,
+RULE = proximal_certified(
+    Rule(
+        name="ftrl_proximal",
+        title="FTRL-Proximal: sparse and wide data, a step for each coordinate, weights that are 0",
+        source="Qian, notes on adaptive FTRL, sections 3 and 5",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, rejoin=rejoin, curvature="G"),
+        weight=weight,
+        step=step,
+        update=update,
+        certificate=Certificate(feasible=box_of),
+    )
 )
-RULE = replace(
-    PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, own=Accounts, weight=accounted_weight, update=accounted_update,
-        rejoin=accounted_rejoin, certificate=certificate,
-    ),
-)  # fmt: skip

@@ -21,7 +21,17 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive, YesNo
 from streamomd.rules.ranges import SQUARES
 
@@ -63,11 +73,11 @@ def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> 
     return own.w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
     N = totals.N + row.q[0]
     pace = h.eta * math.sqrt(clock / N) if N > 0.0 else 0.0
-    return Move(g, pace * g), Totals(N)
+    return g != 0.0, Move(g, pace * g), Totals(N)
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -87,17 +97,14 @@ RULE = Rule(
     title="normalized adaptive gradient: raw units, one eta fits most data",
     source="Ross, Mineiro & Langford 2013, algorithm 2",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=SQUARES,
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w", curvature="G"),
+    observe=Observe(observe, sums=1),
     align=align,
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    uncertified="Ross et al. prove a bound for the projected form only: see nag_projected",
+    row=RowHooks(range=SQUARES, stretch=stretch, implicit="implicit"),
+    certificate=Certificate(
+        reason="Ross et al. prove a bound for the projected form only: see nag_projected"
+    ),
 )

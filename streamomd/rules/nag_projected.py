@@ -33,21 +33,13 @@ w does not exceed; else NAG.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
-
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common import sets
-from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.common.weighted_balls import L1, beyond, drawn, limit, size
-from streamomd.rules.contract import PROJECTED, Coords, Max, Mean, Row, Rule, Set, Sum
+from streamomd.rules.certificates.nag_bounds import certified_in_ball
+from streamomd.rules.common.scaled_ball import ETA
+from streamomd.rules.contract import Max, Mean, Observe, Params, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Between, Choice, Positive, YesNo
 from streamomd.rules.ranges import SQUARES
-
-ETA = math.sqrt(2.0)
 
 
 class Hyper(NamedTuple):
@@ -67,38 +59,30 @@ class Own(NamedTuple):
     G: Sum = 0.0
 
 
-class Totals(NamedTuple):
-    size: Coords = 0.0
-
-
 class Move(NamedTuple):
     g: float
     step: float
-
-
-def ball(h: Hyper) -> float:
-    return L1 + h.norm
 
 
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[()]]:
     return Shared(max(shared.s, abs(x))), ()
 
 
-def align(own: Own, old: Shared, new: Shared, totals: Totals, clock: float, h: Hyper) -> Own:
-    return own  # the engine asks anew what the coordinate adds to ``size``
-
-
-def weight(own: Any, shared: Any, totals: Totals, clock: float, h: Hyper) -> float:
+def weight(own: Any, shared: Any, totals: object, clock: float, h: Hyper) -> float:
     return float(own.w)
 
 
-def clamp(margin: float, totals: Totals, h: Hyper) -> float:
+def looks(params: Params) -> bool:
+    return bool(params["passes"] == 2)
+
+
+def clamp(margin: float, totals: object, h: Hyper) -> float:
     return min(max(margin, -h.C), h.C) if h.clip != 0.0 else margin
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     g = row.importance * row.slope
-    return Move(g, h.C * ETA * g), totals
+    return g != 0.0, Move(g, h.C * ETA * g), totals
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -109,144 +93,17 @@ def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hype
     return Own(own.w - move.step * (x / (shared.s * math.sqrt(G))), G)
 
 
-def mass(own: Any, shared: Any, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (size(own.w * shared.s, ball(h)),)
-
-
-def outside(totals: Totals, clock: float, h: Hyper) -> bool:
-    return beyond(totals.size, ball(h), h.C) and clock % h.project_every == 0.0
-
-
-def inside(own: Any, shared: Any, mu: float, h: Hyper) -> float:
-    """The coordinate of the nearest point in the set: s w weighs A / s^2, C eta goes into mu."""
-    if own.G == 0.0:
-        return 0.0
-    span = drawn(own.w * shared.s, math.sqrt(own.G) / shared.s, ball(h), mu)
-    return span / float(shared.s)
-
-
-def reach(own: Any, shared: Any, mu: float, totals: Totals, clock: float, h: Hyper) -> float:
-    return size(inside(own, shared, mu, h) * shared.s, ball(h))
-
-
-def radius(h: Hyper) -> float:
-    return limit(ball(h), h.C)
-
-
-def project(own: Own, shared: Any, mu: float, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(inside(own, shared, mu, h), own.G)
-
-
-def largest(params: Mapping[str, Any]) -> int | None:
-    return PROJECTED if params["project_every"] == 1 else None
-
-
-def looks(params: Mapping[str, Any]) -> bool:
-    return bool(params["passes"] == 2)
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    """The weighted ball of the scales at the end; a coordinate that was never seen is free."""
-    make = sets.L1 if ball(h) == L1 else sets.L2
-    return make(slots["s"], h.C)
-
-
-class First(NamedTuple):
-    s: Max = 0.0
-    first: Max = 0.0
-
-
-class Accounts(NamedTuple):
-    w: Mean = 0.0
-    G: Sum = 0.0
-    p: Sum = 0.0  # of (A_t - A_{t-1}) w_t
-    q: Sum = 0.0  # of (A_t - A_{t-1}) w_t^2
-    paid: Sum = 0.0  # of (g x_i)^2 / A_t
-
-
-def first_observe(shared: First, x: float, clock: float, h: Hyper) -> tuple[First, tuple[()]]:
-    return First(max(shared.s, abs(x)), shared.first if shared.first > 0.0 else abs(x)), ()
-
-
-def charged(own: Accounts, grown: float) -> Accounts:
-    """A has grown so much while w predicted."""
-    moved = grown * own.w
-    return Accounts(own.w, own.G, own.p + moved, own.q + moved * own.w, own.paid)
-
-
-def accounted_align(
-    own: Accounts, old: First, new: First, totals: Totals, clock: float, h: Hyper
-) -> Accounts:
-    return charged(own, math.sqrt(own.G) * (new.s - old.s) / (h.C * ETA))
-
-
-def accounted_update(
-    own: Accounts, shared: First, x: float, move: Move, clock: float, h: Hyper
-) -> Accounts:
-    z = move.g * x
-    G = own.G + z * z
-    if G == 0.0:
-        return own
-    root = math.sqrt(G)
-    own = charged(own, (root - math.sqrt(own.G)) * shared.s / (h.C * ETA))
-    paid = z * (z / root) / shared.s * (h.C * ETA)
-    return Accounts(own.w - move.step * (x / (shared.s * root)), G, own.p, own.q, own.paid + paid)
-
-
-def accounted_project(
-    own: Accounts, shared: First, mu: float, totals: Totals, clock: float, h: Hyper
-) -> Accounts:
-    return Accounts(inside(own, shared, mu, h), own.G, own.p, own.q, own.paid)
-
-
-def certificate(run: Run) -> list[Claim]:
-    own, s, u, C = run.own, run.shared["s"], run.u, run.h.C
-    if run.h.clip:
-        raise ValueError("the theorems are about predictions that are not clipped")
-    if run.h.project_every > 1.0:
-        raise ValueError("the weights were not projected after each row")
-    root, measured = np.sqrt(own["G"]), run.loss - run.loss_u
-    center = float(root * s @ (u * u)) / (C * ETA) - 2.0 * float(u @ own["p"]) + own["q"].sum()
-    lemma = 0.5 * float(center) + 0.5 * float(own["paid"].sum())
-    claims = [Claim("regret", measured, lemma, "Ross et al., lemma 1")]
-    share = np.divide(root, s, out=np.zeros_like(s), where=s > 0.0)
-    if run.h.passes == 2.0:
-        bound = 2.0 * math.sqrt(2.0) * C * float(share.sum())
-        return [*claims, Claim("regret", measured, bound, "Ross et al., theorem 1")]
-    far = np.divide(s, run.shared["first"], out=np.ones_like(s), where=s > 0.0)
-    factor = (1.0 + 6.0 * far + far * far) / (2.0 * math.sqrt(2.0))
-    bound = C * float(share @ factor)
-    return [*claims, Claim("regret", measured, bound, "Ross et al., theorem 2")]
-
-
-PLAIN = Rule(
-    name="nag_projected",
-    title="NAG in the set its regret bound needs: raw units, a bound on the weights known",
-    source="Ross, Mineiro & Langford 2013, theorems 1 and 2",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=SQUARES,
-    observe=observe,
-    align=align,
-    clamp=clamp,
-    weight=weight,
-    step=step,
-    update=update,
-    mass=mass,
-    kept_in=Set(outside, reach, radius, project),
-    looks=looks,
-    largest=largest,
-    feasible=feasible,
+RULE = certified_in_ball(
+    Rule(
+        name="nag_projected",
+        title="NAG in the set its regret bound needs: raw units, a bound on the weights known",
+        source="Ross, Mineiro & Langford 2013, theorems 1 and 2",
+        hyper=Hyper,
+        state=Slots(own=Own, shared=Shared, move=Move, weight="w", curvature="G"),
+        observe=Observe(observe, ahead=looks),
+        weight=weight,
+        step=step,
+        update=update,
+        row=RowHooks(range=SQUARES, clamp=clamp),
+    )
 )
-RULE = replace(
-    PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, own=Accounts, shared=First, observe=first_observe, align=accounted_align,
-        update=accounted_update, kept_in=Set(outside, reach, radius, accounted_project),
-        certificate=certificate,
-    ),
-)  # fmt: skip

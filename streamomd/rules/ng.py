@@ -20,7 +20,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.common.schedule import SQRT, Schedule, rate
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.contract import (
+    Certificate,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive, YesNo
 from streamomd.rules.ranges import RATIOS
 
@@ -62,10 +72,11 @@ def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> 
     return own.w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     N = totals.N + row.q[0]
     pace = rate(h.eta, h.schedule, clock) * (clock / N) if N > 0.0 else 0.0
-    return Move(pace * row.importance * row.slope), Totals(N)
+    step = pace * row.importance * row.slope
+    return step != 0.0, Move(step), Totals(N)
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -81,17 +92,14 @@ RULE = Rule(
     title="normalized gradient: raw units, one step size for all coordinates",
     source="Ross, Mineiro & Langford 2013, algorithm 1",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=RATIOS,
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w"),
+    observe=Observe(observe, sums=1),
     align=align,
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    uncertified="Ross et al. prove a bound for the projected form only: see nag_projected",
+    row=RowHooks(range=RATIOS, stretch=stretch, implicit="implicit"),
+    certificate=Certificate(
+        reason="Ross et al. prove a bound for the projected form only: see nag_projected"
+    ),
 )

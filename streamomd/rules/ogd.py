@@ -28,16 +28,12 @@ One step size for all coordinates: features must be on one scale. The baseline t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.ogd_bounds import accounted, certificate
-from streamomd.rules.common import balls
-from streamomd.rules.common.balls import NONE, SMALL, Ball, bound, shrunk, size
-from streamomd.rules.common.prox import soft
+from streamomd.rules.certificates.ogd_bounds import certified_forms
+from streamomd.rules.common.balls import NONE, Ball, bound, free_begin
 from streamomd.rules.common.schedule import SQRT, Schedule, rate
-from streamomd.rules.contract import Coords, Max, Mean, Nothing, Row, Rule, Set
+from streamomd.rules.contract import Mean, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
 
 
@@ -54,29 +50,19 @@ class Own(NamedTuple):
     v: Mean = 0.0
 
 
-class Totals(NamedTuple):
-    size: Coords = 0.0  # of v, as the ball measures it
-    c: Max = 1.0
-    fold: Max = 1.0  # what c was when it was last multiplied into v
-
-
 class Move(NamedTuple):
     step: float
     bound: float
 
 
-def begin(d: float, h: Hyper) -> Totals:
-    balls.legal(h)
-    return Totals()
+def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
+    return own.v
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return totals.c * own.v
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    pace = rate(h.eta, h.schedule, clock) / totals.c
-    return Move(pace * row.importance * row.slope, bound(h)), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    pace = rate(h.eta, h.schedule, clock)
+    step = pace * row.importance * row.slope
+    return step != 0.0, Move(step, bound(h)), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -87,75 +73,16 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(max(min(own.v - move.step * x, move.bound), -move.bound))
 
 
-def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (size(own.v, h),)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return totals.c < SMALL
-
-
-def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
-    return Totals(totals.size, 1.0, totals.c)
-
-
-def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(totals.fold * own.v)
-
-
-def project(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(soft(own.v, mu))
-
-
-def settle(totals: Totals, mu: float, h: Hyper) -> Totals:
-    return Totals(totals.size, shrunk(totals, h), totals.fold)
-
-
-def free_begin(d: float, h: Hyper) -> Nothing:
-    balls.legal(h)
-    return Nothing()
-
-
-def free_weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return own.v
-
-
-def free_step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    pace = rate(h.eta, h.schedule, clock)
-    return Move(pace * row.importance * row.slope, bound(h)), totals
-
-
-PLAIN = Rule(
-    name="ogd",
-    title="online gradient descent: the baseline, for features on one scale",
-    source="Orabona, Crammer & Cesa-Bianchi 2015, section 3",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    begin=begin,
-    weight=weight,
-    step=step,
-    stretch=stretch,
-    update=update,
-    mass=mass,
-    stale=stale,
-    rebase=rebase,
-    refresh=refresh,
-    kept_in=Set(balls.outside, balls.reach, balls.radius, project, settle),
-    largest=balls.largest,
-    feasible=balls.feasible,
+RULE = certified_forms(
+    Rule(
+        name="ogd",
+        title="online gradient descent: the baseline, for features on one scale",
+        source="Orabona, Crammer & Cesa-Bianchi 2015, section 3",
+        hyper=Hyper,
+        state=Slots(own=Own, move=Move, begin=free_begin, weight="v"),
+        weight=weight,
+        step=step,
+        update=update,
+        row=RowHooks(stretch=stretch, implicit="implicit"),
+    )
 )
-RULE = replace(PLAIN, certificate=certificate, accounted=accounted(PLAIN))
-FREE = replace(
-    RULE, totals=Nothing, begin=free_begin, weight=free_weight, step=free_step, mass=None,
-    stale=None, rebase=None, refresh=None, kept_in=None,
-)  # fmt: skip
-
-
-def simplest(params: Mapping[str, Any]) -> Rule:
-    """The same rule without what these parameters do not use: no ball, no sums for one."""
-    return FREE if params["ball"] in ("none", "box") else RULE
-
-
-RULE = replace(RULE, simplest=simplest)

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 from streamomd.rules import dual_ascent
+from streamomd.rules.contract import RecentRows
 from streamomd.rules.params import Between, Positive
 
 
@@ -33,4 +34,5 @@ RULE = replace(
     name="online_svm",
     title="the support vector machine of all rows so far, anew at each row: small streams only",
     hyper=Hyper,
+    storage=RecentRows(dual_ascent.pair, dual_ascent.cap, dual_ascent.tolerance, most="most"),
 )

@@ -20,19 +20,24 @@ large as that allows.
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
-import numpy as np
-
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common import weighted_balls
-from streamomd.rules.common.full_matrix import LIMIT, Limit, largest, log_volume
-from streamomd.rules.common.sets import ComparatorSet
-from streamomd.rules.contract import Max, Mean, Row, Rule, Set, Sum
+from streamomd.rules.certificates.newton_bounds import NONE, ons_claims, ons_set
+from streamomd.rules.common.full_matrix import LIMIT, Limit, largest
+from streamomd.rules.contract import (
+    Certificate,
+    Constraint,
+    Losses,
+    Matrix,
+    Max,
+    Mean,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Choice, NotNegative, Positive, YesNo
-
-NONE = 0.0
 
 
 class Hyper(NamedTuple):
@@ -68,18 +73,18 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return own.w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.importance == 0.0:
-        return Move(0.0, 0.0), totals
+        return False, Move(0.0, 0.0), totals
     g = row.importance * row.slope
-    c, chi = g * g, row.q[1]
+    c, chi = g * g, row.r[1]
     seen = Totals(
         totals.cost + c * chi / (1.0 + c * chi),
         max(totals.steepest, g * row.slope),
         max(totals.widest, abs(row.margin)),
         max(totals.heaviest, row.importance),
     )
-    return Move(-g / h.gamma / (1.0 + c * chi), c), seen
+    return g != 0.0, Move(-g / h.gamma / (1.0 + c * chi), c), seen
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -102,76 +107,18 @@ def radius(h: Hyper) -> float:
     return h.radius
 
 
-def certificate(run: Run) -> list[Claim]:
-    h, totals, u = run.h, run.totals, np.asarray(run.u)
-    if h.implicit:
-        raise ValueError("it is proven for explicit steps")
-    if math.isnan(run.lipschitz):
-        if h.gamma * totals["steepest"] > 1.0:
-            most = 1.0 / totals["steepest"]
-            raise ValueError(f"gamma h (y - yhat)^2 came to more than 1: gamma <= {most:.3g} would")
-    else:
-        widest = max(totals["widest"], run.widest_u)
-        most = math.exp(-widest) / max(totals["heaviest"], 1e-300)
-        if h.gamma > most:
-            flags = suggestion(h, run.longest(), totals["heaviest"])
-            raise ValueError(
-                f"with margins of up to {widest:.3g} it is proven for gamma <= {most:.3g}, not for "
-                f"{h.gamma:g}; a smaller gamma alone takes longer steps: train with {flags} for a "
-                "claim on these rows"
-            )
-    ridge = 0.5 * h.gamma * h.epsilon * float(u @ u)
-    regret, source = run.loss - run.loss_u, "Hazan, Agarwal & Kale 2007, theorem 2"
-    return [
-        Claim("regret", regret, ridge + totals["cost"] / (2.0 * h.gamma), source),
-        Claim("regret, by the volume", regret, ridge + log_volume(run) / (2.0 * h.gamma), source),
-    ]
-
-
-def suggestion(h: Hyper, longest: float, heaviest: float) -> str:
-    """Flags with which every run over rows of ||x||^2 <= longest has a claim (logistic loss).
-
-    In a ball of this radius no margin is beyond B = radius max ||x||, and gamma h <= exp(-B). The
-    radius is the run's own, or the one that makes B = 1.
-    """
-    length = math.sqrt(longest)
-    own = h.ball != NONE and h.radius > 0.0
-    radius = h.radius if own else _rounded_down(1.0 / max(length, 1e-300))
-    gamma = _rounded_down(math.exp(-radius * length) / max(heaviest, 1e-300))
-    ball = "" if own else f"--set model.params.ball=l2 --set model.params.radius={radius:.3g} "
-    return f"{ball}--set model.params.gamma={gamma:.3g}"
-
-
-def _rounded_down(value: float) -> float:
-    """The number of three digits that is not above the value."""
-    near = float(f"{value:.2e}")
-    digit = 10.0 ** (math.floor(math.log10(value)) - 2) if value > 0.0 else 0.0
-    return near if near <= value else float(f"{near - digit:.2e}")
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return weighted_balls.feasible(
-        weighted_balls.NONE if h.ball == NONE else weighted_balls.L2, h.radius
-    )
-
-
 RULE = Rule(
     name="ons",
     title="online Newton step: curved losses, correlated features",
     source="Hazan, Agarwal & Kale 2007",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    totals=Totals,
-    losses=("logistic", "square"),
-    keeps="matrix",
-    largest=largest,
-    start_scale=start_scale,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="w"),
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    kept_in=Set(outside, reach, radius),
-    certificate=certificate,
-    feasible=feasible,
+    losses=Losses(names=("logistic", "square")),
+    row=RowHooks(stretch=stretch, implicit="implicit"),
+    constraint=Constraint(outside, reach, radius),
+    storage=Matrix(largest, start_scale=start_scale),
+    certificate=Certificate(claims=ons_claims, feasible=ons_set),
 )

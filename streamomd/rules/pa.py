@@ -17,51 +17,30 @@ Choose it for clean labels; with noise take `pa1` or `pa2`, which cap or damp th
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from streamomd.rules.contract import Mean, Row, Rule
+from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
+from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.ranges import NORMS
 
 
-class Own(NamedTuple):
-    theta: Mean = 0.0
-
-
-class Move(NamedTuple):
-    a: float
-
-
-def observe(shared: tuple[()], x: float, clock: float, h: object) -> tuple[tuple[()], tuple[float]]:
-    return shared, (x * x,)
-
-
-def weight(own: Own, shared: object, totals: object, clock: float, h: object) -> float:
-    return own.theta
-
-
-def step(row: Row, totals: object, clock: float, h: object) -> tuple[Move, object]:
+def step(row: Row, totals: object, clock: float, h: object) -> tuple[bool, Move, object]:
     if row.q[0] > 0.0 and row.importance > 0.0:
-        return Move(row.loss / row.q[0] * row.y), totals
-    return Move(0.0), totals
-
-
-def update(own: Own, shared: object, x: float, move: Move, clock: float, h: object) -> Own:
-    return Own(own.theta + move.a * x)
+        a = row.loss / row.q[0] * row.y
+        return a != 0.0, Move(a), totals
+    return False, Move(0.0), totals
 
 
 RULE = Rule(
     name="pa",
     title="passive-aggressive: each row is mended at once; for clean labels",
     source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA)",
-    move=Move,
-    own=Own,
-    importance="presence",
-    range=NORMS,
-    losses=("hinge",),
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, weight="theta"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
     update=update,
-    uncertified="without a cap on the step no bound holds where labels are noisy",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="presence", range=NORMS),
+    certificate=Certificate(
+        reason="without a cap on the step no bound holds where labels are noisy"
+    ),
 )

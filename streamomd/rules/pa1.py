@@ -30,9 +30,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import few_mistakes, rise
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.certificates.ascent_bounds import capped_claims, dual_value
+from streamomd.rules.common.links import rise
+from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Max,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 
@@ -41,29 +52,13 @@ class Hyper(NamedTuple):
     C: Positive = 1.0
 
 
-class Own(NamedTuple):
-    theta: Mean = 0.0
-
-
 class Totals(NamedTuple):
     dual: Sum = 0.0
     mistakes: Sum = 0.0  # on rows that have features
     hardest: Max = 0.0  # h / least rise of the dual on a mistake
 
 
-class Move(NamedTuple):
-    a: float
-
-
-def observe(shared: tuple[()], x: float, clock: float, h: Hyper) -> tuple[tuple[()], tuple[float]]:
-    return shared, (x * x,)
-
-
-def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return own.theta
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     cap = row.importance * h.C
     norm2 = row.q[0]
     a = 0.0
@@ -72,64 +67,25 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     elif norm2 > 0.0 and row.loss > 0.0:
         a = cap
     if a == 0.0:
-        return Move(0.0), totals
+        return False, Move(0.0), totals
     dual = totals.dual + a * (row.loss - 0.5 * a * norm2)
     if row.y * row.margin > 0.0:
-        return Move(a * row.y), Totals(dual, totals.mistakes, totals.hardest)
+        return True, Move(a * row.y), Totals(dual, totals.mistakes, totals.hardest)
     hardest = max(totals.hardest, row.importance / rise(norm2, cap, 1.0))
-    return Move(a * row.y), Totals(dual, totals.mistakes + row.importance, hardest)
+    return True, Move(a * row.y), Totals(dual, totals.mistakes + row.importance, hardest)
 
 
-def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.theta + move.a * x)
-
-
-def certificate(run: Run) -> list[Claim]:
-    totals = run.totals
-    bound = 0.5 * float(run.u @ run.u) + run.h.C * run.hinge_u(1.0)
-    mistakes = bound * totals["hardest"]
-    claims = [
-        Claim("dual value", totals["dual"], bound, f"{SOURCE}, theorem 3"),
-        Claim("mistakes", totals["mistakes"], mistakes, f"{SOURCE}, theorem 1"),
-    ]
-    return [*claims, *never_worse(run)]
-
-
-def never_worse(run: Run) -> list[Claim]:
-    """The Perceptron's bound, where no row is so long that a mistake's step is below C."""
-    reach = run.h.C * run.longest()
-    if not reach <= 1.0 + ROUNDING:
-        return []
-    bound = few_mistakes(run.hinge_u(1.0), float(run.u @ run.u) / run.h.C)
-    name = "mistakes, never worse than the Perceptron"
-    given = f"C max ||x||^2 = {reach:.6g} <= 1"
-    return [Claim(name, run.totals["mistakes"], bound, OTHER, given=given)]
-
-
-def live(totals: Totals, clock: float, h: Hyper) -> float:
-    return totals.dual
-
-
-ROUNDING = 1e-12
-SOURCE = "Shalev-Shwartz & Singer 2006"
-OTHER = "Orabona, Crammer & Cesa-Bianchi, corollary 2 (21)"
 RULE = Rule(
     name="pa1",
     title="passive-aggressive, capped: the smallest change that mends the row",
-    source=f"{SOURCE}, section 5 (Crammer et al. 2006, PA-I)",
+    source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA-I)",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="cap",
-    range=NORMS,
-    totals=Totals,
-    losses=("hinge",),
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
-    live=live,
-    live_name="dual",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="cap", range=NORMS),
+    certificate=Certificate(claims=capped_claims, live=dual_value, live_name="dual"),
 )

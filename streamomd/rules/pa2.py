@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Row, Rule
+from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
+from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 
@@ -27,29 +28,10 @@ class Hyper(NamedTuple):
     C: Positive = 1.0
 
 
-class Own(NamedTuple):
-    theta: Mean = 0.0
-
-
-class Move(NamedTuple):
-    a: float
-
-
-def observe(shared: tuple[()], x: float, clock: float, h: Hyper) -> tuple[tuple[()], tuple[float]]:
-    return shared, (x * x,)
-
-
-def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return own.theta
-
-
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     twice = 2.0 * row.importance * h.C
-    return Move(row.loss * twice / (1.0 + twice * row.q[0]) * row.y), totals
-
-
-def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.theta + move.a * x)
+    a = row.loss * twice / (1.0 + twice * row.q[0]) * row.y
+    return a != 0.0, Move(a), totals
 
 
 RULE = Rule(
@@ -57,15 +39,14 @@ RULE = Rule(
     title="passive-aggressive, damped: no row is mended wholly",
     source="Crammer et al. 2006, PA-II (Shalev-Shwartz & Singer 2006, section 5)",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="cap",
-    range=NORMS,
-    losses=("hinge",),
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, weight="theta"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
     update=update,
-    uncertified="the papers prove bounds for the capped update, not for the damped one",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="cap", range=NORMS),
+    certificate=Certificate(
+        reason="the papers prove bounds for the capped update, not for the damped one"
+    ),
 )

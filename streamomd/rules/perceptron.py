@@ -22,18 +22,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import few_mistakes
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.certificates.ascent_bounds import dual_value, perceptron_claims
+from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Max,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):
     C: Positive = 1.0
-
-
-class Own(NamedTuple):
-    theta: Mean = 0.0
 
 
 class Totals(NamedTuple):
@@ -42,63 +48,27 @@ class Totals(NamedTuple):
     longest: Max = 0.0  # h ||x||^2 of a mistake
 
 
-class Move(NamedTuple):
-    a: float
-
-
-def observe(shared: tuple[()], x: float, clock: float, h: Hyper) -> tuple[tuple[()], tuple[float]]:
-    return shared, (x * x,)
-
-
-def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
-    return own.theta
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.y * row.margin <= 0.0:
         a = row.importance * h.C
         gain = a * (1.0 - row.y * row.margin - 0.5 * a * row.q[0])
         longest = max(totals.longest, row.importance * row.q[0])
         found = Totals(totals.dual + gain, totals.mistakes + row.importance, longest)
-        return Move(a * row.y), found
-    return Move(0.0), totals
+        return a != 0.0, Move(a * row.y), found
+    return False, Move(0.0), totals
 
 
-def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.theta + move.a * x)
-
-
-def certificate(run: Run) -> list[Claim]:
-    square, loss = float(run.u @ run.u), run.hinge_u(1.0)
-    dual = 0.5 * square + run.h.C * loss
-    mistakes = few_mistakes(loss, square * run.totals["longest"])
-    return [
-        Claim("mistakes", run.totals["mistakes"], mistakes, f"{SOURCE}, theorem 2"),
-        Claim("dual value", run.totals["dual"], dual, f"{SOURCE}, theorem 1"),
-    ]
-
-
-def live(totals: Totals, clock: float, h: Hyper) -> float:
-    return totals.dual
-
-
-SOURCE = "Shalev-Shwartz & Singer 2006"
 RULE = Rule(
     name="perceptron",
     title="Perceptron: learns from mistakes only, no step size to choose",
-    source=f"{SOURCE}, section 4",
+    source="Shalev-Shwartz & Singer 2006, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    totals=Totals,
-    losses=("hinge",),
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
-    live=live,
-    live_name="dual",
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="updates"),
+    certificate=Certificate(claims=perceptron_claims, live=dual_value, live_name="dual"),
 )

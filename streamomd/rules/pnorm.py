@@ -23,24 +23,12 @@ whole p is faster than another.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import (
-    PNORM,
-    Power,
-    complexity,
-    conjugate,
-    factor,
-    few_mistakes,
-    first,
-    image,
-    norm,
-    share,
-    unfit,
-)
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
+from streamomd.rules.certificates.link_bounds import pnorm_certified
+from streamomd.rules.common.linked import pnorm_weight
+from streamomd.rules.common.links import PNORM, Power, first, image
+from streamomd.rules.contract import Coords, Losses, Max, Mean, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
 
 
@@ -62,39 +50,19 @@ class Totals(NamedTuple):
     steps: Sum = 0.0  # of h C on mistakes
 
 
-class Accounts(NamedTuple):
-    S: Coords = 0.0
-    ref: Max = 0.0
-    scale: Max = 0.0
-    at: Max = 0.0
-    steps: Sum = 0.0
-    longest: Max = 0.0  # h ||x||_p^2 of a mistake
-
-
 class Move(NamedTuple):
     a: float
     ref: float
     p: float
 
 
-def prepare(q: object, totals: Totals, clock: float, h: Hyper) -> Totals:
-    scale = factor(PNORM, totals.S, totals.ref, 1.0, h.p)
-    return Totals(totals.S, totals.ref, scale, clock, totals.steps)
-
-
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    if totals.at == clock:
-        return totals.scale * own.a
-    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) * own.a
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.y * row.margin > 0.0 or row.importance == 0.0:
-        return Move(0.0, 0.0, 0.0), totals
+        return False, Move(0.0, 0.0, 0.0), totals
     a = row.importance * h.C
     ref = first(PNORM, totals.ref, a)
     found = Totals(totals.S, ref, totals.scale, totals.at, totals.steps + a)
-    return Move(a * row.y, ref, h.p), found
+    return a != 0.0, Move(a * row.y, ref, h.p), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -102,100 +70,17 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(theta, image(PNORM, theta, move.ref, 0.0, move.p)[0])
 
 
-def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (own.a * own.theta / totals.ref if totals.ref > 0.0 else 0.0,)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return unfit(PNORM, totals.S, totals.ref)
-
-
-def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return abs(own.theta)
-
-
-def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
-    return Totals(totals.S, peak, 0.0, 0.0, totals.steps)
-
-
-def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(own.theta, image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
-
-
-def live(totals: Totals, clock: float, h: Hyper) -> float:
-    return totals.steps - conjugate(PNORM, totals.S, totals.ref, 1.0, 1.0, h.p)
-
-
-def observe(
-    shared: tuple[()], x: float, clock: float, h: Hyper
-) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, share(x, h.p)
-
-
-def accounted_prepare(q: object, totals: Accounts, clock: float, h: Hyper) -> Accounts:
-    scale = factor(PNORM, totals.S, totals.ref, 1.0, h.p)
-    return Accounts(totals.S, totals.ref, scale, clock, totals.steps, totals.longest)
-
-
-def accounted_rebase(totals: Accounts, peak: float, clock: float, h: Hyper) -> Accounts:
-    return Accounts(totals.S, peak, 0.0, 0.0, totals.steps, totals.longest)
-
-
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
-    if row.y * row.margin > 0.0 or row.importance == 0.0:
-        return Move(0.0, 0.0, 0.0), totals
-    a = row.importance * h.C
-    ref = first(PNORM, totals.ref, a)
-    length = norm(row.q[0], row.q[1], row.q[2], h.p)
-    longest = max(totals.longest, row.importance * length * length)
-    found = Accounts(totals.S, ref, totals.scale, totals.at, totals.steps + a, longest)
-    return Move(a * row.y, ref, h.p), found
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, totals, loss = run.h, run.totals, run.hinge_u(1.0)
-    dual = totals["steps"] - conjugate(PNORM, totals["S"], totals["ref"], 1.0, 1.0, h.p)
-    f = complexity(PNORM, run.u, 1.0, h.p)
-    claims = [Claim("dual value", dual, f + h.C * loss, f"{SOURCE}, theorem 1")]
-    if "longest" in totals:
-        bound = few_mistakes(loss, 2.0 * f * (h.p - 1.0) * totals["longest"])
-        claims.append(Claim("mistakes", totals["steps"] / h.C, bound, f"{SOURCE}, theorem 2"))
-    return claims
-
-
-SOURCE = "Shalev-Shwartz & Singer 2006"
-PLAIN = Rule(
-    name="pnorm",
-    title="p-norm Perceptron: dense rows, few features that matter",
-    source=f"{SOURCE}, section 4",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="updates",
-    totals=Totals,
-    losses=("hinge",),
-    prepare=prepare,
-    weight=weight,
-    step=step,
-    update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
-    live=live,
-    live_name="dual",
-)
-RULE = replace(
-    PLAIN,
-    accounted=replace(
-        PLAIN,
-        totals=Accounts,
-        sums=3,
-        observe=observe,
-        prepare=accounted_prepare,
-        rebase=accounted_rebase,
-        step=accounted_step,
-    ),
+RULE = pnorm_certified(
+    Rule(
+        name="pnorm",
+        title="p-norm Perceptron: dense rows, few features that matter",
+        source="Shalev-Shwartz & Singer 2006, section 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, totals=Totals),
+        weight=pnorm_weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="updates"),
+    )
 )

@@ -28,19 +28,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import (
-    PNORM,
-    Power,
-    complexity,
-    factor,
-    first,
-    image,
-    norm,
-    share,
-    unfit,
+from streamomd.rules.certificates.link_bounds import lms_certified
+from streamomd.rules.common.linked import observe_share
+from streamomd.rules.common.links import PNORM, Power, factor, first, image, norm
+from streamomd.rules.contract import (
+    Coords,
+    Losses,
+    Max,
+    Mean,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
 )
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Sum
 
 
 class Hyper(NamedTuple):
@@ -69,12 +71,6 @@ class Move(NamedTuple):
     p: float
 
 
-def observe(
-    shared: tuple[()], x: float, clock: float, h: Hyper
-) -> tuple[tuple[()], tuple[float, float, float]]:
-    return shared, share(x, h.p)
-
-
 def scaled(totals: Totals, h: Hyper) -> float:
     if totals.X == 0.0:
         return 0.0
@@ -94,11 +90,11 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
     return scaled(totals, h) * own.a
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     r = row.y - row.margin
     a = row.importance * r
     if a == 0.0:
-        return Move(0.0, 0.0, 0.0), totals
+        return False, Move(0.0, 0.0, 0.0), totals
     S, ref, scale, at, X, errors, targets, excess = totals
     length = norm(row.q[0], row.q[1], row.q[2], h.p)
     if length > 0.0:
@@ -107,7 +103,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     errors += a * r
     targets += a * row.y
     excess += a * r * (row.importance * part - 1.0)
-    return Move(a, ref, h.p), Totals(S, ref, scale, at, X, errors, targets, excess)
+    return a != 0.0, Move(a, ref, h.p), Totals(S, ref, scale, at, X, errors, targets, excess)
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -115,58 +111,18 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
     return Own(theta, image(PNORM, theta, move.ref, 0.0, move.p)[0])
 
 
-def mass(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (own.a * own.theta / totals.ref if totals.ref > 0.0 else 0.0,)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return unfit(PNORM, totals.S, totals.ref)
-
-
-def peak(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return abs(own.theta)
-
-
-def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
-    S, _, _, _, X, errors, targets, excess = totals
-    return Totals(S, peak, 0.0, 0.0, X, errors, targets, excess)
-
-
-def refresh(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> Own:
-    return Own(own.theta, image(PNORM, own.theta, totals.ref, 0.0, h.p)[0])
-
-
-def certificate(run: Run) -> list[Claim]:
-    totals, p, square = run.totals, run.h.p, run.square_u
-    # (yhat - v)^2 = (y - yhat)^2 - 2 (y - yhat) (y - v) + (y - v)^2, summed, v = <u, x>
-    products = totals["targets"] - float(run.own["theta"] @ run.u)
-    measured = totals["errors"] - 2.0 * products + square
-    weights = 2.0 * (p - 1.0) * totals["X"] ** 2 * complexity(PNORM, run.u, 1.0, p)
-    bound = weights + square + max(totals["excess"], 0.0)
-    return [Claim("squared distance to u's predictions", measured, bound, SOURCE)]
-
-
-SOURCE = "Orabona, Crammer & Cesa-Bianchi, section 4"
-RULE = Rule(
-    name="pnorm_lms",
-    title="p-norm LMS: regression with nothing to tune, features on one scale",
-    source=SOURCE,
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="step",
-    totals=Totals,
-    losses=("square",),
-    sums=3,
-    observe=observe,
-    prepare=prepare,
-    weight=weight,
-    step=step,
-    update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
+RULE = lms_certified(
+    Rule(
+        name="pnorm_lms",
+        title="p-norm LMS: regression with nothing to tune, features on one scale",
+        source="Orabona, Crammer & Cesa-Bianchi, section 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, totals=Totals),
+        observe=Observe(observe_share, sums=3),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("square",)),
+        row=RowHooks(importance="step", prepare=prepare),
+    )
 )

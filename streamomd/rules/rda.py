@@ -21,14 +21,13 @@ does. One step size for all coordinates: features must be on one scale, else tak
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.prox import lead, phi
-from streamomd.rules.common.sets import ComparatorSet, box
-from streamomd.rules.contract import Row, Rule, Sum
+from streamomd.rules.certificates.ftrl_bounds import rda_certified
+from streamomd.rules.common.ftrl_curvature import beta
+from streamomd.rules.common.prox import lead
+from streamomd.rules.common.sets import box_of
+from streamomd.rules.contract import Certificate, Row, Rule, Slots, Sum
 from streamomd.rules.params import NotNegative, Positive
 
 
@@ -47,66 +46,29 @@ class Move(NamedTuple):
     a: float
 
 
-class Accounts(NamedTuple):
-    steps: Sum = 0.0  # of ||g x||^2 / beta_{t-1}
-
-
-def beta(clock: float, h: Hyper) -> float:
-    """beta_T of the T rows before this one."""
-    return h.gamma * math.sqrt(max(clock - 1.0, 1.0))
-
-
 def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
     return lead(own.theta, beta(clock, h), clock - 1.0, h.l1, h.l2, h.box)
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(-row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    a = -row.importance * row.slope
+    return a != 0.0, Move(a), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:
     return Own(own.theta + move.a * x)
 
 
-def terms(
-    own: Own, shared: object, x: float, totals: Accounts, clock: float, h: Hyper
-) -> tuple[float]:
-    return (x * x,)
-
-
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
-    g = row.importance * row.slope
-    return Move(-g), Accounts(totals.steps + g * g * row.r[0] / beta(clock, h))
-
-
-def certificate(run: Run) -> list[Claim]:
-    h, u, rows = run.h, run.u, float(run.rows)
-    bound = 0.5 * beta(rows, h) * float(u @ u) + 0.5 * run.totals["steps"]
-    bound += max(rows - 1.0, 0.0) * phi(u, h.l1, h.l2)
-    return [Claim("regret", run.loss - run.loss_u, bound, "Qian, theorem 5")]
-
-
-def feasible(slots: Any, h: Hyper) -> ComparatorSet:
-    return box(h.box)
-
-
-PLAIN = Rule(
-    name="rda",
-    title="regularized dual averaging: few non-zero weights, features on one scale",
-    source="Qian, notes on adaptive FTRL, section 4",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    weight=weight,
-    step=step,
-    update=update,
-    feasible=feasible,
+RULE = rda_certified(
+    Rule(
+        name="rda",
+        title="regularized dual averaging: few non-zero weights, features on one scale",
+        source="Qian, notes on adaptive FTRL, section 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own),
+        weight=weight,
+        step=step,
+        update=update,
+        certificate=Certificate(feasible=box_of),
+    )
 )
-RULE = replace(
-    PLAIN,
-    certificate=certificate,
-    accounted=replace(
-        PLAIN, totals=Accounts, gathers=1, terms=terms, step=accounted_step,
-        certificate=certificate,
-    ),
-)  # fmt: skip

@@ -19,9 +19,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest
-from streamomd.rules.contract import Mean, Row, Rule, Sum
+from streamomd.rules.certificates.newton_bounds import rls_claims
+from streamomd.rules.common.full_matrix import (
+    LIMIT,
+    Limit,
+    Move,
+    Own,
+    gain,
+    largest,
+    update,
+    weight,
+)
+from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
 
 
@@ -30,42 +39,19 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
 class Totals(NamedTuple):
     error: Sum = 0.0  # of h (y - yhat)^2 / (1 + h chi)
-
-
-class Move(NamedTuple):
-    s: float
-    c: float
 
 
 def start_scale(h: Hyper) -> float:
     return h.a
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    m, chi = row.q
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+    m, chi = row.r
     times = row.importance
     s = gain(times * row.y, times, m, chi)
-    return Move(s, times), Totals(totals.error + s * (row.y - m))
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
-
-
-def certificate(run: Run) -> list[Claim]:
-    bound = run.h.a * float(run.u @ run.u) + run.square_u
-    source = "the ridge solution by rank-one updates; exact"
-    return [Claim("square error, discounted", run.totals["error"], bound, source)]
+    return times > 0.0, Move(s, times), Totals(totals.error + s * (row.y - m))
 
 
 RULE = Rule(
@@ -73,16 +59,12 @@ RULE = Rule(
     title="recursive least squares: at each row the ridge solution of all before it",
     source="Orabona, Crammer & Cesa-Bianchi 2015, section 4 (Gauss; Plackett 1950)",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="copies",
-    totals=Totals,
-    losses=("square",),
-    keeps="matrix",
-    largest=largest,
-    start_scale=start_scale,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("square",)),
+    row=RowHooks(importance="copies"),
+    storage=Matrix(largest, start_scale=start_scale),
+    certificate=Certificate(claims=rls_claims),
 )

@@ -29,10 +29,18 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.contract import Max, Row, Rule, Sum
+from streamomd.rules.certificates.scale_bounds import si_adagrad_claims
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Max,
+    Observe,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS
 
@@ -75,9 +83,9 @@ def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> 
     return r / (totals.root * math.sqrt(h.L * h.L + own.Q)) / shared.b
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return Move(g), Totals(totals.root, max(totals.steepest, abs(g)))
+    return g != 0.0, Move(g), Totals(totals.root, max(totals.steepest, abs(g)))
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -85,35 +93,17 @@ def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hype
     return Own(own.theta - h.eta * (move.g * x), own.Q + z * z)
 
 
-def certificate(run: Run) -> list[Claim]:
-    h, b = run.h, run.shared["b"]
-    if run.totals["steepest"] > h.L * (1.0 + 1e-12):
-        raise ValueError("an importance times a slope of the loss was above L: give a larger L")
-    root, square = run.totals["root"], (run.u * b) ** 2
-    pace = np.sqrt(h.L * h.L + run.own["Q"])
-    sharp = float(pace @ (0.5 * root * square / h.eta + h.eta / root))
-    wide = h.L * root * math.sqrt(run.rows + 1.0) * (0.5 * float(square.sum()) / h.eta + h.eta)
-    measured, source = run.loss - run.loss_u, "Orabona et al., theorem 1"
-    return [
-        Claim("regret", measured, sharp, f"{source} (18)"),
-        Claim("regret", measured, wide, source),
-    ]
-
-
 RULE = Rule(
     name="si_adagrad",
     title="scale-invariant AdaGrad: raw units, a bound without knowing the weights",
     source="Orabona, Crammer & Cesa-Bianchi 2015, equations 13 and 15",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=RATIOS,
-    begin=begin,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, begin=begin),
+    observe=Observe(observe),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(lipschitz="L"),
+    row=RowHooks(range=RATIOS),
+    certificate=Certificate(claims=si_adagrad_claims),
 )

@@ -36,10 +36,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.contract import Coords, Max, Row, Rule, Sum
+from streamomd.rules.certificates.scale_bounds import si_pnorm_claims
+from streamomd.rules.common.power_sums import POWER_SUMS, Own, Shared, Totals, align, powered
+from streamomd.rules.contract import Certificate, Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS
 
@@ -49,28 +48,6 @@ LEAST, MOST = 1e-24, 1e24  # of the sum of powers, between its renewals; float32
 class Hyper(NamedTuple):
     eta: Positive = 1.0
     L: Lipschitz = 0.0
-
-
-class Shared(NamedTuple):
-    b: Max = 0.0
-
-
-class Own(NamedTuple):
-    theta: Sum = 0.0
-    rp: Sum = 0.0
-
-
-class Totals(NamedTuple):
-    sum: Coords = 0.0  # of (r / scale)^p
-    scale: Max = 1.0
-    p: Max = 2.0
-    p_of_rp: Max = 2.0  # what p was when rp was last computed for all
-    m: Max = 0.0
-    B: Sum = 0.0  # beta^2 but for its first term
-    beta: Max = 0.0  # of the last row
-    paid: Sum = 0.0  # of (p - 1) ||g x / b||_p^2 / beta
-    steepest: Max = 0.0
-    ahead: Max = 0.0  # beta as the next row meets it
 
 
 class Move(NamedTuple):
@@ -83,22 +60,8 @@ def begin(d: float, h: Hyper) -> Totals:
     return Totals(0.0, h.eta * h.L if h.L > 0.0 else 1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def ratio(own: Own, shared: Shared, scale: float) -> float:
-    """r / scale."""
-    return abs(own.theta) / shared.b / scale if shared.b > 0.0 else 0.0
-
-
-def powered(r: float, power: float) -> float:
-    return r if power == 1.0 else math.pow(r, power)
-
-
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[float]]:
     return Shared(max(shared.b, abs(x))), (1.0,)
-
-
-def align(own: Own, old: Shared, new: Shared, totals: Totals, clock: float, h: Hyper) -> Own:
-    r = ratio(own, new, totals.scale)
-    return Own(own.theta, powered(r, totals.p_of_rp - 1.0))
 
 
 def beta_of(p: float, B: float, h: Hyper) -> float:
@@ -110,29 +73,6 @@ def prepare(q: tuple[float], totals: Totals, clock: float, h: Hyper) -> Totals:
     p = max(2.0, 2.0 * math.log(max(m, 1.0)))
     beta = beta_of(p, t.B, h)
     return Totals(t.sum, t.scale, p, t.p_of_rp, m, t.B, beta, t.paid, t.steepest, beta)
-
-
-def mass(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> tuple[float]:
-    return (ratio(own, shared, totals.scale) * own.rp,)
-
-
-def stale(totals: Totals, clock: float, h: Hyper) -> bool:
-    return totals.p != totals.p_of_rp or totals.sum > MOST or 0.0 < totals.sum < LEAST
-
-
-def peak(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
-    return ratio(own, shared, 1.0)
-
-
-def rebase(totals: Totals, peak: float, clock: float, h: Hyper) -> Totals:
-    t = totals
-    scale = peak if peak > 0.0 else t.scale
-    return Totals(t.sum, scale, t.p, t.p, t.m, t.B, t.beta, t.paid, t.steepest, t.ahead)
-
-
-def refresh(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> Own:
-    r = ratio(own, shared, totals.scale)
-    return Own(own.theta, powered(r, totals.p_of_rp - 1.0))
 
 
 def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
@@ -151,7 +91,7 @@ def terms(
     return (math.pow(abs(x) / shared.b, totals.p),)
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     t, g = totals, row.importance * row.slope
     square = g * g * (t.p - 1.0) * math.pow(row.r[0], 2.0 / t.p)
     paid = t.paid + (square / t.beta if t.beta > 0.0 else 0.0)
@@ -159,7 +99,8 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     move = Move(g, t.scale, t.p_of_rp - 1.0)
     B = t.B + square
     ahead = beta_of(t.p, B, h)
-    return move, Totals(t.sum, t.scale, t.p, t.p_of_rp, t.m, B, t.beta, paid, steepest, ahead)
+    found = Totals(t.sum, t.scale, t.p, t.p_of_rp, t.m, B, t.beta, paid, steepest, ahead)
+    return g != 0.0, move, found
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -168,47 +109,19 @@ def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hype
     return Own(theta, powered(r, move.power))
 
 
-def certificate(run: Run) -> list[Claim]:
-    h, t, size = run.h, run.totals, np.abs(run.u * run.shared["b"])
-    q, taxi = t["p"] / (t["p"] - 1.0), float(size.sum())
-    top = float(size.max(initial=0.0)) or 1.0
-    norm = top * float(((size / top) ** q).sum()) ** (1.0 / q)
-    measured, source = run.loss - run.loss_u, "Orabona et al., theorem 1"
-    sharp = 0.5 * t["beta"] * norm * norm / h.eta + 0.5 * h.eta * t["paid"]
-    claims = [Claim("regret", measured, sharp, f"{source} (16)")]
-    if t["steepest"] <= h.L * (1.0 + 1e-12):
-        rest = 0.5 * taxi * taxi / h.eta + h.eta
-        following = math.sqrt(math.e * h.L * h.L * (t["p"] - 1.0) + t["B"])
-        widest = h.L * math.sqrt(math.e * (run.rows + 1.0) * (t["p"] - 1.0))
-        claims.append(Claim("regret", measured, following * rest, f"{source}, its last beta"))
-        claims.append(Claim("regret", measured, widest * rest, source))
-    return claims
-
-
 RULE = Rule(
     name="si_pnorm",
     title="scale-invariant p-norm: raw units, long rows of which little matters",
     source="Orabona, Crammer & Cesa-Bianchi 2015, equation 12",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=RATIOS,
-    sums=1,
-    gathers=1,
-    begin=begin,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, begin=begin),
+    observe=Observe(observe, sums=1),
     align=align,
-    prepare=prepare,
     weight=weight,
-    terms=terms,
     step=step,
     update=update,
-    mass=mass,
-    stale=stale,
-    peak=peak,
-    rebase=rebase,
-    refresh=refresh,
-    certificate=certificate,
+    losses=Losses(lipschitz="L"),
+    row=RowHooks(range=RATIOS, gathers=1, prepare=prepare, terms=terms),
+    sums=POWER_SUMS,
+    certificate=Certificate(claims=si_pnorm_claims),
 )

@@ -22,53 +22,19 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.contract import Mean, Row, Rule, Sum
-from streamomd.rules.params import Positive, YesNo
+from streamomd.rules.contract import Certificate, Observe, RowHooks, Rule, Slots, Sum
+from streamomd.rules.nag import Hyper, Move, Own, Totals, step, stretch, weight
 from streamomd.rules.ranges import SQUARES
-
-
-class Hyper(NamedTuple):
-    eta: Positive = 0.5
-    implicit: YesNo = 0.0
 
 
 class Shared(NamedTuple):
     s: Sum = 0.0
 
 
-class Own(NamedTuple):
-    w: Mean = 0.0
-    G: Sum = 0.0
-
-
-class Totals(NamedTuple):
-    N: Sum = 0.0
-
-
-class Move(NamedTuple):
-    g: float
-    step: float
-
-
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[float]]:
     s = shared.s + x * x
     r = x / math.sqrt(s / clock) if s > 0.0 else 0.0  # x * x underflowed: 0/0 = 0
     return Shared(s), (r * r,)
-
-
-def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.w
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    g = row.importance * row.slope
-    N = totals.N + row.q[0]
-    pace = h.eta * math.sqrt(clock / N) if N > 0.0 else 0.0
-    return Move(g, pace * g), Totals(N)
-
-
-def stretch(move: Move, factor: float) -> Move:
-    return Move(move.g, move.step * factor)
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -84,16 +50,13 @@ RULE = Rule(
     title="normalized adaptive gradient with mean-square scales: raw units, rare huge values",
     source="Ross, Mineiro & Langford 2013, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    totals=Totals,
-    range=SQUARES,
-    sums=1,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w", curvature="G"),
+    observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
-    stretch=stretch,
     update=update,
-    uncertified="Ross et al. prove a bound for the projected form only: see nag_projected",
+    row=RowHooks(range=SQUARES, stretch=stretch, implicit="implicit"),
+    certificate=Certificate(
+        reason="Ross et al. prove a bound for the projected form only: see nag_projected"
+    ),
 )

@@ -20,49 +20,37 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, margin_claims
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.common.full_matrix import (
+    LIMIT,
+    Limit,
+    Move,
+    Own,
+    Updates,
+    gain,
+    largest,
+    margin_claims,
+    update,
+    weight,
+)
+from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots
 
 
 class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
-class Totals(NamedTuple):
-    updates: Sum = 0.0  # of h, where it learned
-    lift: Sum = 0.0  # of m (2 h y - m) / (1 + chi), where it learned
-    heaviest: Max = 0.0  # h that it learned with
-
-
-class Move(NamedTuple):
-    s: float
-    c: float
-
-
 def foresee(m: float, chi: float, h: Hyper) -> float:
     return m / (1.0 + chi)
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Updates, clock: float, h: Hyper) -> tuple[bool, Move, Updates]:
     times = row.importance
     if row.y * row.margin > 0.0 or times == 0.0:
-        return Move(0.0, 0.0), totals
-    m, chi = row.q
+        return False, Move(0.0, 0.0), totals
+    m, chi = row.r
     lift = m * (2.0 * times * row.y - m) / (1.0 + chi)
-    seen = Totals(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
-    return Move(gain(times * row.y, 1.0, m, chi), 1.0), seen
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
+    seen = Updates(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
+    return True, Move(gain(times * row.y, 1.0, m, chi), 1.0), seen
 
 
 def certificate(run: Run) -> list[Claim]:
@@ -74,16 +62,12 @@ RULE = Rule(
     title="second-order Perceptron: learns from mistakes, decorrelates features as it goes",
     source="Cesa-Bianchi, Conconi & Gentile 2005; Orabona et al. 2015, section 6.2",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="step",
-    totals=Totals,
-    losses=("hinge",),
-    keeps="matrix",
-    largest=largest,
-    foresee=foresee,
+    state=Slots(move=Move, own=Own, totals=Updates, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("hinge",)),
+    row=RowHooks(importance="step"),
+    storage=Matrix(largest, foresee=foresee),
+    certificate=Certificate(claims=certificate),
 )

@@ -18,24 +18,11 @@ should teach; `aggressive_second_order_diag` learns from narrow margins too.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.dual_diagonal import (
-    Accounts,
-    Move,
-    Own,
-    Totals,
-    account,
-    claims,
-    count,
-    part,
-    terms,
-    update,
-    weight,
-)
-from streamomd.rules.contract import Row, Rule
+from streamomd.rules.certificates.diagonal_bounds import sop_certified
+from streamomd.rules.common.dual_diagonal import Move, Own, Totals, count, part, update, weight
+from streamomd.rules.contract import Losses, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
@@ -43,37 +30,24 @@ class Hyper(NamedTuple):
     r: Positive = 1.0
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     if row.y * row.margin <= 0.0 and row.importance > 0.0:
-        return Move(row.importance * row.y), count(row, totals)
-    return Move(0.0), totals
+        a = row.importance * row.y
+        return a != 0.0, Move(a), count(row, totals)
+    return False, Move(0.0), totals
 
 
-def accounted_step(row: Row, totals: Accounts, clock: float, h: Hyper) -> tuple[Move, Accounts]:
-    if row.y * row.margin <= 0.0 and row.importance > 0.0:
-        return Move(row.importance * row.y), account(row, totals, 1.0)
-    return Move(0.0), totals
-
-
-def certificate(run: Run) -> list[Claim]:
-    return claims(run, 1.0)
-
-
-PLAIN = Rule(
-    name="sop_diag",
-    title="second-order Perceptron, diagonal: rare features that tell, mistakes teach",
-    source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
-    hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="step",
-    totals=Totals,
-    losses=("hinge",),
-    weight=weight,
-    part=part,
-    step=step,
-    update=update,
-    certificate=certificate,
+RULE = sop_certified(
+    Rule(
+        name="sop_diag",
+        title="second-order Perceptron, diagonal: rare features that tell, mistakes teach",
+        source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, totals=Totals),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="step", part=part),
+    )
 )
-ACCOUNTED = replace(PLAIN, totals=Accounts, gathers=3, terms=terms, step=accounted_step)
-RULE = replace(PLAIN, accounted=ACCOUNTED)

@@ -12,7 +12,7 @@ def refuse_other_state(rule: Rule, saved: Saved) -> None:
 
     Where an older state is accepted its numbers are those of the current version, bit by bit.
     """
-    found, known = saved.version, rule.state_version
+    found, known = saved.version, rule.state.version
     if type(found) is not int or found < 1:
         raise CorruptionError(f"state version {found!r} of rule {rule.name!r}: expected 1 or more")
     if found > known:
@@ -20,7 +20,7 @@ def refuse_other_state(rule: Rule, saved: Saved) -> None:
             f"a state of rule {rule.name!r} of version {found}; this streamomd knows version "
             f"{known}: upgrade streamomd"
         )
-    reason = rule.older(saved) if found < known else ""
+    reason = rule.state.older(saved) if found < known else ""
     if reason:
         raise NoCommitError(
             f"a state of rule {rule.name!r} of version {found}, where {reason}; this streamomd "

@@ -22,9 +22,28 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.full_matrix import LIMIT, Limit, gain, largest, log_volume
-from streamomd.rules.contract import Max, Mean, Row, Rule, Sum
+from streamomd.rules.certificates.newton_bounds import vaw_claims
+from streamomd.rules.common.full_matrix import (
+    LIMIT,
+    Limit,
+    Move,
+    Own,
+    gain,
+    largest,
+    update,
+    weight,
+)
+from streamomd.rules.contract import (
+    Certificate,
+    Losses,
+    Matrix,
+    Max,
+    Row,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 
 
@@ -33,19 +52,10 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Own(NamedTuple):
-    mu: Mean = 0.0
-
-
 class Totals(NamedTuple):
     cost: Sum = 0.0  # of h y^2 h <x, A_t^-1 x>
     Y: Max = 0.0  # of h y^2
     extra: Sum = 0.0  # of h / 2 times the change of (y - yhat)^2 by not knowing h
-
-
-class Move(NamedTuple):
-    s: float
-    c: float
 
 
 def start_scale(h: Hyper) -> float:
@@ -56,12 +66,8 @@ def foresee(m: float, chi: float, h: Hyper) -> float:
     return m / (1.0 + chi)
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
-    return own.mu
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals]:
-    m, chi = row.q
+def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+    m, chi = row.r
     times = row.importance
     square = times * row.y * row.y
     cost = totals.cost + square * (times * chi / (1.0 + times * chi))
@@ -69,22 +75,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[Move, Totals
     off = row.margin - best
     extra = totals.extra + times * off * (0.5 * off + best - row.y)
     move = Move(gain(times * row.y, times, m, chi), times)
-    return move, Totals(cost, max(totals.Y, square), extra)
-
-
-def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hyper) -> Own:
-    return Own(own.mu + move.s * v)
-
-
-def certificate(run: Run) -> list[Claim]:
-    regret = run.loss - run.loss_u
-    ridge = 0.5 * run.h.a * float(run.u @ run.u) + run.totals["extra"]
-    volume = 0.5 * run.totals["Y"] * log_volume(run)
-    source = "Orabona, Crammer & Cesa-Bianchi 2015, section 4"
-    return [
-        Claim("regret", regret, ridge + 0.5 * run.totals["cost"], source),
-        Claim("regret, by the volume", regret, ridge + volume, source),
-    ]
+    return times > 0.0, move, Totals(cost, max(totals.Y, square), extra)
 
 
 RULE = Rule(
@@ -92,17 +83,12 @@ RULE = Rule(
     title="Vovk-Azoury-Warmuth: least squares without a step size, safe on new directions",
     source="Orabona, Crammer & Cesa-Bianchi 2015, section 4",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    importance="copies",
-    totals=Totals,
-    losses=("square",),
-    keeps="matrix",
-    largest=largest,
-    start_scale=start_scale,
-    foresee=foresee,
+    state=Slots(move=Move, own=Own, totals=Totals, weight="mu"),
     weight=weight,
     step=step,
     update=update,
-    certificate=certificate,
+    losses=Losses(names=("square",)),
+    row=RowHooks(importance="copies"),
+    storage=Matrix(largest, start_scale=start_scale, foresee=foresee),
+    certificate=Certificate(claims=vaw_claims),
 )

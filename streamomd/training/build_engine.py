@@ -35,7 +35,7 @@ def _classes(spec: Spec, plan: Plan) -> int:
 
 def _refuse_too_many(layout: Layout, params: Mapping[str, Any]) -> None:
     rule = layout.rule
-    most = rule.largest(params) if rule.largest else None
+    most = rule.largest(params)
     if most is not None and layout.size > most:
         raise TooLargeError(
             f"rule {rule.name!r} works on at most {most:,} coordinates with these parameters, and "

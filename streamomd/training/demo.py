@@ -47,7 +47,7 @@ def score(rule: str, loss: str = "", *, params: dict[str, Any] | None = None, **
     layout = Layout(description, COLUMNS, 2 if target.coupled else 1, "float64")
     legal = with_lipschitz(description, target, model.params, model.loss_params)
     # A thousand short rows are learned before their loop is compiled, except where a row is dear.
-    compiled = description.keeps != "coordinates"
+    compiled = description.storage.kind != "coordinates"
     engine = Engine(layout, target, classes, False, legal, model.loss_params, compiled)
     state = State.start(layout)
     engine.begin(state)

@@ -73,7 +73,7 @@ class Model:
         if state is None:
             state = State.start(engine.layout)
             engine.begin(state)
-        looks = spec.rule.looks is not None and spec.rule.looks(spec.model.params)
+        looks = spec.rule.looks(spec.model.params)
         cursor = Cursor(epoch=-1 if looks else 0)
         held = Metrics(spec.model.classifies) if spec.data.holdout else None
         metrics = Metrics(spec.model.classifies, held=held)

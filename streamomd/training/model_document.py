@@ -21,7 +21,7 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
     return {
         "job": model.recorded.added_to(model.spec.to_json()),
         "plan": model.plan.to_json(),
-        "state_version": model.spec.rule.state_version,
+        "state_version": model.spec.rule.state.version,
         "cursor": model.cursor.to_json(),
         "rows": model.metrics.total_rows,
         "finished": model.finished,

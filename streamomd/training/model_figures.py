@@ -45,16 +45,16 @@ def summary_of(model: Model) -> dict[str, Any]:
 def rule_figure(model: Model) -> Figure | None:
     """The rule's own figure, summed over the learners, if it has one."""
     rule = model.spec.rule
-    live = rule.live
+    live = rule.certificate.live
     if live is None:
         return None
 
     def now() -> float:
-        h, stored = rule.hyper_of(model.engine.params), len(fields(rule.totals))
-        learners = [rule.totals(*row[:stored].tolist()) for row in model.state.totals]
+        h, stored = rule.hyper_of(model.engine.params), len(fields(rule.state.totals))
+        learners = [rule.state.totals(*row[:stored].tolist()) for row in model.state.totals]
         return float(sum(live(totals, float(model.state.clock), h) for totals in learners))
 
-    return Figure(rule.live_name, now)
+    return Figure(rule.certificate.live_name, now)
 
 
 def _validation(model: Model) -> dict[str, Any]:

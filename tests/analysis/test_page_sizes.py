@@ -71,14 +71,14 @@ def slots(rule: Any) -> list[str]:
 KEEPING = [
     rule.name
     for rule in all_rules().values()
-    if rule.shared_slots or (rule.keeps == "coordinates" and "G" in slots(rule))
+    if rule.shared_slots or (rule.storage.kind == "coordinates" and "G" in slots(rule))
 ]
 
 
 def test_shared_slots_are_sizes() -> None:
     """Every rule's shared slots are the largest abs(x), the first, or sums of squares: by name."""
     for rule in all_rules().values():
-        for one in (rule, *([rule.accounted] if rule.accounted else [])):
+        for one in (rule, *([rule.certificate.accounted] if rule.certificate.accounted else [])):
             for slot in one.shared_slots:
                 known = slot.name in LARGEST and slot.merge == "max"
                 assert known or (slot.name, slot.merge) in (("s", "sum"), ("first", "max")), (
@@ -90,10 +90,10 @@ def test_shared_slots_are_sizes() -> None:
 def test_what_a_rule_keeps_is_what_rows_have(rule: str) -> None:
     """If every slope is ±1, the slots give the same largest values and mean squares as the rows."""
     described = all_rules()[rule]
-    if described.losses and "absolute" not in described.losses:
+    if described.losses.names and "absolute" not in described.losses.names:
         pytest.skip(f"{rule} does not learn with absolute loss, whose slopes are ±1")
     X = numbers(30)
-    params = {"L": 1.0} if described.needs_lipschitz else {}
+    params = {"L": 1.0} if described.losses.lipschitz else {}
     found = scales_from_slots(learned(rule, X, np.full(30, 1e9), params, loss="absolute"))
     expected = measure_scales(plan(), [dense(X, np.zeros(30))])
     for name in ("largest", "typical"):

@@ -31,7 +31,7 @@ folder, rule, seed, cases, peak = Path(sys.argv[1]), *sys.argv[2:]
 found = all_rules()[rule]
 made = streamomd.train(
     str(folder / "a.parquet"), label="y", numeric=["n"], hashed=["h"], bits=4, rule=rule,
-    loss=(found.losses or ("logistic",))[0], checkpoint=str(folder / "run"), quiet=True,
+    loss=found.losses.default, checkpoint=str(folder / "run"), quiet=True,
     sets={"checkpoint.keep": 1},
 )
 [manifest] = (folder / "run" / "commits").iterdir()

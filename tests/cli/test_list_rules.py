@@ -37,8 +37,8 @@ def test_a_rule_is_listed(rule) -> None:
     told = {one["name"]: one for one in listed("rules")}[rule.name]
     assert told["title"] == rule.title
     assert told["params"] == rule.parse_params({})
-    assert told["losses"] == [*(rule.losses or all_losses())]
-    assert told["certificate"] is (rule.certificate is not None)
+    assert told["losses"] == [*(rule.losses.names or all_losses())]
+    assert told["certificate"] is (rule.certificate.claims is not None)
     assert told["modes"] == [*rule.modes]
     assert told["source"] == rule.source
 
@@ -117,4 +117,4 @@ def test_the_guide_keeps_its_promises() -> None:
     for cases in by_question.values():
         for _, names, hint in cases:
             for rule in (rules[name] for name in names.split() if name in rules):
-                assert (rule.keeps == "matrix") == ("O(d^2)" in hint)
+                assert (rule.storage.kind == "matrix") == ("O(d^2)" in hint)

@@ -45,7 +45,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     params = rule.parse_params({})
     if "eta" in params:
         params["eta"] = draw(NUMBER)
-    if rule.needs_lipschitz:
+    if rule.losses.lipschitz:
         params["L"] = draw(NUMBER)
     keys: dict[str, dict[str, Any]] = {
         "data": {
@@ -70,7 +70,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         },
         "model": {
             "rule": st.just(rule.name),
-            "loss": st.sampled_from(rule.losses or tuple(all_losses())),
+            "loss": st.sampled_from(rule.losses.names or tuple(all_losses())),
             "task": st.sampled_from(["auto", "classify", "regress"]),
             "classes": st.one_of(
                 st.just([False, True]),
@@ -95,7 +95,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         for table, optional in keys.items()
     }
     job["model"]["rule"] = rule.name
-    if rule.needs_lipschitz:  # not every loss has a bound to stand for it
+    if rule.losses.lipschitz:  # not every loss has a bound to stand for it
         job["model"]["params"] = params
     return job
 

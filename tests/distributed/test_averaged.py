@@ -267,7 +267,9 @@ def test_what_cannot_be_is_refused_before_anything_is_read(
     """By name, with what to do."""
     url = tmp_path / "run"
     kept_rows = [name for name, rule in all_rules().items() if "averaged" not in rule.modes]
-    assert kept_rows == [name for name, rule in all_rules().items() if rule.keeps == "recent"]
+    assert kept_rows == [
+        name for name, rule in all_rules().items() if rule.storage.kind == "recent"
+    ]
     for rule in kept_rows:
         with pytest.raises(UsageError, match="learns in mode exact, not averaged"):
             Spec.parse(spread(data, url, model={"rule": rule}))

@@ -42,7 +42,7 @@ for name in sys.argv[1:]:
     rule = find_rule(name)
     layout = Layout(rule, 4, 1, "float64")
     state = State.start(layout)
-    loss = find_loss(rule.losses[0] if rule.losses else "logistic")
+    loss = find_loss(rule.losses.default)
     engine = Engine(layout, loss, 2, True, rule.parse_params({}))
     margins = engine.learn(state, np.zeros(3), DenseBatch(X, y, np.ones(50)))
     hits = sum(found[-1].stats.cache_hits.values())
@@ -238,9 +238,9 @@ def test_what_a_factory_makes_is_named_after_its_loop(
     """So that of two loops in a process, each of other constants, each calls its own."""
     monkeypatch.setattr(jit, "compile_cached", lambda loop, signature: loop)
     described = find_rule(rule)
-    loss = find_loss((described.losses or ("hinge",))[0])
+    loss = find_loss((described.losses.names or ("hinge",))[0])
     shape = fuse.Shape(3, 3, Layout(described, 4, 3, "float64").width, 0, False)
-    loop = fuse.learn_loop.__wrapped__(described, loss, shape, "float64", "float64")
+    loop = fuse.compiled_loop.__wrapped__("learn", described, loss, shape, "float64", "float64")
     reached = fuse._reached(loop)
     assert len(reached) > 1
     assert not [function for function in reached if "<locals>" in function.__qualname__]
@@ -249,14 +249,14 @@ def test_what_a_factory_makes_is_named_after_its_loop(
 def test_a_loop_with_implicit_steps_has_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop without their pass is another loop, kept in another file; plain, it is told apart."""
     monkeypatch.setattr(jit, "compile_cached", lambda loop, signature: loop)
-    fuse.learn_loop.cache_clear()
+    fuse.compiled_loop.cache_clear()
     rule, names = find_rule("nag"), []
     try:
         for params in ({}, {"implicit": True}):
             layout = Layout(rule, 4, 1, "float64")
             engine = Engine(layout, find_loss("logistic"), 2, True, rule.parse_params(params))
-            names.append(engine._found(fuse.learn_loop, False, "float64").__name__)
+            names.append(engine._make("learn", False, "float64").__name__)
     finally:
-        fuse.learn_loop.cache_clear()
+        fuse.compiled_loop.cache_clear()
 
     assert ["_implicit_" in name for name in names] == [False, True]

@@ -40,7 +40,7 @@ def cases() -> list[Any]:
 def test_compiled_is_uncompiled(rule, loss, classes, bias, is_dense, dtype) -> None:
     """Margins, slots, totals and sums agree to the bit, whatever the layout."""
     rows = stream("weights", classes, 7)
-    if all_rules()[rule].keeps in ("root", "recent"):  # many steps a row, for plain Python
+    if all_rules()[rule].storage.kind in ("root", "recent"):  # many steps a row, for plain Python
         rows = rows._replace(X=rows.X[:24, :6], y=rows.y[:24], h=rows.h[:24])
     size = rows.X.shape[1] + int(bias)
     make = dense(rows.X, rows.y, rows.h) if is_dense else sparse(rows.X, rows.y, rows.h)

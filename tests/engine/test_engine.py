@@ -26,7 +26,7 @@ SCALE_FREE = ("ng", "nag", "snag")
 
 def Plain(rule: str, loss: str, size: int, **told: Any) -> Learner:
     """A learner in plain Python, except where a row takes too many steps for that."""
-    dear = all_rules()[rule].keeps in ("root", "recent")
+    dear = all_rules()[rule].storage.kind in ("root", "recent")
     return Learner(rule, loss, size, **told, compiled=dear)
 
 
@@ -43,7 +43,7 @@ def stream(kind: str, classes: int, seed: int) -> streams.Stream:
 def test_cuts_leave_no_trace(rule, loss) -> None:
     """One batch, and batches of 1, of 7 and of 4096 rows, end in the same bits."""
     rows = stream("sparse", 3, 3)
-    if all_rules()[rule].keeps == "root":  # d^3 steps a row
+    if all_rules()[rule].storage.kind == "root":  # d^3 steps a row
         rows = rows._replace(X=rows.X[:24, :6], y=rows.y[:24], h=rows.h[:24])
     batch = sparse(rows.X, rows.y, rows.h)
     ends = set()
@@ -61,7 +61,7 @@ def test_cuts_leave_no_trace(rule, loss) -> None:
 @pytest.mark.parametrize("rule", list(all_rules()))
 def test_dense_is_sparse(rule) -> None:
     """A matrix and its CSR rows, explicit zeros or none, end in the same bits."""
-    loss = (all_rules()[rule].losses or ("logistic",))[0]
+    loss = all_rules()[rule].losses.default
     rows = stream("zeros", 2, 5)
     ends = set()
     full = sparse(rows.X, rows.y, rows.h)
@@ -195,7 +195,7 @@ def test_scalar_functions_use_math_only() -> None:
     for rule, loss in pairs():
         found = all_rules()[rule]
         shape = loops.Shape(1, 2, 4, 0, False)
-        loop = fuse.LOOPS[found.keeps].make_learn(found, all_losses()[loss], shape)
+        loop = fuse.LOOPS[found.storage.kind].make_learn(found, all_losses()[loss], shape)
         for function in fuse._reached(loop):
             if function.__module__.startswith(("streamomd.rules", "streamomd.losses")):
                 source = inspect.getsource(function)

@@ -28,7 +28,7 @@ def simplest(name: str, **params: Any) -> tuple[Any, dict[str, Any]]:
     """A rule as a job takes it, and its parameters."""
     rule = find_rule(name)
     legal = rule.parse_params(params)
-    return (rule.simplest(legal) if rule.simplest else rule), legal
+    return rule.reduced_for(legal), legal
 
 
 def rows(classes: int, seed: int) -> Any:
@@ -49,7 +49,7 @@ def cases() -> list[Any]:
         for at, layout in enumerate(LAYOUTS):
             marks = [] if name == "nag" and at == 1 else [pytest.mark.slow]
             made.append(pytest.param(simplest(name)[0], *layout, marks=marks, id=f"{name}-{at}"))
-        accounted = find_rule(name).accounted
+        accounted = find_rule(name).certificate.accounted
         if accounted is not None and fits(accounted, {}, COLUMNS):
             marks = [pytest.mark.slow]
             made.append(pytest.param(accounted, *LAYOUTS[0], marks=marks, id=f"{name}-accounted"))
@@ -59,7 +59,7 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("rule, classes, bias, dtype", cases())
 def test_by_columns_is_by_rows(rule: Any, classes: int, bias: bool, dtype: str) -> None:
     """Margins, slots, totals and sums agree to the bit, in one batch or in several."""
-    loss = (rule.losses or ("logistic",))[0]
+    loss = rule.losses.default
     batch = rows(classes, 7)
     told = {"classes": classes, "bias": bias, "dtype": dtype}
     one, cut, other = (
@@ -71,8 +71,8 @@ def test_by_columns_is_by_rows(rule: Any, classes: int, bias: bool, dtype: str) 
     assert one.learn(batch).tobytes() == margins
     assert b"".join(cut.learn(batch.rows(at, at + 30)).tobytes() for at in (0, 30, 60)) == margins
     assert one.bits() == cut.bits() == other.bits()
-    assert {find for find, *_ in one.engine._loops} >= {fuse.dense_loop}
-    assert fuse.learn_loop not in {find for find, *_ in one.engine._loops}
+    assert {operation for operation, *_ in one.engine._loops} >= {"dense"}
+    assert "learn" not in {operation for operation, *_ in one.engine._loops}
 
 
 def test_rules_that_fit() -> None:
@@ -121,7 +121,7 @@ def test_a_sweep_side_by_side_is_each_learner_alone(name: str) -> None:
     together.begin(state)
     margins = together.learn(state, sums, batch)
 
-    assert {find for find, *_ in together._loops} == {fuse.dense_loop}
+    assert {operation for operation, *_ in together._loops} == {"dense"}
     assert np.array_equal(margins, np.stack([found for found, _ in ends], axis=1))
     assert np.array_equal(sums, np.concatenate([found for _, found in ends]))
 
@@ -143,7 +143,7 @@ def test_what_the_factory_makes_is_named_after_its_loop(monkeypatch: pytest.Monk
     rule, _ = simplest("nag")
     shape = fuse.Shape(3, 3, Layout(rule, 4, 3, "float64").width, 0, True)
     loss = Learner("nag", "logistic", 3).engine.loss
-    loop = fuse.dense_loop.__wrapped__(rule, loss, shape, "float64", "float64")
+    loop = fuse.compiled_loop.__wrapped__("dense", rule, loss, shape, "float64", "float64")
 
     assert "make_dense" in loop.__name__
     assert not [name for name in fuse._reached(loop) if "<locals>" in name.__qualname__]

@@ -30,20 +30,20 @@ def forms() -> dict[str, tuple[Rule, dict[str, Any]]]:
     for name, rule in all_rules().items():
         for at, given in enumerate(oracles.VARIANTS.get(name, [{}])):
             params = legal(rule, find_loss(loss_of(rule)), given)
-            lean = rule.simplest(params) if rule.simplest else rule
-            for kind, form in (("", lean), ("accounts", rule.accounted)):
-                if form and ((form.align and form.shared_slots) or form.rejoin):
+            lean = rule.reduced_for(params)
+            for kind, form in (("", lean), ("accounts", rule.certificate.accounted)):
+                if form and ((form.align and form.shared_slots) or form.state.rejoin):
                     found[f"{name}{at}{kind}"] = form, params
     return found
 
 
 def loss_of(rule: Rule) -> str:
-    return (rule.losses or ("logistic",))[0]
+    return rule.losses.default
 
 
 FORMS = forms()
 ALIGNED = [name for name, (rule, _) in FORMS.items() if rule.align and rule.shared_slots]
-REJOINED = [name for name, (rule, _) in FORMS.items() if rule.rejoin]
+REJOINED = [name for name, (rule, _) in FORMS.items() if rule.state.rejoin]
 LAYOUTS = [(2, "float64"), pytest.param(3, "float32", marks=pytest.mark.slow)]
 
 
@@ -77,17 +77,17 @@ def bits(state: State) -> tuple[bytes, bytes, int]:
 
 def own(state: State, j: int, k: int) -> Any:
     rule = state.layout.rule
-    return rule.own(*(float(state.slot(slot.name)[j, k]) for slot in rule.own_slots))
+    return rule.state.own(*(float(state.slot(slot.name)[j, k]) for slot in rule.own_slots))
 
 
 def shared(state: State, j: int) -> Any:
     rule = state.layout.rule
-    return rule.shared(*(float(state.slot(slot.name)[j]) for slot in rule.shared_slots))
+    return rule.state.shared(*(float(state.slot(slot.name)[j]) for slot in rule.shared_slots))
 
 
 def totals(state: State, k: int) -> Any:
     rule = state.layout.rule
-    return rule.totals(*state.totals[k, : len(fields(rule.totals))].tolist())
+    return rule.state.totals(*state.totals[k, : len(fields(rule.state.totals))].tolist())
 
 
 def write(state: State, j: int, k: int, numbers: Any) -> None:
@@ -120,7 +120,7 @@ def test_own_slots_are_carried_to_the_common_scale(
     common[::2] = 2.0 * common[::2] + 1.0
     expected = state.copy()
     for j in range(0, SIZE, 2):
-        new = rule.shared(*common[j].tolist())
+        new = rule.state.shared(*common[j].tolist())
         for k in range(state.layout.learners):
             carried = rule.align(
                 own(state, j, k), shared(state, j), new, totals(state, k), float(state.clock), h
@@ -147,13 +147,15 @@ def test_own_slots_are_made_from_the_mean(
     for j in range(SIZE - 1):
         for k in range(state.layout.learners):
             clock, w = float(state.clock), float(mean[j, k])
-            made = rule.rejoin(own(state, j, k), w, shared(state, j), totals(state, k), clock, h)
+            made = rule.state.rejoin(
+                own(state, j, k), w, shared(state, j), totals(state, k), clock, h
+            )
             write(expected, j, k, made)
     found = state.copy()
     replace(engine, compiled=compiled).rejoin(found, mean)
     assert bits(found) == bits(expected)
     assert [own(found, SIZE - 1, k) for k in range(state.layout.learners)] == [
-        rule.own() for _ in range(state.layout.learners)
+        rule.state.own() for _ in range(state.layout.learners)
     ]
 
 
@@ -162,7 +164,7 @@ def test_a_merge_needs_one_new_state(rule: str, monkeypatch: pytest.MonkeyPatch)
     """And some blocks, however large the states are."""
     params = {"l1": 0.01} if rule == "adagrad" else {}
     found = all_rules()[rule]
-    form = found.simplest(found.parse_params(params)) if found.simplest else found
+    form = found.reduced_for(found.parse_params(params))
     learner = Learner(form, "logistic", 1 << 13, params=params)
     start, rng = learner.state, np.random.default_rng(0)
     parts = [start.copy(), start.copy()]

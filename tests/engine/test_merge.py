@@ -17,17 +17,17 @@ from streamomd.engine.merge import merge, tree
 from streamomd.engine.state import Layout, State
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.rules.contract import Rule
+from streamomd.rules.contract import RootMatrix, Rule
 
 oracles.families()
 SIZE, PARTS = 7, 4
-KEEP_ROWS = [name for name, rule in all_rules().items() if rule.keeps == "recent"]
+KEEP_ROWS = [name for name, rule in all_rules().items() if rule.storage.kind == "recent"]
 MERGED = [name for name in all_rules() if name not in KEEP_ROWS]
 CASES = [(name, at) for name in MERGED for at in range(len(oracles.VARIANTS.get(name, [{}])))]
 
 
 def loss_of(rule: Rule) -> str:
-    return (rule.losses or ("logistic",))[0]
+    return rule.losses.default
 
 
 def params_of(name: str, at: int) -> dict:
@@ -56,7 +56,7 @@ def rows(rng: np.random.Generator, count: int, rule: Rule, classes: int = 2) -> 
 def run(name: str, at: int, *, accounts: bool = False, classes: int = 2) -> tuple:
     """The engine, the common start, four states that went on from it, and their rows."""
     rule = all_rules()[name]
-    rule = (accounts and rule.accounted) or rule
+    rule = (accounts and rule.certificate.accounted) or rule
     rng = np.random.default_rng([*name.encode()])
     told = {"params": params_of(name, at), "classes": classes, "compiled": False}
     learner = Learner(rule, loss_of(rule), SIZE, **told)
@@ -89,7 +89,7 @@ def same(a: State, b: State, parts: tuple) -> None:
         np.testing.assert_allclose(
             a.totals[:, at], b.totals[:, at], rtol=1e-12, atol=1e-12 * top, err_msg=slot.name
         )
-    if rule.keeps == "root":
+    if rule.storage.kind == "root":
         grams = [[m.T @ m for m in state.extra["matrix"]] for state in (a, b)]
         np.testing.assert_allclose(grams[0], grams[1], rtol=0, atol=1e-12 * np.max(grams[0]))
         return
@@ -164,7 +164,7 @@ def test_blocks_leave_no_trace(name: str, at: int, monkeypatch: pytest.MonkeyPat
 def averages(rule: Rule) -> bool:
     """Whether its weights are kept, and merge as a mean: not made from sums, nor in the dual."""
     kept = {slot.merge for slot in rule.own_slots if slot.name in ("w", "v", "z", "mu")}
-    return kept == {"mean"} and rule.keeps != "matrix"
+    return kept == {"mean"} and rule.storage.kind != "matrix"
 
 
 @pytest.mark.parametrize("name", [name for name in MERGED if averages(all_rules()[name])])
@@ -258,7 +258,7 @@ def test_ftrl_proximal_has_the_mean_weights() -> None:
 
 def test_roots_add_their_squares() -> None:
     """Of AdaGrad's full matrix: what each state has added to the sum of z z' since the start."""
-    rule = replace(all_rules()["adagrad"], name="rooted", keeps="root")
+    rule = replace(all_rules()["adagrad"], name="rooted", storage=RootMatrix(lambda params: 5))
     layout = Layout(rule, 5, 1, "float64")
     rng = np.random.default_rng(4)
     start, parts = State.start(layout), []

@@ -35,7 +35,7 @@ def named(rule: Rule) -> set[str]:
 def test_each_slot_merges_as_its_law_says(name: str) -> None:
     """The annotations are the words of the table, no slot is missing, also among the accounts."""
     rule = all_rules()[name]
-    for form, accounts in ((rule, False), (rule.accounted, True)):
+    for form, accounts in ((rule, False), (rule.certificate.accounted, True)):
         if form is None:
             continue
         laws = laws_of(rule, accounts=accounts)
@@ -49,7 +49,7 @@ def test_the_table_has_every_rule_that_merges() -> None:
     assert {*ACCOUNTS} <= {*LAWS}
 
 
-ACCOUNTED = [(name, 0, True) for name in MERGED if all_rules()[name].accounted]
+ACCOUNTED = [(name, 0, True) for name in MERGED if all_rules()[name].certificate.accounted]
 
 
 @pytest.mark.parametrize("name, at, accounts", [*((*case, False) for case in CASES), *ACCOUNTED])
@@ -81,7 +81,7 @@ def test_the_start_is_the_identity(name: str, at: int) -> None:
         laws = laws_of(all_rules()[name])
         rule = engine.layout.rule
         for slot in (*rule.shared_slots, *rule.own_slots):
-            if rule.rejoin is None and laws[slot.name] in ("added", "averaged", "largest"):
+            if rule.state.rejoin is None and laws[slot.name] in ("added", "averaged", "largest"):
                 np.testing.assert_allclose(
                     merged.slot(slot.name), normal.slot(slot.name), rtol=1e-9, atol=1e-12
                 )
@@ -103,7 +103,7 @@ def straight() -> Loss:
 FREE = [
     (name, at)
     for name, at in CASES
-    if not all_rules()[name].losses and all_rules()[name].keeps == "coordinates"
+    if not all_rules()[name].losses.names and all_rules()[name].storage.kind == "coordinates"
 ]
 
 
@@ -112,7 +112,9 @@ def test_sums_and_maxima_are_those_of_one_pass(name: str, at: int) -> None:
     """Where slopes do not depend on weights, what is added and what is largest is the same after
     one pass over all rows, in one state: the truth that the table's words have to meet."""
     rule, loss = all_rules()[name], straight()
-    params = {**params_of(name, at), "implicit": False} if rule.implicit else params_of(name, at)
+    params = (
+        {**params_of(name, at), "implicit": False} if rule.row.implicit else params_of(name, at)
+    )
     learner = Learner(rule, loss, 7, params=params, compiled=False)
     rng = np.random.default_rng([*name.encode(), at])
     batches = [sparse(*rows(rng, 12, rule)) for _ in range(4)]
@@ -148,7 +150,7 @@ BY_WEIGHTS = {"si_pnorm": ("rp",), "si_adagrad": ("Q",), "adagrad": ("seen",)}
 def weighted(name: str, at: int, *, accounts: bool = False) -> tuple:
     """As ``run``, of rows with importances: an engine, a start, three states and their rows."""
     rule = all_rules()[name]
-    rule = (accounts and rule.accounted) or rule
+    rule = (accounts and rule.certificate.accounted) or rule
     rng = np.random.default_rng([7, at, *name.encode()])
     learner = Learner(rule, loss_of(rule), 7, params=params_of(name, at), compiled=False)
     counts = (12, 10, 25, 17)
@@ -229,8 +231,8 @@ EQUIVALENT: dict[str, set[str]] = {
 def alive(name: str) -> tuple[set[tuple[str, str]], int]:
     """Mutants that no law saw, with any parameters, in either form; and how many there were."""
     rule, found, count = all_rules()[name], set(), 0
-    for accounts in (False, True) if rule.accounted else (False,):
-        form = rule.accounted if accounts else rule
+    for accounts in (False, True) if rule.certificate.accounted else (False,):
+        form = rule.certificate.accounted if accounts else rule
         assert form is not None
         fresh = named(form) - (named(rule) if accounts else set())
         several = range(len(oracles.VARIANTS.get(name, [{}])))

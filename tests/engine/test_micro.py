@@ -26,7 +26,7 @@ EVERY = [
 
 def simple(rule: Rule) -> Rule:
     """What a job with default parameters runs."""
-    return rule.simplest(rule.parse_params({})) if rule.simplest else rule
+    return rule.reduced_for(rule.parse_params({}))
 
 
 def learner(rule: str | Rule, loss: str, size: int, **told: Any) -> Learner:
@@ -111,7 +111,7 @@ def test_one_partition_and_one_row_are_exact_mode(rule: Rule, classes: int, dtyp
     """
     if dtype == "float32" and rule.observe and rule.shared_slots:
         dtype = "float64"
-    rows, loss = stream("weights", classes), (rule.losses or ("logistic",))[0]
+    rows, loss = stream("weights", classes), rule.losses.default
     batch, size = sparse(rows.X, rows.y, rows.h), rows.X.shape[1] + 1
     told = {"classes": classes, "bias": True, "dtype": dtype}
     exact, one = (
@@ -126,7 +126,7 @@ def test_one_partition_and_one_row_are_exact_mode(rule: Rule, classes: int, dtyp
 @pytest.mark.parametrize("rule", EVERY)
 def test_one_row_is_exact_mode_but_for_the_order_of_a_sum(rule: Rule, parts: int) -> None:
     """B = 1 and any P: 1e-12 of the margin's terms."""
-    rows, loss = stream("dense"), (rule.losses or ("logistic",))[0]
+    rows, loss = stream("dense"), rule.losses.default
     batch, size = sparse(rows.X, rows.y, rows.h), rows.X.shape[1]
     exact, one = learner(simple(rule), loss, size), learner(simple(rule), loss, size)
     expected = exact.learn(batch)
@@ -137,7 +137,7 @@ def test_one_row_is_exact_mode_but_for_the_order_of_a_sum(rule: Rule, parts: int
 @pytest.mark.parametrize("rule", EVERY)
 def test_neither_owners_nor_cuts_leave_a_trace(rule: Rule, is_dense: bool) -> None:
     """P = 16, B = 32: however rows are cut into batches, and for 1 to 4 owners and 16."""
-    rows, loss = stream("weights"), (rule.losses or ("logistic",))[0]
+    rows, loss = stream("weights"), rule.losses.default
     batch = (dense if is_dense else sparse)(rows.X, rows.y, rows.h)
     size = rows.X.shape[1] + 1
     told = {"bias": True, "dtype": "float32"}
@@ -173,7 +173,7 @@ COMPILED = ["nag", "adagrad", "arow_diag", "ftrl_centered"]
 )
 def test_compiled_is_uncompiled(rule, classes, bias, is_dense, dtype) -> None:
     """Margins, slots, totals and sums agree to the bit, whatever the layout."""
-    rows, loss = stream("weights", classes), (find_rule(rule).losses or ("logistic",))[0]
+    rows, loss = stream("weights", classes), find_rule(rule).losses.default
     batch = (dense if is_dense else sparse)(rows.X, rows.y, rows.h)
     size = rows.X.shape[1] + int(bias)
     told = {"classes": classes, "bias": bias, "dtype": dtype}
@@ -196,10 +196,11 @@ def test_modes_say_what_the_loops_can(name: str) -> None:
     """What is offered has no sum over all coordinates, set, matrix or second look; no other is."""
     rule = all_rules()[name]
     run_as = simple(rule)
-    needs = (run_as.masses, run_as.kept_in, run_as.prepare, run_as.looks)
-    able = run_as.keeps == "coordinates" and not any(needs)
+    ahead = run_as.observe and run_as.observe.ahead
+    needs = (run_as.masses, run_as.constraint, run_as.row.prepare, ahead)
+    able = run_as.storage.kind == "coordinates" and not any(needs)
     assert ("sharded" in rule.modes) == able
-    if rule.implicit:
+    if rule.row.implicit:
         assert "sharded" not in rule.modes_with({**rule.parse_params({}), "implicit": True})
     if "ball" in rule.parse_params({}):
         assert "sharded" not in rule.modes_with(

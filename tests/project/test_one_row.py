@@ -123,7 +123,7 @@ def holds_rows(frame: FrameType, value: Any) -> bool:
 def compiled() -> set[Place]:
     """Every function that is in the loop of NAG and the logistic loss."""
     rule, loss = find_rule("nag"), find_loss("logistic")
-    loop = fuse.plain_loop(fuse.learn_loop, rule, loss, Shape(1, 2, 4, 1, False))
+    loop = fuse.plain_loop("learn", rule, loss, Shape(1, 2, 4, 1, False))
     return {place(one.__code__) for one in fuse._reached(loop)}
 
 
@@ -157,7 +157,7 @@ def test_every_function_on_the_page_is_called(tmp_path: Path) -> None:
     data = {"shards": str(tmp_path / "data"), "label": "y", **columns}
     job = {"data": data, "checkpoint": {"url": str(tmp_path / "run"), "every_rows": 100}}
     streamomd.train({**job, "checkpoint": {"url": "none"}}, quiet=True)  # compiles, untraced,
-    fuse.learn_loop.cache_clear()  # into the disk cache
+    fuse.compiled_loop.cache_clear()  # into the disk cache
     ran = traced(job, lambda *_: True) | compiled()
     names = [name for section in page().values() for name in section]
     assert len(names) > 30

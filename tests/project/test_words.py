@@ -50,11 +50,11 @@ PENDING = {
     "streamomd/checkpoint": 21,
     "streamomd/core": 9,
     "streamomd/distributed": 76,
-    "streamomd/engine": 24,
+    "streamomd/engine": 23,
     "streamomd/features": 4,
     "streamomd/integrations": 2,
     "streamomd/losses": 3,
-    "streamomd/rules": 55,
+    "streamomd/rules": 37,
     "streamomd/shards": 48,
     "streamomd/training": 70,
 }

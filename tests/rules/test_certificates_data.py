@@ -109,7 +109,7 @@ MAKERS = {
 
 def loss_of(name: str) -> str:
     """The rule's first, or logistic; square for those whose theorem is about regression."""
-    return (all_rules()[name].losses or ("logistic",))[0]
+    return all_rules()[name].losses.default
 
 
 @functools.cache
@@ -129,8 +129,9 @@ BEST: dict[tuple[str, str], np.ndarray] = {}
 
 def examine(folder: Path, name: str, data: str, record: Any) -> None:
     rule = all_rules()[name]
-    bits = FLAT if rule.largest and rule.keeps == "coordinates" else BITS[rule.keeps]
-    where, flags = shards(folder, data, ROWS.get(name, ROWS.get(rule.keeps, 0)), bits)
+    projected = rule.constraint and rule.constraint.largest
+    bits = FLAT if projected else BITS[rule.storage.kind]
+    where, flags = shards(folder, data, ROWS.get(name, ROWS.get(rule.storage.kind, 0)), bits)
     loss = loss_of(name)
     if not find_loss(loss).classifies:  # y as a number
         where, flags = numbers(Path(where), flags)

@@ -201,7 +201,7 @@ def test_pa1_never_makes_more_mistakes_than_that(many: int) -> None:
         done: Made = learn(rule, loss, made, {"C": C}, kind)
         judge(done, comparators(rng, done), f"seed {seed}", tally)
         ran = run_of(done, 3.0 * made.truth)
-        claim = next(one for one in rule.certificate(ran) if one.name == NAME)
+        claim = next(one for one in rule.certificate.claims(ran) if one.name == NAME)
         assert claim.bound == few_mistakes(ran.hinge_u(1.0), float(ran.u @ ran.u) / C)
     assert not tally.failures, tally.failures[:5]
     assert any(NAME in name for name in tally.ratios)

@@ -52,7 +52,7 @@ def row_norm(link: str, x: np.ndarray) -> float:
 
 def learner(rule: str, loss: str, d: int, *, accounted: bool = False, **params: Any) -> Learner:
     found = find_rule(rule)
-    found = (found.accounted or found) if accounted else found
+    found = (found.certificate.accounted or found) if accounted else found
     return Learner(found, loss, d, params=params, compiled=False)
 
 
@@ -79,8 +79,8 @@ def test_weights_are_the_slope_of_the_conjugate(link: str, C: float) -> None:
             numeric = (conjugate(link, theta + e) - conjugate(link, theta - e)) / 2e-5
             assert w[i] == pytest.approx(numeric, rel=1e-5, abs=1e-5 * np.abs(w).max())
         rule = find_rule("dual_step")
-        totals = rule.totals(*made.state.totals[0, : len(fields(rule.totals))].tolist())
-        live = rule.live(totals, made.state.clock, rule.hyper_of(made.engine.params))
+        totals = rule.state.totals(*made.state.totals[0, : len(fields(rule.state.totals))].tolist())
+        live = rule.certificate.live(totals, made.state.clock, rule.hyper_of(made.engine.params))
         assert live == pytest.approx(totals.steps - conjugate(link, theta), rel=1e-9, abs=1e-12)
 
 
@@ -265,8 +265,10 @@ def test_certificates_hold(rule: str, loss: str, params: dict, many: int) -> Non
         for u in (best, rng.standard_normal(d) * 10.0 ** rng.uniform(-2, 1), np.zeros(d)):
             found = find_rule(rule)
             h = found.hyper_of(made.engine.params)
-            comparator = found.feasible({}, h).nearest(u) if found.feasible else u
-            claims = found.certificate(run_of(made, stream, loss, comparator))
+            comparator = (
+                found.certificate.feasible({}, h).nearest(u) if found.certificate.feasible else u
+            )
+            claims = found.certificate.claims(run_of(made, stream, loss, comparator))
             assert claims
             for claim in claims:
                 assert math.isfinite(claim.measured)
@@ -281,7 +283,9 @@ def test_corollary_2_as_printed_is_false() -> None:
     stream = streams.Stream(X, np.ones(4), np.ones(4), X != 0.0, 2)
     made = learner("aggressive", "hinge", 1)
     made.learn(sparse(X, stream.y))
-    sharp, simple = find_rule("aggressive").certificate(run_of(made, stream, "hinge", np.zeros(1)))
+    sharp, simple = find_rule("aggressive").certificate.claims(
+        run_of(made, stream, "hinge", np.zeros(1))
+    )
     e, c = (made.state.totals[0, 7 + i] for i in (0, 1))
     printed = 4.0 + (c - e) - e
     assert sharp.measured == 1.0

@@ -27,7 +27,7 @@ LOSSES = ("logistic", "hinge", "square", "absolute", "huber")
 
 
 def accounted(rule: str) -> Rule:
-    found = find_rule(rule).accounted
+    found = find_rule(rule).certificate.accounted
     assert found is not None
     return found
 
@@ -60,7 +60,7 @@ def finished(
 
 def against(run: Run, rule: str, loss: str, stream: Stream, u: Floats) -> Run:
     """The same run beside another comparator, moved into the rule's set."""
-    feasible = find_rule(rule).feasible
+    feasible = find_rule(rule).certificate.feasible
     u = feasible({}, run.h).nearest(u) if feasible else u
     rows = zip(stream.X @ u, stream.y, stream.h, strict=True)
     total = math.fsum(i * value_and_slope(loss, float(p), float(y))[0] for p, y, i in rows)
@@ -106,7 +106,7 @@ def test_certificates_hold(rule: str, many: int) -> None:
         whole, _ = finished(rule, loss, stream, given, found)
         for u in (found, np.zeros(d), found * rng.uniform(0.0, 2.0, d), rng.normal(size=d)):
             run = against(whole, rule, loss, stream, u)
-            claims = find_rule(rule).certificate(run)
+            claims = find_rule(rule).certificate.claims(run)
             assert claims
             for claim in claims:
                 size = abs(claim.bound) + run.loss + run.loss_u
@@ -141,7 +141,7 @@ def test_the_simplest_form_of_ogd_is_ogd(params: dict[str, Any]) -> None:
     """Without a ball that needs sums, the same to the bit."""
     stream = drawn(0, "weights")
     rows, d = sparse(stream.X, stream.y, stream.h), stream.X.shape[1]
-    free = ogd.simplest(ogd.RULE.parse_params(params))
+    free = ogd.RULE.reduced_for(ogd.RULE.parse_params(params))
     found, expected = (learner(rule, "logistic", d, params) for rule in (free, ogd.RULE))
     assert found.learn(rows).tobytes() == expected.learn(rows).tobytes()
     assert (free is ogd.RULE) == (params.get("ball") == "l2")
@@ -160,7 +160,7 @@ def test_no_certificate_outside_its_theorem(rule: str, params: dict[str, Any]) -
     stream = drawn(0)
     run, _ = finished(rule, "logistic", stream, params, np.zeros(stream.X.shape[1]))
     with pytest.raises(ValueError, match=r"."):
-        find_rule(rule).certificate(run)
+        find_rule(rule).certificate.claims(run)
 
 
 def test_closed_forms_need_their_conditions() -> None:
@@ -169,7 +169,9 @@ def test_closed_forms_need_their_conditions() -> None:
     u = np.zeros(stream.X.shape[1])
 
     def count(rule: str, params: dict[str, Any], rows: Stream) -> int:
-        return len(find_rule(rule).certificate(finished(rule, "logistic", rows, params, u)[0]))
+        return len(
+            find_rule(rule).certificate.claims(finished(rule, "logistic", rows, params, u)[0])
+        )
 
     assert count("ftrl_proximal", {"radius": 0.5, "box": 0.5}, stream) == 2
     assert count("ftrl_proximal", {"radius": 0.5, "box": 0.6}, stream) == 1

@@ -18,7 +18,7 @@ from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules
 
 EXACT = [name for name, loss in all_losses().items() if loss.along]
-OFFER = [name for name, rule in all_rules().items() if rule.implicit]
+OFFER = [name for name, rule in all_rules().items() if rule.row.implicit]
 X = np.random.default_rng(3).standard_normal((12, 4))
 
 

@@ -29,12 +29,14 @@ def meaning(name: str, at: int) -> str:
     """What importance means with these parameters: EG and Winnow with C above 0 add on mistakes."""
     params = oracles.VARIANTS.get(name, [{}])[at]
     return (
-        "updates" if name in ("eg", "winnow") and params.get("C") else all_rules()[name].importance
+        "updates"
+        if name in ("eg", "winnow") and params.get("C")
+        else all_rules()[name].row.importance
     )
 
 
 def loss_of(rule: Rule) -> Loss:
-    return all_losses()[(rule.losses or ("logistic",))[0]]
+    return all_losses()[rule.losses.default]
 
 
 def params_of(name: str, at: int, **more: Any) -> dict[str, Any]:
@@ -82,8 +84,8 @@ def near(a: Learner, b: Learner) -> None:
 def test_each_rule_declares_what_importance_means() -> None:
     """One of the words, all of which some rule uses; the default only where it is meant."""
     known = set(get_args(contract.Importance))
-    assert {rule.importance for rule in all_rules().values()} == known
-    scaled = {name for name, rule in all_rules().items() if rule.weighted_scale}
+    assert {rule.row.importance for rule in all_rules().values()} == known
+    scaled = {name for name, rule in all_rules().items() if rule.observe and rule.observe.weighted}
     assert scaled == {"adagrad_da", "ftrl_centered"}
 
 
@@ -93,7 +95,7 @@ def test_importance_0_teaches_nothing(name: str, at: int) -> None:
     made = learner(name, params_of(name, at))
     X, y = rows(1, all_rules()[name])
     made.learn(sparse(X, y))
-    if all_rules()[name].keeps == "recent":
+    if all_rules()[name].storage.kind == "recent":
         return  # the weights are those of the rows that are left: see test_dual_ascent
     before = {
         slot.name: made.state.slot(slot.name).copy() for slot in made.state.layout.rule.own_slots
@@ -164,7 +166,7 @@ def test_multiples_of_the_loss(name: str, at: int) -> None:
     rule = all_rules()[name]
     params = params_of(name, at)
     again = dict(params)
-    if rule.weighted_scale:
+    if rule.observe and rule.observe.weighted:
         again["L"] = 2.0 * params["L"]
     X, y = rows(3, rule)
     two = np.full(len(y), 2.0)
@@ -172,9 +174,7 @@ def test_multiples_of_the_loss(name: str, at: int) -> None:
     margins = one.learn(sparse(X, y, two))
     assert np.array_equal(margins, other.learn(sparse(X, y)))
     for slot in rule.own_slots:
-        if not (
-            rule.simplest and slot.name not in {s.name for s in one.state.layout.rule.own_slots}
-        ):
+        if slot.name in {s.name for s in one.state.layout.rule.own_slots}:
             assert np.array_equal(one.state.slot(slot.name), other.state.slot(slot.name)), slot.name
     for name_, matrix in one.state.extra.items():
         np.testing.assert_allclose(matrix, other.state.extra[name_], rtol=1e-9, atol=1e-12)

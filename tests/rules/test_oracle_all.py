@@ -24,7 +24,7 @@ def test_every_family_is_tested() -> None:
 def test_no_rule_lacks_an_oracle(rule) -> None:
     """Each rule's slots are those that its oracle keeps, or derived from them."""
     found = all_rules()[rule]
-    loss = (found.losses or ("logistic",))[0]
+    loss = found.losses.default
     stream = streams.make(np.random.default_rng(0), "dense", "binary")
     rows = stream.X[:20], stream.y[:20], stream.h[:20]
     trace = oracles.run(rule, loss, *rows, variants(rule, loss)[0])

@@ -31,7 +31,7 @@ RANGED = [
     (name, dtype)
     for name, rule in all_rules().items()
     for dtype in DTYPES
-    if rule.range.of(dtype) != ANY.of(dtype)
+    if rule.row.range.of(dtype) != ANY.of(dtype)
 ]
 ALL = [(name, dtype) for name in all_rules() for dtype in DTYPES]
 TRUTH = np.array([1.0, -2.0, 0.5, 1.5])
@@ -44,7 +44,7 @@ def rows(rule: Rule, dtype: str) -> tuple[np.ndarray, np.ndarray, str]:
     rng = np.random.default_rng(4)
     X = rng.uniform(0.1, 4.0, (40, 4)) * rng.choice([-1.0, 1.0], (40, 4))
     X[rng.random(X.shape) < 0.2] = 0.0
-    loss = (rule.losses or ("logistic",))[0]
+    loss = rule.losses.default
     y = X @ TRUTH
     return X, np.where(y > 0.0, 1.0, -1.0) if all_losses()[loss].classifies else y, loss
 
@@ -54,7 +54,7 @@ def learned(rule: Rule, dtype: str, scale: Any, params: dict[str, Any]) -> tuple
     what it was before the first row."""
     X, y, loss = rows(rule, dtype)
     learner = Learner(rule, loss, 4, params=params, dtype=dtype, compiled=False)
-    kept = rule.keeps == "recent"
+    kept = rule.storage.kind == "recent"
     before = None if kept else learner.engine.weights(learner.state, 0, 4)
     with np.errstate(all="ignore"):
         try:
@@ -79,7 +79,7 @@ def variants(rule: Rule) -> list[dict[str, Any]]:
 def test_a_rule_learns_within_its_range(name: str, dtype: str) -> None:
     """At both ends, alone and together, every number stays finite and the weights move."""
     rule = all_rules()[name]
-    least, most = rule.range.of(dtype)
+    least, most = rule.row.range.of(dtype)
     top, bottom = most / 4.0, (least * 10.0 if least else 1e-3)
     for params in variants(rule):
         if params.get("link") == "pnorm" or params.get("form") == "variance":
@@ -94,7 +94,7 @@ def test_a_rule_learns_within_its_range(name: str, dtype: str) -> None:
 def test_what_cannot_be_learned_is_never_silent(name: str, dtype: str) -> None:
     """Of huge values each rule learns, or has numbers that are not finite, or refuses the row."""
     rule = all_rules()[name]
-    most = rule.range.of(dtype).most
+    most = rule.row.range.of(dtype).most
     for scale in (1e14, 1e30, 1e100, 1e160, 1e200, 1e300):
         if scale > most / 4.0 or scale > ANY.of(dtype).most / 4.0:
             continue
@@ -107,7 +107,7 @@ def test_tiny_values_leave_finite_numbers(name: str, dtype: str) -> None:
     """Also subnormal ones, where the range has them, next to values of 1."""
     rule = all_rules()[name]
     for scale in (1e-310, 1e-200, 1e-100, 1e-40):
-        if scale < rule.range.of(dtype).least:
+        if scale < rule.row.range.of(dtype).least:
             continue
         for params in variants(rule):
             assert learned(rule, dtype, np.array([1.0, scale, 1.0, 1.0]), params)[0], (
@@ -142,7 +142,7 @@ def plan_of(rule: str, dtype: str, table: pa.Table, **job: Any) -> Plan:
 
 def loss_of(rule: str) -> dict[str, Any]:
     """A loss of classes where the rule has one."""
-    allowed = all_rules()[rule].losses
+    allowed = all_rules()[rule].losses.names
     return {} if not allowed or all_losses()[allowed[0]].classifies else {"loss": allowed[0]}
 
 
@@ -182,7 +182,7 @@ COLUMNS: dict[str, Any] = {
 def test_values_outside_are_bad_rows(name: str, dtype: str, kind: str) -> None:
     """Above and below, of both signs; the ends themselves, 0 and -0 are good."""
     make, job = COLUMNS[kind]
-    least, most = all_rules()[name].range.of(dtype)
+    least, most = all_rules()[name].row.range.of(dtype)
     good = [most, -most, 0.0, -0.0, 1.0, *([least, -least] if least else [5e-324])]
     bad = [math.nextafter(most, math.inf), -1.7e308]
     bad += [math.nextafter(least, 0.0), -5e-324] if least else []

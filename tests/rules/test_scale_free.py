@@ -70,7 +70,11 @@ def finished(learner: Learner, rule: Rule, params: dict, X: Any, y: Any, u: Any)
     names = [slot.name for slot in rule.total_slots]
     totals = dict(zip(names, state.totals[0].tolist(), strict=True))
     h = rule.hyper_of(params)
-    u = rule.feasible({**own, **shared}, h).nearest(u) if rule.feasible else u
+    u = (
+        rule.certificate.feasible({**own, **shared}, h).nearest(u)
+        if rule.certificate.feasible
+        else u
+    )
     goal = loss.numbers({})
     suffered = math.fsum(loss.value(p, a, goal) for p, a in zip(X @ u, y, strict=True))
     assert loss.lipschitz is None or np.isfinite(loss.lipschitz(goal))
@@ -86,19 +90,19 @@ def claims(name: str, seed: int, params: dict) -> list[Claim]:
     loss = str(rng.choice(["logistic", "hinge", "absolute", "square" if free else "huber"]))
     X, y, truth = rows(rng, loss in ("logistic", "hinge"))
     found = find_rule(name)
-    rule = found.accounted or found
+    rule = found.certificate.accounted or found
     params = legal(rule, find_loss(loss), params)
     learner = Learner(rule, loss, X.shape[1], params=params, compiled=False)
     batch = sparse(X, y)
-    if rule.looks and rule.looks(params):
+    if rule.looks(params):
         learner.engine.look(learner.state, batch)
     learner.learn(batch)
     best = np.linalg.lstsq(X, y, rcond=None)[0]
     told: list[Claim] = []
     for u in (np.zeros_like(truth), truth, 3.0 * truth, best):
         run = finished(learner, rule, params, X, y, u)
-        assert rule.certificate is not None
-        told += rule.certificate(run)
+        assert rule.certificate.claims is not None
+        told += rule.certificate.claims(run)
     return told
 
 
@@ -160,7 +164,7 @@ def units(rng: np.random.Generator, X: Any, least: float, most: float) -> list[n
 @pytest.mark.parametrize("name", SCALE_FREE)
 def test_units_do_not_matter_up_to_the_ends_of_the_range(name: str, dtype: str, loss: str) -> None:
     """Features at either end of the range are predicted as those near 1, bit for bit."""
-    limits = find_rule(name).range.of(dtype)
+    limits = find_rule(name).row.range.of(dtype)
     for seed, params in enumerate(SCALE_FREE[name] * 4):
         rng = np.random.default_rng([seed, *name.encode()])
         X, y, _ = rows(rng, True)
@@ -178,7 +182,7 @@ def test_units_do_not_matter_up_to_the_ends_of_the_range(name: str, dtype: str, 
 
 def test_every_rule_that_names_a_least_value_is_free_of_scale() -> None:
     """The tests above have them all."""
-    ranged = {name for name, rule in all_rules().items() if rule.range.float64.least > 0.0}
+    ranged = {name for name, rule in all_rules().items() if rule.row.range.float64.least > 0.0}
     assert ranged == {*SCALE_FREE}
 
 
@@ -217,10 +221,9 @@ def test_shrinkage_never_overflows() -> None:
 def test_the_simplest_form_of_adagrad_is_adagrad(params: dict[str, Any]) -> None:
     """Rounds made up for at each touch, or twice at those that learn: one rounding apart."""
     rule = find_rule("adagrad")
-    assert rule.simplest is not None
-    free = rule.simplest(rule.parse_params(params))
-    assert free.kept_in is None
-    assert rule.simplest(rule.parse_params({"ball": "l1"})) is rule
+    free = rule.reduced_for(rule.parse_params(params))
+    assert free.constraint is None
+    assert rule.reduced_for(rule.parse_params({"ball": "l1"})) is rule
     X, y, _ = rows(np.random.default_rng(3), True)
     margins = [
         Learner(form, "hinge", X.shape[1], params=params, compiled=False).learn(sparse(X, y))
@@ -323,9 +326,9 @@ def test_the_accounts_add_up(name: str) -> None:
         X, y, truth = rows(rng, True)
         params = {"delta": float(seed % 3)} if name == "adagrad" else {"C": 1e3 / (seed + 1)}
         found = find_rule(name)
-        rule = found.accounted
+        rule = found.certificate.accounted
         assert rule is not None
-        assert rule.certificate is not None
+        assert rule.certificate.claims is not None
         numbers = legal(rule, find_loss("logistic"), params)
         learner = Learner(rule, "logistic", X.shape[1], params=numbers, compiled=False)
         margins = learner.learn(sparse(X, y))[:, 0]
@@ -340,5 +343,5 @@ def test_the_accounts_add_up(name: str) -> None:
                 continue
             A = root * run.shared["s"] / (run.h.C * math.sqrt(2.0))
         rest = float(A @ (run.w - run.u) ** 2) / 2.0
-        bound = rule.certificate(run)[0].bound
+        bound = rule.certificate.claims(run)[0].bound
         assert regret == pytest.approx(bound - rest, rel=1e-9, abs=1e-9 * abs(bound))

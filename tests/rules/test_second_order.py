@@ -14,8 +14,8 @@ from streamomd.engine.linalg.ball_projection import contract_into_ball
 from streamomd.engine.state import Layout, State
 from streamomd.rules import all_rules, find_rule
 
-FULL = [name for name, rule in all_rules().items() if rule.keeps in ("matrix", "root")]
-CERTIFIED = [name for name in FULL if find_rule(name).certificate]
+FULL = [name for name, rule in all_rules().items() if rule.storage.kind in ("matrix", "root")]
+CERTIFIED = [name for name in FULL if find_rule(name).certificate.claims]
 
 
 def rows(seed: int, d: int = 6, n: int = 80, *, classify: bool = True) -> tuple:
@@ -97,7 +97,7 @@ def test_what_is_stored_is_the_inverse(rule, start) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_features_of_all_sizes(rule, times, seed) -> None:
     """Scales from 1e-12 to 1e12, rows twice where no branch is near: 12 digits are right."""
-    loss = find_rule(rule).losses[0]
+    loss = find_rule(rule).losses.default
     rng = np.random.default_rng(seed)
     X, y = rows(seed, 9, 60, classify=loss == "hinge")
     X = np.repeat(X * 10.0 ** rng.uniform(-12.0, 12.0, 9), times, axis=0)
@@ -176,7 +176,7 @@ def test_options_compiled_are_uncompiled(rule, params) -> None:
     """Also with several learners, a bias, importances and float32 slots; to the bit."""
     made = streams.make(np.random.default_rng(7), "weights", "classes")
     X, y, h = np.ascontiguousarray(made.X[:60, :5]), made.y[:60], made.h[:60]
-    loss = (find_rule(rule).losses or ("logistic",))[0]
+    loss = find_rule(rule).losses.default
     ends = set()
     for compiled in (True, False):
         told = {"classes": 3, "bias": True, "dtype": "float32", "params": params}
@@ -190,7 +190,7 @@ def test_options_compiled_are_uncompiled(rule, params) -> None:
 @pytest.mark.parametrize("rule", CERTIFIED)
 def test_certificates_hold(rule, many) -> None:
     """On streams of all kinds (fewer where a row costs d^3), each against several comparators."""
-    many //= 4 if find_rule(rule).keeps == "root" else 1
+    many //= 4 if find_rule(rule).storage.kind == "root" else 1
     with np.errstate(over="ignore", invalid="ignore"):  # runs that are tried again, more slowly
         tally = certified.examine(find_rule(rule), many)
     assert not tally.failures
@@ -207,6 +207,5 @@ def test_a_state_with_a_matrix(rule) -> None:
     assert state.extra["matrix"].shape == layout.matrix
     with pytest.raises(TooLargeError, match=r"GiB.*_diag"):
         State.start(Layout(found, 2**31 - 1, 100, "float64"))
-    assert found.largest is not None
     assert found.largest(found.parse_params({})) == (1024 if rule == "adagrad_full" else 4096)
     assert found.largest(found.parse_params({"limit": 9000})) == 9000

@@ -43,7 +43,7 @@ def state_of(rule: str) -> str:
     rng = np.random.default_rng(20)
     X = rng.standard_normal((60, 7)) * (rng.random((60, 7)) < 0.6)
     y = np.where(X @ np.arange(-3.0, 4.0) + rng.standard_normal(60) > 0.0, 1.0, -1.0)
-    loss = (all_rules()[rule].losses or ("hinge",))[0]
+    loss = (all_rules()[rule].losses.names or ("hinge",))[0]
     learner = Learner(rule, loss, 7, compiled=False)
     learner.learn(sparse(X, y))
     digest = hashlib.sha256()
@@ -53,7 +53,7 @@ def state_of(rule: str) -> str:
 
 def test_each_version_above_1_is_known() -> None:
     """A new version is noted here, and in the changelog with the rule's name."""
-    above = {name: rule.state_version for name, rule in all_rules().items()}
+    above = {name: rule.state.version for name, rule in all_rules().items()}
     assert {name: version for name, version in above.items() if version > 1} == VERSIONS
     changes = (Path(__file__).parents[2] / "CHANGELOG.md").read_text("utf-8")
     for rule in VERSIONS:

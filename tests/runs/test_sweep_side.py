@@ -34,8 +34,8 @@ def rows(seed: int, *, number: bool) -> tuple[Any, Any, Any]:
 def cases() -> Iterator[tuple[str, str]]:
     """Every rule that may stand side by side with its first loss, and every loss with NAG."""
     for rule in all_rules().values():
-        if rule.keeps == "coordinates":
-            yield rule.name, (rule.losses or ("logistic",))[0]
+        if rule.storage.kind == "coordinates":
+            yield rule.name, rule.losses.default
     yield from (("nag", loss.name) for loss in all_losses().values() if not loss.coupled)
 
 

@@ -53,7 +53,7 @@ def gentle(rule: str, params: dict) -> dict:
 
 def redrawn(rule: str, loss: str, kind: str, target: str, seed: int, params: dict) -> tuple:
     """A stream that stands near no kink, its trace, and how many were drawn before it."""
-    keeps = all_rules()[rule].keeps
+    keeps = all_rules()[rule].storage.kind
     for again in range(REDRAWS):
         rng = np.random.default_rng([seed, again, *rule.encode(), *loss.encode(), *kind.encode()])
         stream = streams.make(rng, kind, target)
@@ -91,7 +91,7 @@ def close(rule: str, loss: str, batch, stream, trace, params: dict, *, long: boo
     margins = learner.learn(batch)
     first = rule in FIRST_RULES and loss in FIRST_LOSSES and not long
     allowed = (1e-12 if first else 1e-10) * trace.scale
-    keeps_matrix = all_rules()[rule].keeps in ("matrix", "root")
+    keeps_matrix = all_rules()[rule].storage.kind in ("matrix", "root")
     if keeps_matrix:  # A^-1 theta cancels: to the digits of its largest row
         allowed = allowed + 1e-13 * trace.scale.max(initial=0.0)
     assert np.all(np.abs(margins - trace.margins) <= allowed)
@@ -116,7 +116,7 @@ def close(rule: str, loss: str, batch, stream, trace, params: dict, *, long: boo
 def quick_case(case: tuple[str, str]) -> None:
     """A rule's own loss: every variant on every kind of stream. Other losses: one stream each."""
     rule, loss = case
-    own = loss == (all_rules()[rule].losses or ("logistic",))[0]
+    own = loss == all_rules()[rule].losses.default
     targets = ("binary", "classes") if all_losses()[loss].classifies else ("real",)
     tried = list(itertools.product(variants(rule, loss), streams.KINDS))
     # Every variant and every kind still, not each with each: a stride below 7, the number of kinds.
@@ -147,7 +147,7 @@ def check(
 def long_case(case: tuple[str, str]) -> None:
     """200 generated streams of a rule with its own loss, 14 with each other one."""
     rule, loss = case
-    own = loss == (all_rules()[rule].losses or ("logistic",))[0]
+    own = loss == all_rules()[rule].losses.default
     targets = ("binary", "classes") if all_losses()[loss].classifies else ("real",)
     tried = itertools.cycle(itertools.product(streams.KINDS, variants(rule, loss), targets))
     for n, (kind, params, target) in zip(range(200 if own else 14), tried, strict=False):
@@ -169,8 +169,7 @@ def quick_or_slow(found: list[tuple[str, str]]) -> list[Any]:
     names = [*all_losses()]
     marks = [
         pytest.mark.slow
-        if loss != (all_rules()[rule].losses or ("logistic",))[0]
-        and (len(rule) + names.index(loss)) % 2
+        if loss != all_rules()[rule].losses.default and (len(rule) + names.index(loss)) % 2
         else ()
         for rule, loss in found
     ]

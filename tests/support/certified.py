@@ -107,13 +107,13 @@ class Made(NamedTuple):
 
 def learn(rule: Rule, loss: Loss, made: Stream, params: dict[str, Any], kind: str) -> Made:
     """One pass, plain Python. A rule with accounts keeps them."""
-    keeping, given = rule.accounted or rule, legal(rule, loss, params)
+    keeping, given = rule.certificate.accounted or rule, legal(rule, loss, params)
     learner = Learner(
         keeping, loss, made.X.shape[1], classes=2 if loss.classifies else 1, params=given,
         compiled=False,
     )  # fmt: skip
     y = made.y.copy()
-    if rule.looks is not None and rule.looks(given):
+    if rule.looks(given):
         learner.engine.look(learner.state, sparse(made.X, y, made.h))
     if kind != "adverse":
         margins = learner.learn(sparse(made.X, y, made.h))[:, 0]
@@ -196,7 +196,7 @@ def constrained(done: Made) -> np.ndarray:
 def set_of(done: Made) -> ComparatorSet:
     """The rule's constraint, as it is after the run."""
     state, rule = done.learner.state, done.learner.state.layout.rule
-    feasible = rule.feasible or done.rule.feasible
+    feasible = rule.certificate.feasible or done.rule.certificate.feasible
     if feasible is None:
         return Free()
     slots = {slot.name: np.array(state.slot(slot.name)) for slot in rule.shared_slots}
@@ -236,7 +236,8 @@ def run_of(done: Made, u: np.ndarray) -> Run:
 
 
 def certificate(rule: Rule) -> Any:
-    return (rule.accounted and rule.accounted.certificate) or rule.certificate
+    accounted = rule.certificate.accounted
+    return (accounted and accounted.certificate.claims) or rule.certificate.claims
 
 
 def steep(done: Made) -> bool:
@@ -267,7 +268,7 @@ class Tally(NamedTuple):
 
 def losses_of(rule: Rule) -> list[Loss]:
     known = [loss for loss in all_losses().values() if not loss.coupled]
-    return [loss for loss in known if not rule.losses or loss.name in rule.losses]
+    return [loss for loss in known if not rule.losses.names or loss.name in rule.losses.names]
 
 
 def examine(rule: Rule, streams: int) -> Tally:
@@ -283,7 +284,7 @@ def examine(rule: Rule, streams: int) -> Tally:
         params = variants[rng.integers(len(variants))]
         where = f"seed {seed}, {kind}, {loss.name}, {params}"
         try:
-            made = stream(rng, kind, loss, rule.needs_lipschitz)
+            made = stream(rng, kind, loss, rule.losses.lipschitz)
             made = calmed(made) if rule.name in CALM else made
             done = tamed(rule, loss, made, params, kind)
         except UsageError as error:

@@ -25,7 +25,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch, *, dear: bool = True) -> None:
     """
 
     def engine(layout: Layout, *more: Any) -> Engine:
-        compiled = layout.rule.keeps != "coordinates" and not dear
+        compiled = layout.rule.storage.kind != "coordinates" and not dear
         return Engine(layout, *more, compiled=compiled)
 
     monkeypatch.setattr("streamomd.training.build_engine.Engine", engine)

@@ -21,14 +21,14 @@ from streamomd.rules.contract import Rule
 def pairs() -> Iterator[tuple[str, str]]:
     """Every rule with every loss it learns with."""
     for rule in all_rules().values():
-        for loss in rule.losses or all_losses():
+        for loss in rule.losses.names or all_losses():
             yield rule.name, loss
 
 
 def some_pairs() -> Iterator[tuple[str, str]]:
     """Every rule with its first loss, and every loss with NAG: what a quick run compiles."""
     for rule in all_rules().values():
-        yield rule.name, (rule.losses or ("logistic",))[0]
+        yield rule.name, rule.losses.default
     for loss in all_losses():
         if loss != "logistic":
             yield "nag", loss
@@ -47,7 +47,7 @@ def legal(
 ) -> dict[str, Any]:
     """Parameters as an engine takes them; a loss without a Lipschitz constant is given one."""
     given = rule.parse_params(params)
-    if rule.needs_lipschitz and loss.lipschitz is None and not given["L"]:
+    if rule.losses.lipschitz and loss.lipschitz is None and not given["L"]:
         given["L"] = 50.0
     return with_lipschitz(rule, loss, given, loss_params or {})
 

@@ -140,12 +140,12 @@ def literal(
     for slot in rule.own_slots:
         numbers = [np.asarray(part.slot(slot.name), dtype=float) for part in parts]
         whole.slot(slot.name)[...] = by_word(laws[slot.name], numbers, shares)
-    if rule.rejoin is not None:
+    if rule.state.rejoin is not None:
         rejoin(engine, whole, parts[1:], shares)
-    if rule.keeps == "matrix":
+    if rule.storage.kind == "matrix":
         for k in range(whole.layout.learners):
             invert(whole, parts, k, [n for n in laws if n in ("mu", "w")])
-    if rule.keeps == "root":
+    if rule.storage.kind == "root":
         for k in range(whole.layout.learners):
             add_squares(whole, parts, k)
     engine.renew(whole)
@@ -165,13 +165,13 @@ def by_word(word: str, numbers: Sequence[Any], shares: Sequence[float]) -> Any:
 def carry(engine: Engine, part: State, whole: State) -> None:
     """A part's own slots on the scales of the whole."""
     rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
-    fields = len(rule.totals._fields)
+    fields = len(rule.state.totals._fields)
     for j in range(part.layout.size):
-        old = rule.shared(*(float(part.slot(slot.name)[j]) for slot in rule.shared_slots))
-        new = rule.shared(*(float(whole.slot(slot.name)[j]) for slot in rule.shared_slots))
+        old = rule.state.shared(*(float(part.slot(slot.name)[j]) for slot in rule.shared_slots))
+        new = rule.state.shared(*(float(whole.slot(slot.name)[j]) for slot in rule.shared_slots))
         for k in range(part.layout.learners if new != old else 0):
-            own = rule.own(*(float(part.slot(slot.name)[j, k]) for slot in rule.own_slots))
-            totals = rule.totals(*part.totals[k, :fields].tolist())
+            own = rule.state.own(*(float(part.slot(slot.name)[j, k]) for slot in rule.own_slots))
+            totals = rule.state.totals(*part.totals[k, :fields].tolist())
             after = rule.align(own, old, new, totals, float(part.clock), h)
             for slot, number in zip(rule.own_slots, after, strict=True):
                 part.slot(slot.name)[j, k] = number
@@ -180,17 +180,17 @@ def carry(engine: Engine, part: State, whole: State) -> None:
 def rejoin(engine: Engine, whole: State, parts: Sequence[State], shares: Sequence[float]) -> None:
     """Own slots that give the mean weights, where a part has met the coordinate."""
     rule, h = engine.layout.rule, engine.layout.rule.hyper_of(engine.params)
-    size, fields = whole.layout.size, len(rule.totals._fields)
+    size, fields = whole.layout.size, len(rule.state.totals._fields)
     weights = [engine.weights(part, 0, size) for part in parts]
     for j in range(size):
         for k in range(whole.layout.learners):
-            own = rule.own(*(float(whole.slot(slot.name)[j, k]) for slot in rule.own_slots))
-            shared = rule.shared(*(float(whole.slot(s.name)[j]) for s in rule.shared_slots))
-            if (*shared, *own) == (*rule.shared(), *rule.own()):
+            own = rule.state.own(*(float(whole.slot(slot.name)[j, k]) for slot in rule.own_slots))
+            shared = rule.state.shared(*(float(whole.slot(s.name)[j]) for s in rule.shared_slots))
+            if (*shared, *own) == (*rule.state.shared(), *rule.state.own()):
                 continue
             mean = sum(s * w[j, k] for s, w in zip(shares, weights, strict=True))
-            totals = rule.totals(*whole.totals[k, :fields].tolist())
-            made = rule.rejoin(own, float(mean), shared, totals, float(whole.clock), h)
+            totals = rule.state.totals(*whole.totals[k, :fields].tolist())
+            made = rule.state.rejoin(own, float(mean), shared, totals, float(whole.clock), h)
             for slot, number in zip(rule.own_slots, made, strict=True):
                 whole.slot(slot.name)[j, k] = number
 
@@ -235,9 +235,10 @@ def stored_of(inverse: Any) -> Any:
 def mutated(rule: Rule, slot: str, merge: str) -> Rule:
     """The rule with another annotation for a slot or total."""
     for part in ("shared", "own", "totals"):
-        numbers = getattr(rule, part)
+        numbers = getattr(rule.state, part)
         if slot in numbers._fields:
-            return replace(rule, **{part: annotated(numbers, slot, merge)})
+            changed: dict[str, Any] = {part: annotated(numbers, slot, merge)}
+            return replace(rule, state=replace(rule.state, **changed))
     raise KeyError(slot)
 
 

@@ -267,7 +267,7 @@ def test_no_rule_commits_what_is_not_finite(rule: str, case: str, tmp_path: Path
     """Of every rule, whether it learns on or stops: all commits are finite, and so is the model of
     a run that ends with exit 0; else the code is 6 and rows are named."""
     about = all_rules()[rule]
-    loss = (about.losses or ("square",))[0]
+    loss = (about.losses.names or ("square",))[0]
     data, url = tmp_path / "data", tmp_path / "run"
     classifies = loss in ("hinge", "logistic", "squared_hinge", "softmax")
     for place, name in enumerate("ab"):
@@ -276,7 +276,7 @@ def test_no_rule_commits_what_is_not_finite(rule: str, case: str, tmp_path: Path
             table = table.set_column(5, "y", pa.array(table["y"].to_numpy() > 0.0))
         write(data / f"{name}.parquet", table, row_group_size=100)
     eta = ["--eta", "1e308"] if case == "eta" and "eta" in about.hyper._fields else []
-    if about.needs_lipschitz and not classifies:
+    if about.losses.lipschitz and not classifies:
         eta += ["--set", "model.params.L=1000"]
     done = train(data, *EVERY, *eta, "--checkpoint", url, rule=rule, loss=loss)
     bad_row = done.code == 2 and "the rule's range" in done.err  # of rules that declare one

@@ -44,7 +44,7 @@ def nothing(model: Model, learner: int | None, reason: str | None = None) -> Row
 def sets_of(model: Model) -> list[ComparatorSet]:
     """Each learner's constraint set, which comparators are taken from."""
     rule = model.spec.rule
-    feasible = rule.feasible or find_rule(rule.name).feasible
+    feasible = rule.certificate.feasible or find_rule(rule.name).certificate.feasible
     learners = range(model.engine.layout.learners)
     if feasible is None:
         return [Free() for _ in learners]
@@ -86,14 +86,14 @@ def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
         for batch in past():
             weighted = weighted or bool((batch.weight != 1.0).any())
             heaviest = max(heaviest, float(batch.weight.max(initial=0.0)))
-    steep = rule.needs_lipschitz and loss.lipschitz is None
+    steep = rule.losses.lipschitz != "" and loss.lipschitz is None
     own = TotalLosses.none(problem, steep=steep)
     if (problem.learners > 1 or steep) and not past.replay(own.add):
         return Facts(weighted, own, "learning these rows again gives a different state")
     steepest = own.steepest if steep else heaviest * lipschitz(problem)
     outside = _outside(model, rule)
-    if not outside and rule.needs_lipschitz:
-        L = float(rule.hyper_of(model.engine.params).L)
+    if not outside and rule.losses.lipschitz:
+        L = float(getattr(rule.hyper_of(model.engine.params), rule.losses.lipschitz))
         if steepest > L * LOOSE:
             outside = f"the loss's slope reaches {steepest:g} with the importances, above L = {L:g}"
     return Facts(weighted, own, outside)
@@ -101,7 +101,7 @@ def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
 
 def _outside(model: Model, rule: Rule) -> str:
     if certificate_of(rule) is None:
-        return rule.uncertified
+        return rule.certificate.reason
     if model.spec.model.dtype != "float64":
         return 'its slots are float32, which the theorem does not round: model.dtype = "float64"'
     return ""
@@ -109,7 +109,7 @@ def _outside(model: Model, rule: Rule) -> str:
 
 def certificate_of(rule: Rule) -> Callable[[Run], list[Claim]] | None:
     """The rule's own, or that of the rule without accounts."""
-    return rule.certificate or find_rule(rule.name).certificate
+    return rule.certificate.claims or find_rule(rule.name).certificate.claims
 
 
 def lipschitz(problem: Problem) -> float:
@@ -147,7 +147,7 @@ def _slots(model: Model, k: int) -> tuple[dict[str, Floats], dict[str, Floats], 
     state, rule = model.state, model.spec.rule
     own = {slot.name: np.array(state.slot(slot.name)[:, k]) for slot in rule.own_slots}
     shared = {slot.name: np.array(state.slot(slot.name)) for slot in rule.shared_slots}
-    totals = dict(zip(fields(rule.totals), state.totals[k].tolist(), strict=False))
+    totals = dict(zip(fields(rule.state.totals), state.totals[k].tolist(), strict=False))
     return own, shared, totals
 
 

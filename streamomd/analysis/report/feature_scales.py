@@ -82,8 +82,9 @@ def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, s
     if merges.get("s") == "sum" and state.clock:
         squares = np.asarray(state.slot("s"), dtype=np.float64)
         return np.sqrt(squares / state.clock), "mean squares (slot s)"
-    if model.plan.bias and "G" in [slot.name for slot in model.spec.rule.own_slots]:
-        slopes = np.asarray(state.slot("G"), dtype=np.float64).sum(axis=1)
+    curvature = model.spec.rule.state.curvature
+    if model.plan.bias and curvature:
+        slopes = np.asarray(state.slot(curvature), dtype=np.float64).sum(axis=1)
         if slopes[0] > 0.0:
             how = "typical values estimated from squared gradients (slot G), weighted by slopes"
             return np.sqrt(slopes / slopes[0]), how

@@ -30,8 +30,8 @@ def _why_not(model: Model, shards: str | Sequence[str], *, wanted: bool) -> str:
     """Why there is no certificate, in a sentence; empty if there is one."""
     rule = model.spec.rule
     if certificate_of(rule) is None:
-        return f"No certificate for rule {rule.name}: {rule.uncertified}."
-    if find_rule(rule.name).accounted is not None and not model.spec.model.certificate:
+        return f"No certificate for rule {rule.name}: {rule.certificate.reason}."
+    if find_rule(rule.name).certificate.accounted is not None and not model.spec.model.certificate:
         return f"No certificate: {KEEP}."
     if not shards:
         return (

@@ -3,7 +3,19 @@ away, but compiled code must have something to name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+
+def has(group: object, name: str) -> bool:
+    """Whether an optional group is there and has the function of this name."""
+    return getattr(group, name, None) is not None
+
+
+def of(group: object, name: str) -> Callable[..., Any]:
+    """The function of this name of an optional group, or what stands for it."""
+    found: Callable[..., Any] = getattr(group, name, None) or DEFAULTS[name]
+    return found
 
 
 def observe(shared: Any, x: float, clock: float, h: Any) -> Any:
@@ -54,6 +66,14 @@ def outside(totals: Any, clock: float, h: Any) -> bool:
     return False
 
 
+def start_scale(h: Any) -> float:
+    return 1.0
+
+
+def foresee(m: float, chi: float, h: Any) -> float:
+    return m
+
+
 def reach(own: Any, shared: Any, mu: float, totals: Any, clock: float, h: Any) -> float:
     return 0.0
 
@@ -74,8 +94,8 @@ def clamp(margin: float, totals: Any, h: Any) -> float:
     return margin
 
 
-def pair(old: Any, new: Any, cross: float, totals: Any, h: Any) -> Any:
-    return (old, new), totals
+def change(context: Any, row: Any, move: Any, whole: Any, clock: float, h: Any, k: int) -> float:
+    return 0.0
 
 
 def stretch(move: Any, factor: float) -> Any:
@@ -88,3 +108,28 @@ def along(margin: float, y: float, change: float, p: Any) -> float:
 
 def couple(margins: Any, i: int, y: int, slopes: Any) -> float:
     return 0.0
+
+
+DEFAULTS: dict[str, Callable[..., Any]] = {
+    "function": observe,
+    "align": align,
+    "rejoin": rejoin,
+    "prepare": prepare,
+    "catch_up": align,
+    "part": part,
+    "terms": terms,
+    "clamp": clamp,
+    "stretch": stretch,
+    "mass": mass,
+    "stale": stale,
+    "peak": peak,
+    "rebase": rebase,
+    "refresh": refresh,
+    "outside": outside,
+    "reach": reach,
+    "radius": radius,
+    "project": project,
+    "settle": settle,
+    "start_scale": start_scale,
+    "foresee": foresee,
+}

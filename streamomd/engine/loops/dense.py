@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.engine.loops import defaults
+from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import add, choose, combine, put, put_as, take, zeros
 from streamomd.engine.loops.row import Shape
-from streamomd.engine.loops.step import make_decide_row, numbers_of
+from streamomd.engine.loops.step import make_decide_row, move_numbers, numbers_of
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 
@@ -37,10 +37,10 @@ def fits(rule: Rule, params: Mapping[str, Any], size: int) -> bool:
     between observing and weighing, no implicit steps; and nothing that moves with the clock alone,
     for its powers and logarithms are no vector instructions.
     """
-    whole = rule.masses > 0 or rule.kept_in is not None or rule.prepare is not None
-    clocked = rule.align is not None and rule.observe is None
-    beyond = whole or clocked or bool(params.get("implicit"))
-    return rule.keeps == "coordinates" and not beyond and size <= MOST
+    whole = rule.masses > 0 or rule.constraint is not None or has(rule.row, "prepare")
+    clocked = has(rule.row, "catch_up")
+    beyond = whole or clocked or rule.is_implicit(params)
+    return rule.storage.kind == "coordinates" and not beyond and size <= MOST
 
 
 def filled(values: Any) -> bool:
@@ -59,27 +59,34 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     slots, learner by learner. All are float64, rounded where a cell would round them.
     """
     L, _, width, bias, _ = shape
-    Own, Shared, Totals, Hyper, Move = rule.own, rule.shared, rule.totals, rule.hyper, rule.move
+    Own, Shared, Totals, Hyper, Move = (
+        rule.state.own,
+        rule.state.shared,
+        rule.state.totals,
+        rule.hyper,
+        rule.state.move,
+    )
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    n_rule, n_move = len(fields(Hyper)), len(fields(Move))
-    n_hyper, n_q, n_r = n_rule + len(fields(loss.hyper)), rule.sums, rule.gathers
+    n_rule, n_move = len(fields(Hyper)), move_numbers(rule)
+    n_hyper = n_rule + len(fields(loss.hyper))
+    n_q, maxima, n_r = rule.numbers
     load_own, store_own, own_of = take(n_own), put_as(n_own), choose(n_own)
     load_shared, store_shared, shared_of = take(n_shared), put_as(n_shared), choose(n_shared)
-    load_totals, load_hyper, load_move = take(len(fields(Totals))), take(n_rule), take(n_move)
+    load_totals, load_hyper, load_move = take(len(fields(Totals))), take(n_rule), take(n_move - 1)
     load_q, store_q, q_of, add_q, no_q = (
-        take(n_q), put(n_q), choose(n_q), combine(n_q, rule.maxima), zeros(n_q),
+        take(n_q), put(n_q), choose(n_q), combine(n_q, maxima), zeros(n_q),
     )  # fmt: skip
     load_r, store_r, r_of, add_r, no_r = take(n_r), put(n_r), choose(n_r), add(n_r), zeros(n_r)
-    observe, align = rule.observe or defaults.observe, rule.align or defaults.align
-    part, terms = rule.part or defaults.part, rule.terms or defaults.terms
+    observe, align = of(rule.observe, "function"), of(rule, "align")
+    part, terms = of(rule.row, "part"), of(rule.row, "terms")
     weight, update = rule.weight, rule.update
     observes, aligns, parts = (
         rule.observe is not None,
         rule.align is not None,
-        rule.part is not None,
+        has(rule.row, "part"),
     )
     decide_row, numbers = make_decide_row(rule, loss, shape), numbers_of(rule, L)
-    weighted = rule.weighted_scale
+    weighted = rule.observe is not None and rule.observe.weighted
     X, PIECE = n_shared * BLOCK, (n_shared + 1) * BLOCK
     Q, R = PIECE + BLOCK, PIECE + (1 + n_q) * BLOCK
     OWN, NEXT = R + n_r * BLOCK, n_own * BLOCK  # the first learner's; to the next one's
@@ -124,7 +131,8 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         lay(cells, table, d)
         if bias:
             table[0, X] = 1.0
-        found, slopes, moves = np.zeros(numbers), np.zeros(L), np.zeros(L * n_move)
+        found, moves = np.zeros(numbers), np.zeros(L * n_move)
+        losses, slopes = np.zeros(L), np.zeros(L)
         h_all = Hyper(*load_hyper(hyper, 0, 1))
         for i in range(len(y)):
             clock += 1.0
@@ -178,12 +186,13 @@ def make_dense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     found[n_q + k] = margin
                     store_r(found, at_r, 1, r)
             decide_row(
-                totals, sums, hyper, clock, found, 0, i, y, importance, slopes, moves, 0, margins
-            )
+                totals, sums, hyper, clock, found, 0, i, y, importance, losses, slopes,
+                moves, 0, margins, (),
+            )  # fmt: skip
             for k in range(L):
-                move = Move(*load_move(moves, k * n_move, 1))
-                if move[0] == 0.0:
+                if moves[k * n_move] == 0.0:
                     continue
+                move = Move(*load_move(moves, k * n_move + 1, 1))
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 for b in range(blocks):
                     block, mine = table[b], OWN + k * NEXT

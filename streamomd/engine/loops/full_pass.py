@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.engine.loops import defaults
+from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import put, take
+from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 
 LARGEST = 1e300
@@ -17,18 +18,18 @@ OFTEN = 65536  # rows after which sums are made anew in any case, to mend their 
 WIDEN, HALVE = 16.0, 80  # how the bracket of mu grows, and how often it is halved at most
 
 
-def make_renew(rule: Rule, shape: Any) -> Callable[..., None]:
+def make_renew(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
     """renew(cells, totals, hyper, clock, k): learner k's Coords totals, summed anew."""
     L, width = shape.learners, shape.width
-    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
+    Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     n_stored, masses = len(fields(Totals)), rule.masses
     load_own, store_own = take(n_own), put(n_own)
     load_shared, load_hyper = take(n_shared), take(len(fields(Hyper)))
     load_totals, store_totals, store_mass = take(n_stored), put(n_stored), put(masses)
-    mass, peak = rule.mass or defaults.mass, rule.peak or defaults.peak
-    rebase, refresh = rule.rebase or defaults.rebase, rule.refresh or defaults.refresh
-    peaks, refreshes = rule.peak is not None, rule.refresh is not None
+    mass, peak = of(rule.sums, "mass"), of(rule.sums, "peak")
+    rebase, refresh = of(rule.sums, "rebase"), of(rule.sums, "refresh")
+    peaks, refreshes = has(rule.sums, "peak"), has(rule.sums, "refresh")
 
     def renew(cells: Any, totals: Any, hyper: Any, clock: float, k: int) -> None:
         h = Hyper(*load_hyper(hyper, k * (len(hyper) // L), 1))
@@ -64,17 +65,17 @@ def make_renew(rule: Rule, shape: Any) -> Callable[..., None]:
     return renew
 
 
-def make_gather(rule: Rule, shape: Any) -> Callable[..., None]:
+def make_gather(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
     """gather(cells, totals, hyper, clock, k, grown, last): what the sums have grown by goes in.
 
     grown: (learners * masses,), becomes 0. last: whether the row has ended. The sums are made anew
     where that is due.
     """
-    n_totals, n_stored, masses = len(rule.total_slots), len(fields(rule.totals)), rule.masses
-    L, width, Totals, Hyper = shape.learners, shape.width, rule.totals, rule.hyper
+    n_totals, n_stored, masses = len(rule.total_slots), len(fields(rule.state.totals)), rule.masses
+    L, width, Totals, Hyper = shape.learners, shape.width, rule.state.totals, rule.hyper
     load_totals, load_hyper = take(n_stored), take(len(fields(Hyper)))
-    stale = rule.stale or defaults.stale
-    renew = make_renew(rule, shape)
+    stale = of(rule.sums, "stale")
+    renew = make_renew(rule, loss, shape)
 
     def gather(
         cells: Any, totals: Any, hyper: Any, clock: float, k: int, grown: Any, last: bool
@@ -97,22 +98,19 @@ def make_gather(rule: Rule, shape: Any) -> Callable[..., None]:
     return gather
 
 
-def make_restrain(rule: Rule, shape: Any) -> Callable[..., None]:
-    """restrain(cells, totals, hyper, clock, k): learner k's weights brought into ``kept_in``."""
+def make_restrain(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
+    """restrain(cells, totals, hyper, clock, k): learner k's weights brought into the constraint."""
     L, width = shape.learners, shape.width
-    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
+    Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    n_stored, kept, summed = len(fields(Totals)), rule.kept_in, rule.masses > 0
+    n_stored, summed = len(fields(Totals)), rule.masses > 0
     load_own, store_own = take(n_own), put(n_own)
     load_shared, load_hyper = take(n_shared), take(len(fields(Hyper)))
     load_totals, store_totals = take(n_stored), put(n_stored)
-    outside = kept.outside if kept else defaults.outside
-    reach = kept.reach if kept else defaults.reach
-    radius = kept.radius if kept else defaults.radius
-    project = (kept and kept.project) or defaults.project
-    settle = (kept and kept.settle) or defaults.settle
-    projects = kept is not None and kept.project is not None
-    renew = make_renew(rule, shape)
+    outside, reach = of(rule.constraint, "outside"), of(rule.constraint, "reach")
+    radius, project = of(rule.constraint, "radius"), of(rule.constraint, "project")
+    settle, projects = of(rule.constraint, "settle"), has(rule.constraint, "project")
+    renew = make_renew(rule, loss, shape)
 
     def reached(cells: Any, whole: Any, h: Any, clock: float, k: int, mu: float) -> float:
         total = 0.0

@@ -17,10 +17,18 @@ import numpy as np
 
 from streamomd.engine.linalg.ball_projection import contract_into_ball
 from streamomd.engine.loops import defaults, sparse
+from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import put, take
-from streamomd.engine.loops.row import Shape, entry, miss_of, number_of_class, span, target
+from streamomd.engine.loops.row import Shape, entry, span
+from streamomd.engine.loops.step import (
+    is_implicit,
+    make_decide_row,
+    make_score,
+    move_numbers,
+    numbers_of,
+)
 from streamomd.losses import Loss
-from streamomd.rules.contract import Row, Rule, fields
+from streamomd.rules.contract import Rule, fields
 
 make_look = sparse.make_look  # no rule that keeps a matrix looks ahead
 
@@ -83,41 +91,55 @@ def absorb(matrix: Any, k: int, f: Any, c: float, v: Any) -> None:
         matrix[k, j, j] *= before / alpha
 
 
-def seen_already(m: float, chi: float, h: Any) -> float:
-    """For a rule without ``foresee``."""
-    return m
+def make_margin(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
+    """margin_of(cells, at, x, count, k, whole, clock, h): <w, x> of learner k, over what
+    ``collect`` wrote."""
+    L, width = shape.learners, shape.width
+    Own, Shared = rule.state.own, rule.state.shared
+    n_shared, n_own, weight = len(rule.shared_slots), len(rule.own_slots), rule.weight
+    load_own, load_shared = take(n_own), take(n_shared)
+
+    def margin_of(
+        cells: Any, at: Any, x: Any, count: int, k: int, whole: Any, clock: float, h: Any
+    ) -> float:
+        total = 0.0
+        for n in range(count):
+            shared = Shared(*load_shared(cells, at[n] * width, 1))
+            own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
+            total += weight(own, shared, whole, clock, h) * x[n]
+        return total
+
+    return margin_of
 
 
-def one(h: Any) -> float:
-    """For a rule without ``start_scale``."""
-    return 1.0
+def change(context: Any, row: Any, move: Any, whole: Any, clock: float, h: Any, k: int) -> Any:
+    """By how much w <- w + s v moves the margin: s chi."""
+    return move[0] * row.r[1]
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
-    """learn(…) -> clock, with the arguments of ``loops.make_learn`` and, after totals, matrix.
+    """learn(…) -> clock, with the arguments of ``sparse.make_learn`` and, after totals, matrix.
 
     matrix: (learners, d, d), written.
     """
-    L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    L, _, width, bias, dense = shape
+    Own, Shared, Totals = rule.state.own, rule.state.shared, rule.state.totals
+    Hyper, Move = rule.hyper, rule.state.move
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    n_rule = len(fields(Hyper))
-    n_hyper = n_rule + len(fields(Aim))
-    load_own, store_own = take(n_own), put(n_own)
-    load_shared = take(n_shared)
-    load_totals, store_totals = take(n_totals), put(n_totals)
-    load_hyper, load_aim = take(n_rule), take(n_hyper - n_rule)
-    weight, step, update = rule.weight, rule.step, rule.update
-    foresee, foresees = rule.foresee or seen_already, rule.foresee is not None
-    start_scale = rule.start_scale or one
-    stretch, along = rule.stretch or defaults.stretch, loss.along or defaults.along
-    value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
-    coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
-    at_implicit = fields(Hyper).index("implicit") if implicit else 0
-    bounded = rule.kept_in is not None
-    outside = rule.kept_in.outside if rule.kept_in else defaults.outside
-    radius = rule.kept_in.radius if rule.kept_in else defaults.radius
-    miss = miss_of(shape)
+    n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(loss.hyper))
+    load_own, store_own, load_shared = take(n_own), put(n_own), take(n_shared)
+    load_totals, load_hyper = take(n_totals), take(n_rule)
+    n_move, numbers = move_numbers(rule), numbers_of(rule, L)
+    load_move, update = take(n_move - 1), rule.update
+    foresee, foresees = of(rule.storage, "foresee"), has(rule.storage, "foresee")
+    start_scale = of(rule.storage, "start_scale")
+    bounded = rule.constraint is not None
+    outside, radius = of(rule.constraint, "outside"), of(rule.constraint, "radius")
+    slot = [own.name for own in rule.own_slots].index(rule.state.weight) if bounded else 0
+    at_w = n_shared + slot * L  # the cell of learner 0's weight
+    margin_of = make_margin(rule, loss, shape)
+    by = change if is_implicit(rule, loss) else defaults.change
+    decide_row = make_decide_row(rule, loss, shape, by)
 
     def learn(
         cells: Any,
@@ -136,7 +158,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         size = len(cells) // width
         at, x = np.zeros(size, dtype=np.int64), np.zeros(size)
         f, v, w = np.zeros((L, size)), np.zeros(size), np.zeros(size)
-        seen, chis, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
+        found, moves = np.zeros(numbers), np.zeros(L * n_move)
+        losses, slopes = np.zeros(L), np.zeros(L)
         for i in range(len(y)):
             clock += 1.0
             start, entries = span(indptr, i, bias, dense)
@@ -144,37 +167,21 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             for k in range(L):
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
-                m = 0.0
-                for n in range(count):
-                    shared = Shared(*load_shared(cells, at[n] * width, 1))
-                    own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    m += weight(own, shared, whole, clock, h) * x[n]
+                m = margin_of(cells, at, x, count, k, whole, clock, h)
                 chi = look(matrix, k, at, x, count, f) / start_scale(h)
-                seen[k], chis[k], margins[i, k] = m, chi, m
-                if foresees:
-                    margins[i, k] = foresee(m, chi, h)
-            row_loss = 0.0
-            if coupled:
-                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
+                found[k] = foresee(m, chi, h) if foresees else m
+                found[L + 2 * k], found[L + 2 * k + 1] = m, chi
+            active = decide_row(
+                totals, sums, hyper, clock, found, 0, i, y, importance, losses, slopes,
+                moves, 0, margins, (),
+            )  # fmt: skip
+            if not active:
+                continue
             for k in range(L):
-                p, aim = margins[i, k], target(y[i], k, classes, L)
-                goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
-                if coupled:
-                    suffered, g = row_loss, slopes[k]
-                else:
-                    suffered, g = value(p, aim, goal), slope(p, aim, goal)
-                    row_loss += suffered
-                h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
-                whole = Totals(*load_totals(totals, k * n_totals, 1))
-                row = Row(p, aim, importance[i], suffered, g, (seen[k], chis[k]), ())
-                move, whole = step(row, whole, clock, h)
-                if implicit and move[0] != 0.0 and hyper[k * n_hyper + at_implicit] != 0.0:
-                    change = move[0] * chis[k]
-                    if change != 0.0:
-                        move = stretch(move, along(p, aim, change, goal))
-                store_totals(totals, k * n_totals, 1, whole)
-                if move[0] == 0.0 and move[1] == 0.0:
+                if moves[k * n_move] == 0.0:
                     continue
+                move = Move(*load_move(moves, k * n_move + 1, 1))
+                h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 scale = 1.0 / start_scale(h)
                 absorb(matrix, k, f, move[1] * scale, v)
                 for j in range(size):
@@ -183,15 +190,13 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         own = Own(*load_own(cells, j * width + n_shared + k, L))
                         own = update(own, shared, v[j] * scale, move, clock, h)
                         store_own(cells, j * width + n_shared + k, L, own)
+                whole = Totals(*load_totals(totals, k * n_totals, 1))
                 if bounded and outside(whole, clock, h):
                     for j in range(size):
-                        w[j] = cells[j * width + n_shared + k]
+                        w[j] = cells[j * width + at_w + k]
                     if contract_into_ball(matrix, k, w, scale, radius(h)):
                         for j in range(size):
-                            cells[j * width + n_shared + k] = w[j]
-            sums[0] += importance[i]
-            sums[1] += importance[i] * row_loss
-            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+                            cells[j * width + at_w + k] = w[j]
         return clock
 
     return learn
@@ -199,18 +204,14 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
 
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s."""
-    L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
-    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    n_rule, n_aim = len(fields(Hyper)), len(fields(Aim))
-    n_hyper = n_rule + n_aim
-    load_own, load_shared, load_totals = take(n_own), take(n_shared), take(n_totals)
-    load_hyper, load_aim = take(n_rule), take(n_aim)
-    weight, foresee, foresees = rule.weight, rule.foresee or seen_already, bool(rule.foresee)
-    start_scale = rule.start_scale or one
-    coupled, value, mean = loss.coupled, loss.value, loss.mean
-    couple = loss.couple or defaults.couple
-    miss = miss_of(shape)
+    L, _, width, bias, dense = shape
+    Totals, Hyper, n_totals = rule.state.totals, rule.hyper, len(rule.total_slots)
+    n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(loss.hyper))
+    load_totals, load_hyper = take(n_totals), take(n_rule)
+    foresee, foresees = of(rule.storage, "foresee"), has(rule.storage, "foresee")
+    start_scale = of(rule.storage, "start_scale")
+    margin_of = make_margin(rule, loss, shape)
+    score = make_score(rule, loss, shape, learns=False)
 
     def predict(
         cells: Any,
@@ -229,30 +230,18 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         clock += 1.0
         size = len(cells) // width
         at, x = np.zeros(size, dtype=np.int64), np.zeros(size)
-        f, slopes = np.zeros((L, size)), np.zeros(L)
+        f, losses, slopes = np.zeros((L, size)), np.zeros(L), np.zeros(L)
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
             count = collect(indices, values, start, entries, bias, dense, at, x)
-            row_loss = 0.0
             for k in range(L):
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
-                m = 0.0
-                for n in range(count):
-                    shared = Shared(*load_shared(cells, at[n] * width, 1))
-                    own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    m += weight(own, shared, whole, clock, h) * x[n]
+                m = margin_of(cells, at, x, count, k, whole, clock, h)
                 if foresees:
                     chi = look(matrix, k, at, x, count, f) / start_scale(h)
                     m = foresee(m, chi, h)
                 margins[i, k] = m
-                if not coupled:
-                    goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
-                    row_loss += value(m, target(y[i], k, classes, L), goal)
-            if coupled:
-                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
-            sums[0] += importance[i]
-            sums[1] += importance[i] * row_loss
-            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+            score(margins, i, y[i], importance[i], hyper, sums, losses, slopes)
 
     return predict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streamomd.engine.loops import defaults
+from streamomd.engine.loops.defaults import of
 from streamomd.engine.loops.load_store import number, put, take
 from streamomd.engine.loops.row import Shape
 from streamomd.losses import Loss
@@ -19,12 +19,12 @@ def make_align(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     common: (d * shared slots,), of the cells' dtype.
     """
     L, width = shape.learners, shape.width
-    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
+    Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     load_own, store_own = take(n_own), put(n_own)
     load_shared, store_shared = take(n_shared), put(n_shared)
     load_totals, load_hyper = take(len(fields(Totals))), take(len(fields(Hyper)))
-    carry = rule.align or defaults.align
+    carry = of(rule, "align")
 
     def align(cells: Any, totals: Any, hyper: Any, clock: float, common: Any) -> None:
         for j in range(len(cells) // width):
@@ -50,11 +50,11 @@ def make_rejoin(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     starts: what each used cell of a coordinate starts as. mean: (d * learners,).
     """
     L, width = shape.learners, shape.width
-    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
+    Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     load_own, store_own, load_shared = take(n_own), put(n_own), take(n_shared)
     load_totals, load_hyper = take(len(fields(Totals))), take(len(fields(Hyper)))
-    remake = rule.rejoin or defaults.rejoin
+    remake = of(rule.state, "rejoin")
 
     def rejoin(cells: Any, totals: Any, hyper: Any, clock: float, starts: Any, mean: Any) -> None:
         for j in range(len(cells) // width):

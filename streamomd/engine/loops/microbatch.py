@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.engine.loops import defaults
 from streamomd.engine.loops.cache_prefetch import prefetch
+from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.load_store import add, combine, put, take
 from streamomd.engine.loops.row import Shape, entry, span
 from streamomd.engine.loops.sparse import AHEAD
-from streamomd.engine.loops.step import make_decide_row, numbers_of
+from streamomd.engine.loops.step import make_decide_row, move_numbers, numbers_of
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 
@@ -29,23 +29,24 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     coordinates between partitions. out: (partitions * rows * numbers,), zeros, written.
     """
     L, _, width, bias, dense = shape
-    Own, Shared, Totals, Hyper = rule.own, rule.shared, rule.totals, rule.hyper
+    Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(loss.hyper))
     load_own, store_own = take(n_own), put(n_own)
     load_shared, store_shared = take(n_shared), put(n_shared)
     load_totals, load_hyper = take(len(fields(Totals))), take(n_rule)
-    sums, gathers, size = rule.sums, rule.gathers, numbers_of(rule, L)
-    load_q, store_q, add_q = take(sums), put(sums), combine(sums, rule.maxima)
+    (sums, maxima, gathers), size = rule.numbers, numbers_of(rule, L)
+    load_q, store_q, add_q = take(sums), put(sums), combine(sums, maxima)
     load_r, store_r, add_r = take(gathers), put(gathers), add(gathers)
-    observe, align = rule.observe or defaults.observe, rule.align or defaults.align
-    weight, part, terms = rule.weight, rule.part or defaults.part, rule.terms or defaults.terms
+    observe, align = of(rule.observe, "function"), of(rule, "align")
+    weight, part, terms = rule.weight, of(rule.row, "part"), of(rule.row, "terms")
     observes, aligns, parts = (
         rule.observe is not None,
         rule.align is not None,
-        rule.part is not None,
+        has(rule.row, "part"),
     )
-    touches, weighted = observes or aligns, rule.weighted_scale
+    catches_up, catch_up = has(rule.row, "catch_up"), of(rule.row, "catch_up")
+    touches, weighted = observes or catches_up, rule.observe is not None and rule.observe.weighted
 
     def sense(
         cells: Any,
@@ -83,12 +84,16 @@ def make_sense(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                         store_q(out, to, 1, add_q(load_q(out, to, 1), dq))
                         if shared != old:
                             store_shared(cells, at, 1, shared)
-                    if aligns and (not observes or shared != old):
+                    if catches_up or (aligns and shared != old):
                         for k in range(L):
                             h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                             own = Own(*load_own(cells, at + n_shared + k, L))
                             whole = Totals(*load_totals(totals, k * n_totals, 1))
-                            after = align(own, old, shared, whole, t, h)
+                            after = (
+                                catch_up(own, old, shared, whole, t, h)
+                                if catches_up
+                                else align(own, old, shared, whole, t, h)
+                            )
                             store_own(cells, at + n_shared + k, L, after)
         for i in range(rows):
             t = clock + (i + 1.0)
@@ -127,7 +132,7 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     found: (partitions * rows * numbers,). moves: (rows * learners * n,), written. totals, sums,
     hyper, y, importance and margins as ``loops.make_learn`` has them.
     """
-    L, n_move, size = shape.learners, len(fields(rule.move)), numbers_of(rule, shape.learners)
+    L, n_move, size = shape.learners, move_numbers(rule), numbers_of(rule, shape.learners)
     decide_row = make_decide_row(rule, loss, shape)
 
     def decide(
@@ -141,7 +146,7 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         moves: Any,
         margins: Any,
     ) -> None:
-        slopes = np.zeros(L)
+        losses, slopes = np.zeros(L), np.zeros(L)
         numbers = len(y) * size
         summed = np.empty(numbers)
         for m in range(numbers):
@@ -152,8 +157,8 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         for i in range(len(y)):
             clock += 1.0
             decide_row(
-                totals, sums, hyper, clock, summed, i * size, i, y, importance, slopes,
-                moves, i * L * n_move, margins,
+                totals, sums, hyper, clock, summed, i * size, i, y, importance, losses,
+                slopes, moves, i * L * n_move, margins, (),
             )  # fmt: skip
 
     return decide
@@ -162,11 +167,11 @@ def make_decide(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 def make_apply(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """apply(…): updates the coordinates of each row by its step, in order."""
     L, _, width, bias, dense = shape
-    Own, Shared, Hyper, Move = rule.own, rule.shared, rule.hyper, rule.move
-    n_shared, n_own, n_move = len(rule.shared_slots), len(rule.own_slots), len(fields(Move))
+    Own, Shared, Hyper, Move = rule.state.own, rule.state.shared, rule.hyper, rule.state.move
+    n_shared, n_own, n_move = len(rule.shared_slots), len(rule.own_slots), move_numbers(rule)
     n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(loss.hyper))
     load_own, store_own, load_shared = take(n_own), put(n_own), take(n_shared)
-    load_hyper, load_move, update = take(n_rule), take(n_move), rule.update
+    load_hyper, load_move, update = take(n_rule), take(n_move - 1), rule.update
 
     def apply(
         cells: Any,
@@ -193,8 +198,8 @@ def make_apply(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 at = j * width
                 shared = Shared(*load_shared(cells, at, 1))
                 for k in range(L):
-                    move = Move(*load_move(moves, (i * L + k) * n_move, 1))
-                    if move[0] != 0.0:
+                    if moves[(i * L + k) * n_move] != 0.0:
+                        move = Move(*load_move(moves, (i * L + k) * n_move + 1, 1))
                         h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                         own = Own(*load_own(cells, at + n_shared + k, L))
                         store_own(

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from streamomd.core.batch import Batch, KeptRows, SparseBatch
-from streamomd.engine.loops import defaults, sparse
+from streamomd.engine.loops import sparse
 from streamomd.engine.loops.load_store import put, take
-from streamomd.engine.loops.row import Shape, miss_of, target
+from streamomd.engine.loops.row import Shape, target
+from streamomd.engine.loops.step import make_score
 from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
@@ -106,16 +107,17 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     its move's a is the multiplier's change. ``pair`` is the exact step for two rows.
     """
     L, classes, width = shape.learners, shape.classes, shape.width
-    Own, Totals, Aim = rule.own, rule.totals, loss.hyper
+    Own, Totals = rule.state.own, rule.state.totals
     Hyper: Any = rule.hyper
-    shared, pair = rule.shared(), rule.pair or defaults.pair
+    shared: Any = rule.state.shared()
+    storage: Any = rule.storage
+    pair, cap, tolerance = storage.pair, storage.cap, storage.tolerance
     n_own, n_totals, n_rule = len(rule.own_slots), len(rule.total_slots), len(fields(Hyper))
-    n_hyper = n_rule + len(fields(Aim))
+    n_hyper = n_rule + len(fields(loss.hyper))
     load_own, store_own, load_hyper = take(n_own), put(n_own), take(n_rule)
     load_totals, store_totals = take(n_totals), put(n_totals)
-    load_aim = take(n_hyper - n_rule)
     weight, step, update = rule.weight, rule.step, rule.update
-    value, mean, miss = loss.value, loss.mean, miss_of(shape)
+    score = make_score(rule, loss, shape, learns=False)
 
     def margin_of(
         cells: Any, indptr: Any, indices: Any, values: Any, i: int, k: int, whole: Any, h: Any
@@ -150,20 +152,16 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         importance: Any,
         margins: Any,
     ) -> float:
+        losses, slopes = np.zeros(L), np.zeros(L)
         for i in range(first, len(y)):
             clock += 1.0
             low = max(0, i - depth + 1)
-            row_loss = 0.0
             for k in range(L):
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
                 p = margin_of(cells, indptr, indices, values, i, k, whole, h)
-                goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
                 margins[i - first, k] = p
-                row_loss += value(p, target(y[i], k, classes, L), goal)
-            sums[0] += importance[i]
-            sums[1] += importance[i] * row_loss
-            sums[2] += importance[i] * miss(margins, i - first, y[i], mean)
+            score(margins, i - first, y[i], importance[i], hyper, sums, losses, slopes)
             if importance[i] == 0.0:  # a row of no importance moves nothing
                 continue
             for k in range(L):
@@ -190,10 +188,10 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         (inner(indptr, indices, values, i, i), alpha[i, k]),
                         (),
                     )
-                    moves, whole = pair(old, new, cross, whole, h)
+                    actives, moves, whole = pair(old, new, cross, whole, h)
                     for n in range(2):
-                        if moves[n].a != 0.0:
-                            alpha[i - 1 + n, k] += moves[n].a * aims[n]
+                        if actives[n]:
+                            alpha[i - 1 + n, k] += moves[n][0] * aims[n]
                             move_by(cells, indptr, indices, values, i - 1 + n, k, moves[n], h)
                 else:
                     for _ in range(SWEEPS):
@@ -203,13 +201,12 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                             p = margin_of(cells, indptr, indices, values, j, k, whole, h)
                             square = inner(indptr, indices, values, j, j)
                             row = Row(p, aim, importance[j], 0.0, 0.0, (square, alpha[j, k]), ())
-                            move, whole = step(row, whole, clock, h)
-                            if move.a != 0.0:
-                                alpha[j, k] += move.a * aim
+                            active, move, whole = step(row, whole, clock, h)
+                            if active:
+                                alpha[j, k] += move[0] * aim
                                 move_by(cells, indptr, indices, values, j, k, move, h)
-                                cap = h.C * importance[j]
-                                largest = max(largest, abs(move.a) / cap)
-                        if low == i or largest <= h.tolerance:
+                                largest = max(largest, abs(move[0]) / cap(importance[j], h))
+                        if low == i or largest <= tolerance(h):
                             break
                 store_totals(totals, k * n_totals, 1, whole)
         return clock

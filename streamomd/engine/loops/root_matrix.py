@@ -10,6 +10,7 @@ x, and step's move begins with g: z = g x. O(d^3) a row that takes z z' in, O(d^
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,11 @@ from streamomd.engine.linalg.matrix_root import absorb, pend
 from streamomd.engine.linalg.root_step import move_weights
 from streamomd.engine.loops import defaults, sparse
 from streamomd.engine.loops.load_store import number, put, take
-from streamomd.engine.loops.matrix import collect
-from streamomd.engine.loops.row import Shape, miss_of, number_of_class, span, target
+from streamomd.engine.loops.matrix import collect, make_margin
+from streamomd.engine.loops.row import Shape, is_sweep, span, target
+from streamomd.engine.loops.step import is_implicit, make_decide_row, move_numbers, numbers_of
 from streamomd.losses import Loss
-from streamomd.rules.contract import Row, Rule, fields
+from streamomd.rules.contract import Rule, fields
 
 make_look = sparse.make_look  # no rule that keeps a root looks ahead
 TINY = 1e-250  # the square of a gradient's length that is nothing
@@ -33,19 +35,20 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     matrix: (learners, d, 2 d), written.
     """
     L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    Own, Shared, Totals = rule.state.own, rule.state.shared, rule.state.totals
+    Hyper, Move, Aim = rule.hyper, rule.state.move, loss.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    n_rule = len(fields(Hyper))
-    n_hyper = n_rule + len(fields(Aim))
+    n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(Aim))
     load_own, store_own, load_shared = take(n_own), put(n_own), take(n_shared)
-    load_totals, store_totals = take(n_totals), put(n_totals)
-    load_hyper, load_aim = take(n_rule), take(n_hyper - n_rule)
-    weight, step, update = rule.weight, rule.step, rule.update
-    along = loss.along or defaults.along
-    value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
-    coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
-    at_implicit = fields(Hyper).index("implicit") if implicit else 0
-    miss = miss_of(shape)
+    load_totals, load_hyper = take(n_totals), take(n_rule)
+    load_aim, n_move = take(n_hyper - n_rule), move_numbers(rule)
+    numbers, load_move, update = numbers_of(rule, L), take(n_move - 1), rule.update
+    implicit, along = is_implicit(rule, loss), loss.along or defaults.along
+    at_implicit = fields(Hyper).index(rule.row.implicit) if implicit else 0
+    goals = 1 if is_sweep(shape, loss.coupled) else L
+    margin_of = make_margin(rule, loss, shape)
+    # A step is shortened below, when the root has moved: to the loop of a row it is explicit.
+    decide_row = make_decide_row(rule, replace(loss, along=None), shape)
 
     def learn(
         cells: Any,
@@ -68,7 +71,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         )  # fmt: skip
         rows, squares, H = np.zeros((2 * size, size)), np.zeros(2 * size), np.zeros((size, size))
         parts, shares = np.zeros(size), np.zeros(2 * size)
-        slopes = np.zeros(L)
+        found, moves = np.zeros(numbers), np.zeros(L * n_move)
+        losses, slopes = np.zeros(L), np.zeros(L)
         for i in range(len(y)):
             clock += 1.0
             start, entries = span(indptr, i, bias, dense)
@@ -76,33 +80,20 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             square = 0.0
             for n in range(count):
                 square += number(x[n]) * number(x[n])
+            found[0] = square
             for k in range(L):
                 h: Any = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                 whole = Totals(*load_totals(totals, k * n_totals, 1))
-                m = 0.0
-                for n in range(count):
-                    shared = Shared(*load_shared(cells, at[n] * width, 1))
-                    own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    m += weight(own, shared, whole, clock, h) * x[n]
-                margins[i, k] = m
-            row_loss = 0.0
-            if coupled:
-                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
+                found[1 + k] = margin_of(cells, at, x, count, k, whole, clock, h)
+            decide_row(
+                totals, sums, hyper, clock, found, 0, i, y, importance, losses, slopes,
+                moves, 0, margins, (),
+            )  # fmt: skip
             for k in range(L):
-                p, aim = margins[i, k], target(y[i], k, classes, L)
-                goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
-                if coupled:
-                    suffered, g = row_loss, slopes[k]
-                else:
-                    suffered, g = value(p, aim, goal), slope(p, aim, goal)
-                    row_loss += suffered
                 h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
-                whole = Totals(*load_totals(totals, k * n_totals, 1))
-                row = Row(p, aim, importance[i], suffered, g, (p, square), ())
-                move, whole = step(row, whole, clock, h)
-                store_totals(totals, k * n_totals, 1, whole)
+                move = Move(*load_move(moves, k * n_move + 1, 1))
                 # A gradient whose square would underflow is none: 0/0 = 0.
-                learns = move[0] * move[0] * square > TINY
+                learns = moves[k * n_move] != 0.0 and move[0] * move[0] * square > TINY
                 for j in range(size):
                     parts[j] = 0.0
                     w[j] = cells[j * width + n_shared + k]
@@ -128,7 +119,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     for n in range(count):
                         change += x[n] * (out[at[n]] - w[at[n]])
                     if change != 0.0:
-                        factor = along(p, aim, change, goal)
+                        goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
+                        aim = target(y[i], k, classes, goals)
+                        factor = along(margins[i, k], aim, change, goal)
                         for j in range(size):
                             theta[j] += (1.0 - factor) * z[j]
                         move_weights(
@@ -140,9 +133,6 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     own = Own(*load_own(cells, j * width + n_shared + k, L))
                     own = update(own, shared, out[j], move, clock, h)
                     store_own(cells, j * width + n_shared + k, L, own)
-            sums[0] += importance[i]
-            sums[1] += importance[i] * row_loss
-            sums[2] += importance[i] * miss(margins, i, y[i], mean)
         return clock
 
     return learn

@@ -11,19 +11,19 @@ import numpy as np
 
 from streamomd.engine.loops import defaults
 from streamomd.engine.loops.cache_prefetch import prefetch
+from streamomd.engine.loops.defaults import has, of
 from streamomd.engine.loops.full_pass import make_gather, make_restrain
-from streamomd.engine.loops.load_store import add, combine, gain, put, take, zeros
-from streamomd.engine.loops.row import (
-    Shape,
-    entry,
-    is_sweep,
-    miss_of,
-    number_of_class,
-    span,
-    target,
+from streamomd.engine.loops.load_store import add, combine, gain, inlined, put, take, zeros
+from streamomd.engine.loops.row import Shape, entry, span
+from streamomd.engine.loops.step import (
+    is_implicit,
+    make_decide_row,
+    make_score,
+    move_numbers,
+    numbers_of,
 )
 from streamomd.losses import Loss
-from streamomd.rules.contract import Row, Rule, fields
+from streamomd.rules.contract import Rule, fields
 
 # ns a non-zero at 32, 64, 96, 128, 192, 256 ahead (NAG, float64, rows of 75): 8.2 7.2 6.0 6.0 6.0
 # 6.1 at 2^18 coordinates, 10.6 9.2 8.5 8.5 8.7 8.6 at 2^24; rows of 20 and of 300 end alike. The
@@ -40,43 +40,38 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     A sparse batch comes as CSR; a dense one as indptr = [columns] and its values row after row.
     indices: uint32. y: targets or class numbers. margins: (rows, learners), written.
     """
-    L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Move = rule.own, rule.shared, rule.totals, rule.hyper, rule.move
-    Aim = loss.hyper
+    L, _, width, bias, dense = shape
+    Own, Shared, Totals = rule.state.own, rule.state.shared, rule.state.totals
+    Hyper, Move = rule.hyper, rule.state.move
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    n_stored, masses = len(fields(Totals)), rule.masses
-    n_rule, n_move = len(fields(Hyper)), len(fields(Move))
-    n_hyper = n_rule + len(fields(Aim))
+    n_stored, masses, n_move = len(fields(Totals)), rule.masses, move_numbers(rule)
+    n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(loss.hyper))
     load_own, store_own = take(n_own), put(n_own)
     load_shared, store_shared = take(n_shared), put(n_shared)
     load_totals, store_totals = take(n_stored), put(n_stored)
-    load_move, store_move = take(n_move), put(n_move)
-    load_hyper, load_aim = take(n_rule), take(n_hyper - n_rule)
-    add_q, zero_q = combine(rule.sums, rule.maxima), zeros(rule.sums)
-    gathers = rule.gathers
+    load_hyper, load_move = take(n_rule), take(n_move - 1)
+    n_q, maxima, gathers = rule.numbers
+    numbers, at_r = numbers_of(rule, L), n_q + L
+    add_q, zero_q, store_q = combine(n_q, maxima), zeros(n_q), put(n_q)
     load_r, store_r, add_r = take(gathers), put(gathers), add(gathers)
     grow = gain(masses)
-    observe, align = rule.observe or defaults.observe, rule.align or defaults.align
-    prepare, part = rule.prepare or defaults.prepare, rule.part or defaults.part
-    terms, mass = rule.terms or defaults.terms, rule.mass or defaults.mass
-    clamp, clamps = rule.clamp or defaults.clamp, rule.clamp is not None
-    stretch, along = rule.stretch or defaults.stretch, loss.along or defaults.along
-    weight, step, update = rule.weight, rule.step, rule.update
-    value, slope, mean, couple = loss.value, loss.slope, loss.mean, loss.couple or defaults.couple
+    observe, align = of(rule.observe, "function"), of(rule, "align")
     observes, aligns = rule.observe is not None, rule.align is not None
-    weighted = rule.weighted_scale
-    parts, prepares = rule.part is not None, rule.prepare is not None
+    catch_up, catches_up = of(rule.row, "catch_up"), has(rule.row, "catch_up")
+    prepare, prepares = of(rule.row, "prepare"), has(rule.row, "prepare")
+    part, parts = of(rule.row, "part"), has(rule.row, "part")
+    terms, mass = of(rule.row, "terms"), of(rule.sums, "mass")
+    weight, update = rule.weight, rule.update
+    weighted = rule.observe is not None and rule.observe.weighted
     apart = prepares or (masses > 0 and aligns)  # observing is a pass of its own
-    always = aligns and not observes  # with the clock alone
-    assert not (always and apart), rule.name
-    coupled, implicit = loss.coupled, rule.implicit and loss.along is not None
-    at_implicit = fields(Hyper).index("implicit") if implicit else 0
-    bounded = rule.kept_in is not None
-    gather = make_gather(rule, shape)
-    restrain = make_restrain(rule, shape)
-    swept = is_sweep(shape, coupled)
-    alone = shape._replace(learners=1) if swept else shape
-    goals, miss = alone.learners, miss_of(alone)
+    assert not (catches_up and apart), rule.name
+    bounded = rule.constraint is not None
+    gather = make_gather(rule, loss, shape)
+    restrain = make_restrain(rule, loss, shape)
+    implicit = is_implicit(rule, loss)
+    context_of = row_context if implicit else no_context
+    change = make_change(rule, shape) if implicit else defaults.change
+    decide_row = make_decide_row(rule, loss, shape, change)
     one = L == 1
 
     def learn(
@@ -94,9 +89,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     ) -> float:
         stored = len(indices)
         filled = np.zeros(indptr[0] + bias if dense else 0, dtype=np.uint32)
-        moves = np.zeros(L * n_move)
-        slopes = np.zeros(L)
-        gathered = np.zeros(L * gathers)
+        moves, found = np.zeros(L * n_move), np.zeros(numbers)
+        losses, slopes = np.zeros(L), np.zeros(L)
         grown = np.zeros(L * masses)
         for i in range(len(y)):
             clock += 1.0
@@ -108,9 +102,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     entries += values[start + n - bias] != 0.0
             q = zero_q
             margin = 0.0
-            for k in range(L):
-                margins[i, k] = 0.0
-            gathered[:] = 0.0
+            found[:] = 0.0
             if apart:
                 for m in range(entries):
                     n = filled[m] if dense else m
@@ -168,8 +160,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                     own = Own(*load_own(cells, at + n_shared + k, L))
                     whole = Totals(*load_totals(totals, k * n_totals, 1))
-                    if always or (aligns and moved):
-                        own = align(own, old, shared, whole, clock, h)
+                    if catches_up or (aligns and moved):
+                        if catches_up:
+                            own = catch_up(own, old, shared, whole, clock, h)
+                        else:
+                            own = align(own, old, shared, whole, clock, h)
                         store_own(cells, at + n_shared + k, L, own)
                     if parts:
                         piece = part(own, shared, x, whole, clock, h)
@@ -177,65 +172,22 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         piece = weight(own, shared, whole, clock, h) * x
                     if gathers:
                         dr = terms(own, shared, x, whole, clock, h)
-                        r = add_r(load_r(gathered, k * gathers, 1), dr)
-                        store_r(gathered, k * gathers, 1, r)
+                        r = add_r(load_r(found, at_r + k * gathers, 1), dr)
+                        store_r(found, at_r + k * gathers, 1, r)
                     if one:  # a register instead of a cell: 2 ns a non-zero
                         margin += piece
                     else:
-                        margins[i, k] += piece
+                        found[n_q + k] += piece
             if one:
-                margins[i, 0] = margin
-            if clamps:
-                for k in range(L):
-                    h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
-                    whole = Totals(*load_totals(totals, k * n_totals, 1))
-                    margins[i, k] = clamp(margins[i, k], whole, h)
-            active = False
-            row_loss = 0.0
-            if coupled:
-                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
-            for k in range(L):
-                p, aim = margins[i, k], target(y[i], k, classes, goals)
-                goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
-                if coupled:
-                    suffered, g = row_loss, slopes[k]
-                else:
-                    suffered, g = value(p, aim, goal), slope(p, aim, goal)
-                    row_loss += suffered
-                r = load_r(gathered, k * gathers, 1)
-                row = Row(p, aim, importance[i], suffered, g, q, r)
-                h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
-                whole = Totals(*load_totals(totals, k * n_totals, 1))
-                move, whole = step(row, whole, clock, h)
-                if implicit and move[0] != 0.0 and hyper[k * n_hyper + at_implicit] != 0.0:
-                    change = 0.0
-                    for m in range(entries):
-                        n = filled[m] if dense else m
-                        j, x = entry(indices, values, start, n, bias, dense)
-                        if x == 0.0:
-                            continue
-                        shared = Shared(*load_shared(cells, j * width, 1))
-                        own = Own(*load_own(cells, j * width + n_shared + k, L))
-                        after = update(own, shared, x, move, clock, h)
-                        change += x * (
-                            weight(after, shared, whole, clock, h)
-                            - weight(own, shared, whole, clock, h)
-                        )
-                    if change != 0.0:
-                        move = stretch(move, along(p, aim, change, goal))
-                store_totals(totals, k * n_totals, 1, whole)
-                store_move(moves, k * n_move, 1, move)
-                active = active or move[0] != 0.0
-                if swept:
-                    sums[3 * k] += importance[i]
-                    sums[3 * k + 1] += importance[i] * suffered
-                    sums[3 * k + 2] += importance[i] * miss(margins[:, k:], i, y[i], mean)
-            if not swept:
-                sums[0] += importance[i]
-                sums[1] += importance[i] * row_loss
-                sums[2] += importance[i] * miss(margins, i, y[i], mean)
+                found[n_q] = margin
+            store_q(found, 0, 1, q)
+            context = context_of(cells, indices, values, filled, start, entries)
+            active = decide_row(
+                totals, sums, hyper, clock, found, 0, i, y, importance, losses, slopes,
+                moves, 0, margins, context,
+            )  # fmt: skip
             if active:
-                move = Move(*load_move(moves, 0, 1))  # a single learner's stays in registers
+                move = Move(*load_move(moves, 1, 1))  # a single learner's stays in registers
                 for m in range(entries):
                     n = filled[m] if dense else m
                     j, x = entry(indices, values, start, n, bias, dense)
@@ -245,8 +197,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     shared = Shared(*load_shared(cells, at, 1))
                     for k in range(L):
                         if not one:
-                            move = Move(*load_move(moves, k * n_move, 1))
-                        if move[0] != 0.0:
+                            move = Move(*load_move(moves, k * n_move + 1, 1))
+                        if one or moves[k * n_move] != 0.0:
                             h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                             own = Own(*load_own(cells, at + n_shared + k, L))
                             after = update(own, shared, x, move, clock, h)
@@ -267,13 +219,54 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     return learn
 
 
+def row_context(
+    cells: Any, indices: Any, values: Any, filled: Any, start: int, entries: int
+) -> Any:
+    """What ``make_change`` needs of a row."""
+    return cells, indices, values, filled, start, entries
+
+
+def no_context(cells: Any, indices: Any, values: Any, filled: Any, start: int, entries: int) -> Any:
+    """Instead of it, without implicit steps."""
+    return ()
+
+
+def make_change(rule: Rule, shape: Shape) -> Callable[..., float]:
+    """change(context, …) -> by how much learner k's move would change the row's margin."""
+    L, _, width, bias, dense = shape
+    Own, Shared = rule.state.own, rule.state.shared
+    n_shared, n_own = len(rule.shared_slots), len(rule.own_slots)
+    load_own, load_shared, weight, update = take(n_own), take(n_shared), rule.weight, rule.update
+
+    @inlined
+    def change(
+        context: Any, row: Any, move: Any, whole: Any, clock: float, h: Any, k: int
+    ) -> float:
+        cells, indices, values, filled, start, entries = context
+        total = 0.0
+        for m in range(entries):
+            n = filled[m] if dense else m
+            j, x = entry(indices, values, start, n, bias, dense)
+            if x == 0.0:
+                continue
+            shared = Shared(*load_shared(cells, j * width, 1))
+            own = Own(*load_own(cells, j * width + n_shared + k, L))
+            after = update(own, shared, x, move, clock, h)
+            total += x * (
+                weight(after, shared, whole, clock, h) - weight(own, shared, whole, clock, h)
+            )
+        return total
+
+    return change
+
+
 def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """look(…): observes each row and does nothing else. Arguments as ``learn``'s, no margins."""
     width, bias, dense = shape.width, shape.bias, shape.dense
-    Shared, Hyper, n_shared = rule.shared, rule.hyper, len(rule.shared_slots)
+    Shared, Hyper, n_shared = rule.state.shared, rule.hyper, len(rule.shared_slots)
     load_shared, store_shared = take(n_shared), put(n_shared)
-    load_hyper, observe = take(len(fields(Hyper))), rule.observe or defaults.observe
-    weighted = rule.weighted_scale
+    load_hyper, observe = take(len(fields(Hyper))), of(rule.observe, "function")
+    weighted = rule.observe is not None and rule.observe.weighted
 
     def look(
         cells: Any,
@@ -303,18 +296,15 @@ def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s."""
-    L, classes, width, bias, dense = shape
-    Own, Shared, Totals, Hyper, Aim = rule.own, rule.shared, rule.totals, rule.hyper, loss.hyper
+    L, _, width, bias, dense = shape
+    Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    n_rule, n_aim = len(fields(Hyper)), len(fields(Aim))
-    n_hyper = n_rule + n_aim
+    n_rule, n_hyper = len(fields(Hyper)), len(fields(Hyper)) + len(fields(loss.hyper))
     load_own, load_shared, load_totals = take(n_own), take(n_shared), take(len(fields(Totals)))
-    load_hyper, load_aim = take(n_rule), take(n_aim)
-    weight, part = rule.weight, rule.part or defaults.part
-    clamp, clamps = rule.clamp or defaults.clamp, rule.clamp is not None
-    parts, coupled = rule.part is not None, loss.coupled
-    value, mean, couple = loss.value, loss.mean, loss.couple or defaults.couple
-    miss, one = miss_of(shape), L == 1
+    load_hyper, weight = take(n_rule), rule.weight
+    part, parts = of(rule.row, "part"), has(rule.row, "part")
+    clamp, clamps = of(rule.row, "clamp"), has(rule.row, "clamp")
+    score, one = make_score(rule, loss, shape, learns=False), L == 1
 
     def predict(
         cells: Any,
@@ -331,7 +321,7 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     ) -> None:
         clock += 1.0
         stored = len(indices)
-        slopes = np.zeros(L)
+        losses, slopes = np.zeros(L), np.zeros(L)
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
             margin = 0.0
@@ -363,15 +353,6 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                     h = Hyper(*load_hyper(hyper, k * n_hyper, 1))
                     whole = Totals(*load_totals(totals, k * n_totals, 1))
                     margins[i, k] = clamp(margins[i, k], whole, h)
-            row_loss = 0.0
-            if coupled:
-                row_loss = couple(margins, i, number_of_class(y[i], classes), slopes)
-            else:
-                for k in range(L):
-                    goal = Aim(*load_aim(hyper, k * n_hyper + n_rule, 1))
-                    row_loss += value(margins[i, k], target(y[i], k, classes, L), goal)
-            sums[0] += importance[i]
-            sums[1] += importance[i] * row_loss
-            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+            score(margins, i, y[i], importance[i], hyper, sums, losses, slopes)
 
     return predict

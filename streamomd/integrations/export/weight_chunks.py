@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import TooLargeError, UnsupportedError
 from streamomd.engine.state import State
-from streamomd.rules.contract import Rule
+from streamomd.rules.contract import Coordinates, Matrix, Rule
 from streamomd.training.model import Model
 from streamomd.training.progress import COPY_SECONDS, note
 
@@ -38,7 +38,7 @@ def pieces(model: Model) -> Iterator[WeightChunk]:
     """
     state = model.state
     # For weights only, the rule's arrays other than slots are not read.
-    plain = replace(state.layout.rule, keeps="coordinates")
+    plain = replace(state.layout.rule, storage=Coordinates())
     told, size = time.monotonic(), state.layout.size
     totals = {"totals": state.totals, "clock": np.array([state.clock], dtype=np.int64)}
     for low, high, arrays in state.parts():
@@ -70,7 +70,8 @@ def weights_of(model: Model) -> Floats:
 def refuse_more_than_weights(model: Model) -> None:
     """Raise UnsupportedError if predictions are not weights times values."""
     rule = model.engine.layout.rule
-    if rule.part is None and rule.foresee is None and not _clamps(model, rule):
+    foresees = isinstance(rule.storage, Matrix) and rule.storage.foresee is not None
+    if rule.row.part is None and not foresees and not _clamps(model, rule):
         return
     raise UnsupportedError(
         f"rule {rule.name!r} with {model.spec.model.params} predicts more than weights times "
@@ -80,7 +81,7 @@ def refuse_more_than_weights(model: Model) -> None:
 
 
 def _clamps(model: Model, rule: Rule) -> bool:
-    if rule.clamp is None:
+    if rule.row.clamp is None:
         return False
     h = rule.hyper_of(model.engine.params)
-    return any(bool(rule.clamp(margin, None, h) != margin) for margin in (-HUGE, HUGE))
+    return any(bool(rule.row.clamp(margin, None, h) != margin) for margin in (-HUGE, HUGE))

@@ -27,7 +27,7 @@ def loss_of(estimator: Any) -> Loss:
         return find_loss(estimator.loss)
     rule = find_rule(estimator.rule)
     if estimator._classifies:
-        return find_loss(rule.losses[0] if rule.losses else "logistic")
+        return find_loss(rule.losses.default)
     return find_loss("square")
 
 

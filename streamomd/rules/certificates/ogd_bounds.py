@@ -11,12 +11,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from streamomd.rules.certificates.accounts import certified
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common import balls
 from streamomd.rules.common.balls import bound, shrunk, size
 from streamomd.rules.common.prox import soft
 from streamomd.rules.common.schedule import rate
-from streamomd.rules.contract import Coords, Max, Mean, Row, Rule, Set, Sum
+from streamomd.rules.contract import (
+    Constraint,
+    Coordinates,
+    CoordinateSums,
+    Coords,
+    Max,
+    Mean,
+    Params,
+    Row,
+    Rule,
+    Sum,
+)
 
 
 class Accounts(NamedTuple):
@@ -57,13 +69,17 @@ def terms(
     return (x * x,)
 
 
-def step(row: Row, totals: Sums, clock: float, h: Any) -> tuple[Tally, Sums]:
+def step(row: Row, totals: Sums, clock: float, h: Any) -> tuple[bool, Tally, Sums]:
     t, g, eta = totals, row.importance * row.slope, rate(h.eta, h.schedule, clock)
     A = 1.0 / eta
     q = t.q + (A - t.A) * t.c * t.c * t.square
     paid = t.steps + eta * g * g * row.r[0]
     move = Tally(eta / t.c * row.importance * row.slope, bound(h), A * t.c, t.turned)
-    return move, Sums(t.size, t.square, t.c, t.fold, A, t.turned, t.settled, q, paid)
+    return (
+        move.step != 0.0,
+        move,
+        Sums(t.size, t.square, t.c, t.fold, A, t.turned, t.settled, q, paid),
+    )
 
 
 def stretch(move: Tally, factor: float) -> Tally:
@@ -118,8 +134,28 @@ def certificate(run: Run) -> list[Claim]:
 def accounted(rule: Rule) -> Rule:
     """OGD with accounts."""
     return replace(
-        rule, own=Accounts, totals=Sums, move=Tally, begin=begin, gathers=1, terms=terms,
-        step=step, stretch=stretch, update=update, mass=mass, rebase=rebase, refresh=refresh,
-        kept_in=Set(balls.outside, balls.reach, balls.radius, project, settle),
-        certificate=certificate,
-    )  # fmt: skip
+        rule,
+        state=replace(rule.state, own=Accounts, totals=Sums, move=Tally, begin=begin),
+        step=step,
+        update=update,
+        row=replace(rule.row, gathers=1, terms=terms, stretch=stretch),
+        sums=CoordinateSums(mass, balls.stale, rebase=rebase, refresh=refresh),
+        constraint=Constraint(
+            balls.outside, balls.reach, balls.radius, project, settle, largest=balls.largest
+        ),
+        certificate=replace(rule.certificate, claims=certificate),
+    )
+
+
+def certified_forms(rule: Rule) -> Rule:
+    """OGD in its ball and, where these parameters need no sum for one, without; its certificate."""
+    ball = balls.in_ball(rule)
+    whole = certified(ball, certificate, accounted(ball))
+    free = replace(
+        whole, state=rule.state, weight=rule.weight, step=rule.step, sums=None, constraint=None
+    )
+
+    def reduced(params: Params) -> Rule | None:
+        return free if params["ball"] in ("none", "box") else None
+
+    return replace(whole, storage=Coordinates(reduced=reduced))

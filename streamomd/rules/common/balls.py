@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.common import sets
-from streamomd.rules.contract import PROJECTED
+from streamomd.rules.common.prox import soft
+from streamomd.rules.common.schedule import rate
+from streamomd.rules.contract import (
+    PROJECTED,
+    Constraint,
+    CoordinateSums,
+    Coords,
+    Max,
+    Nothing,
+    Row,
+    Rule,
+)
 from streamomd.rules.params import Choice
 
 Ball = Annotated[float, Choice(("none", "box", "l2", "l1"))]
@@ -52,6 +64,10 @@ def shrunk(totals: Any, h: Any) -> float:
     return float(totals.c)
 
 
+def stale(totals: Any, clock: float, h: Any) -> bool:
+    return bool(totals.c < SMALL)
+
+
 def outside(totals: Any, clock: float, h: Any) -> bool:
     if h.ball != L1 or totals.size <= h.radius * (1.0 + ROUNDING):
         return False
@@ -76,3 +92,62 @@ def feasible(slots: Any, h: Any) -> sets.ComparatorSet:
     if h.ball < L2:
         return sets.box(h.radius if h.ball == BOX else 0.0)
     return sets.L2(1.0, h.radius) if h.ball == L2 else sets.L1(1.0, h.radius)
+
+
+def free_begin(d: float, h: Any) -> Nothing:
+    legal(h)
+    return Nothing()
+
+
+class Scale(NamedTuple):
+    size: Coords = 0.0  # of v, as the ball measures it
+    c: Max = 1.0
+    fold: Max = 1.0  # what c was when it was last multiplied into v
+
+
+def begin(d: float, h: Any) -> Scale:
+    legal(h)
+    return Scale()
+
+
+def scaled_weight(own: Any, shared: object, totals: Scale, clock: float, h: Any) -> Any:
+    return totals.c * own.v
+
+
+def mass(own: Any, shared: object, totals: Any, clock: float, h: Any) -> tuple[float]:
+    return (size(own.v, h),)
+
+
+def rebase(totals: Scale, peak: float, clock: float, h: Any) -> Scale:
+    return Scale(size=totals.size, c=1.0, fold=totals.c)
+
+
+def settle(totals: Scale, mu: float, h: Any) -> Scale:
+    return Scale(size=totals.size, c=shrunk(totals, h), fold=totals.fold)
+
+
+def in_ball(rule: Rule) -> Rule:
+    """Gradient descent, w = v, brought back into its ball after each row: w = c v."""
+    Own: Any = rule.state.own
+    Move: Any = rule.state.move
+
+    def step(row: Row, totals: Scale, clock: float, h: Any) -> tuple[bool, Any, Scale]:
+        pace = rate(h.eta, h.schedule, clock) / totals.c
+        step = pace * row.importance * row.slope
+        return step != 0.0, Move(step, bound(h)), totals
+
+    def refresh(own: Any, shared: object, totals: Scale, clock: float, h: Any) -> Any:
+        return Own(totals.fold * own.v)
+
+    def project(own: Any, shared: object, mu: float, totals: Scale, clock: float, h: Any) -> Any:
+        return Own(soft(own.v, mu))
+
+    return replace(
+        rule,
+        state=replace(rule.state, totals=Scale, begin=begin),
+        weight=scaled_weight,
+        step=step,
+        sums=CoordinateSums(mass, stale, rebase=rebase, refresh=refresh),
+        constraint=Constraint(outside, reach, radius, project, settle, largest=largest),
+        certificate=replace(rule.certificate, feasible=feasible),
+    )

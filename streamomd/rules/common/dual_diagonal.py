@@ -41,17 +41,16 @@ class Totals(NamedTuple):
     largest: Max = 0.0
 
 
-class Accounts(NamedTuple):
-    updates: Sum = 0.0
-    margins: Sum = 0.0
-    largest: Max = 0.0
-    rarest: Max = 0.0
-    longest: Max = 0.0
-    sharp: Sum = 0.0
-
-
 class Move(NamedTuple):
     a: float
+
+
+UNIT = 0.0  # the scale of ``aggressive_second_order_diag``
+
+
+def share(h: Any) -> float:
+    """What theta is smaller by than the certificate's sum of y x."""
+    return 1.0 if h.scale == UNIT else float(h.r)
 
 
 def weight(own: Own, shared: object, totals: object, clock: float, h: Any) -> float:
@@ -81,21 +80,6 @@ def count(row: Row, totals: Any) -> Totals:
         totals.updates + row.importance,
         totals.margins + (row.importance if row.y * row.margin > 0.0 else 0.0),
         max(totals.largest, row.importance),
-    )
-
-
-def account(row: Row, totals: Accounts, c: float) -> Accounts:
-    """The same, with accounts."""
-    counted = count(row, totals)
-    square, chi, taken = row.r
-    gain = row.importance * (row.importance * chi + 2.0 * c * row.y * row.margin) - c * c * taken
-    return Accounts(
-        counted.updates,
-        counted.margins,
-        counted.largest,
-        max(totals.rarest, 1.0 / row.importance),
-        max(totals.longest, square),
-        totals.sharp + gain,
     )
 
 

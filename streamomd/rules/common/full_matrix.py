@@ -7,18 +7,47 @@ solve, its determinant a product.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.contract import MATRIX
+from streamomd.rules.contract import MATRIX, Max, Mean, Sum
 from streamomd.rules.params import Between
 
 Limit = Annotated[float, Between(1.0, 1_000_000.0, whole=True)]
 """The most coordinates: a matrix of 4,096 is 128 MiB for each learner, and read whole each row."""
 LIMIT = float(MATRIX)
 EPSILON = float(np.finfo(np.float64).eps)
+
+
+class Own(NamedTuple):
+    """What the learners of means keep: mu = A^-1 theta."""
+
+    mu: Mean = 0.0
+
+
+class Updates(NamedTuple):
+    """What ``margin_claims`` needs."""
+
+    updates: Sum = 0.0  # of h, where it learned
+    lift: Sum = 0.0  # of what each update took from the bound
+    heaviest: Max = 0.0  # h that it learned with
+
+
+class Move(NamedTuple):
+    """mu <- mu + s A^-1 x, A <- A + c x x'."""
+
+    s: float
+    c: float
+
+
+def weight(own: Own, shared: object, totals: object, clock: float, h: Any) -> float:
+    return own.mu
+
+
+def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Any) -> Own:
+    return Own(own.mu + move.s * v)
 
 
 def largest(params: Mapping[str, Any]) -> int:

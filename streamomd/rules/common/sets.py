@@ -188,3 +188,8 @@ def _shrunk(v: Any, a: Any, total: float) -> Any:
     """v >= 0 with the rounding of a sum taken out: what moves it is of the order of 1e-16."""
     size = float(a @ v)
     return np.where(a > 0.0, v * (total / size), v) if size > 0.0 else v
+
+
+def box_of(slots: Any, h: Any) -> ComparatorSet:
+    """``Certificate.feasible`` of a rule with the parameter box."""
+    return box(h.box)

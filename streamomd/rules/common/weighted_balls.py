@@ -10,12 +10,14 @@ the engine finds it. A coordinate of H = 0 has not been moved yet: its v is 0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from streamomd.core.errors import UsageError
 from streamomd.rules.common import sets
 from streamomd.rules.common.balls import ROUNDING
 from streamomd.rules.common.prox import soft
+from streamomd.rules.contract import PROJECTED
 from streamomd.rules.params import Choice
 
 Ball = Annotated[float, Choice(("none", "l1", "l2"))]
@@ -56,6 +58,26 @@ def limit(ball: float, radius: float) -> float:
 def beyond(total: float, ball: float, radius: float) -> bool:
     """Whether the total is larger than that by more than rounding."""
     return ball != NONE and total > limit(ball, radius) * (1.0 + ROUNDING)
+
+
+def outside(totals: Any, clock: float, h: Any) -> bool:
+    """``Constraint.outside`` of a total ``size``, asked after every ``project_every``-th row."""
+    return beyond(totals.size, h.ball, h.radius) and bool(clock % h.project_every == 0.0)
+
+
+def radius(h: Any) -> float:
+    """``Constraint.radius``."""
+    return limit(h.ball, h.radius)
+
+
+def largest(params: Mapping[str, Any]) -> int | None:
+    """The most coordinates, where a projection costs O(d) a row."""
+    return PROJECTED if params["ball"] != "none" and params["project_every"] == 1 else None
+
+
+def ball_or_box(slots: Any, h: Any) -> sets.ComparatorSet:
+    """The set of the weights of rules with both."""
+    return feasible(h.ball, h.radius) if h.ball != NONE else sets.box(h.box)
 
 
 def feasible(ball: float, radius: float) -> sets.ComparatorSet:

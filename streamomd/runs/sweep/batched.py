@@ -151,7 +151,7 @@ def _alike(one: Model, other: Model) -> bool:
     ours, theirs = one.engine, other.engine
     rule, loss = ours.layout.rule, ours.loss
     return (
-        rule.keeps == "coordinates"
+        rule.storage.kind == "coordinates"
         and ours.layout == theirs.layout
         and ours.layout.learners == 1
         and not loss.coupled
@@ -169,6 +169,6 @@ def observes_with_hyper(rule: Rule) -> bool:
     """
     if rule.observe is None:
         return False
-    h = rule.observe.__code__.co_varnames[3]
-    used = [one.argval for one in dis.get_instructions(rule.observe)]
+    h = rule.observe.function.__code__.co_varnames[3]
+    used = [one.argval for one in dis.get_instructions(rule.observe.function)]
     return any(h == one or (isinstance(one, tuple) and h in one) for one in used)

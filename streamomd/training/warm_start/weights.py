@@ -71,7 +71,7 @@ def starters() -> str:
     scaled: list[str] = []
     for rule in all_rules().values():
         params = rule.parse_params({})
-        plain = rule.simplest(params) if rule.simplest else rule
+        plain = rule.reduced_for(params)
         slot = weight_slot(plain, params)
         if slot is not None:
             (scaled if scales_of(plain, params, slot) else alone).append(rule.name)
@@ -88,20 +88,15 @@ def weight_slot(rule: Rule, params: Mapping[str, Any]) -> str | None:
     >>> [weight_slot(find_rule(name), find_rule(name).parse_params({})) for name in ("ogd", "da")]
     ['v', None]
     """
-    means = [slot.name for slot in rule.own_slots if slot.merge == "mean"]
-    if rule.keeps not in ("coordinates", "matrix") or len(means) != 1:
-        return None
-    h, own = rule.hyper_of(params), _own(rule, means[0])
-    is_weight = rule.weight(own, rule.shared(), _totals(rule, h), 1.0, h) == _PROBE
-    return means[0] if is_weight else None
+    return rule.state.weight or None
 
 
 def scales_of(rule: Rule, params: Mapping[str, Any], slot: str) -> tuple[str, ...]:
     """The shared slots whose growth changes a weight that is kept in ``slot``."""
     if rule.align is None or rule.observe is None:
         return ()
-    h, before = rule.hyper_of(params), rule.shared()
-    after, _ = rule.observe(before, 1.0, 1.0, h)
+    h, before = rule.hyper_of(params), rule.state.shared()
+    after, _ = rule.observe.function(before, 1.0, 1.0, h)
     moved = rule.align(_own(rule, slot), before, after, _totals(rule, h), 1.0, h)
     if getattr(moved, slot) == _PROBE:
         return ()
@@ -109,11 +104,11 @@ def scales_of(rule: Rule, params: Mapping[str, Any], slot: str) -> tuple[str, ..
 
 
 def _own(rule: Rule, slot: str) -> Any:
-    return rule.own()._replace(**{slot: _PROBE})  # type: ignore[attr-defined]
+    return rule.state.own()._replace(**{slot: _PROBE})  # type: ignore[attr-defined]
 
 
 def _totals(rule: Rule, h: Any) -> Any:
-    return rule.begin(1.0, h) if rule.begin else rule.totals()
+    return rule.state.begin(1.0, h) if rule.state.begin else rule.state.totals()
 
 
 def column_of(model: Model, name: str, learner: int | None) -> str:

@@ -1,0 +1,176 @@
+"""Accounts: slots that a certificate needs in addition to a learner's own.
+
+``keep_accounts`` makes the same rule with these slots after the learner's: its functions get and
+return their own numbers, and what is added to the accounts is computed beside them from the numbers
+before and after. So a learner's file has its update alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.tuples import joined, named, numbers
+from streamomd.rules.contract import Functions, Nothing, Numbers, Observe, Rule, fields
+
+Claims = Callable[[Run], list[Claim]]
+
+
+def certified(rule: Rule, claims: Claims, accounted: Rule | None = None) -> Rule:
+    """The rule with its claims, and its form with accounts."""
+    certificate = replace(rule.certificate, claims=claims)
+    if accounted is not None:
+        accounted = replace(accounted, certificate=certificate)
+    return replace(rule, certificate=replace(certificate, accounted=accounted))
+
+
+def keep_accounts(
+    rule: Rule,
+    *,
+    own: Numbers = Nothing,
+    shared: Numbers = Nothing,
+    totals: Numbers = Nothing,
+    update: Functions | None = None,
+    align: Functions | None = None,
+    step: Functions | None = None,
+    observe: Functions | None = None,
+    terms: Functions | None = None,
+    gathers: int = 0,
+) -> Rule:
+    """The rule with more slots, and functions that give their new numbers::
+
+        update(own, after, shared, x, move, clock, h)   own before and after the learner's update
+        align(own, old, new, clock, h)                  where shared slots have changed
+        step(row, totals, active, move, clock, h)       each row, totals before it
+        observe(shared, x, clock, h)                    each value, before the prediction
+
+    ``terms`` and ``gathers`` are those of ``RowHooks``.
+    """
+    made = rule if own is Nothing else _with_own(rule, own, update, align)
+    made = made if totals is Nothing else _with_totals(made, totals, step)
+    made = made if shared is Nothing else _with_shared(made, shared, observe)
+    if terms is not None:
+        made = replace(made, row=replace(made.row, terms=terms, gathers=gathers))
+    return made
+
+
+def _with_own(rule: Rule, extra: Numbers, account: Any, account_align: Any) -> Rule:
+    Base: Any = rule.state.own
+    Whole, n, m = joined(Base, extra), len(fields(Base)), len(fields(extra))
+    base, rest, new = numbers(0, n), numbers(n, m), numbers(0, m)
+    update, align = rule.update, rule.align or _align
+    refresh: Any = rule.sums.refresh if rule.sums else None
+
+    def kept(function: Any) -> Any:
+        """A function of six arguments that returns own slots, the accounts as they are."""
+
+        def carried(own: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+            after = function(Base(*base(own)), a, b, c, d, e)
+            return Whole(*(base(after) + rest(own)))
+
+        return named(carried, f"{rule.name}_{function.__name__}_kept") if function else None
+
+    def updated(own: Any, shared: Any, x: float, move: Any, clock: float, h: Any) -> Any:
+        after = update(Base(*base(own)), shared, x, move, clock, h)
+        return Whole(*(base(after) + new(account(own, after, shared, x, move, clock, h))))
+
+    def aligned(own: Any, old: Any, new_: Any, totals: Any, clock: float, h: Any) -> Any:
+        after = align(Base(*base(own)), old, new_, totals, clock, h)
+        return Whole(*(base(after) + new(account_align(own, old, new_, clock, h))))
+
+    def refreshed(own: Any, shared: Any, totals: Any, clock: float, h: Any) -> Any:
+        after = refresh(Base(*base(own)), shared, totals, clock, h)
+        return Whole(*(base(after) + rest(own)))
+
+    sums, constraint = rule.sums, rule.constraint
+    if sums is not None and sums.refresh:
+        sums = replace(sums, refresh=named(refreshed, f"{rule.name}_refreshed"))
+    if constraint is not None:
+        constraint = replace(constraint, project=kept(constraint.project))
+    return replace(
+        rule,
+        state=replace(rule.state, own=Whole, rejoin=kept(rule.state.rejoin)),
+        update=named(updated, f"{rule.name}_updated") if account else kept(update),
+        align=named(aligned, f"{rule.name}_aligned") if account_align else kept(rule.align),
+        row=replace(rule.row, catch_up=kept(rule.row.catch_up)),
+        sums=sums,
+        constraint=constraint,
+    )
+
+
+def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
+    Base: Any = rule.state.totals
+    Whole, n, m = joined(Base, extra), len(fields(Base)), len(fields(extra))
+    base, rest, new = numbers(0, n), numbers(n, m), numbers(0, m)
+    step, begin = rule.step, rule.state.begin
+    prepare: Any = rule.row.prepare
+    rebase: Any = rule.sums.rebase if rule.sums else None
+    settle: Any = rule.constraint.settle if rule.constraint else None
+
+    for function in (step, account):  # once a row: see ``engine.loops.load_store.inlined``
+        function.__dict__["inlined"] = True
+
+    def stepped(row: Any, totals: Any, clock: float, h: Any) -> Any:
+        active, move, after = step(row, Base(*base(totals)), clock, h)
+        more = account(row, totals, active, move, clock, h)
+        return active, move, Whole(*(base(after) + new(more)))
+
+    def begun(d: float, h: Any) -> Any:
+        return Whole(*begin(d, h), *extra()) if begin else Whole()
+
+    def prepared(q: Any, totals: Any, clock: float, h: Any) -> Any:
+        after = prepare(q, Base(*base(totals)), clock, h)
+        return Whole(*(base(after) + rest(totals)))
+
+    def rebased(totals: Any, peak: float, clock: float, h: Any) -> Any:
+        after = rebase(Base(*base(totals)), peak, clock, h)
+        return Whole(*(base(after) + rest(totals)))
+
+    def settled(totals: Any, mu: float, h: Any) -> Any:
+        after = settle(Base(*base(totals)), mu, h)
+        return Whole(*(base(after) + rest(totals)))
+
+    def mine(function: Any, made: Any) -> Any:
+        return named(made, f"{rule.name}_{made.__name__}") if function else None
+
+    sums, constraint = rule.sums, rule.constraint
+    if sums is not None:
+        sums = replace(sums, rebase=mine(rebase, rebased))
+    if constraint is not None:
+        constraint = replace(constraint, settle=mine(settle, settled))
+    return replace(
+        rule,
+        state=replace(rule.state, totals=Whole, begin=begun if begin else None),
+        step=mine(step, stepped),
+        row=replace(rule.row, prepare=mine(prepare, prepared)),
+        sums=sums,
+        constraint=constraint,
+    )
+
+
+def _with_shared(rule: Rule, extra: Numbers, account: Any) -> Rule:
+    Base: Any = rule.state.shared
+    Whole, n, m = joined(Base, extra), len(fields(Base)), len(fields(extra))
+    base, new = numbers(0, n), numbers(0, m)
+    given = rule.observe or Observe(_nothing)
+    observe = given.function
+
+    def observed(shared: Any, x: float, clock: float, h: Any) -> Any:
+        after, q = observe(Base(*base(shared)), x, clock, h)
+        return Whole(*(base(after) + new(account(shared, x, clock, h)))), q
+
+    return replace(
+        rule,
+        state=replace(rule.state, shared=Whole),
+        observe=replace(given, function=named(observed, f"{rule.name}_observed")),
+    )
+
+
+def _align(own: Any, old: Any, new: Any, totals: Any, clock: float, h: Any) -> Any:
+    return own
+
+
+def _nothing(shared: Any, x: float, clock: float, h: Any) -> Any:
+    return shared, ()

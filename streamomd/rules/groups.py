@@ -1,0 +1,310 @@
+"""The groups of a rule's description: slots, row hooks, sums, constraint, storage, certificate.
+
+Each optional group is one frozen object; what it holds is documented where it stands. Rules import
+all of them from ``streamomd.rules.contract``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_type_hints
+
+from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.common.sets import ComparatorSet
+from streamomd.rules.ranges import ANY, Range
+
+if TYPE_CHECKING:
+    from streamomd.rules.contract import Rule
+
+Sum = Annotated[float, "sum"]
+Mean = Annotated[float, "mean"]
+Max = Annotated[float, "max"]
+Min = Annotated[float, "min"]
+Coords = Annotated[float, "coords"]
+"""A total that is a sum over all coordinates: see ``CoordinateSums``."""
+
+Functions = Callable[..., Any]
+Params = Mapping[str, Any]
+Numbers = type[tuple[float, ...]]
+"""A NamedTuple of floats, each with a default."""
+
+
+class Slot(NamedTuple):
+    """A number of each coordinate (or, as a total, of each learner)."""
+
+    name: str
+    start: float
+    merge: str
+
+
+class Nothing(NamedTuple):
+    """No slots, totals or sums."""
+
+
+Importance = Literal["copies", "updates", "loss", "step", "cap", "noise", "presence"]
+"""What importance h > 0 of a row means; 0 always means that the row teaches nothing.
+
+copies: the row h times in a row. updates: the row h times, while each of the copies updates.
+loss: h times the loss. step: h times the step in theta, all else as of one row. cap: h times the
+parameter C. noise: the parameter r divided by h. presence: any h > 0 is the same.
+"""
+
+
+class Saved(NamedTuple):
+    """What a commit says of a state: its version, whether rows had an importance column, whether
+    it has the certificate's accounts, and the parameters."""
+
+    version: int
+    weighted: bool
+    certificate: bool
+    params: Params
+
+
+def readable(saved: Saved) -> str:
+    """For a rule whose older states mean the same."""
+    return ""
+
+
+PROJECTED = 1_000_000
+MATRIX = 4096
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The numbers of a rule: NamedTuples whose field is a slot, its default the start, its
+    annotation how two states merge.
+
+    Shared slots are moved by x and the clock alone, one for all learners side by side; ``own`` and
+    ``totals`` are of each learner. ``move`` is what ``step`` hands to ``update``; it is not saved.
+    The Coords fields of ``totals`` come first and belong to the engine.
+
+    begin(d, h) -> totals                               at the start, of d coordinates
+    rejoin(own, w, shared, totals, clock, h) -> own     merged slots made from the mean weight w
+
+    weight: the own slot that is the weight before the first row, "" if none is.
+    curvature: the own slot of summed squared gradients, by which means of merged states may be
+    weighted; "" if there is none.
+    version: grows when the same rows lead to another state. older(saved): why a state of an older
+    version cannot be resumed, or "" where its numbers mean the same.
+    """
+
+    own: Numbers = Nothing
+    shared: Numbers = Nothing
+    totals: Numbers = Nothing
+    move: Numbers = Nothing
+    begin: Functions | None = None
+    rejoin: Functions | None = None
+    weight: str = ""
+    curvature: str = ""
+    version: int = 1
+    older: Callable[[Saved], str] = readable
+
+
+@dataclass(frozen=True)
+class Observe:
+    """What is learned of a row before it is predicted, from x and the clock alone.
+
+    function(shared, x, clock, h) -> shared, q: q is ``sums`` numbers, each summed over the row; of
+    the last ``maxima`` of them the largest is taken instead.
+    weighted: x comes times the row's importance, for scales that bound h g x.
+    ahead(params): whether all rows are observed once before the first is learned.
+    """
+
+    function: Functions
+    sums: int = 0
+    maxima: int = 0
+    weighted: bool = False
+    ahead: Callable[[Params], bool] | None = None
+
+
+@dataclass(frozen=True)
+class RowHooks:
+    """What else a rule may say of a row. Absent hooks cost nothing.
+
+    importance: what a row's importance h stands for; tests hold each rule to it.
+    range: the magnitudes of feature values it learns from; others make a bad row.
+
+    prepare(q, totals, clock, h) -> totals              once a row, observed and not yet predicted
+    catch_up(own, old, new, totals, clock, h) -> own    at each touch, by the clock alone
+    part(own, shared, x, totals, clock, h) -> p         summed instead of w * x
+    terms(own, shared, x, totals, clock, h) -> r        ``gathers`` numbers, summed into row.r
+    clamp(margin, totals, h) -> margin                  what is predicted, if the sum goes too far
+    stretch(move, factor) -> move                       a step made longer or shorter
+
+    implicit: the yes/no parameter that asks for implicit steps, the exact step along the row;
+    "" if the rule has none.
+    """
+
+    importance: Importance = "loss"
+    range: Range = ANY
+    prepare: Functions | None = None
+    catch_up: Functions | None = None
+    part: Functions | None = None
+    terms: Functions | None = None
+    gathers: int = 0
+    clamp: Functions | None = None
+    stretch: Functions | None = None
+    implicit: str = ""
+
+
+@dataclass(frozen=True)
+class CoordinateSums:
+    """Sums over all coordinates, seen or not: norms, partition functions.
+
+    mass(own, shared, totals, clock, h) -> numbers      what a coordinate adds to the Coords totals
+    stale(totals, clock, h) -> bool                     must they be summed again?
+    peak(own, shared, totals, clock, h) -> number       its maximum over all coordinates: to rebase
+    rebase(totals, peak, clock, h) -> totals            before they are summed again
+    refresh(own, shared, totals, clock, h) -> own       own slots that depend on totals
+
+    The engine adds what ``mass`` says after a change less what it said before, and sums again when
+    a rule says ``stale``, when much has cancelled, and now and then.
+    """
+
+    mass: Functions
+    stale: Functions | None = None
+    peak: Functions | None = None
+    rebase: Functions | None = None
+    refresh: Functions | None = None
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A convex set that contains the weights, by one multiplier mu for all coordinates.
+
+    After each row, active or not, ``outside(totals, clock, h)`` is asked. If so, the engine finds
+    the mu >= 0 at which the sum of ``reach(own, shared, mu, totals, clock, h)`` over all
+    coordinates, falling in mu, is ``radius(h)``; else mu is 0. ``settle(totals, mu, h)`` gets mu
+    either way; after ``project(own, shared, mu, totals, clock, h)``, where there is one, has moved
+    every coordinate's own slots, the Coords totals are summed again.
+
+    largest(params): the most coordinates it accepts, None: any number.
+    """
+
+    outside: Functions
+    reach: Functions
+    radius: Functions
+    project: Functions | None = None
+    settle: Functions | None = None
+    largest: Callable[[Params], int | None] | None = None
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Slots of each coordinate and nothing else.
+
+    reduced(params): an equal rule without the slots that these parameters do not need; None: they
+    need all.
+    """
+
+    kind: ClassVar[str] = "coordinates"
+    matrices: ClassVar[int] = 0
+    reduced: Callable[[Params], Rule | None] | None = None
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix A of each learner; m = <w, x>, chi = <x, A^-1 x>, v = A^-1 x, all before the row.
+
+    start_scale(h) -> number    A starts as this times the identity; absent: 1
+    foresee(m, chi, h) -> margin    what is predicted, where that is not m
+
+    ``step`` gets row.r = (m, chi) and gives move = (s, c, ...): w <- w + s v by ``update`` with v_i
+    for x (s != 0), and A <- A + c x x' (c >= 0). A constraint holds the slot ``Slots.weight``.
+    largest(params): the most coordinates it accepts.
+    """
+
+    kind: ClassVar[str] = "matrix"
+    matrices: ClassVar[int] = 1
+    largest: Callable[[Params], int]
+    start_scale: Functions | None = None
+    foresee: Functions | None = None
+
+
+@dataclass(frozen=True)
+class RootMatrix:
+    """The square root of a sum of z z' of each learner, see ``engine.loops.root_matrix``.
+
+    Own slots begin with w and theta; ``Hyper`` has update, eta, delta, l1, l2, box and every.
+    ``update`` gets a coordinate's new w for x; the move begins with g: z = g x.
+    largest(params): the most coordinates it accepts.
+    """
+
+    kind: ClassVar[str] = "root"
+    matrices: ClassVar[int] = 2
+    largest: Callable[[Params], int]
+
+
+@dataclass(frozen=True)
+class RecentRows:
+    """The last rows with a multiplier each, see ``engine.loops.recent_rows``.
+
+    pair(old, new, cross, totals, h) -> actives, moves, totals  the exact step for the last two rows
+    cap(importance, h) -> number        the largest multiplier of a row
+    tolerance(h) -> number              coordinate ascent stops when none moves by more, in caps
+
+    ``step`` is one multiplier's: row.q = (||x||^2, its multiplier), the move begins with its change
+    times y. depth: the parameter that says of how many rows multipliers move, "": of all.
+    most: the parameter that limits how many rows are stored, "": no limit.
+    """
+
+    kind: ClassVar[str] = "recent"
+    matrices: ClassVar[int] = 0
+    pair: Functions
+    cap: Functions
+    tolerance: Functions
+    depth: str = ""
+    most: str = ""
+
+
+Storage = Coordinates | Matrix | RootMatrix | RecentRows
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The losses that a rule learns with.
+
+    names: those the paper proves it for, the first being its default; empty: all, by default
+    logistic. narrowed(params): fewer. lipschitz: the parameter that bounds the loss's slope, 0
+    standing for the loss's own constant; "" if the rule needs no bound.
+    """
+
+    names: tuple[str, ...] = ()
+    narrowed: Callable[[Params], tuple[str, ...]] | None = None
+    lipschitz: str = ""
+
+    @property
+    def default(self) -> str:
+        """The loss of a job that names none."""
+        return self.names[0] if self.names else "logistic"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The paper's bounds on a finished run.
+
+    claims(run) -> claims: or ValueError saying why not of these parameters; None: ``reason`` says
+    why there is no bound. accounted: the same rule with the slots that the claims need in addition;
+    taken when model.certificate is true. feasible(slots, h): the set of its weights; None: all.
+    live(totals, clock, h) -> number: a figure for the progress line, called ``live_name``.
+    """
+
+    claims: Callable[[Run], list[Claim]] | None = None
+    reason: str = "no paper proves a bound for it"
+    accounted: Rule | None = None
+    feasible: Callable[[Any, Any], ComparatorSet] | None = None
+    live: Functions | None = None
+    live_name: str = ""
+
+
+def fields(numbers: Numbers) -> tuple[str, ...]:
+    """A NamedTuple's field names."""
+    names: tuple[str, ...] = numbers._fields  # type: ignore[attr-defined]
+    return names
+
+
+def slots_of(fields: Numbers) -> tuple[Slot, ...]:
+    hints = get_type_hints(fields, include_extras=True)
+    starts = fields._field_defaults  # type: ignore[attr-defined]
+    return tuple(Slot(name, starts[name], hint.__metadata__[0]) for name, hint in hints.items())
