@@ -69,7 +69,7 @@ def test_a_slot_of_one_owner(client: Client, tmp_path: Path) -> None:
         learn = partition_owner.PartitionOwner._exchange
 
         def swapped(self: Any, found: Any) -> Any:
-            if self._order.owner == 1 and self._metrics.total_rows > 900:
+            if self._setup.owner == 1 and self._metrics.total_rows > 900:
                 self._share.state.cells[:] = np.inf
             return learn(self, found)
 

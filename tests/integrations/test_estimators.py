@@ -169,7 +169,7 @@ def test_continuing_needs_the_original_parameters() -> None:
     begun = OMDClassifier().partial_fit(X[y < 2], y[y < 2], classes=[0, 1])
     with pytest.raises(DataError, match=r"y holds .*2.* in row \d+, expected one of the classes"):
         begun.partial_fit(X, y)
-    with pytest.raises(UsageError, match="named once"):
+    with pytest.raises(UsageError, match="pass them once"):
         begun.partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(UsageError, match="params was"):
         begun.set_params(eta0=0.125).partial_fit(X[y < 2], y[y < 2])
