@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import oracles
 import pytest
-import streams
 from helpers import Learner, dense, pairs, some_pairs, sparse
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.core.batch import SparseBatch
 from streamomd.engine import compile as fuse
 from streamomd.engine.loops import row

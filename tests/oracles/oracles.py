@@ -9,6 +9,7 @@ nothing; 0/0 = 0; g is importance times the loss's slope, so g * x is the paper'
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 from abc import ABC, abstractmethod
@@ -313,6 +314,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
 }
 DERIVED: dict[str, tuple[str, ...]] = {}
 FAMILIES = {"oracles": tuple(LEARNERS)}
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 def family(name: str) -> None:
@@ -329,6 +331,29 @@ def families() -> None:
     """Take in every file of oracles beside this one."""
     for file in sorted(Path(__file__).parent.glob("oracles_*.py")):
         family(file.stem)
+
+
+def oracle_of(rule: str) -> Callable[..., dict[str, Floats]]:
+    """A rule's oracle as ``streamomd.testing.check_rule`` calls it: the function of the rule's name
+    in a file of oracles, or its class here, walked row by row."""
+    return FUNCTIONS[rule] if rule in FUNCTIONS else functools.partial(walk, LEARNERS[rule])
+
+
+def variants(rule: str) -> list[dict[str, Any]] | None:
+    """Parameters to try where an oracle names some; None: what ``check_rule`` makes up."""
+    return VARIANTS.get(rule)
+
+
+def walk(make: Callable[..., Learner], d: int, rows: Any, **params: Any) -> dict[str, Floats]:
+    """One learner over the rows; its final slots and totals."""
+    learner = make(d, **params)
+    for row in rows:
+        learner.observe(row.t, row.importance * row.x if learner.weighted_scale else row.x)
+        p, scale = learner.predict(row.t, row.x)
+        g = row.slope_at(p, scale)
+        learner.learn(Seen(row.t, row.x, row.y, row.importance, row.margin, scale, g))
+    names = (*learner.shared, *learner.own, *learner.totals)
+    return {name: np.asarray(getattr(learner, name)) for name in names}
 
 
 def run(

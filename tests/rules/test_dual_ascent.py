@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import streams
 from helpers import Learner, dense, sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.core.errors import TooLargeError
 from streamomd.rules import dual_ascent
 from streamomd.rules.contract import Row

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import oracles
 import pytest
-import streams
 from against_oracle import variants
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.rules import all_rules
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import oracles
 import oracles_ftrl
 import pytest
-import streams
 from helpers import Learner, dense, legal, pairs, sparse
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 

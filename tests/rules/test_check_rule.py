@@ -1,0 +1,136 @@
+"""``streamomd.testing.check_rule``: every rule of the package passes, and mutants do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import new_rule
+import numpy as np
+import oracles
+import pytest
+from merge_laws import mutated
+
+from streamomd.rules import all_rules
+from streamomd.testing import check_rule
+
+oracles.families()
+WORDS = {"sum", "mean", "max", "min"}
+CHEAP = {"compiled": False, "losses": ["logistic"]}
+
+
+@pytest.mark.parametrize("name", all_rules())
+def test_every_rule_passes(name: str) -> None:
+    """With its oracle, all losses and parameters; test_compiled.py compiles them all."""
+    params = oracles.variants(name)
+    check_rule(all_rules()[name], oracles.oracle_of(name), params=params, compiled=False)
+
+
+def test_a_new_rule_passes() -> None:
+    """One that is in no package, compiled too, with parameters that check_rule makes up."""
+    check_rule(new_rule.RULE, new_rule.oracle)
+
+
+@pytest.mark.parametrize("mutant", new_rule.MUTANTS)
+def test_each_mutant_of_a_new_rule_is_found(mutant: str) -> None:
+    """By one oracle function: importance forgotten, a sum off by 1e-7, b for b^2, 0/0 on a zero
+    first gradient, each wrong annotation. The message names the rule."""
+    with pytest.raises(AssertionError, match="rule 'new_rule' with loss 'logistic'"):
+        check_rule(new_rule.MUTANTS[mutant], new_rule.oracle, **CHEAP)
+
+
+MESSAGES = {
+    "importance forgotten": r"row \d+ has importance .*: is it in `step`\?",
+    "gradient sum off by 1e-7": r"row 2 of 70 is predicted as .* difference [\d.]+e-08",
+    "b for b squared": r"look at `weight`",
+    "0/0 on a zero first gradient": r"`weight_0_over_0` .* ZeroDivisionError.* define 0/0 as 0",
+    "G merges by max": r"slot 'G' merges by 'max', but one pass over both gives the sum",
+    "theta merges by mean": r"weight \d+ of the merged state .* annotations of the slots",
+}
+
+
+@pytest.mark.parametrize("mutant", MESSAGES)
+def test_messages_say_what_to_look_at(mutant: str) -> None:
+    """What differs, where, and which function or slot to look at."""
+    with pytest.raises(AssertionError, match=MESSAGES[mutant]):
+        check_rule(new_rule.MUTANTS[mutant], new_rule.oracle, **CHEAP)
+
+
+def test_units_are_checked_without_the_oracle() -> None:
+    """A rule whose oracle has the same mistake is still held to its range: units must not matter."""
+
+    def squared(d: int, rows: Any, eta: float) -> None:
+        b, theta, G = np.zeros((3, d))
+        for row in rows:
+            b = np.maximum(b, np.abs(row.x))
+            g = row.slope(np.where(G > 0.0, eta * theta / (b**2 * np.sqrt(G)), 0.0))
+            z = np.where(b > 0.0, g * row.x / b, 0.0)
+            theta, G = theta - z, G + z**2
+
+    with pytest.raises(AssertionError, match="units must not matter"):
+        check_rule(new_rule.MUTANTS["b for b squared"], squared, **CHEAP)
+
+
+def test_what_importance_is_declared_as_is_checked_without_the_oracle() -> None:
+    """A rule that declares "presence" and multiplies the loss contradicts itself."""
+    rule = replace(new_rule.RULE, importance="presence")
+    with pytest.raises(AssertionError, match="declares importance 'presence'"):
+        check_rule(rule, new_rule.oracle, **CHEAP)
+
+
+def test_functions_that_remember_are_found() -> None:
+    """Rows in one batch or in several must end in the same bits."""
+    calls = [0]
+
+    def step(row: Any, totals: object, clock: float, h: Any) -> Any:
+        calls[0] += 1
+        return new_rule.Move(row.importance * row.slope * (1.0 + 1e-14 * calls[0])), totals
+
+    with pytest.raises(AssertionError, match="end in different bits"):
+        check_rule(replace(new_rule.RULE, step=step), new_rule.oracle, **CHEAP)
+
+
+def test_an_oracle_that_is_wrong_is_named() -> None:
+    """0/0 in an oracle, and a slot that the rule does not have."""
+
+    def nan(d: int, rows: Any, eta: float) -> None:
+        for row in rows:
+            row.slope(np.full(d, np.nan))
+
+    def unknown(d: int, rows: Any, eta: float) -> dict[str, Any]:
+        return {**new_rule.oracle(d, rows, eta), "H": np.zeros(d)}
+
+    with pytest.raises(AssertionError, match="the oracle predicts no number for row 1"):
+        check_rule(new_rule.RULE, nan, **CHEAP)
+    with pytest.raises(AssertionError, match="the oracle returns 'H', which the rule has not"):
+        check_rule(new_rule.RULE, unknown, **CHEAP)
+
+
+SEEN: dict[str, set[str]] = {
+    "adagrad": {"G"}, "adagrad_da": {"b", "theta", "G"}, "da": {"theta"},
+    "ftrl_centered": {"theta", "G"}, "nag": {"s", "w", "G", "N"}, "ng": {"s", "w"},
+    "ogd": {"v"}, "pa": {"theta"}, "pa1": {"theta"}, "pa2": {"theta"}, "rda": {"theta"},
+    "si_adagrad": {"b", "theta"}, "snag": {"s", "w", "G"},
+}  # fmt: skip
+"""Slots of which every wrong annotation is found from the rule alone, without a table of laws."""
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_wrong_annotations_of_the_package_are_found(name: str) -> None:
+    """Each of them, as each of the three other kinds."""
+    rule, oracle = all_rules()[name], oracles.oracle_of(name)
+    kinds = {slot.name: slot.merge for slot in (*rule.shared_slots, *rule.own_slots)}
+    kinds |= {slot.name: slot.merge for slot in rule.total_slots}
+    alive = set()
+    for slot in SEEN[name]:
+        for kind in WORDS - {kinds[slot]}:
+            form = replace(mutated(rule, slot, kind), simplest=None)
+            try:
+                check_rule(
+                    form, oracle, params=[{}], losses=[(rule.losses or ("logistic",))[0]],
+                    streams=1, compiled=False,
+                )  # fmt: skip
+                alive.add((slot, kind))
+            except AssertionError as error:
+                assert "merge" in str(error)  # noqa: PT017  found by these laws, not otherwise
+    assert not alive
