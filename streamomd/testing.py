@@ -20,7 +20,7 @@ from streamomd.analysis.plugin_checks.learner import legal, variants_of
 from streamomd.analysis.plugin_checks.loss_laws import loss_problems
 from streamomd.analysis.plugin_checks.merge_laws import merge_problems
 from streamomd.analysis.plugin_checks.oracle_rows import Oracle, OracleRow
-from streamomd.analysis.plugin_checks.rule_case import KINDS, RuleCase
+from streamomd.analysis.plugin_checks.rule_case import KINDS, RuleCase, scale_free
 from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.rules.contract import Rule
 
@@ -51,7 +51,8 @@ def check_rule(
 
     In turn: predictions and slots are the oracle's; rows may be split into batches in any way;
     importances mean what the rule declares; a rule whose range has a least feature value does not
-    depend on units; annotations say how states merge; compiled and uncompiled runs are bit-identical.
+    depend on units; annotations say how states merge; compiled loops are bit-identical to
+    plain Python.
     """
     tried = [dict(one) for one in (variants_of(rule) if params is None else params)]
     known = [find_loss(one) if isinstance(one, str) else one for one in losses or losses_of(rule)]
@@ -68,10 +69,11 @@ def check_rule(
         case.check_splits(seed)
     first = cases[0]
     first.check_importance(seed)
-    if rule.range.float64.least > 0.0:
+    if scale_free(rule):
         first.check_units(seed)
     if "averaged" in rule.modes and not first.loss.coupled:
-        for problem in merge_problems(rule, first.loss, first.params):
+        reduced = rule.reduced_for(first.params)
+        for problem in merge_problems(reduced, first.loss, first.params):
             raise AssertionError(f"{first}: {problem}")
     if compiled:
         first.check_compiled(seed)
@@ -79,7 +81,8 @@ def check_rule(
 
 def losses_of(rule: Rule) -> list[Loss]:
     """The losses a rule learns with, its default first."""
-    names = rule.losses or ("logistic", *(name for name in all_losses() if name != "logistic"))
+    own = rule.losses.default
+    names = rule.losses.names or (own, *(name for name in all_losses() if name != own))
     return [find_loss(name) for name in names]
 
 
@@ -106,8 +109,8 @@ def check_shards(write: Callable[[str, Any, int], None], suffix: str) -> None:
 
     ``find`` reads the number of rows, the groups and the schema from the footer; any columns come
     in the order asked for; rows come in order, whatever the size of a slice, and any group can be
-    read first; a file that is truncated or has damaged bytes is refused with a StreamomdError or, in
-    a format without checksums, has as many rows as before.
+    read first; a truncated file, or one with damaged bytes, is refused with a StreamomdError or,
+    in a format without checksums, has as many rows as before.
     """
     from streamomd.shards.format_laws import shard_problems
 

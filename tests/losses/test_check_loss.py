@@ -32,24 +32,25 @@ def half_couple(margins: Any, i: int, y: int, slopes: Any) -> float:
 
 
 def overflowing(margins: Any, i: int, y: int, slopes: Any) -> float:
-    total = math.fsum(math.exp(p) if p < 709 else math.inf for p in margins[i])
-    slopes[:] = [math.exp(p) / total for p in margins[i]]
+    least = margins[i].min()
+    raised = [math.exp(p - least) for p in margins[i]]
+    slopes[:] = [one / math.fsum(raised) for one in raised]
     slopes[y] -= 1.0
-    return math.log(total) - margins[i, y]
+    return math.log(math.fsum(raised)) + least - margins[i, y]
 
 
 logistic = find_loss("logistic")
 MUTANTS: dict[str, tuple[Callable[[], Loss], str]] = {
     "slope of half the value": (
-        lambda: changed("square", slope=lambda m, y, p: 0.5 * (m - y)), "has the derivative"
+        lambda: changed("square", slope=lambda m, y, p: 0.5 * (m - y)), "but the derivative is"
     ),
     "slope off at a kink": (
         lambda: changed("absolute", slope=lambda m, y, p: 3.0 if m == y else float(m > y) * 2 - 1),
         r"slope\(margin",
     ),
     "overflow in a tail": (
-        lambda: changed("logistic", value=lambda m, y, p: math.log1p(math.exp(-2.0 * y * m) ** 0.5)),
-        "keep large exponents out of exp",
+        lambda: changed("logistic", value=lambda m, y, p: math.log1p(math.exp(-2 * y * m) ** 0.5)),
+        "no large exponents in exp",
     ),
     "a NaN hidden": (
         lambda: changed("hinge", value=lambda m, y, p: 1.0 - y * m if y * m < 1.0 else 0.0),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from merge_laws import mutated
 
-from streamomd.rules.contract import Max, Row, Rule, Sum
+from streamomd.rules.contract import Max, Observe, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import SQUARES
 
@@ -44,8 +45,9 @@ def weight(own: Own, shared: Shared, totals: object, clock: float, h: Hyper) -> 
     return h.eta * own.theta / (shared.b * math.sqrt(own.G))
 
 
-def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[Move, object]:
-    return Move(row.importance * row.slope), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    g = row.importance * row.slope
+    return g != 0.0, Move(g), totals
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -58,11 +60,9 @@ RULE = Rule(
     title="AdaGrad dual averaging on features divided by their largest value",
     source="made up",
     hyper=Hyper,
-    move=Move,
-    own=Own,
-    shared=Shared,
-    range=SQUARES,
-    observe=observe,
+    state=Slots(move=Move, own=Own, shared=Shared),
+    row=RowHooks(range=SQUARES),
+    observe=Observe(observe),
     weight=weight,
     step=step,
     update=update,
@@ -81,15 +81,19 @@ def oracle(d: int, rows: Any, eta: float) -> dict[str, np.ndarray]:
 
 
 def step_without_importance(row: Row, totals: object, clock: float, h: Hyper) -> Any:
-    return Move(row.slope if row.importance > 0.0 else 0.0), totals
+    return row.importance > 0.0, Move(row.slope), totals
 
 
-def update_off_by_1e_7(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
+def update_off_by_1e_7(
+    own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper
+) -> Own:
     z = move.g * (x / shared.b)
     return Own(own.theta - z * (1.0 + 1e-7), own.G + z * z)
 
 
-def weight_over_b_squared(own: Own, shared: Shared, totals: object, clock: float, h: Hyper) -> float:
+def weight_over_b_squared(
+    own: Own, shared: Shared, totals: object, clock: float, h: Hyper
+) -> float:
     if own.G == 0.0:
         return 0.0
     return h.eta * own.theta / (shared.b * shared.b * math.sqrt(own.G))
@@ -101,26 +105,13 @@ def weight_0_over_0(own: Own, shared: Shared, totals: object, clock: float, h: H
     return h.eta * own.theta / (shared.b * math.sqrt(own.G))
 
 
-def merged(slot: str, kind: str) -> Rule:
-    """The rule with another annotation for a slot."""
-    shared: Any = Shared
-    if slot == "b":
-        shared = NamedTuple("Shared", [("b", Annotated[float, kind])])
-        shared.__new__.__defaults__, shared._field_defaults = (0.0,), {"b": 0.0}
-        return replace(RULE, shared=shared)
-    kinds = {"theta": "sum", "G": "sum", slot: kind}
-    own: Any = NamedTuple("Own", [(name, Annotated[float, one]) for name, one in kinds.items()])
-    own.__new__.__defaults__, own._field_defaults = (0.0, 0.0), {"theta": 0.0, "G": 0.0}
-    return replace(RULE, own=own)
-
-
 MUTANTS = {
     "importance forgotten": replace(RULE, step=step_without_importance),
     "gradient sum off by 1e-7": replace(RULE, update=update_off_by_1e_7),
     "b for b squared": replace(RULE, weight=weight_over_b_squared),
     "0/0 on a zero first gradient": replace(RULE, weight=weight_0_over_0),
     **{
-        f"{slot} merges by {kind}": merged(slot, kind)
+        f"{slot} merges by {kind}": mutated(RULE, slot, kind)
         for slot, right in (("b", "max"), ("theta", "sum"), ("G", "sum"))
         for kind in ("sum", "mean", "max", "min")
         if kind != right

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -18,7 +18,7 @@ from streamomd.losses import Loss, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Rule
-from streamomd.rules.params import Above, Between, Choice, Kind
+from streamomd.rules.params import Above, Between, Choice, Kind, kinds
 
 STEEPEST = 50.0
 """Stands for the Lipschitz constant of a loss that has none, where a rule needs one."""
@@ -59,8 +59,7 @@ class Learner:
 
     def look(self, batch: Batch) -> None:
         """Observe the rows first, where the rule needs that with these parameters."""
-        rule = self.engine.layout.rule
-        if rule.looks is not None and rule.looks(self.engine.params):
+        if self.engine.layout.rule.looks(self.engine.params):
             self.engine.look(self.state, batch)
 
     def weights(self) -> NDArray[np.float64]:
@@ -88,9 +87,9 @@ def legal(
     rule: Rule, loss: Loss, params: Mapping[str, Any], loss_params: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Parameters as an engine takes them; a loss without a Lipschitz constant is given one."""
-    given = rule.parse_params(params)
-    if rule.needs_lipschitz and loss.lipschitz is None and not given["L"]:
-        given["L"] = STEEPEST
+    given, bound = rule.parse_params(params), rule.losses.lipschitz
+    if bound and loss.lipschitz is None and not given[bound]:
+        given[bound] = STEEPEST
     return with_lipschitz(rule, loss, given, loss_params or {})
 
 
@@ -98,8 +97,8 @@ def is_legal(rule: Rule, params: Mapping[str, Any]) -> bool:
     """Whether a state can begin with these parameters, which may exclude each other."""
     try:
         given = rule.parse_params(params)
-        if rule.begin is not None:
-            rule.begin(2.0, rule.hyper_of(given))
+        if rule.state.begin is not None:
+            rule.state.begin(2.0, rule.hyper_of(given))
     except UsageError:
         return False
     return True
@@ -179,9 +178,3 @@ def straight(loss: Loss) -> Loss:
         couple=None,
         along=None,
     )
-
-
-def kinds(hyper: type[tuple[float, ...]]) -> dict[str, Kind]:
-    """The kind of each parameter, of a rule's or a loss's ``hyper``."""
-    hints = get_type_hints(hyper, include_extras=True)
-    return {name: hint.__metadata__[0] for name, hint in hints.items()}

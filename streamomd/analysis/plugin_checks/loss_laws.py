@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamomd.analysis.plugin_checks.learner import kinds, others_of
+from streamomd.analysis.plugin_checks.learner import others_of
 from streamomd.losses import Loss
+from streamomd.rules.params import kinds
 
 MARGINS = (*np.linspace(-20.0, 20.0, 161), *np.random.default_rng(0).uniform(-20.0, 20.0, 100))
 TAILS = (-700.0, -100.0, 100.0, 700.0)
@@ -54,7 +56,7 @@ def _slopes(loss: Loss, p: Any) -> Iterator[str]:
             where = f"margin {m!r}, y {y:g}"
             wide = 1e-4 * max(1.0, abs(left), abs(right), abs(value))
             if not min(left, right) - wide <= slope <= max(left, right) + wide:
-                yield f"slope({where}) is {slope!r}; value has the derivative {left:.6g} to {right:.6g}"
+                yield f"slope({where}) is {slope!r}, but the derivative is {left:.5g} … {right:.5g}"
             if slope < last - 1e-12 * max(1.0, abs(last)):
                 yield f"slope({where}) is {slope!r}, below {last!r} at a smaller margin: not convex"
             if abs(slope) > bound * (1.0 + 1e-12):
@@ -70,10 +72,10 @@ def _tails(loss: Loss, p: Any) -> Iterator[str]:
                 try:
                     found = float(function(m, y, p))
                 except ArithmeticError as error:
-                    yield f"{name}({m:g}, y {y:g}) raised {error!r}: keep large exponents out of exp"
+                    yield f"{name}({m:g}, y {y:g}) raised {error!r}: no large exponents in exp"
                     continue
                 if not math.isfinite(found):
-                    yield f"{name}({m:g}, y {y:g}) is {found!r}: keep large exponents out of exp"
+                    yield f"{name}({m:g}, y {y:g}) is {found!r}: no large exponents in exp"
         if not math.isnan(loss.value(math.nan, y, p)):
             yield f"value(nan, y {y:g}) is a number: a diverged model would look healthy"
 
@@ -90,15 +92,15 @@ def _means(loss: Loss, p: Any) -> Iterator[str]:
             continue
         if not abs(expected) <= 1e-9 * max(1.0, abs(mean)):
             yield (
-                f"mean({m:g}) is {mean!r}, but with that mean the expected slope is {expected:.3g}, "
-                "not 0: mean does not invert the link"
+                f"mean({m:g}) is {mean!r}, but then the expected slope is {expected:.3g}: "
+                "mean does not invert the link"
             )
 
 
 def _mean(loss: Loss) -> Iterator[str]:
     """mean never falls, and is finite."""
     found = [float(loss.mean(m)) for m in sorted((*map(float, MARGINS), *TAILS))]
-    if not all(map(math.isfinite, found)) or any(a > b for a, b in zip(found, found[1:], strict=False)):
+    if not all(map(math.isfinite, found)) or any(a > b for a, b in itertools.pairwise(found)):
         yield "mean falls somewhere, or is not finite at ±700"
     if loss.probabilistic and not all(0.0 <= one <= 1.0 for one in found):
         yield "mean is no probability, but the loss is declared probabilistic"
@@ -118,12 +120,14 @@ def _along(loss: Loss, p: Any) -> Iterator[str]:
                 half = m
                 for _ in range(2):
                     g = loss.slope(half, y, p)
-                    half += loss.along(half, y, -0.5 * rate * g, p) * (-0.5 * rate * g) if g else 0.0
+                    half += (
+                        loss.along(half, y, -0.5 * rate * g, p) * (-0.5 * rate * g) if g else 0.0
+                    )
                 once = m - factor * rate * slope
                 if not 0.0 <= factor <= 1.0 or abs(once - half) > 1e-6 * max(1.0, abs(half)):
                     yield (
-                        f"along(margin {m:g}, y {y:g}, change {-rate * slope:.3g}) is {factor!r} and "
-                        f"ends at {once!r}, two half steps at {half!r}: it does not follow the flow"
+                        f"along(margin {m:g}, y {y:g}, change {-rate * slope:.3g}) is {factor!r}, "
+                        f"which ends at {once!r}, two half steps at {half!r}: it does not follow the flow"
                     )
 
 
@@ -141,12 +145,16 @@ def _coupled(loss: Loss, p: Any) -> Iterator[str]:
                 change = (loss.couple(moved, 0, y, other) - value) / STEP
                 if abs(change - slopes[k]) > 1e-4 * max(1.0, abs(change)):
                     yield (
-                        f"couple writes the slope {slopes[k]!r} for class {k} of {classes} (y {y}); "
+                        f"couple writes the slope {slopes[k]!r} for class {k} of {classes}; "
                         f"its value has the derivative {change:.6g}"
                     )
         for y, tail in ((0, 700.0), (1, -700.0), (1, 700.0)):
             margins, slopes = np.zeros((1, classes)), np.zeros(classes)
-            margins[0, 0] = tail
-            value = float(loss.couple(margins, 0, y, slopes))
+            margins[0, :2] = tail, -tail
+            try:
+                value = float(loss.couple(margins, 0, y, slopes))
+            except ArithmeticError as error:
+                yield f"couple raised {error!r} at a margin of {tail:g}"
+                continue
             if not (math.isfinite(value) and np.isfinite(slopes).all()):
                 yield f"couple is {value!r}, slopes {slopes}, at a margin of {tail:g}"

@@ -45,7 +45,7 @@ class Experiment(NamedTuple):
 
 def merge_problems(rule: Rule, loss: Loss, params: Mapping[str, Any]) -> Iterator[str]:
     """What contradicts the annotations, in words; nothing where they are right."""
-    free = loss if rule.losses or loss.coupled else straight(loss)
+    free = loss if rule.losses.names or loss.coupled else straight(loss)
     weights: list[set[str]] = []
     for name, draw in EXPERIMENTS.items():
         runs = [_run(rule, free, params, draw(np.random.default_rng(seed), loss)) for seed in SEEDS]

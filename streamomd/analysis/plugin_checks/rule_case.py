@@ -58,7 +58,7 @@ class RuleCase:
         target = targets[seed % len(targets)]
         rng = np.random.default_rng([seed, again, *self.rule.name.encode(), *kind.encode()])
         made = "dense" if kind == "vanishing" else kind
-        free = self.rule.range.float64.least > 0.0
+        free = scale_free(self.rule)
         if kind == "scales" and not free:  # steps of one size for all features: small ones only
             made = "sparse"
         drawn = example_streams.make(rng, made, target)
@@ -69,8 +69,8 @@ class RuleCase:
             h[:2] = 0.0, 1e-200
         if self.loss.least is not None:
             y = np.maximum(y, self.loss.least)
-        dear = self.rule.keeps != "coordinates"
-        n, d = (24, 5) if dear else (70, 40)
+        dear = self.rule.storage.kind != "coordinates" or self.rule.constraint is not None
+        n, d = (24, 5) if dear else (40, 20)
         return Rows(X[:n, :d], y[:n], h[:n]), drawn.classes
 
     def compare_with_oracle(self, oracle: Oracle, kind: str, seed: int) -> None:
@@ -84,9 +84,7 @@ class RuleCase:
             first = traced(rows, 0.0)
             if not np.isfinite([first.margins[0], first.scale[0]]).all():
                 why = f": it raised {first.error!r}" if first.error else ""
-                raise AssertionError(
-                    f"{self}: the oracle predicts no number for row 1{why}"
-                )
+                raise AssertionError(f"{self}: the oracle predicts no number for row 1{why}")
             rows, trace = steady_part(traced, rows, first)
             if len(rows.y) >= FEWEST:
                 break
@@ -129,14 +127,16 @@ class RuleCase:
     def check_importance(self, seed: int) -> None:
         """What the rule declares: see ``streamomd.rules.contract.Importance``."""
         rows, _ = self.rows("dense", 2 * seed)
-        rows, meaning, other = rows.first(30), self.rule.importance, self
-        heavy = rows._replace(h=np.full(len(rows.y), 2.0))
+        rows, meaning, other = rows.first(30), self.rule.row.importance, self
+        times = 1 + np.arange(len(rows.y)) % 3  # with one for all, nothing changes in AdaGrad
+        heavy = rows._replace(h=np.where(meaning == "loss", 2.0, times).astype(np.float64))
         if self.loss.coupled or meaning not in ("copies", "loss", "presence"):
             return  # importances are in the oracle's streams
         if meaning == "loss":
-            more = {"L": 2.0 * self.params["L"]} if self.rule.weighted_scale else {}
+            bound = self.rule.losses.lipschitz if weighted(self.rule) else ""
+            more = {bound: 2.0 * self.params[bound]} if bound else {}
             other = RuleCase(self.rule, doubled(self.loss), {**self.params, **more})
-        repeat = 2 if meaning == "copies" else 1
+        repeat = times if meaning == "copies" else 1
         alike = Rows(*(np.repeat(one, repeat, axis=0) for one in rows))
         one, two = self.learner(heavy), other.learner(alike)
         learn_rows(one, heavy, str(self))
@@ -145,12 +145,12 @@ class RuleCase:
         top = float(np.abs(expected).max(initial=0.0))
         if not np.allclose(found, expected, rtol=1e-9, atol=1e-11 * top):
             words = {
-                "copies": "the row twice",
-                "loss": "twice the loss",
+                "copies": "h times the row",
+                "loss": "h times the loss",
                 "presence": "importance 1",
             }
             raise AssertionError(
-                f"{self} declares importance {meaning!r}, but importance 2 on every row is not "
+                f"{self} declares importance {meaning!r}, but rows of importance h are not "
                 f"{words[meaning]}: weights differ by {np.abs(found - expected).max():.3g} of "
                 f"{top:.3g}; look at row.importance in `step`"
             )
@@ -188,6 +188,16 @@ class RuleCase:
                 f"{self}: compiled and uncompiled runs differ, predictions from row {at + 1} on; "
                 "use module math only, no ** of floats by variables, and no sums in another order"
             )
+
+
+def scale_free(rule: Rule) -> bool:
+    """Whether it claims that units do not matter: only then has its range a least value."""
+    return rule.row.range.float64.least > 0.0
+
+
+def weighted(rule: Rule) -> bool:
+    """Whether its scales bound importance * gradient."""
+    return rule.observe is not None and rule.observe.weighted
 
 
 def learn_rows(learner: Learner, rows: Rows, where: str) -> Floats:
