@@ -73,7 +73,7 @@ MUTANTS: dict[str, tuple[Callable[[], Loss], str]] = {
         lambda: changed("logistic", mean=lambda m: 1.1 * logistic.mean(m)), "mean"
     ),
     "along beyond the flow": (
-        lambda: changed("square", along=lambda m, y, change, p: 1.0), "does not follow the flow"
+        lambda: changed("square", along=lambda m, y, change, p: 1.0), "not the flow"
     ),
     "coupled slopes halved": (lambda: changed("softmax", couple=half_couple), "for class 0 of 2"),
     "coupled overflow": (lambda: changed("softmax", couple=overflowing), "at a margin of 700"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -301,7 +302,6 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "ng": NG, "nag": NAG, "snag": SNAG, "adagrad": AdaGrad, "ogd": OGD, "da": DA,
     "perceptron": Perceptron, "pa1": PA1,
 }  # fmt: skip
-LOSSES_OF = {"perceptron": ("hinge",), "pa1": ("hinge",)}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ng": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
     "ogd": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
@@ -313,24 +313,34 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "pa1": [{}, {"C": 0.05}],
 }
 DERIVED: dict[str, tuple[str, ...]] = {}
-FAMILIES = {"oracles": tuple(LEARNERS)}
+FAMILIES: dict[str, set[str]] = {}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
-def family(name: str) -> None:
-    """Take in the oracles of another file."""
-    found = importlib.import_module(name)
-    LEARNERS.update(found.LEARNERS)
-    FAMILIES[name] = tuple(found.LEARNERS)
-    LOSSES_OF.update(found.LOSSES_OF)
-    VARIANTS.update(found.VARIANTS)
-    DERIVED.update(found.DERIVED)
+def family(name: str) -> set[str]:
+    """Take in the oracles of another file: classes in LEARNERS, and functions of (d, rows, …)."""
+    found = vars(importlib.import_module(name))
+    functions = {key: one for key, one in found.items() if is_oracle(one)}
+    LEARNERS.update(found["LEARNERS"])
+    FUNCTIONS.update(functions)
+    VARIANTS.update(found["VARIANTS"])
+    DERIVED.update(found["DERIVED"])
+    return {*found["LEARNERS"], *functions}
 
 
+def is_oracle(one: object) -> bool:
+    """Whether it is a function as ``check_rule`` calls it; its name is the rule's."""
+    return inspect.isfunction(one) and [*inspect.signature(one).parameters][:2] == ["d", "rows"]
+
+
+@functools.cache
 def families() -> None:
-    """Take in every file of oracles beside this one."""
-    for file in sorted(Path(__file__).parent.glob("oracles_*.py")):
-        family(file.stem)
+    """Take in every file of oracles here; of two oracles of a rule the later file's counts."""
+    for file in sorted(Path(__file__).parent.glob("oracles*.py")):
+        found = family(file.stem)
+        for names in FAMILIES.values():
+            names -= found
+        FAMILIES[file.stem] = found
 
 
 def oracle_of(rule: str) -> Callable[..., dict[str, Floats]]:
@@ -366,8 +376,6 @@ def run(
     Softmax has a learner for each of two classes as well. h: (n,), importance. params: the rule's
     own (eta, schedule, delta, C), by name.
     """
-    if loss not in LOSSES_OF.get(rule, LOSSES):
-        raise ValueError(f"{rule} goes with {LOSSES_OF[rule]}, got {loss!r}")
     count = classes if classes > 2 or loss == "softmax" else 1
     learners = [LEARNERS[rule](X.shape[1], **params) for _ in range(count)]
     number = y if classes > 2 else (y > 0.0)

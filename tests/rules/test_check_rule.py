@@ -1,4 +1,4 @@
-"""``streamomd.testing.check_rule``: every rule of the package passes, and mutants do not."""
+"""``streamomd.testing.check_rule``: a new rule passes, and its mutants do not."""
 
 from __future__ import annotations
 
@@ -18,13 +18,6 @@ from streamomd.testing import check_rule
 oracles.families()
 WORDS = {"sum", "mean", "max", "min"}
 CHEAP = {"compiled": False, "losses": ["logistic"], "streams": 1}
-
-
-@pytest.mark.parametrize("name", all_rules())
-def test_every_rule_passes(name: str) -> None:
-    """With its oracle, all losses and parameters; test_compiled.py compiles them all."""
-    params = oracles.variants(name)
-    check_rule(all_rules()[name], oracles.oracle_of(name), params=params, compiled=False)
 
 
 def test_a_new_rule_passes() -> None:

@@ -127,7 +127,7 @@ def _along(loss: Loss, p: Any) -> Iterator[str]:
                 if not 0.0 <= factor <= 1.0 or abs(once - half) > 1e-6 * max(1.0, abs(half)):
                     yield (
                         f"along(margin {m:g}, y {y:g}, change {-rate * slope:.3g}) is {factor!r}, "
-                        f"which ends at {once!r}, two half steps at {half!r}: it does not follow the flow"
+                        f"which ends at {once!r}, two half steps at {half!r}: not the flow"
                     )
 
 
