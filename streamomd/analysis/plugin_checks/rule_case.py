@@ -70,7 +70,7 @@ class RuleCase:
         if self.loss.least is not None:
             y = np.maximum(y, self.loss.least)
         dear = self.rule.storage.kind != "coordinates" or self.rule.constraint is not None
-        n, d = (24, 5) if dear else (40, 20)
+        n, d = (16, 4) if dear else (14, 20) if self.loss.coupled else (40, 20)
         return Rows(X[:n, :d], y[:n], h[:n]), drawn.classes
 
     def compare_with_oracle(self, oracle: Oracle, kind: str, seed: int) -> None:
