@@ -95,10 +95,10 @@ def _slot_problems(rule: Rule, done: Experiment) -> Iterator[str]:
     slots = (*rule.shared_slots, *rule.own_slots, *rule.total_slots)
     declared = {slot.name: slot.merge for slot in slots}
     own = {slot.name for slot in rule.own_slots}
-    images = {slot.name for slot in (*rule.own_slots, *rule.total_slots)}
+    totals = {slot.name for slot in rule.total_slots}
     for (name, start), (_, a), (_, b), (_, whole) in zip(*map(_numbers, states), strict=True):
-        if float(whole.max()) == done.whole.clock or (rule.masses and name in images):
-            continue  # the row a coordinate was last met in; images of all coordinates
+        if float(whole.max()) == done.whole.clock or (rule.masses and name in totals):
+            continue  # the row a coordinate was last met in; functions of all coordinates
         kinds = {"sum": a + b - start, "max": np.maximum(a, b), "min": np.minimum(a, b)}
         fits = {kind for kind, merged in kinds.items() if _near(merged, whole, start, a, b)}
         kind, path = declared[name], [start, *(row[name] for row in done.history)]
