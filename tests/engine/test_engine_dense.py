@@ -54,7 +54,7 @@ def cases() -> list[Any]:
             marks = [] if name == "nag" and at == 1 else [pytest.mark.slow]
             made.append(pytest.param(simplest(name)[0], *layout, marks=marks, id=f"{name}-{at}"))
         accounted = find_rule(name).certificate.accounted
-        if accounted is not None and fits(accounted, {}, COLUMNS):
+        if accounted is not None and fits(accounted, accounted.parse_params({}), COLUMNS):
             marks = [pytest.mark.slow]
             made.append(pytest.param(accounted, *LAYOUTS[0], marks=marks, id=f"{name}-accounted"))
     return made
