@@ -105,7 +105,7 @@ def is_legal(rule: Rule, params: Mapping[str, Any]) -> bool:
 
 
 def variants_of(rule: Rule) -> list[dict[str, Any]]:
-    """The defaults; each parameter at other values, alone; all of them at once, where legal.
+    """The defaults; each parameter at other values, alone; all of them together, where legal.
 
     >>> from streamomd.rules import find_rule
     >>> variants_of(find_rule("nag"))
@@ -136,7 +136,7 @@ def others_of(kind: Kind, default: Any) -> list[Any]:
 
 
 def sparse(X: Any, y: Any, weight: Any = None) -> SparseBatch:
-    """CSR rows of a dense matrix; explicit zeros are left out."""
+    """CSR rows of a dense matrix; without explicit zeros."""
     rows = scipy.sparse.csr_array(np.asarray(X, dtype=np.float64))
     rows.sort_indices()
     return SparseBatch(

@@ -28,11 +28,11 @@ def loss_problems(loss: Loss, params: Sequence[Mapping[str, Any]] | None) -> Ite
         for value in others_of(kind, defaults[name])
     ]
     for given in [{}, *others] if params is None else params:
-        told = loss.numbers(loss.parse_params(given))
+        p = loss.numbers(loss.parse_params(given))
         name = f", params {dict(given)}" if given else ""
         laws = [_coupled] if loss.coupled else [_slopes, _tails, _means, _along]
         for law in laws:
-            for problem in law(loss, told):
+            for problem in law(loss, p):
                 yield f"{name}: {problem}"
         for problem in _mean(loss):
             yield f": {problem}"

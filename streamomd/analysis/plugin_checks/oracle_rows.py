@@ -1,4 +1,4 @@
-"""An oracle beside the engine: one function that walks the rows as the paper prints the algorithm.
+"""Oracles: a function that walks rows as the paper prints the algorithm, to compare with.
 
 ``oracle(d, rows, **params)`` walks ``rows`` in order. For each it forms the weights of the round, a
 dense vector, and asks ``row.slope(w)``, which predicts <w, x> and gives the derivative of the loss
@@ -10,15 +10,16 @@ there, times the row's importance. It may return its final slots, arrays by name
             w = w - eta / math.sqrt(row.t) * row.slope(w) * row.x
         return {"w": w}
 
-A margin is a sum in another order than the engine's, so an oracle is run again, a second
-and third time with margins moved by 1e-11 of their terms. Rows from the first on whose margin this
-moves ten thousand times as far are not compared: a kink is near, or the run diverges.
+A margin is a sum in another order than the engine's. An oracle therefore runs three times, twice
+with margins moved by 1e-11 of their terms. Rows from the first on whose margin this moves ten
+thousand times as far are not compared: a kink is near, or the run diverges.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +81,7 @@ class Trace(NamedTuple):
 
     margins: Floats
     scale: Floats
-    slots: list[Mapping[str, Any]]
+    slots: Sequence[Mapping[str, Any]]
     error: Exception | None
 
 
@@ -92,53 +93,72 @@ def run_oracle(
     classes: int = 2,
     nudge: float = 0.0,
 ) -> Trace:
-    """Run it over the rows, once for each learner. Rows after an overflow are left out."""
-    count, n = learners_of(loss, classes), len(rows.y)
-    margins, scale, slots = np.full((2, n, count), math.nan), [], []
-    signs = np.random.default_rng(n).choice([-1.0, 1.0], (n, count))
-    errors: list[Exception] = []
-    known: list[Any] = []  # of a coupled loss: each row's loss, and its slope for each learner
-    told = loss.numbers({})
+    """Run it over the rows, once for each learner. Rows after an overflow are not predicted."""
+    run = _Run(rows, loss, classes, nudge)
+    with np.errstate(all="ignore"):  # oracles divide by 0 and then choose with numpy.where
+        if loss.coupled:
+            for at in range(len(rows.y)):  # a row's slopes need all learners' margins
+                for k in range(run.count):
+                    run.walk(oracle, params, k, at + 1)
+                run.couple(at)
+        slots = [run.walk(oracle, params, k, len(rows.y)) for k in range(run.count)]
+    return Trace(run.margins, run.scale, slots, run.error)
 
-    def one(k: int, end: int) -> Mapping[str, Any]:
-        def judge(at: int, margin: float, size: float) -> tuple[float, float, float]:
-            margins[0, at, k], margins[1, at, k] = margin, size
-            moved = margin + nudge * size * signs[at, k]
-            if loss.coupled:
-                if at >= len(known):
-                    raise _Stop
-                return moved, rows.h[at] * known[at][0], known[at][1][k]
-            value, slope = (f(moved, target(at, k), told) for f in (loss.value, loss.slope))
-            return moved, float(rows.h[at]) * value, slope
 
+class _Run:
+    """Margins of all learners, filled in as each learner's oracle asks for its slopes."""
+
+    def __init__(self, rows: Rows, loss: Loss, classes: int, nudge: float) -> None:
+        self.rows, self.loss, self.classes, self.nudge = rows, loss, classes, nudge
+        self.count = learners_of(loss, classes)
+        self.margins, self.scale = np.full((2, len(rows.y), self.count), math.nan)
+        signs = np.random.default_rng(len(rows.y)).choice([-1.0, 1.0], self.margins.shape)
+        self.nudges = nudge * signs
+        self.coupled: list[tuple[float, Floats]] = []  # each row's loss, a slope for each learner
+        self.loss_params = loss.numbers({})
+        self.error: Exception | None = None
+
+    def walk(self, oracle: Oracle, params: Mapping[str, Any], k: int, end: int) -> dict[str, Any]:
+        """Learner k over the first rows; its slots."""
+        rows = self.rows
+        given = (
+            OracleRow(
+                at + 1, rows.X[at].copy(), self.target(at, k), float(rows.h[at]),
+                partial(self.judge, k),
+            )
+            for at in range(end)
+        )  # fmt: skip
         try:
-            return oracle(rows.X.shape[1], _walk(rows, end, k, target, judge), **params) or {}
+            return dict(oracle(rows.X.shape[1], given, **params) or {})
         except _Stop:
             return {}
         except (ArithmeticError, ValueError) as error:  # diverged: infinite sums, too large powers
-            errors.append(error)
+            self.error = error
             return {}
 
-    def target(at: int, k: int) -> float:
-        return float(rows.y[at]) if count == 1 else 1.0 if rows.y[at] == k else -1.0
+    def target(self, at: int, k: int) -> float:
+        """The row's target for learner k."""
+        y = float(self.rows.y[at])
+        return y if self.count == 1 else 1.0 if y == k else -1.0
 
-    with np.errstate(all="ignore"):  # 0/0 of an oracle's where=… is its affair
-        if loss.coupled:
-            for at in range(n):  # a row's slopes need all learners' margins: run again to each row
-                for k in range(count):
-                    one(k, at + 1)
-                slopes = np.zeros(count)
-                moved = margins[0] + nudge * margins[1] * signs
-                label = rows.y[at] if classes > 2 else float(rows.y[at] > 0.0)
-                known.append((loss.couple(moved, at, int(label), slopes), slopes))  # type: ignore[misc]
-        slots = [one(k, n) for k in range(count)]
-        scale = margins[1]
-    return Trace(margins[0], scale, slots, errors[0] if errors else None)
+    def judge(self, k: int, at: int, margin: float, size: float) -> tuple[float, float, float]:
+        """The margin, moved by the nudge; the loss times the importance; and the slope."""
+        self.margins[at, k], self.scale[at, k] = margin, size
+        moved, h = margin + size * self.nudges[at, k], float(self.rows.h[at])
+        if self.loss.coupled:
+            if at >= len(self.coupled):
+                raise _Stop
+            value, slopes = self.coupled[at]
+            return moved, h * value, slopes[k]
+        y, p = self.target(at, k), self.loss_params
+        return moved, h * self.loss.value(moved, y, p), self.loss.slope(moved, y, p)
 
-
-def _walk(rows: Rows, end: int, k: int, target: Any, judge: Any) -> Iterator[OracleRow]:
-    for at in range(end):
-        yield OracleRow(at + 1, rows.X[at].copy(), target(at, k), float(rows.h[at]), judge)
+    def couple(self, at: int) -> None:
+        """The loss of a row that all learners have predicted, and its slopes."""
+        assert self.loss.couple is not None
+        slopes, moved = np.zeros(self.count), self.margins + self.scale * self.nudges
+        y = self.rows.y[at] if self.classes > 2 else self.rows.y[at] > 0.0
+        self.coupled.append((self.loss.couple(moved, at, int(y), slopes), slopes))
 
 
 def steady_part(
