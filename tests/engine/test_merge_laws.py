@@ -104,7 +104,9 @@ def straight() -> Loss:
 FREE = [
     (name, at)
     for name, at in CASES
-    if not all_rules()[name].losses.names and all_rules()[name].storage.kind == "coordinates"
+    if name in LAWS
+    and not all_rules()[name].losses.names
+    and all_rules()[name].storage.kind == "coordinates"
 ]
 
 
