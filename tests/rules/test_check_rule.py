@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +11,7 @@ import new_rule
 import numpy as np
 import oracles
 import pytest
+from documented import ROOT
 from merge_laws import mutated
 
 from streamomd.analysis.plugin_checks.learner import legal
@@ -26,6 +29,19 @@ CHEAP = {"compiled": False, "losses": ["logistic"], "streams": 1}
 def test_a_new_rule_passes() -> None:
     """One that is in no package, compiled too, with parameters that check_rule makes up."""
     check_rule(new_rule.RULE, new_rule.oracle)
+
+
+def test_the_oracle_of_contributing_is_nag() -> None:
+    """The example of "Add a rule" passes as it stands there."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", text, re.S)
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(block), names)
+
+    def nag(d: int, rows: Any, eta: float, implicit: bool) -> Any:
+        return names["nag"](d, rows, eta)
+
+    check_rule(all_rules()["nag"], nag, params=[{}, {"eta": 0.2}], compiled=False)
 
 
 @pytest.mark.parametrize("mutant", new_rule.MUTANTS)
