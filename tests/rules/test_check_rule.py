@@ -121,10 +121,13 @@ def test_an_oracle_that_is_wrong_is_named() -> None:
 
 
 SEEN: dict[str, set[str]] = {
-    "adagrad": {"G"}, "adagrad_da": {"b", "G"}, "da": {"theta"},
-    "ftrl_centered": {"theta", "G"}, "nag": {"s", "w", "G", "N"}, "ng": {"s", "w"},
-    "ogd": {"v"}, "pa": {"theta"}, "pa1": {"theta"}, "pa2": {"theta"}, "rda": {"theta"},
-    "si_adagrad": {"b", "theta"}, "snag": {"s", "w", "G"},
+    "adagrad": {"w", "G"}, "adagrad_da": {"b", "G"}, "aggressive_second_order_diag": {"theta", "S"},
+    "arow_diag": {"mu", "S"}, "composite": {"theta"}, "da": {"theta"},
+    "ftrl_centered": {"M", "theta", "G"}, "ftrl_proximal": {"G"}, "nag": {"s", "w", "G", "N"},
+    "nag_projected": {"s", "G"}, "ng": {"s", "w", "N"}, "ogd": {"v"}, "ons_diag": {"S"},
+    "pa": {"theta"}, "pa1": {"theta"}, "pa2": {"theta"}, "perceptron": {"theta"},
+    "rda": {"theta"}, "si_adagrad": {"b", "theta", "Q"}, "si_pnorm": {"b"},
+    "snag": {"s", "w", "G"}, "sop_diag": {"theta", "S"},
 }  # fmt: skip
 """Slots of which every wrong annotation is found from the rule alone, without a table of laws."""
 
