@@ -12,6 +12,8 @@ import pytest
 from streamomd.losses import Loss, all_losses, find_loss
 from streamomd.testing import check_loss
 
+pytestmark = pytest.mark.smoke
+
 
 @pytest.mark.parametrize("name", all_losses())
 def test_every_loss_passes(name: str) -> None:
