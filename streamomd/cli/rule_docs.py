@@ -12,11 +12,11 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, Slot
-from streamomd.rules.params import Above, Between, Choice, Kind
+from streamomd.rules.params import Above, Between, Choice, Kind, kinds
 from streamomd.rules.ranges import ANY
 
 MADE = (
@@ -81,12 +81,6 @@ def page(rule: Rule) -> str:
         parts += ["With `model.certificate = true`:", _slots(rule.certificate.accounted)]
     parts += ["All rules and papers: [README.md](README.md)."]
     return "\n\n".join(parts) + "\n"
-
-
-def kinds(hyper: type[tuple[float, ...]]) -> dict[str, Kind]:
-    """The kind of each parameter of a rule's or a loss's ``hyper``."""
-    hints = get_type_hints(hyper, include_extras=True)
-    return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
 
 def legal(kind: Kind) -> str:

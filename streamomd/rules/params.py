@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from streamomd.core.nearest import nearest
 
@@ -94,6 +94,12 @@ NotNegative = Annotated[float, Above(0.0, closed=True)]
 YesNo = Annotated[float, Switch()]
 Lipschitz = Annotated[float, Above(0.0, closed=True)]
 """A hyper-parameter of this kind is named L; 0 stands for the loss's own constant."""
+
+
+def kinds(hyper: type[tuple[float, ...]]) -> dict[str, Kind]:
+    """The kind of each parameter, of a rule's or a loss's ``hyper``."""
+    hints = get_type_hints(hyper, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
 
 
 def _number(value: Any) -> float:

@@ -133,7 +133,7 @@ def test_weights_of_a_rule_are_in_the_set_it_names(name: str) -> None:
         state = done.learner.state
         layout = state.layout.rule
         slots = {slot.name: np.array(state.slot(slot.name)) for slot in layout.shared_slots}
-        feasible = rule.certificate.feasible or layout.feasible
+        feasible = rule.certificate.feasible or layout.certificate.feasible
         one: Any = feasible(slots, layout.hyper_of(given)) if feasible else Free()
         names.add(type(one))
         w = done.learner.engine.weights(state, 0, made.X.shape[1])[:, 0]

@@ -9,6 +9,7 @@ import pytest
 
 from streamomd.cli import rule_docs
 from streamomd.rules import all_rules
+from streamomd.rules.params import kinds
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules"
 PAGES = rule_docs.pages()
@@ -36,7 +37,7 @@ def test_a_page_has_all_of_a_rule(name: str) -> None:
     rule, page = all_rules()[name], PAGES[f"{name}.md"]
     assert page.startswith(f"{rule_docs.MADE}\n\n# `{name}`: ")
     assert re.search(rf'```python\n(>>>.*\n)*>>> .*score\("{name}"', page)
-    for named in (*rule_docs.kinds(rule.hyper), *(slot.name for slot in rule.own_slots)):
+    for named in (*kinds(rule.hyper), *(slot.name for slot in rule.own_slots)):
         assert f"| `{named}` |" in page
     assert f"| cost of a row | {rule_docs.cost(rule)} |" in page
     assert rule_docs.cost(rule)

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import streams
 from helpers import Learner, dense, marked_pairs, sparse
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.rules import all_rules
 
 LAYOUTS = [  # classes, bias, dense, dtype

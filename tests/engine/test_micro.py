@@ -7,9 +7,9 @@ from typing import Any
 import micro_oracles
 import numpy as np
 import pytest
-import streams
 from helpers import Learner, dense, sparse
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.core.batch import Batch
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule

@@ -9,7 +9,9 @@ nothing; 0/0 = 0; g is importance times the loss's slope, so g * x is the paper'
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -300,7 +302,6 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "ng": NG, "nag": NAG, "snag": SNAG, "adagrad": AdaGrad, "ogd": OGD, "da": DA,
     "perceptron": Perceptron, "pa1": PA1,
 }  # fmt: skip
-LOSSES_OF = {"perceptron": ("hinge",), "pa1": ("hinge",)}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ng": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
     "ogd": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
@@ -312,23 +313,57 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "pa1": [{}, {"C": 0.05}],
 }
 DERIVED: dict[str, tuple[str, ...]] = {}
-FAMILIES = {"oracles": tuple(LEARNERS)}
+FAMILIES: dict[str, set[str]] = {}
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
-def family(name: str) -> None:
-    """Take in the oracles of another file."""
-    found = importlib.import_module(name)
-    LEARNERS.update(found.LEARNERS)
-    FAMILIES[name] = tuple(found.LEARNERS)
-    LOSSES_OF.update(found.LOSSES_OF)
-    VARIANTS.update(found.VARIANTS)
-    DERIVED.update(found.DERIVED)
+def family(name: str) -> set[str]:
+    """Take in the oracles of another file: classes in LEARNERS, and functions of (d, rows, …)."""
+    found = vars(importlib.import_module(name))
+    functions = {key: one for key, one in found.items() if is_oracle(one)}
+    LEARNERS.update(found["LEARNERS"])
+    FUNCTIONS.update(functions)
+    VARIANTS.update(found["VARIANTS"])
+    DERIVED.update(found["DERIVED"])
+    return {*found["LEARNERS"], *functions}
 
 
+def is_oracle(one: object) -> bool:
+    """Whether it is a function as ``check_rule`` calls it; its name is the rule's."""
+    return inspect.isfunction(one) and [*inspect.signature(one).parameters][:2] == ["d", "rows"]
+
+
+@functools.cache
 def families() -> None:
-    """Take in every file of oracles beside this one."""
-    for file in sorted(Path(__file__).parent.glob("oracles_*.py")):
-        family(file.stem)
+    """Take in every file of oracles here; of two oracles of a rule the later file's counts."""
+    for file in sorted(Path(__file__).parent.glob("oracles*.py")):
+        found = family(file.stem)
+        for names in FAMILIES.values():
+            names -= found
+        FAMILIES[file.stem] = found
+
+
+def oracle_of(rule: str) -> Callable[..., dict[str, Floats]]:
+    """A rule's oracle as ``streamomd.testing.check_rule`` calls it: the function of the rule's name
+    in a file of oracles, or its class here, walked row by row."""
+    return FUNCTIONS[rule] if rule in FUNCTIONS else functools.partial(walk, LEARNERS[rule])
+
+
+def variants(rule: str) -> list[dict[str, Any]] | None:
+    """Parameters to try where an oracle names some; None: what ``check_rule`` makes up."""
+    return VARIANTS.get(rule)
+
+
+def walk(make: Callable[..., Learner], d: int, rows: Any, **params: Any) -> dict[str, Floats]:
+    """One learner over the rows; its final slots and totals."""
+    learner = make(d, **params)
+    for row in rows:
+        learner.observe(row.t, row.importance * row.x if learner.weighted_scale else row.x)
+        p, scale = learner.predict(row.t, row.x)
+        g = row.slope_at(p, scale)
+        learner.learn(Seen(row.t, row.x, row.y, row.importance, row.margin, scale, g))
+    names = (*learner.shared, *learner.own, *learner.totals)
+    return {name: np.asarray(getattr(learner, name)) for name in names}
 
 
 def run(
@@ -341,8 +376,6 @@ def run(
     Softmax has a learner for each of two classes as well. h: (n,), importance. params: the rule's
     own (eta, schedule, delta, C), by name.
     """
-    if loss not in LOSSES_OF.get(rule, LOSSES):
-        raise ValueError(f"{rule} goes with {LOSSES_OF[rule]}, got {loss!r}")
     count = classes if classes > 2 or loss == "softmax" else 1
     learners = [LEARNERS[rule](X.shape[1], **params) for _ in range(count)]
     number = y if classes > 2 else (y > 0.0)

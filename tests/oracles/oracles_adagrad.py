@@ -234,7 +234,6 @@ LEARNERS: dict[str, Any] = {
     "adagrad": AdaGrad, "adagrad_da": AdaGradDA, "nag_projected": NAGProjected,
     "si_pnorm": SIPNorm, "si_adagrad": SIAdaGrad,
 }  # fmt: skip
-LOSSES_OF: dict[str, tuple[str, ...]] = {}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "adagrad": [
         {},

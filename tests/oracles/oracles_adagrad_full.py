@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import oracles_ftrl
 from oracles import Floats, Learner, Seen
 
 
@@ -80,7 +79,6 @@ def least(H: Floats, c: Floats, k: float, box: float, w: Floats) -> Floats:
 
 
 LEARNERS = {"adagrad_full": AdaGradFull}
-LOSSES_OF: dict[str, tuple[str, ...]] = {}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "adagrad_full": [
         # With delta = 0, scales of 1e-12 and 1e12 need more digits: see test_second_order.
@@ -94,4 +92,3 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
 }
 DERIVED: dict[str, tuple[str, ...]] = {"adagrad_full": ("w",)}
-oracles_ftrl.UNITS["adagrad_full"] = {"delta": ("total", 1), "eta": ("total", -1)}

@@ -260,7 +260,6 @@ LEARNERS: dict[str, Any] = {
     "cw_diag": CW,
     "ons_diag": ONS,
 }
-LOSSES_OF = {rule: ("hinge",) for rule in LEARNERS if rule != "ons_diag"}
 # Where a x^2 is far above 1, CW's variance form multiplies any rounding from row to row.
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "sop_diag": [{}, {"r": 0.3}],

@@ -106,7 +106,6 @@ class OnlineSVM(DualAscent):
 
 
 LEARNERS = {"dual_ascent": DualAscent, "online_svm": OnlineSVM}
-LOSSES_OF = {"dual_ascent": ("hinge",), "online_svm": ("hinge",)}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "dual_ascent": [{}, {"k": 1}, {"k": 2, "C": 0.05}, {"k": 5, "C": 0.2, "tolerance": 1e-4}],
     "online_svm": [{"C": 0.05, "tolerance": 0.05}],

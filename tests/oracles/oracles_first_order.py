@@ -234,10 +234,6 @@ LEARNERS: dict[str, Callable[..., Learner]] = {
     "winnow": Winnow, "eg": EG, "pnorm": PNorm, "dual_step": DualStep, "pa": PA, "pa2": PA2,
     "aggressive": Aggressive, "pnorm_lms": PNormLMS,
 }  # fmt: skip
-LOSSES_OF: dict[str, tuple[str, ...]] = {
-    "pnorm": ("hinge",), "dual_step": ("hinge",), "pa": ("hinge",), "pa2": ("hinge",),
-    "aggressive": ("hinge",), "pnorm_lms": ("square",),
-}  # fmt: skip
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "winnow": [{}, {"eta": 0.5}, {"C": 0.5}],
     "eg": [{}, {"eta": 0.5, "U": 3.0}, {"C": 0.5}],

@@ -227,7 +227,6 @@ LEARNERS: dict[str, Any] = {
     "ftrl_proximal": FTRLProximal,
     "ftrl_centered": FTRLCentered,
 }
-LOSSES_OF: dict[str, tuple[str, ...]] = {}
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ogd": [
         {},
@@ -279,9 +278,3 @@ def suited(rule: str, X: Floats, params: dict[str, Any]) -> dict[str, Any]:
         if name in found:
             found[name] *= float(sizes[size]) ** power
     return found
-
-
-def gentle(rule: str, params: dict[str, Any]) -> dict[str, Any]:
-    """Steps a hundred times shorter, for a loss that grows like e^p."""
-    powers = {name: power for name, (_, power) in UNITS[rule].items()}
-    return {k: v * 100.0 ** powers[k] if k in powers else v for k, v in params.items()}

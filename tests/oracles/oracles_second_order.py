@@ -14,7 +14,6 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import oracles_ftrl
 from oracles import Floats, Learner, Seen, slope_kink
 
 DIGITS = 100
@@ -341,9 +340,6 @@ LEARNERS = {
     "vaw": VAW, "rls": RLS, "sop": SOP, "aggressive_second_order": Aggressive, "arow": AROW,
     "cw": CW, "ons": ONS,
 }  # fmt: skip
-LOSSES_OF = dict.fromkeys(("sop", "aggressive_second_order", "arow", "cw"), ("hinge",)) | {
-    "vaw": ("square",), "rls": ("square",), "ons": ("logistic", "square")
-}  # fmt: skip
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "vaw": [{}, {"a": 0.1}],
     "rls": [{}, {"a": 0.1}],
@@ -354,4 +350,3 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ons": [{}, {"epsilon": 0.1, "gamma": 0.5, "ball": "l2", "radius": 0.7}],
 }
 DERIVED: dict[str, tuple[str, ...]] = {"ons": ("w",)}
-oracles_ftrl.UNITS["cw"] = {"a": ("square", -1)}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import streams
 from helpers import Learner, dense, sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.core.errors import TooLargeError
 from streamomd.rules import dual_ascent
 from streamomd.rules.contract import Row
@@ -45,7 +45,7 @@ def test_a_pair_is_solved_exactly(numbers, cross, caps) -> None:
     h = dual_ascent.Hyper(C=1.0)
     old = Row(1.0 - p, 1.0, caps[0], 0.0, 0.0, (aa, 0.0), ())
     new = Row(1.0 - q, 1.0, caps[1], 0.0, 0.0, (bb, 0.0), ())
-    (first, second), totals = dual_ascent.pair(old, new, ab, dual_ascent.Totals(), h)
+    _, (first, second), totals = dual_ascent.pair(old, new, ab, dual_ascent.Totals(), h)
     assert -1e-12 <= first.a <= caps[0] + 1e-12
     assert -1e-12 <= second.a <= caps[1] + 1e-12
     A, B = np.meshgrid(np.linspace(0, caps[0], 101), np.linspace(0, caps[1], 101))

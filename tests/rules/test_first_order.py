@@ -9,9 +9,9 @@ import numpy as np
 import oracles
 import oracles_first_order
 import pytest
-import streams
 from helpers import Learner, sparse
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.certificates.certificate import Run

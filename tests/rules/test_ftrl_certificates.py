@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import oracles_ftrl
 import pytest
-import streams
 from ftrl_runs import drawn, learner, weights
 from helpers import sparse
 from oracles import Floats, value_and_slope
 from scipy.optimize import minimize
-from streams import Stream
 
+from streamomd.analysis.plugin_checks import example_streams as streams
+from streamomd.analysis.plugin_checks.example_streams import Stream
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule, ogd
 from streamomd.rules.certificates.certificate import Run

@@ -8,7 +8,6 @@ import pytest
 pytestmark = pytest.mark.smoke
 
 (
-    test_engine_is_the_oracle,
-    test_engine_is_the_oracle_on_many_streams,
-    test_few_streams_are_redrawn,
+    test_rule_is_its_oracle,
+    test_rule_is_its_oracle_on_many_streams,
 ) = against_oracle.tests_of("oracles_first_order")

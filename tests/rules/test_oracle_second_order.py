@@ -5,7 +5,6 @@ from __future__ import annotations
 import against_oracle
 
 (
-    test_engine_is_the_oracle,
-    test_engine_is_the_oracle_on_many_streams,
-    test_few_streams_are_redrawn,
+    test_rule_is_its_oracle,
+    test_rule_is_its_oracle_on_many_streams,
 ) = against_oracle.tests_of("oracles_second_order")

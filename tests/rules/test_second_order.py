@@ -6,9 +6,9 @@ import certified
 import numpy as np
 import oracles
 import pytest
-import streams
 from helpers import Learner, dense, sparse
 
+from streamomd.analysis.plugin_checks import example_streams as streams
 from streamomd.core.errors import TooLargeError
 from streamomd.engine.linalg.ball_projection import contract_into_ball
 from streamomd.engine.state import Layout, State

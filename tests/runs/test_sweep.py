@@ -31,7 +31,7 @@ def grids() -> dict[str, dict[str, Any]]:
     """Grids that have every rule, and every option of the oracles' that may be swept."""
     made: dict[str, dict[str, Any]] = {"rules": {"rule": [*all_rules()]}}
     for rule in all_rules():
-        for at, params in enumerate(oracles.VARIANTS[rule]):
+        for at, params in enumerate(oracles.VARIANTS.get(rule, [{}])):
             made.setdefault(rule, {"rule": [rule]})
             for key, value in params.items():
                 known = made[rule].setdefault(key, [])

@@ -42,7 +42,7 @@ def cases() -> Iterator[tuple[str, str]]:
 def learners(rule: str, loss: str, *, compiled: bool, dtype: str, count: int) -> list[Learner]:
     """Alone, each with parameters of its own where the rule has some that may differ."""
     found = all_rules()[rule]
-    told = [] if observes_with_hyper(found) else list(oracles.VARIANTS[rule])
+    told = [] if observes_with_hyper(found) else oracles.VARIANTS.get(rule, [])
     told = (told or [{}]) * count
     return [
         Learner(

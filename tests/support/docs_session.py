@@ -50,6 +50,10 @@ class Session:
 
     def _python(self, block: Block) -> None:
         where = f"{self.page}, line {block.line}"
+        named = re.match(r"# ([\w-]+\.py)\n", block.text)
+        if named:
+            Path(named[1]).write_text(block.text)
+            return
         if ">>> " not in block.text:
             out = io.StringIO()
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):

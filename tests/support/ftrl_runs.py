@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import streams
 from helpers import Learner, legal
-from streams import Floats, Stream
 
+from streamomd.analysis.plugin_checks.example_streams import Floats, Stream, make
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.contract import Rule
@@ -24,4 +23,4 @@ def weights(run: Learner) -> Floats:
 
 
 def drawn(seed: int, kind: str = "sparse", target: str = "binary") -> Stream:
-    return streams.make(np.random.default_rng(seed), kind, target)
+    return make(np.random.default_rng(seed), kind, target)

@@ -110,7 +110,14 @@ ACCOUNTS: dict[str, dict[str, str]] = {
 
 
 def laws_of(rule: Rule, *, accounts: bool = False) -> dict[str, str]:
-    """The word for each slot and total, sums over all coordinates left out."""
+    """The word for each slot and total, sums over all coordinates left out.
+
+    Of a rule without a line in the table: the annotations, which ``check_rule`` holds to the rows.
+    """
+    if rule.name not in LAWS:
+        meant = {kind: word for word, kind in WORDS.items()}
+        slots = (*rule.shared_slots, *rule.own_slots, *rule.total_slots)
+        return {slot.name: meant[slot.merge] for slot in slots if slot.merge != "coords"}
     return {**LAWS[rule.name], **(ACCOUNTS.get(rule.name, {}) if accounts else {})}
 
 

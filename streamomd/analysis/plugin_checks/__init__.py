@@ -1,0 +1,1 @@
+"""Parts of ``streamomd.testing.check_rule``: streams, learners, oracles, merge laws."""
