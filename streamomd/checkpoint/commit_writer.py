@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from streamomd.checkpoint.commit_list import mark_format, mark_restart, read_commit, sequences
 from streamomd.checkpoint.commit_reader import Loaded
-from streamomd.checkpoint.format_versions import versions
+from streamomd.checkpoint.library_versions import versions
 from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention
