@@ -76,7 +76,8 @@ class Writer:
         if found and not restart:
             raise OutputExistsError(
                 f"{shown(store.url)} already holds a run: continue it with `streamomd resume "
-                f"{shown(store.url)}`, or overwrite it with --restart"
+                f"{shown(store.url)}`, or overwrite it with --restart "
+                "(Python: restart=True)"
             )
         mark_format(store)
         last = _readable(store, found[-1]) if found else None

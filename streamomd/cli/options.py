@@ -89,7 +89,8 @@ set_option = click.option(
     "sets",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Set any key of the job file, e.g. train.prefetch=64MiB. May be repeated.",
+    help="Set a key of the job file, e.g. train.prefetch=64MiB (resume: one that may change). "
+    "May be repeated.",
 )
 cache_option = click.option(
     "--cache", metavar="DIR", help="Local folder of decoded rows that train --cache wrote."
