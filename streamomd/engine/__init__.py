@@ -72,7 +72,7 @@ class Engine:
         self.renew(state)
 
     def renew(self, state: State) -> None:
-        """Sum the totals that are sums over all coordinates anew."""
+        """Recompute the totals that are sums over all coordinates."""
         if self.layout.rule.masses:
             loop = self._loop("renew")
             for k in range(self.layout.learners):
@@ -104,7 +104,7 @@ class Engine:
 
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
         """
-        walk = self._walk_kept if self.layout.rule.storage.kind == "recent" else self._walk
+        walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
         state.clock = int(clock)
@@ -140,16 +140,16 @@ class Engine:
         dense, rows = isinstance(batch, DenseBatch), batch.arrays
         moves = np.empty(len(batch) * self.layout.learners * move_numbers(self.layout.rule))
         margins = np.empty((len(batch), self.layout.learners))
-        told = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
+        given = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
         decide = self._loop("decide", dense, rows[2].dtype.name)
-        decide(*told, found.reshape(-1), batch.y, batch.weight, moves, margins)
+        decide(*given, found.reshape(-1), batch.y, batch.weight, moves, margins)
         apply = self._loop("apply", dense, rows[2].dtype.name)
         apply(state.cells, self._hyper, float(state.clock), len(batch), *rows, moves)
         state.clock += len(batch)
         return margins
 
     def weights(self, state: State, low: int, high: int) -> Floats:
-        """w of coordinates low … high − 1, (high − low, learners), as the next row meets it."""
+        """w of coordinates low … high − 1, (high − low, learners), as the next row would use it."""
         unit = SparseBatch(  # a row for each coordinate, holding it alone with value 1
             indptr=np.arange(high - low + 1, dtype=np.int64),
             indices=np.arange(low, high, dtype=np.int32),
@@ -157,7 +157,7 @@ class Engine:
             y=np.zeros(high - low),
             weight=np.ones(high - low),
         )
-        # What is predicted may be more than <w, x>; of the weights alone it is not asked.
+        # A prediction may add a part or a clamp to <w, x>; weights are <w, x> alone.
         rule = self.layout.rule
         plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
         walk = replace(self, bias=False, layout=replace(self.layout, rule=plain))
@@ -171,14 +171,14 @@ class Engine:
         rows = batch.arrays
         loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
         matrices = state.extra.values() if self.layout.rule.storage.matrices else ()
-        kept = (state.cells, state.totals.reshape(-1), *matrices)
+        stored = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self._hyper, float(state.clock))
-        return margins, loop(*kept, *moved, *rows, batch.y, batch.weight, margins)
+        return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
-    def _walk_kept(
+    def _walk_recent(
         self, operation: str, state: State, sums: Floats, batch: Batch
     ) -> tuple[Floats, Any]:
-        """Learn with the rows kept from before in front, and keep the last ones."""
+        """Learn with the stored rows in front, and store the last ones."""
         h, storage = self.layout.rule.hyper_of(self.params), self.layout.rule.storage
         assert isinstance(storage, RecentRows)
         before = KeptRows(**state.extra)

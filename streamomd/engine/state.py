@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def matrix(self) -> tuple[int, int, int]:
-        """Shape of what is kept beside the cells: (learners, coordinates, numbers of each)."""
+        """Shape of the matrices next to the cells: (learners, coordinates, numbers of each)."""
         return self.learners, self.size, self.rule.storage.matrices * self.size
 
     @property
@@ -158,11 +158,11 @@ class State:
         for name, array in other.extra.items():
             if self.extra[name].shape == array.shape:
                 self.extra[name][...] = array
-            else:  # rows that are kept, and grow in number
+            else:  # stored rows, which grow in number
                 self.extra[name] = array.copy()
 
     def block(self, low: int, high: int) -> State:
-        """Coordinates low … high − 1 as a state: these very cells and totals, nothing beside."""
+        """Coordinates low … high − 1 as a state: views of cells and totals, no matrices."""
         cells = self.cells[low * self.layout.width : high * self.layout.width]
         return State(replace(self.layout, size=high - low), cells, self.totals, self.clock)
 
@@ -255,7 +255,7 @@ def _start_totals(layout: Layout) -> NDArray[np.float64]:
 
 
 def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
-    """A matrix starts as the identity; roots as 0; kept rows as none."""
+    """A matrix starts as the identity; roots as 0; stored rows as none."""
     if layout.rule.storage.kind == "recent":
         rows: dict[str, NDArray[Any]] = KeptRows.none(layout.learners)._asdict()
         return rows

@@ -64,7 +64,7 @@ class BadRows:
         """The first bad row."""
         return int(np.argmax(self._of >= 0))
 
-    def told(self, shard: str, first_row: int, *, learning: bool = True) -> BadRowError:
+    def error(self, shard: str, first_row: int, *, learning: bool = True) -> BadRowError:
         """The error for a user, of the first bad row: where, found, expected, what to do.
 
         learning: else the model is made, and no key of its job may change.

@@ -39,26 +39,26 @@ def encode(
 
     batch: columns by name, of a shard that ``check_schema`` has accepted. row: the place of its
     first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1;
-    and no row is left out, for each is to be answered.
-    names: told of each hashed value. Values are float32 if all numbers are stored so, else float64.
+    and no row is skipped, because each needs a prediction.
+    names: gets each hashed value. Values are float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
-    then features are looked at.
+    then features are checked.
     """
     skip = labelled and plan.on_bad_row == "skip"
-    left_out, error = SkippedRows(batch.num_rows), None
+    skipped_rows, error = SkippedRows(batch.num_rows), None
     while True:
         flaws = BadRows(batch.num_rows)
         encoded = _encode(plan, batch, labelled, names, flaws)
         if encoded is not None and not flaws:
             break
         if skip:
-            batch = left_out.filtered(batch, flaws.reasons)
+            batch = skipped_rows.filtered(batch, flaws.reasons)
         else:
             # What shows only once lists are summed may be wrong with a row before.
-            error, batch = flaws.told(shard, row, learning=labelled), batch.slice(0, flaws.first)
+            error, batch = flaws.error(shard, row, learning=labelled), batch.slice(0, flaws.first)
     if error is not None:
         raise error
-    return replace(encoded, skipped=left_out.skipped) if left_out else encoded
+    return replace(encoded, skipped=skipped_rows.skipped) if skipped_rows else encoded
 
 
 def _encode(

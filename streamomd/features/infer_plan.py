@@ -42,7 +42,7 @@ def make_plan(
     """How the columns of ``schema``, the first shard's, become coordinates.
 
     distinct_labels: the distinct label values of the first shard; called only for classes that are
-    neither given nor boolean. When numeric, hashed, vectors and sparse are all left out, numbers
+    neither given nor boolean. When numeric, hashed, vectors and sparse are all omitted, numbers
     and booleans are numeric, strings and dictionaries hashed, and any other column must be named
     in text, dates or ignore; else columns that are not named are not read.
     Raises UsageError, SchemaError, and DataError for labels that are no classes.
@@ -232,7 +232,7 @@ def _check_features(plan: Plan) -> None:
     made = [*parts, *map(cross_name, plan.crosses)]
     again = twice([*plan.hashed, *(text.column for text in plan.text), *made])
     if again:
-        raise UsageError(f"two features are called {again[0]!r}: leave one out, or rename a column")
+        raise UsageError(f"two features are called {again[0]!r}: omit one, or rename a column")
     if plan.size > _LARGEST:
         raise UsageError(
             f"{plan.size} coordinates are more than {_LARGEST}; lower data.bits or data.sparse.size"

@@ -27,8 +27,8 @@ def labels(array: pa.Array, plan: Plan, flaws: BadRows) -> Floats:
         y: Floats = numbers(array, cells, "error").astype(np.float64)
         _note_small(y, cells, plan.least_label)
         return y
-    if (told := _two_numbers(array, plan.classes)) is not None:
-        return told
+    if (signs := _two_numbers(array, plan.classes)) is not None:
+        return signs
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     values = _values(coded.dictionary)
     table = np.array([*_codes(values, plan), np.nan])
@@ -114,14 +114,14 @@ def _note_small(y: Floats, cells: CheckedValues, least: float | None) -> None:
 def _note_strange(
     y: Floats, codes: NDArray[np.int64], values: list[Any], cells: CheckedValues, plan: Plan
 ) -> None:
-    """Labels that are no class, values[codes] of which are told."""
+    """Note labels that are no class; the message shows values[codes]."""
     rows = np.flatnonzero(np.isnan(y))
     why = np.array([_reason(value) for value in values])[codes[rows]]
     for reason in np.unique(why):
         cells.note(
             str(reason),
             rows[why == reason],
-            lambda row: f"label {_told(values[codes[row]])}",
+            lambda row: f"label {_shown(values[codes[row]])}",
             f"one of the classes {shown(list(plan.classes))}",
             "list all classes in model.classes, drop the row, or choose a loss for regression",
         )
@@ -135,5 +135,5 @@ def _reason(value: Any) -> str:
     return "label"
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return "null" if value is None else shown(value)

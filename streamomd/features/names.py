@@ -31,9 +31,8 @@ class Names:
         """seen: of another table, within the same bounds."""
         self._seen = dict(seen or {})
         self._written = sum(map(len, self._seen.values()))  # of the ledger's, those in the dict
-        self._ledger: NameTable | None = (
-            None  # made when somebody adds: who only asks needs no numba
-        )
+        # Made by the first addition: look-ups alone need no numba.
+        self._ledger: NameTable | None = None
         self._lock = threading.Lock()
 
     @property
@@ -72,14 +71,14 @@ class Names:
         with self._lock:
             self._open().add(np.asarray(coordinates, np.int32), prefix, _utf8(values), hashes)
 
-    def tell(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
+    def add_names(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
         """Add names, valid UTF-8 strings, at coordinates."""
         with self._lock:
             self._open().add(coordinates, b"", names)
 
     def update(self, seen: Mapping[int, tuple[str, ...]]) -> None:
         """Add the names of another table, as ``seen`` gives it."""
-        self.tell(*_flat(seen))
+        self.add_names(*_flat(seen))
 
     def since(self, version: int) -> tuple[NDArray[np.int32], pa.Array]:
         """Coordinates and names (large_binary) that were added since a version, in order."""
@@ -94,8 +93,8 @@ class Names:
             self._written = len(self._ledger)
         return self._ledger
 
-    def _told(self) -> dict[int, tuple[str, ...]]:
-        """The names by coordinate, of all that were told."""
+    def _by_coordinate(self) -> dict[int, tuple[str, ...]]:
+        """All names, by coordinate."""
         with self._lock:
             if self._ledger is not None and self._written < len(self._ledger):
                 coordinates, names = self._ledger.since(self._written)
@@ -106,11 +105,11 @@ class Names:
 
     def seen(self) -> dict[int, tuple[str, ...]]:
         """The names by coordinate, for another process."""
-        return dict(self._told())
+        return dict(self._by_coordinate())
 
     def at(self, coordinate: int) -> tuple[str, ...]:
         """The names seen there; "+" as the last one when there were more."""
-        return self._told().get(coordinate, ())
+        return self._by_coordinate().get(coordinate, ())
 
     def new(self, known: Self) -> dict[int, tuple[str, ...]]:
         """Names by coordinate, of those coordinates whose names differ in another table."""
@@ -118,7 +117,7 @@ class Names:
 
     def to_json(self) -> dict[str, tuple[str, ...]]:
         """What ``from_json`` reads back, ordered by coordinate."""
-        seen = self._told()
+        seen = self._by_coordinate()
         return {str(place): seen[place] for place in sorted(seen)}
 
     @classmethod

@@ -81,7 +81,7 @@ class Plan:
     weight is "" without a weight column. classes is () in regression, else [negative, positive] or
     all K classes. label_type is the Arrow type (as text) of a label's value. dtype is the slots'.
     least_label is the smallest label that the loss can learn from, None: any. on_bad_row "skip":
-    rows that cannot be learned from are left out. crosses name columns, or parts of dates. limits:
+    rows that cannot be learned from are skipped. crosses name columns, or parts of dates. limits:
     the magnitudes that the rule learns from, None: any that the slots can hold.
     """
 
@@ -252,7 +252,7 @@ def describe(plan: Plan) -> list[str]:
         lines.append(f"{into}: {_list(plan.hashed)}")
     lines += [f"date {date.column!r}: {', '.join(date.parts)}, hashed" for date in plan.dates]
     lines += [f"cross {' × '.join(map(repr, cross))}, hashed" for cross in plan.crosses]
-    lines += [_told(text) for text in plan.text]
+    lines += [_text_line(text) for text in plan.text]
     if plan.hashes and not plan.hashed:
         lines.append(f"hashed into 2^{plan.bits} coordinates")
     if plan.sparse:
@@ -262,7 +262,7 @@ def describe(plan: Plan) -> list[str]:
         lines.append(f"a null or NaN is 0, and 1 in one of {len(plan.indicators)} more coordinates")
     lines.append(f"{plan.size} coordinates{' with the bias' if plan.bias else ', no bias'}")
     if plan.on_bad_row == "skip":
-        lines.append("bad rows are left out and counted")
+        lines.append("bad rows are skipped and counted")
     return lines
 
 
@@ -274,7 +274,7 @@ def _task(plan: Plan) -> str:
     return f"{len(plan.classes)} classes: {_list(tuple(map(repr, plan.classes)))}"
 
 
-def _told(text: Text) -> str:
+def _text_line(text: Text) -> str:
     runs = f" and runs of up to {text.ngrams}" if text.ngrams > 1 else ""
     return f"text {text.column!r}: words{runs}, {COUNTED[text.counts]}, hashed"
 

@@ -44,7 +44,7 @@ def words(texts: pa.Array) -> tuple[Places, pa.Array]:
         if not asked[0]:
             break
         for number in np.unique(asked[asked > 0]).tolist():
-            lower[number] = _told(chr(number))
+            lower[number] = _lowered(chr(number))
     return begins, _sliced(letters, starts[: found + 1])
 
 
@@ -64,11 +64,11 @@ def _lower() -> NDArray[np.uint32]:
     Of its 4 MiB a process has only the pages that were written.
     """
     table = np.zeros(0x110000, np.uint32)
-    table[:0x80] = [_told(chr(number)) for number in range(0x80)]
+    table[:0x80] = [_lowered(chr(number)) for number in range(0x80)]
     return table
 
 
-def _told(character: str) -> int:
+def _lowered(character: str) -> int:
     from streamomd.features.kernels.split_words import BETWEEN
 
     # One for one: "İ" alone becomes two, of which the first is its simple lower case.

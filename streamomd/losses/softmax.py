@@ -13,7 +13,7 @@ from streamomd.losses.logistic import sigmoid
 
 
 def couple(margins: Any, i: int, y: int, slopes: Any) -> float:
-    """Row i's loss; a slope for each learner. The largest margin is kept out of the exponents."""
+    """Row i's loss; a slope for each learner. The largest margin is subtracted: no overflow."""
     classes = margins.shape[1]
     top = margins[i, 0]
     for k in range(classes):

@@ -6,7 +6,7 @@ P the projection onto the set, the nearest point in it,
     w <- P(w - eta_t g x).
 
 ``ball``: "none", P is nothing; "box", abs(w_i) <= radius, clips; "l2", ||w|| <= radius, one factor
-for all weights, kept as the total c and used as w = c v; "l1", sum abs(w_i) <= radius, draws all
+for all weights, stored as the total c and used as w = c v; "l1", sum abs(w_i) <= radius, draws all
 weights towards 0 by one multiplier, found by bisection after each row that leaves the ball.
 
 Certificate (P1, lemma 1), A_t = 1 / eta_t, w_t the weights that predicted row t, u in the set:

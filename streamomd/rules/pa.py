@@ -31,7 +31,7 @@ def step(row: Row, totals: object, clock: float, h: object) -> tuple[bool, Move,
 
 RULE = Rule(
     name="pa",
-    title="passive-aggressive: each row is mended at once; for clean labels",
+    title="passive-aggressive: each update brings the row's loss to 0; for clean labels",
     source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA)",
     state=Slots(move=Move, own=Own, weight="theta"),
     observe=Observe(observe, sums=1),

@@ -1,4 +1,4 @@
-"""The nearest point of an L2 ball in the norm of a matrix that is kept by its inverse."""
+"""The nearest point of an L2 ball in the norm of a matrix that is stored as its inverse."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The loop over dense rows, column beside column, so that the processor takes several at a time.
+"""The loop over dense rows, with columns side by side, so that SIMD instructions apply.
 
-Cells are laid out anew for the length of a call: blocks of columns, in a block a line for each
-number, the columns side by side. A row is walked by plain loops over a line's columns, without a
-branch, which the compiler makes vector instructions of; what is summed is summed by a loop of its
-own, column after column. So rules' functions are called as ``engine.loops`` calls them, and the
-bits are the same. They are called for a zero, too, and what they then give is left: plain Python
-would refuse to divide by it, so the uncompiled engine walks row by row.
+Cells are rearranged for the duration of a call: blocks of columns, in a block a line for each
+number, the columns side by side. Branch-free loops over a line's columns process a row, and the
+compiler vectorizes them; sums have a loop of their own, column after column. So rules' functions
+are called as ``engine.loops`` calls them, and the result is bit-identical. They are also called for
+zeros, and those results are ignored: plain Python would raise on a division by zero, so the
+uncompiled engine processes row by row.
 """
 
 from __future__ import annotations

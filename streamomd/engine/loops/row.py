@@ -14,7 +14,7 @@ FAR = (1 << 48) - 1
 
 
 class Shape(NamedTuple):
-    """What a loop is made for, beside its rule and loss.
+    """What a loop is made for, in addition to its rule and loss.
 
     learners: side by side. classes: 1 in regression, else as many as there are. width: cells of a
     coordinate, padding included. bias: 1 if coordinate 0 is one, else 0.

@@ -1,5 +1,5 @@
-"""The loops over rows, for what is kept by coordinates. Made for one rule, loss and shape;
-compiled by ``engine.fuse``. Uncompiled they are plain Python, and the compiled ones' oracle.
+"""The loops over rows for rules with state per coordinate. Made for one rule, loss and shape;
+compiled by ``engine.compile``. Uncompiled they are plain Python: the compiled ones' oracle.
 """
 
 from __future__ import annotations

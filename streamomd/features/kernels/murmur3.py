@@ -25,10 +25,10 @@ def hasher() -> Any:
 
 
 @functools.lru_cache(4096)
-def begun(prefix: bytes, seed: int) -> tuple[int, int, int, int]:
+def prefix_state(prefix: bytes, seed: int) -> tuple[int, int, int, int]:
     """The hash after the whole words of a prefix; the bits of its rest, how many; its length.
 
-    >>> begun(b"jo", 0), begun(b"", 7)
+    >>> prefix_state(b"jo", 0), prefix_state(b"", 7)
     ((0, 28522, 16, 2), (7, 0, 0, 0))
     """
     h, whole = seed, len(prefix) // 4 * 4
@@ -67,7 +67,7 @@ def ended(h: int, length: int) -> int:
 
 @register_jitable(no_cfunc_wrapper=True)
 def murmur(h: int, held: int, bits: int, length: int, text: Any) -> int:
-    """The hash of a prefix, as ``begun`` gives it, and the bytes of a text."""
+    """The hash of a prefix, as ``prefix_state`` gives it, and the bytes of a text."""
     size = len(text)
     # Places counted from 0 are known not to count from the end, so that four bytes are one load.
     for word in range(size >> 2):
@@ -93,10 +93,10 @@ def places(
     """Write each row's coordinate: first + the hash's bits under mask; how many were hashed.
 
     codes: each row's value, one past the last for a null; empty: value k is row k's. gone: which
-    values are null; empty: none is. data, offsets: the values, as Arrow keeps them. h … length:
-    their prefix, as ``begun`` gives it. With codes each value that rows have is hashed once: table
-    is −1 for each value and for null; asked: room for the codes of what is hashed, and one more.
-    Without: both empty. hashes: room for what is hashed.
+    values are null; empty: none is. data, offsets: the values, as Arrow stores them. h … length:
+    their prefix, as ``prefix_state`` gives it. With codes each value that rows have is hashed once:
+    table is −1 for each value and for null; asked: room for the codes of what is hashed, and one
+    more. Without: both empty. hashes: room for what is hashed.
     """
     count = 0 if len(codes) else len(out)
     for row in range(len(codes)):

@@ -13,7 +13,7 @@ from numba.extending import register_jitable
 from streamomd.core.jit import compiled, int64, read, written
 
 BETWEEN = 1
-"""What ``lower`` has for a character that stands between words; 0 where nobody was asked yet."""
+"""What ``lower`` has for a character that stands between words; 0 where it was not computed yet."""
 
 _BITS, _FEW = 9, 40
 COUNTERS = 1 << _BITS
@@ -154,12 +154,12 @@ def count(
                     sizes[digit] += 1
                 some, others = others, some
                 low += _BITS
-        at, last, begun = end - 1, -1, 0
+        at, last, start = end - 1, -1, 0
         for k in range(n):
             other = some[k] != last
             at += 1 if other else 0
-            begun = k if other else begun
+            start = k if other else start
             last = some[k]
-            indices[at], values[at] = first + last + shift, k - begun + 1
+            indices[at], values[at] = first + last + shift, k - start + 1
         end = at + 1
         new_begins[row + 1] = end

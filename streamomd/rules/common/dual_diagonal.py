@@ -1,11 +1,11 @@
 r"""What the diagonal second-order learners in dual form share (P0, section 6.3).
 
-Slots: theta, and S = sum of x^2 / r over the rows that taught something; D = 1 + S. The prediction
-holds the row's own square already: yhat = sum theta_i x_i / (D_i + x_i^2 / r). S is kept instead of
-D so that squares far below 1 are not lost beside it: the certificate takes ln(1 + S).
+Slots: theta, and S = sum of x^2 / r over the rows that caused an update; D = 1 + S. The prediction
+holds the row's own square already: yhat = sum theta_i x_i / (D_i + x_i^2 / r). S is stored
+instead of D because squares far below 1 would be lost in 1 + S: the certificate uses ln(1 + S).
 
 The certificates, with c = 1 where theta += y x, c = r where theta += y x / r, h the importance and
-``upd`` the rows that taught something:
+``upd`` the rows that caused an update:
 
     sum of h over upd <= L(u) + sqrt(sum u^2 D) sqrt(Q),
 
