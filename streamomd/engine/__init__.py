@@ -1,4 +1,4 @@
-"""The engine: batches in, a moved state out. The only loops, and the only place that compiles."""
+"""The engine updates a state by batches. No other package has or compiles loops over rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Engine:
     """The loops of one rule, loss and layout.
 
     classes: 1 in regression, else how many. params: hyper-parameters as ``Rule.parse_params`` gives
-    them, the same for each learner. compiled: False for plain Python, slow and with the same bits.
+    them, the same for each learner. compiled: False for plain Python, slow and bit-identical.
     """
 
     layout: Layout
@@ -54,7 +54,7 @@ class Engine:
     def side_by_side(cls, engines: Sequence[Self]) -> Self:
         """An engine for several learners, alike but for their hyper-parameters, in one state.
 
-        It only learns and looks; sums are then (learners * 3,), each learner's own.
+        It only learns and observes; sums are then (learners * 3,), each learner's own.
         """
         layout = replace(engines[0].layout, learners=len(engines))
         made = replace(engines[0], layout=layout)
@@ -92,9 +92,9 @@ class Engine:
         loop(*self._numbers(state), state.layout.starts, mean.reshape(-1))
 
     def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
-        """Compile, or load from the disk cache, what batches like this one of no rows need.
+        """Compile, or load from the disk cache, the loops for batches like this empty one.
 
-        Of dense ones it cannot be seen how many values are 0: if most are, a loop is still to come.
+        Dense batches mostly of zeros need another loop, which is compiled at the first of them.
         """
         walk = self.learn if learning else self.predict
         walk(state, np.zeros(3), empty)
@@ -185,9 +185,9 @@ class Engine:
         stored = len(before.y) + len(batch)
         if storage.most and stored > getattr(h, storage.most):
             raise TooLargeError(
-                f"rule {self.layout.rule.name!r} keeps every row, at most "
-                f"{getattr(h, storage.most):,.0f} of them (model.params.{storage.most}): take "
-                "fewer rows, or dual_ascent, which keeps the last k"
+                f"rule {self.layout.rule.name!r} stores every row, at most "
+                f"{getattr(h, storage.most):,.0f} of them (model.params.{storage.most}): use "
+                "fewer rows, or dual_ascent, which stores the last k"
             )
         rows = recent_rows.extended(before, batch, int(self.bias))
         depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
@@ -202,7 +202,7 @@ class Engine:
 
     def _loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
         key = operation, dense, value
-        if key not in self._loops:  # a rule's own hash takes its time
+        if key not in self._loops:  # hashing a rule is slow
             started = time.perf_counter()
             self._loops[key] = self._make(*key)
             self.compile_seconds += time.perf_counter() - started

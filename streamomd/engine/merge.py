@@ -31,7 +31,7 @@ from streamomd.rules.contract import Slot
 
 Floats = NDArray[np.float64]
 BY = ("examples", "G")
-BLOCK_BYTES = 1 << 20  # of cells, 2^15 coordinates of NAG: they and what is made of them stay near
+BLOCK_BYTES = 1 << 20  # of cells, 2^15 coordinates of NAG: they and their copies stay in cache
 
 
 def merge(
@@ -45,7 +45,7 @@ def merge(
     """One state of several that began as copies of ``start``; none of them is changed.
 
     examples: how many each has learned from. by: what weighs means, "examples" or, for rules with a
-    slot G, "G". One state alone comes back as it is, to the bit. Raises UsageError where a rule's
+    slot G, "G". A single state is returned bit-identical. Raises UsageError where a rule's
     states cannot be merged.
     """
     if len(states) != len(examples) or not states or by not in BY:
@@ -173,7 +173,7 @@ def _merge_matrices(whole: State, parts: list[State]) -> None:
 
 
 def _merge_roots(whole: State, parts: list[State]) -> None:
-    """The sum of z z' by what each has added, its root stored as ``engine.roots`` says."""
+    """The sum of z z' by what each has added, its root stored as in ``linalg.matrix_root``."""
     size = whole.layout.size
     for k in range(whole.layout.learners):
         halves = [np.vstack(np.hsplit(part.extra["matrix"][k], 2)) for part in parts]
@@ -186,7 +186,7 @@ def _merge_roots(whole: State, parts: list[State]) -> None:
 
 
 def _inverse(stored: Floats) -> Floats:
-    """(U D U')^-1 of the matrix stored as ``engine.matrix`` says."""
+    """(U D U')^-1 of the matrix stored as in ``loops.matrix``."""
     from scipy.linalg import solve_triangular
 
     upper = np.tril(stored, -1).T + np.eye(len(stored))
@@ -203,7 +203,7 @@ def _solve(A: Floats, b: Floats) -> Floats:
 
 
 def _factors(A: Floats) -> Floats:
-    """U and D of A^-1 = U D U', stored as ``engine.matrix`` says: A = C C', U = D^-1/2 C'^-1."""
+    """U and D of A^-1 = U D U', stored as in ``loops.matrix``: A = C C', U = D^-1/2 C'^-1."""
     from scipy.linalg import solve_triangular
 
     root = np.linalg.cholesky(A)

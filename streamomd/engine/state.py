@@ -119,7 +119,7 @@ class State:
 
     @classmethod
     def start(cls, layout: Layout) -> State:
-        """Every slot and total at its start. Raises TooLargeError naming the GiB asked for."""
+        """Slots and totals at their start values. Raises TooLargeError naming the GiB asked for."""
         with _memory_for(layout):
             cells = _aligned(layout.size * layout.width, layout.dtype)
             extra = _start_extra(layout)
@@ -151,7 +151,7 @@ class State:
         return State(self.layout, cells, self.totals.copy(), self.clock, extra)
 
     def take(self, other: State) -> None:
-        """Become a state of the same layout, in the memory that is here."""
+        """Copy a state of the same layout into this one's memory."""
         self.cells[...] = other.cells
         self.totals[...] = other.totals
         self.clock = other.clock
@@ -191,7 +191,7 @@ class State:
             yield low, high, arrays
 
     def fill(self, low: int, high: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what ``parts`` gave. Raises ValueError for other shapes, and for
+        """Load what ``parts`` gave. Raises ValueError for other shapes, and for
         saved rows that the loops, which check nothing, could not walk."""
         for slot, columns in self._columns():
             cells, given = self.table[low:high, columns], arrays[f"slot.{slot.name}"]
@@ -239,12 +239,12 @@ def _memory_for(layout: Layout) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        remedy = 'take model.dtype = "float32"'
+        remedy = 'set model.dtype = "float32"'
         if layout.rule.storage.matrices:
             remedy = "choose a rule that keeps no matrix (the _diag ones)"
         raise TooLargeError(
             f"{layout.size:,} coordinates of {layout.rule.name} need "
-            f"{layout.nbytes / 2**30:.1f} GiB, more than can be had: lower data.bits, or "
+            f"{layout.nbytes / 2**30:.1f} GiB, more than is available: lower data.bits, or "
             f"{remedy}"
         ) from None
 

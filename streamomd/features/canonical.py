@@ -14,8 +14,8 @@ def canonical(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDA
     """The same rows with ascending, distinct coordinates.
 
     indptr: (n + 1,), from 0. Equal coordinates of a row are summed in float64 in order of
-    appearance and stored in the values' dtype (a sum may overflow to inf: the caller looks). The
-    arrays given are never changed; they are handed back as they are when each row is canonical.
+    appearance and stored in the values' dtype (a sum may overflow to inf: the caller checks). The
+    given arrays are never changed; they are returned when each row is canonical already.
     """
     rows = out_of_order(indptr, indices)
     if not len(rows):

@@ -54,7 +54,7 @@ def encode(
         if skip:
             batch = skipped_rows.filtered(batch, flaws.reasons)
         else:
-            # What shows only once lists are summed may be wrong with a row before.
+            # Sums of lists are checked last: an earlier row may have one that is invalid.
             error, batch = flaws.error(shard, row, learning=labelled), batch.slice(0, flaws.first)
     if error is not None:
         raise error
@@ -96,7 +96,7 @@ def _encode(
         return None
     with Stage("gather"):
         with Stage("hash"):
-            # Only now: names are collected of good rows alone.
+            # Only now, so that names come from good rows alone.
             columns = {name: batch.column(name) for name in plan.categorical}
             coordinates = _categories(plan, columns, names)
         blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, dtype, names)
@@ -126,7 +126,7 @@ def _numbers_and_hashed(
     plan: Plan, rows: int, parts: list[Numbers], texts: list[Texts],
     coordinates: list[NDArray[np.int32]], dtype: Any, names: Names | None,
 ) -> list[Csr]:  # fmt: skip
-    """Blocks of numbers and of all that is hashed, of which equal coordinates are summed:
+    """Blocks of numbers and of hashed features, where equal coordinates are summed:
     categories first, then texts in order.
     """
     of = rows, dtype, int(plan.bias)
@@ -143,7 +143,7 @@ def _numbers_and_hashed(
 def _categories(
     plan: Plan, columns: Mapping[str, pa.Array], names: Names | None
 ) -> list[NDArray[np.int32]]:
-    """The coordinates of what is one category a row: columns, parts of dates, crosses."""
+    """The coordinates of features with one category per row: columns, parts of dates, crosses."""
     parts: dict[str, pa.Array] = {}
     for date in plan.dates:
         parts |= date_parts(columns[date.column], date)

@@ -31,7 +31,7 @@ def coordinate(text: bytes, seed: int, bits: int) -> int:
 def category(column: str, value: bytes | None) -> bytes:
     """What is hashed: column=value in UTF-8; for a null, the column and a byte 0xFF.
 
-    No UTF-8 text holds 0xFF, so no string can fall together with the null by its meaning.
+    No UTF-8 text contains 0xFF, so no string has the text of the null.
 
     >>> category("job", b"admin."), category("job", None)
     (b'job=admin.', b'job\\xff')
@@ -41,7 +41,7 @@ def category(column: str, value: bytes | None) -> bytes:
 
 
 def categories(array: pa.Array, column: str, plan: Plan, names: Names | None) -> NDArray[np.int32]:
-    """Each row's coordinate (n,). Every value, a null too, is a category: none is bad."""
+    """Each row's coordinate (n,). Every value is a category, null included: none is bad."""
     # A string costs less to hash than to look up among the distinct ones; a number must be written.
     if pa.types.is_dictionary(array.type) or family(array.type) not in TEXTS:
         codes, values = coded(array)

@@ -44,7 +44,7 @@ class Names:
         return len(self._seen) if self._ledger is None else self._ledger.coordinates
 
     def watch(self, size: int) -> Watch:
-        """What is settled by now, of ``size`` coordinates; what is not is to be noted next."""
+        """The names settled so far, of ``size`` coordinates; callers note the others next."""
         with self._lock:
             return self._open().watch(size)
 
@@ -147,7 +147,7 @@ def _flat(seen: Mapping[int, tuple[str, ...]]) -> tuple[NDArray[np.int32], pa.Ar
 
 
 def _utf8(values: pa.Array) -> pa.Array:
-    """Binary values with what is no UTF-8 written as backslashes do."""
+    """Binary values as text; bytes that are not UTF-8 become backslash escapes."""
     data, offsets = buffers(values)
     if data[offsets[0] : offsets[-1]].tobytes().isascii():
         return values
@@ -159,7 +159,7 @@ def _utf8(values: pa.Array) -> pa.Array:
 
 
 def name_of(plan: Plan, names: Names, coordinate: int) -> str:
-    """What a person calls a coordinate: bias, age, embedding[3], job=admin. | job=nurse, i:17,
+    """The readable name of a coordinate: bias, age, embedding[3], job=admin. | job=nurse, i:17,
     age is null.
 
     Raises IndexError outside 0 … plan.size − 1.

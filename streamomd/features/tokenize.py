@@ -1,5 +1,5 @@
 """Words of texts. A word is a longest run of letters, marks, numbers (Unicode's categories L, M and
-N) and underscores, lower-cased character by character; all other characters stand between words.
+N) and underscores, lower-cased character by character; all other characters separate words.
 
 Python's own tables of Unicode say what a character is: each that occurs is asked about once in a
 process, and compiled code does the rest on UTF-8 itself.
@@ -59,7 +59,7 @@ def in_word(character: str) -> bool:
 
 @functools.cache
 def _lower() -> NDArray[np.uint32]:
-    """By character what ``kernels.split_words.split`` is to know; threads may write the same there.
+    """The table of ``kernels.split_words.split``, by character; threads may write equal values.
 
     Of its 4 MiB a process has only the pages that were written.
     """

@@ -51,11 +51,11 @@ class Loss:
 
     @property
     def coupled(self) -> bool:
-        """Whether it needs a learner a class, also of two, and the margins of all."""
+        """Whether it needs a learner per class, also for two classes, and the margins of all."""
         return self.couple is not None
 
     def parse_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters made legal, defaults filled in. Raises UsageError naming the parameter."""
+        """Validated parameters, with defaults. Raises UsageError naming the parameter."""
         kinds, defaults = self._fields()
         unknown = [name for name in given if name not in kinds]
         if unknown:

@@ -1,4 +1,4 @@
-"""Softmax cross-entropy over classes, a weight vector a class (P3, section 1).
+"""Softmax cross-entropy over classes, one weight vector per class (P3, section 1).
 
 ln(sum over k of exp(p_k)) - p_y; the slope of class k is its probability, less 1 for class y.
 """
@@ -32,7 +32,7 @@ def couple(margins: Any, i: int, y: int, slopes: Any) -> float:
 
 
 def value(margin: float, y: float, p: object) -> float:
-    """Never asked: see ``couple``."""
+    """Never called: see ``couple``."""
     return math.nan
 
 

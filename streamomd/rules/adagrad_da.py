@@ -106,7 +106,7 @@ def older(saved: Saved) -> str:
 RULE = averaging_certified(
     Rule(
         name="adagrad_da",
-        title="adaptive gradient, diagonal, dual averaging: L1 that truly empties weights",
+        title="adaptive gradient, diagonal, dual averaging: L1 with weights that are exactly 0",
         source="Duchi, Hazan & Singer 2011, equation 5",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, shared=Shared, version=2, older=older, curvature="G"),

@@ -96,7 +96,7 @@ def losses_with(params: Mapping[str, Any]) -> tuple[str, ...]:
 RULE = eg_certified(
     Rule(
         name="eg",
-        title="EG, balanced Winnow: many features of like size, few that matter",
+        title="EG, balanced Winnow: many features of similar size, few relevant ones",
         source="Shalev-Shwartz & Singer 2006, section 4",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, totals=Totals),

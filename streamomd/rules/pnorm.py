@@ -73,7 +73,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 RULE = pnorm_certified(
     Rule(
         name="pnorm",
-        title="p-norm Perceptron: dense rows, few features that matter",
+        title="p-norm Perceptron: dense rows, few relevant features",
         source="Shalev-Shwartz & Singer 2006, section 4",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, totals=Totals),

@@ -1,4 +1,4 @@
-"""Ranges of feature values, by the dtype of the slots: what a rule learns from as it documents.
+"""Ranges of feature values, by the dtype of the slots: where a rule works as documented.
 
 A value outside its rule's range makes a bad row with the reason ``out_of_range``; 0 is always
 inside. Each bound follows from what the rule computes of a value x, with a margin of some 10^10 for

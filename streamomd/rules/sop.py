@@ -59,7 +59,7 @@ def certificate(run: Run) -> list[Claim]:
 
 RULE = Rule(
     name="sop",
-    title="second-order Perceptron: learns from mistakes, decorrelates features as it goes",
+    title="second-order Perceptron: learns from mistakes, decorrelates features",
     source="Cesa-Bianchi, Conconi & Gentile 2005; Orabona et al. 2015, section 6.2",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, totals=Updates, weight="mu"),

@@ -24,7 +24,7 @@ from streamomd.rules.contract import Rule, fields
 
 BLOCK = 64  # columns; lines this far apart cannot overlap, which the compiler needs to know
 LANES = 8  # numbers of a vector; the columns of a row are filled up with zeros to a multiple
-MOST = 1 << 14  # coordinates × learners whose second layout stays near the processor
+MOST = 1 << 14  # coordinates × learners whose second layout stays in the processor's cache
 SAMPLE = 16  # rows
 # Of the values; Covertype's 0.22, most of it in the same columns, are no slower by rows.
 LEAST = 0.3
@@ -33,9 +33,9 @@ LEAST = 0.3
 def fits(rule: Rule, params: Mapping[str, Any], size: int) -> bool:
     """Whether this is the loop for a rule, size being its coordinates times its learners.
 
-    A row may ask nothing but what stands here: no sums over all coordinates, no set, nothing
+    A rule must need nothing but these steps: no sums over all coordinates, no set, nothing
     between observing and weighing, no implicit steps; and nothing that moves with the clock alone,
-    for its powers and logarithms are no vector instructions.
+    because powers and logarithms are not vectorized.
     """
     whole = rule.masses > 0 or rule.constraint is not None or has(rule.row, "prepare")
     clocked = has(rule.row, "catch_up")
@@ -46,7 +46,7 @@ def fits(rule: Rule, params: Mapping[str, Any], size: int) -> bool:
 def filled(values: Any) -> bool:
     """Whether enough of the first rows' values are not 0: here a zero costs what others do.
 
-    values: (rows, columns). The bits do not depend on the answer.
+    values: (rows, columns). The result is bit-identical either way.
     """
     first = values[:SAMPLE]
     return bool(np.count_nonzero(first) >= LEAST * first.size)

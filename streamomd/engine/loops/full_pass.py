@@ -99,7 +99,7 @@ def make_gather(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
 
 
 def make_restrain(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
-    """restrain(cells, totals, hyper, clock, k): learner k's weights brought into the constraint."""
+    """restrain(cells, totals, hyper, clock, k): project learner k's weights."""
     L, width = shape.learners, shape.width
     Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)

@@ -261,7 +261,7 @@ def make_change(rule: Rule, shape: Shape) -> Callable[..., float]:
 
 
 def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """look(…): observes each row and does nothing else. Arguments as ``learn``'s, no margins."""
+    """look(…): only observes each row. Arguments as ``learn``'s, no margins."""
     width, bias, dense = shape.width, shape.bias, shape.dense
     Shared, Hyper, n_shared = rule.state.shared, rule.hyper, len(rule.shared_slots)
     load_shared, store_shared = take(n_shared), put(n_shared)

@@ -1,7 +1,7 @@
 """murmur3 x86_32 over Arrow's buffers: a coordinate a value, and no Python object for any of them.
 
-Plain Python that numba compiles: whole numbers are held below 2^32 by a mask, so that both give the
-same bits.
+Plain Python that numba compiles: a mask limits integers to 32 bits, so that both are
+bit-identical.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def ended(h: int, length: int) -> int:
 def murmur(h: int, held: int, bits: int, length: int, text: Any) -> int:
     """The hash of a prefix, as ``prefix_state`` gives it, and the bytes of a text."""
     size = len(text)
-    # Places counted from 0 are known not to count from the end, so that four bytes are one load.
+    # Indices of a loop from 0 are known to be non-negative, so that four bytes are one load.
     for word in range(size >> 2):
         at = 4 * word
         four = text[at] | (text[at + 1] << 8) | (text[at + 2] << 16) | (text[at + 3] << 24)

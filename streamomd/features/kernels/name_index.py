@@ -108,7 +108,7 @@ def note(
 ) -> None:  # fmt: skip
     """Put names into the table and the order, each at its coordinate, unless it is there.
 
-    data, offsets: what follows the prefix in each name, as Arrow keeps it. where, ends, letters: of
+    data, offsets: what follows the prefix in each name, as Arrow has it. where, ends, letters: of
     each name in order its coordinate, where it ends after a first 0, and the letters of all; room
     for all that may come. sizes: how many names there are, and coordinates. closed: as
     ``unsettled``'s, or empty.

@@ -1,6 +1,6 @@
 """Texts split into words, and the places of words counted: a pass over bytes each, on arrays alone.
 
-Plain Python that numba compiles, as all of ``engine/hashing.py``.
+Plain Python that numba compiles, as all of ``features/kernels``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BETWEEN = 1
 
 _BITS, _FEW = 9, 40
 COUNTERS = 1 << _BITS
-"""``sizes`` of ``count``: so few that a row of some hundred places costs more than they do."""
+"""``sizes`` of ``count``: few enough that a row of some hundred places costs more."""
 
 
 @functools.cache
@@ -88,7 +88,7 @@ def split(
         while here < end:
             number = int(data[here])
             if number < 0x80:
-                # Without a branch: where words end cannot be foreseen.
+                # Without a branch: ends of words cannot be predicted.
                 low = int(lower[number])
                 inside = 1 if low > BETWEEN else 0
                 starts[word] = at
