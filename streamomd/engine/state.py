@@ -75,7 +75,7 @@ class Layout:
     def arrays(self, low: int, high: int) -> dict[str, tuple[str, tuple[int | None, ...]]]:
         """Dtype and shape of each array of ``State.parts`` for coordinates low … high − 1.
 
-        None stands for a length that depends on the rows, as that of rows that a rule keeps.
+        None stands for a length that depends on the rows, as that of rows that a rule stores.
         """
         found: dict[str, tuple[str, tuple[int | None, ...]]] = {
             f"slot.{slot.name}": (self.dtype, (high - low, columns.stop - columns.start))
@@ -241,7 +241,7 @@ def _memory_for(layout: Layout) -> Iterator[None]:
     except MemoryError:
         remedy = 'set model.dtype = "float32"'
         if layout.rule.storage.matrices:
-            remedy = "choose a rule that keeps no matrix (the _diag ones)"
+            remedy = "choose a rule without a matrix (the _diag ones)"
         raise TooLargeError(
             f"{layout.size:,} coordinates of {layout.rule.name} need "
             f"{layout.nbytes / 2**30:.1f} GiB, more than is available: lower data.bits, or "

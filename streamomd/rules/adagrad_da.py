@@ -25,8 +25,8 @@ Cost: O(nnz), nothing is stored but theta, so untouched weights shrink by themse
 times some 80 halvings a row. ``project_every`` k > 1 finds the multiplier after every k-th row
 only: another algorithm, without certificate.
 
-Against mirror descent: L1 charged every round truly empties weights, early gradients count as much
-as late ones, and with delta = 0 features may have any scale.
+Against mirror descent: L1 charged every round sets weights to exactly 0, early gradients count as
+much as late ones, and with delta = 0 features may have any scale.
 
 >>> from streamomd.training.demo import score
 >>> score("adagrad_da"), score("adagrad_da", "absolute")

@@ -1,10 +1,10 @@
 """What a rule is: a frozen description and plain functions of one coordinate's numbers.
 
-The engine loops over rows; a rule defines the step of a row and the update of a coordinate::
+The engine loops over rows; a rule defines a row's step and a coordinate's update::
 
     weight(own, shared, totals, clock, h) -> w      the prediction is the sum of w * x
     step(row, totals, clock, h) -> active, move, totals
-                                                    does the row update, and what update needs
+                                                    is there an update, and what it needs
     update(own, shared, x, move, clock, h) -> own   for each coordinate of an active row
     observe(shared, x, clock, h) -> shared, q       before the prediction, for ``Observe``
     align(own, old, new, totals, clock, h) -> own   own slots carried from old shared slots to new
@@ -18,8 +18,8 @@ steps), ``CoordinateSums`` (sums over all coordinates), ``Constraint`` (a set fo
 use module ``math`` only, so that compiled and uncompiled runs are bit-identical; all numbers are
 float64 inside.
 
-No behaviour of the engine depends on a parameter's or a slot's name: where one has a role, a field of
-a group names it (``RowHooks.implicit``, ``Losses.lipschitz``, ``Slots.weight``, ...).
+No behaviour of the engine depends on a parameter's or a slot's name: where one has a role, a field
+of a group names it (``RowHooks.implicit``, ``Losses.lipschitz``, ``Slots.weight``, ...).
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ brings it to 0:
 
     theta <- theta + (l / ||x||^2) y x.
 
-A row of importance 0 causes no update; any other importance counts as 1. O(nnz) a row. No certificate: a
-single wrong label can move it arbitrarily far, so no bound holds unless the data are separable.
+A row of importance 0 causes no update; any other importance counts as 1. O(nnz) a row. No
+certificate: a single wrong label can move it arbitrarily far, so no bound holds unless the data are
+separable.
 
 Choose it for clean labels; with noise use `pa1` or `pa2`, which cap or damp the step.
 

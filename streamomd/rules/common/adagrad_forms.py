@@ -103,7 +103,7 @@ def lean_update(own: Lean, shared: object, x: float, move: Any, clock: float, h:
 
 
 def reducer(whole: Rule) -> Callable[[Mapping[str, Any]], Rule | None]:
-    """reduced(params) -> the form without slots that these parameters ignore: a quarter of the time.
+    """reduced(params) -> the form without slots these parameters ignore: a quarter of the time.
 
     Without a ball no sum is stored, without phi no round is missed.
     """
