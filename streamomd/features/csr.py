@@ -27,7 +27,7 @@ def counted_rows(
 
     parts: as ``matrix`` takes them. bias: what to subtract from coordinates of columns.
     """
-    from streamomd.features.kernels.join_rows import counter  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import counter  # late: it imports numba
 
     width = sum(map(width_of, parts)) + len(columns)
     begins = np.zeros(rows + 1, np.int64)
@@ -58,7 +58,7 @@ def joined(blocks: Sequence[Csr]) -> Csr:
 
 
 def _beside(left: Csr, right: Csr) -> Csr:
-    from streamomd.features.kernels.join_rows import joiner  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import joiner  # late: it imports numba
 
     indptr = left[0] + right[0]
     indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], left[2].dtype)

@@ -108,7 +108,7 @@ def _block(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> Csr:
 
 def _counts(begins: Places, at: NDArray[np.int32], plan: Plan) -> Csr:
     """Canonical rows of how often each row's places occur."""
-    from streamomd.features.kernels.split_words import (  # numba is for those who need it
+    from streamomd.features.kernels.split_words import (  # late: it imports numba
         COUNTERS,
         counter,
     )

@@ -30,7 +30,7 @@ def words(texts: pa.Array) -> tuple[Places, pa.Array]:
     >>> begins.tolist(), [word.decode() for word in found.to_pylist()]
     ([0, 4, 4, 4], ['it', 's', 'good', 'été_2'])
     """
-    from streamomd.features.kernels.split_words import splitter  # numba is for those who need it
+    from streamomd.features.kernels.split_words import splitter  # late: it imports numba
 
     data, offsets = buffers(texts)
     size = int(offsets[-1] - offsets[0])

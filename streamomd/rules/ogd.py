@@ -14,7 +14,7 @@ Certificate (P1, lemma 1), A_t = 1 / eta_t, w_t the weights that predicted row t
     regret <= sum_t (A_t - A_{t-1}) ||w_t - u||^2 / 2 + sum_t eta_t ||g x||^2 / 2,    A_0 = 0.
 
 Cost: O(nnz); the L1 ball O(d) times some 80 halvings on rows that leave it. ``project_every`` k > 1
-looks at the L1 ball after every k-th row only: another algorithm, without certificate. ``implicit``
+checks the L1 ball after every k-th row only: another algorithm, without certificate. ``implicit``
 takes the exact step along the row, where nothing is clipped (and has no certificate).
 
 One step size for all coordinates: features must be on one scale. The baseline to beat.

@@ -66,28 +66,28 @@ def ended(h: int, length: int) -> int:
 
 
 @register_jitable(no_cfunc_wrapper=True)
-def murmur(h: int, held: int, bits: int, length: int, text: Any) -> int:
+def murmur(h: int, rest: int, bits: int, length: int, text: Any) -> int:
     """The hash of a prefix, as ``prefix_state`` gives it, and the bytes of a text."""
     size = len(text)
     # Indices of a loop from 0 are known to be non-negative, so that four bytes are one load.
     for word in range(size >> 2):
         at = 4 * word
         four = text[at] | (text[at + 1] << 8) | (text[at + 2] << 16) | (text[at + 3] << 24)
-        held |= four << bits
-        h = mixed(h, held & _LOW)
-        held >>= 32
+        rest |= four << bits
+        h = mixed(h, rest & _LOW)
+        rest >>= 32
     for at in range(size & ~3, size):
-        held |= text[at] << bits
+        rest |= text[at] << bits
         bits += 8
         if bits == 32:
-            h, held, bits = mixed(h, held), 0, 0
+            h, rest, bits = mixed(h, rest), 0, 0
     if bits:
-        h ^= scrambled(held)
+        h ^= scrambled(rest)
     return ended(h, length + size)
 
 
 def places(
-    codes: Any, gone: Any, data: Any, offsets: Any, h: int, held: int, bits: int, length: int,
+    codes: Any, gone: Any, data: Any, offsets: Any, h: int, rest: int, bits: int, length: int,
     of_null: int, mask: int, first: int, table: Any, asked: Any, hashes: Any, out: Any,
 ) -> int:  # fmt: skip
     """Write each row's coordinate: first + the hash's bits under mask; how many were hashed.
@@ -109,7 +109,7 @@ def places(
         at = asked[k] if len(codes) else k
         found = of_null
         if at + 1 < len(offsets) and not (len(gone) and gone[at]):
-            found = murmur(h, held, bits, length, data[offsets[at] : offsets[at + 1]])
+            found = murmur(h, rest, bits, length, data[offsets[at] : offsets[at + 1]])
         hashes[k] = found
         if len(codes):
             table[at] = first + (found & mask)
