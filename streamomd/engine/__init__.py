@@ -1,4 +1,4 @@
-"""The engine: batches in, a moved state out. The only loops, and the only place that compiles."""
+"""The engine updates a state by batches. No other package has or compiles loops over rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Engine:
     """The loops of one rule, loss and layout.
 
     classes: 1 in regression, else how many. params: hyper-parameters as ``Rule.parse_params`` gives
-    them, the same for each learner. compiled: False for plain Python, slow and with the same bits.
+    them, the same for each learner. compiled: False for plain Python, slow and bit-identical.
     """
 
     layout: Layout
@@ -54,7 +54,7 @@ class Engine:
     def side_by_side(cls, engines: Sequence[Self]) -> Self:
         """An engine for several learners, alike but for their hyper-parameters, in one state.
 
-        It only learns and looks; sums are then (learners * 3,), each learner's own.
+        It only learns and observes; sums are then (learners * 3,), each learner's own.
         """
         layout = replace(engines[0].layout, learners=len(engines))
         made = replace(engines[0], layout=layout)
@@ -72,7 +72,7 @@ class Engine:
         self.renew(state)
 
     def renew(self, state: State) -> None:
-        """Sum the totals that are sums over all coordinates anew."""
+        """Recompute the totals that are sums over all coordinates."""
         if self.layout.rule.masses:
             loop = self._loop("renew")
             for k in range(self.layout.learners):
@@ -92,9 +92,9 @@ class Engine:
         loop(*self._numbers(state), state.layout.starts, mean.reshape(-1))
 
     def warm(self, state: State, empty: Batch, *, learning: bool) -> None:
-        """Compile, or load from the disk cache, what batches like this one of no rows need.
+        """Compile, or load from the disk cache, the loops for batches like this empty one.
 
-        Of dense ones it cannot be seen how many values are 0: if most are, a loop is still to come.
+        Dense batches mostly of zeros need another loop, which is compiled at the first of them.
         """
         walk = self.learn if learning else self.predict
         walk(state, np.zeros(3), empty)
@@ -104,7 +104,7 @@ class Engine:
 
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
         """
-        walk = self._walk_kept if self.layout.rule.storage.kind == "recent" else self._walk
+        walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
         state.clock = int(clock)
@@ -140,16 +140,16 @@ class Engine:
         dense, rows = isinstance(batch, DenseBatch), batch.arrays
         moves = np.empty(len(batch) * self.layout.learners * move_numbers(self.layout.rule))
         margins = np.empty((len(batch), self.layout.learners))
-        told = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
+        given = (state.totals.reshape(-1), sums, self._hyper, float(state.clock))
         decide = self._loop("decide", dense, rows[2].dtype.name)
-        decide(*told, found.reshape(-1), batch.y, batch.weight, moves, margins)
+        decide(*given, found.reshape(-1), batch.y, batch.weight, moves, margins)
         apply = self._loop("apply", dense, rows[2].dtype.name)
         apply(state.cells, self._hyper, float(state.clock), len(batch), *rows, moves)
         state.clock += len(batch)
         return margins
 
     def weights(self, state: State, low: int, high: int) -> Floats:
-        """w of coordinates low … high − 1, (high − low, learners), as the next row meets it."""
+        """w of coordinates low … high − 1, (high − low, learners), as the next row would use it."""
         unit = SparseBatch(  # a row for each coordinate, holding it alone with value 1
             indptr=np.arange(high - low + 1, dtype=np.int64),
             indices=np.arange(low, high, dtype=np.int32),
@@ -157,7 +157,7 @@ class Engine:
             y=np.zeros(high - low),
             weight=np.ones(high - low),
         )
-        # What is predicted may be more than <w, x>; of the weights alone it is not asked.
+        # A prediction may add a part or a clamp to <w, x>; weights are <w, x> alone.
         rule = self.layout.rule
         plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
         walk = replace(self, bias=False, layout=replace(self.layout, rule=plain))
@@ -171,23 +171,23 @@ class Engine:
         rows = batch.arrays
         loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
         matrices = state.extra.values() if self.layout.rule.storage.matrices else ()
-        kept = (state.cells, state.totals.reshape(-1), *matrices)
+        stored = (state.cells, state.totals.reshape(-1), *matrices)
         moved = (sums, self._hyper, float(state.clock))
-        return margins, loop(*kept, *moved, *rows, batch.y, batch.weight, margins)
+        return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
-    def _walk_kept(
+    def _walk_recent(
         self, operation: str, state: State, sums: Floats, batch: Batch
     ) -> tuple[Floats, Any]:
-        """Learn with the rows kept from before in front, and keep the last ones."""
+        """Learn with the stored rows in front, and store the last ones."""
         h, storage = self.layout.rule.hyper_of(self.params), self.layout.rule.storage
         assert isinstance(storage, RecentRows)
         before = KeptRows(**state.extra)
         stored = len(before.y) + len(batch)
         if storage.most and stored > getattr(h, storage.most):
             raise TooLargeError(
-                f"rule {self.layout.rule.name!r} keeps every row, at most "
-                f"{getattr(h, storage.most):,.0f} of them (model.params.{storage.most}): take "
-                "fewer rows, or dual_ascent, which keeps the last k"
+                f"rule {self.layout.rule.name!r} stores every row, at most "
+                f"{getattr(h, storage.most):,.0f} of them (model.params.{storage.most}): use "
+                "fewer rows, or dual_ascent, which stores the last k"
             )
         rows = recent_rows.extended(before, batch, int(self.bias))
         depth = int(getattr(h, storage.depth)) if storage.depth else len(rows.y)
@@ -202,7 +202,7 @@ class Engine:
 
     def _loop(self, operation: str, dense: bool = False, value: str = "float64") -> Any:
         key = operation, dense, value
-        if key not in self._loops:  # a rule's own hash takes its time
+        if key not in self._loops:  # hashing a rule is slow
             started = time.perf_counter()
             self._loops[key] = self._make(*key)
             self.compile_seconds += time.perf_counter() - started

@@ -1,7 +1,7 @@
 """Compile one loop for one rule, loss and shape: the one place where numba compiles.
 
 A compiled loop is cached on disk under a name of its own that holds a hash of every source it is
-made of, so a second process compiles nothing, an edited rule or helper is compiled anew, and no
+made of, so a second process compiles nothing, an edited rule or helper is recompiled, and no
 two loops share an index file (numba's index is read, changed and written back: two loops in one
 would race). Where no cache can be written the loop is compiled for this process alone.
 """

@@ -1,19 +1,19 @@
-"""Merging: states that went their own ways from a common start become one.
+"""Merge states that were trained separately from a common start.
 
 Each slot and total says by its annotation how it merges. "sum": what it has grown by since the
 start adds up; "max", "min"; "mean": by the examples each state has learned from, or by what its
-slot G has grown by, coordinate by coordinate; "coords": summed anew by the engine. Shared slots and
-totals go first; every state's own slots are then aligned to the common shared ones, and merged.
-theta adds up where what divides it does (G, S, A, or the clock of dual averaging), so that no
-example counts twice; under a fixed regularizer, where adding would overshoot, it is a mean. Of
+slot G has grown by, coordinate by coordinate; "coords": recomputed by the engine. Shared slots and
+totals are merged first; every state's own slots are then aligned to the common shared ones and
+merged. theta adds up where what divides it does (G, S, A, or the clock of dual averaging), so that
+no example counts twice; under a fixed regularizer, where adding would overshoot, it is a mean. Of
 rules with a matrix, A = A_0 + what each has added, and the means are taken in the dual: theta = A w
-adds up, which for least squares is the very solution of all rows. Of those with a root, the sum of
-z z' adds up; directions in which it is below rounding are left out.
+adds up, which for least squares is the solution of all rows. Of those with a root, the sum of z z'
+adds up; directions in which it is below rounding are dropped.
 
 A state's weights are at their mean; where a set moves with the scales (projected NAG), they are
 brought back into it after the next row. Merging costs a few passes over the coordinates, and one
 new state: they are taken in blocks, and what is aligned are copies of a block. Rules with sums over
-all coordinates, which may have to be refreshed first, cost a copy of each state beside.
+all coordinates, which may have to be refreshed first, also cost a copy of each state.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from streamomd.rules.contract import Slot
 
 Floats = NDArray[np.float64]
 BY = ("examples", "G")
-BLOCK_BYTES = 1 << 20  # of cells, 2^15 coordinates of NAG: they and what is made of them stay near
+BLOCK_BYTES = 1 << 20  # of cells, 2^15 coordinates of NAG: they and their copies stay in cache
 
 
 def merge(
@@ -45,7 +45,7 @@ def merge(
     """One state of several that began as copies of ``start``; none of them is changed.
 
     examples: how many each has learned from. by: what weighs means, "examples" or, for rules with a
-    slot G, "G". One state alone comes back as it is, to the bit. Raises UsageError where a rule's
+    slot G, "G". A single state is returned bit-identical. Raises UsageError where a rule's
     states cannot be merged.
     """
     if len(states) != len(examples) or not states or by not in BY:
@@ -83,9 +83,9 @@ def tree(
     *,
     by: str = "examples",
 ) -> State:
-    """As ``merge``, two neighbours at a time: the same bits, wherever the inner nodes are made.
+    """As ``merge``, two neighbours at a time: bit-identical wherever the inner nodes are computed.
 
-    An odd one at the end goes on to the next level.
+    An odd one at the end moves to the next level.
     """
     nodes = list(zip(states, examples, strict=True))
     if len(nodes) == 1:
@@ -99,7 +99,7 @@ def tree(
 
 
 def _normal(engine: Engine, state: State) -> State:
-    """The state; where it has sums over all coordinates, a copy with these summed anew and the
+    """The state; where it has sums over all coordinates, a copy with these recomputed and the
     factors common to all coordinates multiplied in.
     """
     if not engine.layout.rule.masses:
@@ -173,7 +173,7 @@ def _merge_matrices(whole: State, parts: list[State]) -> None:
 
 
 def _merge_roots(whole: State, parts: list[State]) -> None:
-    """The sum of z z' by what each has added, its root stored as ``engine.roots`` says."""
+    """The sum of z z' by what each has added, its root stored as in ``linalg.matrix_root``."""
     size = whole.layout.size
     for k in range(whole.layout.learners):
         halves = [np.vstack(np.hsplit(part.extra["matrix"][k], 2)) for part in parts]
@@ -186,7 +186,7 @@ def _merge_roots(whole: State, parts: list[State]) -> None:
 
 
 def _inverse(stored: Floats) -> Floats:
-    """(U D U')^-1 of the matrix stored as ``engine.matrix`` says."""
+    """(U D U')^-1 of the matrix stored as in ``loops.matrix``."""
     from scipy.linalg import solve_triangular
 
     upper = np.tril(stored, -1).T + np.eye(len(stored))
@@ -203,7 +203,7 @@ def _solve(A: Floats, b: Floats) -> Floats:
 
 
 def _factors(A: Floats) -> Floats:
-    """U and D of A^-1 = U D U', stored as ``engine.matrix`` says: A = C C', U = D^-1/2 C'^-1."""
+    """U and D of A^-1 = U D U', stored as in ``loops.matrix``: A = C C', U = D^-1/2 C'^-1."""
     from scipy.linalg import solve_triangular
 
     root = np.linalg.cholesky(A)

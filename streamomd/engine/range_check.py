@@ -8,7 +8,7 @@ from typing import Any
 from streamomd.core.jit import LazyCompiled, float64, read
 
 _AS_IS = 1 << 14
-"""So many values Python looks at: few rows need nothing compiled."""
+"""Python checks up to this number of values: few rows need nothing compiled."""
 
 
 @functools.cache

@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def matrix(self) -> tuple[int, int, int]:
-        """Shape of what is kept beside the cells: (learners, coordinates, numbers of each)."""
+        """Shape of the matrices next to the cells: (learners, coordinates, numbers of each)."""
         return self.learners, self.size, self.rule.storage.matrices * self.size
 
     @property
@@ -75,7 +75,7 @@ class Layout:
     def arrays(self, low: int, high: int) -> dict[str, tuple[str, tuple[int | None, ...]]]:
         """Dtype and shape of each array of ``State.parts`` for coordinates low … high − 1.
 
-        None stands for a length that depends on the rows, as that of rows that a rule keeps.
+        None stands for a length that depends on the rows, as that of rows that a rule stores.
         """
         found: dict[str, tuple[str, tuple[int | None, ...]]] = {
             f"slot.{slot.name}": (self.dtype, (high - low, columns.stop - columns.start))
@@ -119,7 +119,7 @@ class State:
 
     @classmethod
     def start(cls, layout: Layout) -> State:
-        """Every slot and total at its start. Raises TooLargeError naming the GiB asked for."""
+        """Slots and totals at their start values. Raises TooLargeError naming the GiB asked for."""
         with _memory_for(layout):
             cells = _aligned(layout.size * layout.width, layout.dtype)
             extra = _start_extra(layout)
@@ -151,18 +151,18 @@ class State:
         return State(self.layout, cells, self.totals.copy(), self.clock, extra)
 
     def take(self, other: State) -> None:
-        """Become a state of the same layout, in the memory that is here."""
+        """Copy a state of the same layout into this one's memory."""
         self.cells[...] = other.cells
         self.totals[...] = other.totals
         self.clock = other.clock
         for name, array in other.extra.items():
             if self.extra[name].shape == array.shape:
                 self.extra[name][...] = array
-            else:  # rows that are kept, and grow in number
+            else:  # stored rows, which grow in number
                 self.extra[name] = array.copy()
 
     def block(self, low: int, high: int) -> State:
-        """Coordinates low … high − 1 as a state: these very cells and totals, nothing beside."""
+        """Coordinates low … high − 1 as a state: views of cells and totals, no matrices."""
         cells = self.cells[low * self.layout.width : high * self.layout.width]
         return State(replace(self.layout, size=high - low), cells, self.totals, self.clock)
 
@@ -191,7 +191,7 @@ class State:
             yield low, high, arrays
 
     def fill(self, low: int, high: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what ``parts`` gave. Raises ValueError for other shapes, and for
+        """Load what ``parts`` gave. Raises ValueError for other shapes, and for
         saved rows that the loops, which check nothing, could not walk."""
         for slot, columns in self._columns():
             cells, given = self.table[low:high, columns], arrays[f"slot.{slot.name}"]
@@ -239,12 +239,12 @@ def _memory_for(layout: Layout) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        remedy = 'take model.dtype = "float32"'
+        remedy = 'set model.dtype = "float32"'
         if layout.rule.storage.matrices:
-            remedy = "choose a rule that keeps no matrix (the _diag ones)"
+            remedy = "choose a rule without a matrix (the _diag ones)"
         raise TooLargeError(
             f"{layout.size:,} coordinates of {layout.rule.name} need "
-            f"{layout.nbytes / 2**30:.1f} GiB, more than can be had: lower data.bits, or "
+            f"{layout.nbytes / 2**30:.1f} GiB, more than is available: lower data.bits, or "
             f"{remedy}"
         ) from None
 
@@ -255,7 +255,7 @@ def _start_totals(layout: Layout) -> NDArray[np.float64]:
 
 
 def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
-    """A matrix starts as the identity; roots as 0; kept rows as none."""
+    """A matrix starts as the identity; roots as 0; stored rows as none."""
     if layout.rule.storage.kind == "recent":
         rows: dict[str, NDArray[Any]] = KeptRows.none(layout.learners)._asdict()
         return rows

@@ -1,6 +1,6 @@
-"""Bad: which rows of a batch cannot be learned from, and why, found column by column.
+"""Find the bad rows of a batch and their reasons, column by column.
 
-Each check notes all bad rows that it finds, as arrays; of a row the first note counts. ``encode``
+Each check notes all bad rows that it finds, as arrays; the first note of a row counts. ``encode``
 then raises the first bad row, or skips all of them.
 """
 
@@ -48,14 +48,14 @@ class BadRows:
         return bool(self._notes)
 
     def add(self, note: Finding) -> None:
-        """Mark the rows of a note that nothing was noted of before."""
+        """Mark the rows of a note that have no earlier note."""
         rows = note.rows[self._of[note.rows] < 0]
         self._of[rows] = len(self._notes)
         self._notes.append(note)
 
     @property
     def reasons(self) -> NDArray[np.int8]:
-        """Each row's place in REASONS, −1 of a good one."""
+        """Each row's index in REASONS; −1 for a good row."""
         known = [REASONS.index(note.reason) for note in self._notes]
         return np.array([*known, -1], np.int8)[self._of]
 
@@ -64,10 +64,10 @@ class BadRows:
         """The first bad row."""
         return int(np.argmax(self._of >= 0))
 
-    def told(self, shard: str, first_row: int, *, learning: bool = True) -> BadRowError:
-        """The error for a user, of the first bad row: where, found, expected, what to do.
+    def error(self, shard: str, first_row: int, *, learning: bool = True) -> BadRowError:
+        """The error of the first bad row: where, what was found and expected, what to do.
 
-        learning: else the model is made, and no key of its job may change.
+        learning: False when a trained model predicts, so that no key of its job may change.
         """
         row = self.first
         note = self._notes[self._of[row]]
@@ -90,7 +90,7 @@ class SkippedRows:
         return self._left is not None
 
     def filtered(self, batch: pa.RecordBatch, reasons: NDArray[np.int8]) -> pa.RecordBatch:
-        """The rows of ``batch``, those left so far, without the bad ones."""
+        """The rows of ``batch``, which earlier filters returned, without the bad ones."""
         if self._left is None:
             self._left = np.arange(self._rows)
             self._reasons = np.full(self._rows, -1, np.int8)
@@ -107,7 +107,7 @@ class SkippedRows:
 
 @dataclass(frozen=True)
 class CheckedValues:
-    """Values of a column on their way through the checks: where what is found of them is noted.
+    """Values of a column under check, and where bad ones are noted.
 
     width: values a row; 0: one, which is the row's own. indptr: of lists, where each row's begin.
     """
@@ -126,7 +126,7 @@ class CheckedValues:
             self.flaws.add(Finding(self, reason, rows, places[first], found, expected, remedy))
 
     def named(self, place: int) -> str:
-        """What a message calls the column."""
+        """The column's name in messages."""
         name = f"{self.column}[{place % self.width}]" if self.width else self.column
         return repr(name)
 
@@ -138,6 +138,6 @@ class CheckedValues:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: on one line, and never long."""
+    """A value for a message: on one line, at most 80 characters of it."""
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"

@@ -14,13 +14,13 @@ def canonical(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDA
     """The same rows with ascending, distinct coordinates.
 
     indptr: (n + 1,), from 0. Equal coordinates of a row are summed in float64 in order of
-    appearance and stored in the values' dtype (a sum may overflow to inf: the caller looks). The
-    arrays given are never changed; they are handed back as they are when each row is canonical.
+    appearance and stored in the values' dtype (a sum may overflow to inf: the caller checks). The
+    given arrays are never changed; they are returned when each row is canonical already.
     """
     rows = out_of_order(indptr, indices)
     if not len(rows):
         return indptr, indices, values
-    from streamomd.features.kernels.join_rows import sorter  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import sorter  # late: it imports numba
 
     longest = int((indptr[rows + 1] - indptr[rows]).max())
     room = np.empty(longest, np.int32), np.empty(longest, values.dtype)
@@ -31,7 +31,7 @@ def canonical(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDA
 
 def out_of_order(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> NDArray[np.int64]:
     """The rows, ascending, in which some coordinate is not above the one before it."""
-    from streamomd.features.kernels.join_rows import faller  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import faller  # late: it imports numba
 
     starts = _starts(indptr, len(indices))
     if faller()(indices) == np.count_nonzero(indices[starts] <= indices[starts - 1]):
@@ -57,7 +57,7 @@ def _starts(indptr: NDArray[np.int64], size: int) -> NDArray[np.int64]:
 
 def _merged(indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[Any]) -> Csr:
     """Rows whose coordinates ascend, with equal neighbours summed."""
-    from streamomd.features.kernels.join_rows import summer  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import summer  # late: it imports numba
 
     begins, places, sums = np.empty_like(indptr), np.empty_like(indices), np.empty_like(values)
     size = summer(values.dtype.name)(indptr, indices, values, begins, places, sums)

@@ -20,7 +20,7 @@ _BETWEEN, _NULL = "^", pa.scalar(b"\\N", pa.large_binary())
 
 
 def cross_name(columns: Sequence[str]) -> str:
-    r"""What a cross is called.
+    r"""The name of a cross.
 
     >>> cross_name(["job", "marital"]), cross_name(["a^b", "c"])
     ('job^marital', 'a\\^b^c')

@@ -25,9 +25,9 @@ def counted_rows(
     """Canonical rows: numbers, a column a coordinate, then 1 at the coordinate that each of
     ``columns`` (n,) has for a row; 2, 3, … where several have the same.
 
-    parts: as ``matrix`` takes them. bias: what coordinates of columns are above those wanted.
+    parts: as ``matrix`` takes them. bias: what to subtract from coordinates of columns.
     """
-    from streamomd.features.kernels.join_rows import counter  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import counter  # late: it imports numba
 
     width = sum(map(width_of, parts)) + len(columns)
     begins = np.zeros(rows + 1, np.int64)
@@ -58,7 +58,7 @@ def joined(blocks: Sequence[Csr]) -> Csr:
 
 
 def _beside(left: Csr, right: Csr) -> Csr:
-    from streamomd.features.kernels.join_rows import joiner  # numba is for those who need it
+    from streamomd.features.kernels.join_rows import joiner  # late: it imports numba
 
     indptr = left[0] + right[0]
     indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], left[2].dtype)
@@ -67,7 +67,7 @@ def _beside(left: Csr, right: Csr) -> Csr:
 
 
 def taken(block: Csr, rows: Places) -> Csr:
-    """The rows at ``rows`` of a block, in that order, each as often as it is asked for."""
+    """The rows at ``rows`` of a block, in that order; a row may occur more than once."""
     begins, counts = block[0][rows], np.diff(block[0])[rows]
     indptr = indptr_of(counts)
     at = np.arange(indptr[-1]) + np.repeat(begins - indptr[:-1], counts)

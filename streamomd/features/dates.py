@@ -1,7 +1,7 @@
 """Dates and times as parts, each a category: year, month, weekday, and the hour of a timestamp.
 
-A timestamp with a time zone is an instant, whose parts are taken in UTC, on every machine alike;
-one without is taken as it is written. A null date gives nulls, which are categories of their own.
+A timestamp with a time zone is an instant, whose parts are those in UTC, on every machine;
+one without has the parts as written. A null date gives nulls, which are categories of their own.
 """
 
 from __future__ import annotations

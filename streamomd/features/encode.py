@@ -39,26 +39,26 @@ def encode(
 
     batch: columns by name, of a shard that ``check_schema`` has accepted. row: the place of its
     first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1;
-    and no row is left out, for each is to be answered.
-    names: told of each hashed value. Values are float32 if all numbers are stored so, else float64.
+    and no row is skipped, because each needs a prediction.
+    names: gets each hashed value. Values are float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
-    then features are looked at.
+    then features are checked.
     """
     skip = labelled and plan.on_bad_row == "skip"
-    left_out, error = SkippedRows(batch.num_rows), None
+    skipped_rows, error = SkippedRows(batch.num_rows), None
     while True:
         flaws = BadRows(batch.num_rows)
         encoded = _encode(plan, batch, labelled, names, flaws)
         if encoded is not None and not flaws:
             break
         if skip:
-            batch = left_out.filtered(batch, flaws.reasons)
+            batch = skipped_rows.filtered(batch, flaws.reasons)
         else:
-            # What shows only once lists are summed may be wrong with a row before.
-            error, batch = flaws.told(shard, row, learning=labelled), batch.slice(0, flaws.first)
+            # Sums of lists are checked last: an earlier row may have one that is invalid.
+            error, batch = flaws.error(shard, row, learning=labelled), batch.slice(0, flaws.first)
     if error is not None:
         raise error
-    return replace(encoded, skipped=left_out.skipped) if left_out else encoded
+    return replace(encoded, skipped=skipped_rows.skipped) if skipped_rows else encoded
 
 
 def _encode(
@@ -96,7 +96,7 @@ def _encode(
         return None
     with Stage("gather"):
         with Stage("hash"):
-            # Only now: names are collected of good rows alone.
+            # Only now, so that names come from good rows alone.
             columns = {name: batch.column(name) for name in plan.categorical}
             coordinates = _categories(plan, columns, names)
         blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, dtype, names)
@@ -126,7 +126,7 @@ def _numbers_and_hashed(
     plan: Plan, rows: int, parts: list[Numbers], texts: list[Texts],
     coordinates: list[NDArray[np.int32]], dtype: Any, names: Names | None,
 ) -> list[Csr]:  # fmt: skip
-    """Blocks of numbers and of all that is hashed, of which equal coordinates are summed:
+    """Blocks of numbers and of hashed features, where equal coordinates are summed:
     categories first, then texts in order.
     """
     of = rows, dtype, int(plan.bias)
@@ -143,7 +143,7 @@ def _numbers_and_hashed(
 def _categories(
     plan: Plan, columns: Mapping[str, pa.Array], names: Names | None
 ) -> list[NDArray[np.int32]]:
-    """The coordinates of what is one category a row: columns, parts of dates, crosses."""
+    """The coordinates of features with one category per row: columns, parts of dates, crosses."""
     parts: dict[str, pa.Array] = {}
     for date in plan.dates:
         parts |= date_parts(columns[date.column], date)

@@ -31,7 +31,7 @@ def coordinate(text: bytes, seed: int, bits: int) -> int:
 def category(column: str, value: bytes | None) -> bytes:
     """What is hashed: column=value in UTF-8; for a null, the column and a byte 0xFF.
 
-    No UTF-8 text holds 0xFF, so no string can fall together with the null by its meaning.
+    No UTF-8 text contains 0xFF, so no string has the text of the null.
 
     >>> category("job", b"admin."), category("job", None)
     (b'job=admin.', b'job\\xff')
@@ -41,7 +41,7 @@ def category(column: str, value: bytes | None) -> bytes:
 
 
 def categories(array: pa.Array, column: str, plan: Plan, names: Names | None) -> NDArray[np.int32]:
-    """Each row's coordinate (n,). Every value, a null too, is a category: none is bad."""
+    """Each row's coordinate (n,). Every value is a category, null included: none is bad."""
     # A string costs less to hash than to look up among the distinct ones; a number must be written.
     if pa.types.is_dictionary(array.type) or family(array.type) not in TEXTS:
         codes, values = coded(array)
@@ -56,7 +56,8 @@ def places(
 
     codes: below len(values), or len(values) for a null; a value that no row has is not hashed.
     """
-    from streamomd.features.kernels.murmur3 import begun, hasher  # numba is for those who hash
+    # Late: numba is loaded only where values are hashed.
+    from streamomd.features.kernels.murmur3 import hasher, prefix_state
 
     if values.type not in _BYTES:
         values = as_bytes(values)
@@ -70,28 +71,28 @@ def places(
         hashes = np.empty(len(asked), np.uint32)
     size = hasher()(
         _NO_CODES if codes is None else codes, gone, *buffers(values),
-        *begun(category(column, b""), plan.hash_seed),
+        *prefix_state(category(column, b""), plan.hash_seed),
         coordinate(category(column, None), plan.hash_seed, 32),
         (1 << plan.bits) - 1, plan.hashed_offset, table, asked, hashes, out,
     )  # fmt: skip
     if names is not None:
         asked = np.arange(size) if codes is None else asked[:size]
-        _tell(names, column, plan, values, asked, hashes[:size])
+        _note_names(names, column, plan, values, asked, hashes[:size])
     return out
 
 
-def _tell(
+def _note_names(
     names: Names, column: str, plan: Plan, values: pa.Array, asked: NDArray[Any],
     hashes: NDArray[np.uint32],
 ) -> None:  # fmt: skip
-    """Tell names of the values asked for, as far as they are not settled."""
-    from streamomd.features.kernels.name_index import chooser  # numba is for those who hash
+    """Note the names of the values asked for, where they are not settled."""
+    from streamomd.features.kernels.name_index import chooser  # late: it imports numba
 
     first, mask = plan.hashed_offset, (1 << plan.bits) - 1
     fresh = np.empty(len(hashes), np.int64)
-    told = chooser()(len(hashes), hashes, first, mask, *names.watch(plan.size), fresh)
-    if told:
-        fresh = fresh[:told]
+    unnamed = chooser()(len(hashes), hashes, first, mask, *names.watch(plan.size), fresh)
+    if unnamed:
+        fresh = fresh[:unnamed]
         at, found = asked[fresh], hashes[fresh]
         some = as_bytes(values.take(pa.array(at, mask=at == len(values))))
         coordinates = (first + (found & np.uint32(mask))).astype(np.int32)

@@ -1,4 +1,4 @@
-"""make_plan: from the job and the first shard's schema to a Plan, or to the error that says why."""
+"""make_plan: from the job and the first shard's schema to a Plan, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_plan(
     """How the columns of ``schema``, the first shard's, become coordinates.
 
     distinct_labels: the distinct label values of the first shard; called only for classes that are
-    neither given nor boolean. When numeric, hashed, vectors and sparse are all left out, numbers
+    neither given nor boolean. When numeric, hashed, vectors and sparse are all omitted, numbers
     and booleans are numeric, strings and dictionaries hashed, and any other column must be named
     in text, dates or ignore; else columns that are not named are not read.
     Raises UsageError, SchemaError, and DataError for labels that are no classes.
@@ -87,7 +87,7 @@ def limits_of(models: Iterable[Model]) -> Limits | None:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of a message about an unknown column: the names that come close, or all of them."""
+    """The end of a message about an unknown column: similar names, or all of them."""
     known = list(names)
     near = difflib.get_close_matches(name, known, n=3)
     if near:
@@ -174,7 +174,7 @@ def _dates(data: Data, schema: pa.Schema) -> tuple[Date, ...]:
 
 def _check_crosses(data: Data, schema: pa.Schema) -> None:
     parts = [name for date in _dates(data, schema) for name in date.names]
-    # What else a column is does not matter, but no feature is made of a label.
+    # A crossed column may have other roles, but a label is never a feature.
     barred = dict.fromkeys(_targets(data), "the label or its weight")
     barred |= dict.fromkeys(data.dates, "a date: cross its parts, such as column.month")
     for name in (name for cross in data.crosses for name in cross if name not in parts):
@@ -232,7 +232,7 @@ def _check_features(plan: Plan) -> None:
     made = [*parts, *map(cross_name, plan.crosses)]
     again = twice([*plan.hashed, *(text.column for text in plan.text), *made])
     if again:
-        raise UsageError(f"two features are called {again[0]!r}: leave one out, or rename a column")
+        raise UsageError(f"two features are named {again[0]!r}: omit one, or rename a column")
     if plan.size > _LARGEST:
         raise UsageError(
             f"{plan.size} coordinates are more than {_LARGEST}; lower data.bits or data.sparse.size"

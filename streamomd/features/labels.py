@@ -27,8 +27,8 @@ def labels(array: pa.Array, plan: Plan, flaws: BadRows) -> Floats:
         y: Floats = numbers(array, cells, "error").astype(np.float64)
         _note_small(y, cells, plan.least_label)
         return y
-    if (told := _two_numbers(array, plan.classes)) is not None:
-        return told
+    if (signs := _two_numbers(array, plan.classes)) is not None:
+        return signs
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     values = _values(coded.dictionary)
     table = np.array([*_codes(values, plan), np.nan])
@@ -40,7 +40,7 @@ def labels(array: pa.Array, plan: Plan, flaws: BadRows) -> Floats:
 
 
 def _two_numbers(array: pa.Array, classes: Sequence[Any]) -> Floats | None:
-    """y of whole numbers that are all one of two classes; None of others, which take longer."""
+    """y of whole numbers that are all one of two classes; None otherwise: a slower path."""
     whole = pa.types.is_integer(array.type) and all(isinstance(known, int) for known in classes)
     if len(classes) != 2 or array.null_count or not whole:
         return None
@@ -72,7 +72,7 @@ def decode_labels(plan: Plan, class_index: NDArray[Any]) -> pa.Array:
     Raises UsageError in regression, which has no classes.
     """
     if not plan.classes:
-        raise UsageError("a regression has no classes: its predictions are numbers as they are")
+        raise UsageError("regression has no classes: its predictions are numbers")
     values = _as_label_type(list(plan.classes), plan.label_type)
     index = np.asarray(class_index, np.int64)
     return values.take(pa.array(index, mask=index < 0))
@@ -114,14 +114,14 @@ def _note_small(y: Floats, cells: CheckedValues, least: float | None) -> None:
 def _note_strange(
     y: Floats, codes: NDArray[np.int64], values: list[Any], cells: CheckedValues, plan: Plan
 ) -> None:
-    """Labels that are no class, values[codes] of which are told."""
+    """Note labels that are no class; the message shows values[codes]."""
     rows = np.flatnonzero(np.isnan(y))
     why = np.array([_reason(value) for value in values])[codes[rows]]
     for reason in np.unique(why):
         cells.note(
             str(reason),
             rows[why == reason],
-            lambda row: f"label {_told(values[codes[row]])}",
+            lambda row: f"label {_label_text(values[codes[row]])}",
             f"one of the classes {shown(list(plan.classes))}",
             "list all classes in model.classes, drop the row, or choose a loss for regression",
         )
@@ -135,5 +135,5 @@ def _reason(value: Any) -> str:
     return "label"
 
 
-def _told(value: Any) -> str:
+def _label_text(value: Any) -> str:
     return "null" if value is None else shown(value)

@@ -1,4 +1,4 @@
-"""From a feature's name back to its coordinate: what ``name_of`` says, read."""
+"""From a feature's name back to its coordinate: the inverse of ``name_of``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ UNKNOWN = -1
 def coordinates_of(plan: Plan, names: Sequence[str]) -> list[int]:
     """The coordinate of each name; ``UNKNOWN`` where the plan has no such feature.
 
-    A name is one that ``name_of`` gives: bias, age, embedding[3], i:17, age is null; of what is
-    hashed it is the text that is hashed, job=admin., or job is null.
+    A name is one that ``name_of`` gives: bias, age, embedding[3], i:17, age is null; a hashed
+    feature has the text that is hashed, job=admin., or job is null.
     """
     hashed = (
         *plan.hashed,

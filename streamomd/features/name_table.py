@@ -1,4 +1,4 @@
-"""A bounded table of names by coordinate, which compiled code fills and asks."""
+"""A bounded table of names by coordinate, which compiled code fills and reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BITS = 1 << 21  # 256 KiB, which stays in a processor's own cache
 
 
 class Watch(NamedTuple):
-    """What hashing passes over without a word: see ``features.kernels.name_index.unsettled``."""
+    """Names that hashing skips as settled: see ``features.kernels.name_index.unsettled``."""
 
     keys: NDArray[np.int32]
     counts: NDArray[np.uint8]
@@ -27,11 +27,11 @@ class Watch(NamedTuple):
 class NameTable:
     """Names in the order of arrival: at most 65,536 coordinates, 4 names each, then "+".
 
-    One thread adds at a time; what ``watch`` gave may be read meanwhile.
+    One thread adds at a time; other threads may read what ``watch`` returned.
     """
 
     def __init__(self) -> None:
-        from streamomd.features.kernels.name_index import (  # numba is for who hashes
+        from streamomd.features.kernels.name_index import (  # numba only if values are hashed
             COORDINATES,
             EACH,
             LOW,

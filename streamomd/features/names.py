@@ -31,9 +31,8 @@ class Names:
         """seen: of another table, within the same bounds."""
         self._seen = dict(seen or {})
         self._written = sum(map(len, self._seen.values()))  # of the ledger's, those in the dict
-        self._ledger: NameTable | None = (
-            None  # made when somebody adds: who only asks needs no numba
-        )
+        # Made by the first addition: look-ups alone need no numba.
+        self._ledger: NameTable | None = None
         self._lock = threading.Lock()
 
     @property
@@ -45,7 +44,7 @@ class Names:
         return len(self._seen) if self._ledger is None else self._ledger.coordinates
 
     def watch(self, size: int) -> Watch:
-        """What is settled by now, of ``size`` coordinates; what is not is to be noted next."""
+        """The names settled so far, of ``size`` coordinates; callers note the others next."""
         with self._lock:
             return self._open().watch(size)
 
@@ -72,14 +71,14 @@ class Names:
         with self._lock:
             self._open().add(np.asarray(coordinates, np.int32), prefix, _utf8(values), hashes)
 
-    def tell(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
+    def add_names(self, coordinates: NDArray[np.int32], names: pa.Array) -> None:
         """Add names, valid UTF-8 strings, at coordinates."""
         with self._lock:
             self._open().add(coordinates, b"", names)
 
     def update(self, seen: Mapping[int, tuple[str, ...]]) -> None:
         """Add the names of another table, as ``seen`` gives it."""
-        self.tell(*_flat(seen))
+        self.add_names(*_flat(seen))
 
     def since(self, version: int) -> tuple[NDArray[np.int32], pa.Array]:
         """Coordinates and names (large_binary) that were added since a version, in order."""
@@ -94,8 +93,8 @@ class Names:
             self._written = len(self._ledger)
         return self._ledger
 
-    def _told(self) -> dict[int, tuple[str, ...]]:
-        """The names by coordinate, of all that were told."""
+    def _by_coordinate(self) -> dict[int, tuple[str, ...]]:
+        """All names, by coordinate."""
         with self._lock:
             if self._ledger is not None and self._written < len(self._ledger):
                 coordinates, names = self._ledger.since(self._written)
@@ -106,11 +105,11 @@ class Names:
 
     def seen(self) -> dict[int, tuple[str, ...]]:
         """The names by coordinate, for another process."""
-        return dict(self._told())
+        return dict(self._by_coordinate())
 
     def at(self, coordinate: int) -> tuple[str, ...]:
         """The names seen there; "+" as the last one when there were more."""
-        return self._told().get(coordinate, ())
+        return self._by_coordinate().get(coordinate, ())
 
     def new(self, known: Self) -> dict[int, tuple[str, ...]]:
         """Names by coordinate, of those coordinates whose names differ in another table."""
@@ -118,7 +117,7 @@ class Names:
 
     def to_json(self) -> dict[str, tuple[str, ...]]:
         """What ``from_json`` reads back, ordered by coordinate."""
-        seen = self._told()
+        seen = self._by_coordinate()
         return {str(place): seen[place] for place in sorted(seen)}
 
     @classmethod
@@ -148,7 +147,7 @@ def _flat(seen: Mapping[int, tuple[str, ...]]) -> tuple[NDArray[np.int32], pa.Ar
 
 
 def _utf8(values: pa.Array) -> pa.Array:
-    """Binary values with what is no UTF-8 written as backslashes do."""
+    """Binary values as text; bytes that are not UTF-8 become backslash escapes."""
     data, offsets = buffers(values)
     if data[offsets[0] : offsets[-1]].tobytes().isascii():
         return values
@@ -160,7 +159,7 @@ def _utf8(values: pa.Array) -> pa.Array:
 
 
 def name_of(plan: Plan, names: Names, coordinate: int) -> str:
-    """What a person calls a coordinate: bias, age, embedding[3], job=admin. | job=nurse, i:17,
+    """The readable name of a coordinate: bias, age, embedding[3], job=admin. | job=nurse, i:17,
     age is null.
 
     Raises IndexError outside 0 … plan.size − 1.

@@ -18,7 +18,7 @@ Numbers = NDArray[Any]
 
 ANYTHING = LegalValues()
 _EXACT = 2**53
-# Rows written together: the block stays in cache while column after column is strewn into it
+# Rows written together: the block stays in cache while column after column is written into it
 # (54 int64 columns: 2.4 ns a cell; 6.8 when each column is written whole).
 BLOCK = 2048
 
@@ -77,7 +77,7 @@ def missing(array: pa.Array) -> NDArray[np.bool_]:
 def unfit(values: Numbers, legal: LegalValues = ANYTHING) -> Iterator[tuple[str, Places]]:
     """The places of values not finite, not exact in float64, too large or out of range, by reason.
 
-    A place may come twice; its first reason counts.
+    A place may occur twice; its first reason counts.
     """
     narrow = _narrow(values.dtype, legal.limits)
     if values.dtype.kind == "f":
@@ -117,7 +117,7 @@ def _within(values: Numbers, limits: Limits) -> bool:
     """Whether every value is 0 or inside; NaN and infinities are not."""
     if values.dtype.kind != "f":
         return not len(values) or bool(-limits.most <= values.min() <= values.max() <= limits.most)
-    from streamomd.engine.range_check import checker  # numba is for who learns
+    from streamomd.engine.range_check import checker  # numba only for training
 
     return bool(checker(values.dtype.name)(len(values), values, *limits))
 
@@ -184,7 +184,7 @@ def _note_unfit(
 
 
 def _not_finite(values: Numbers) -> Iterator[tuple[str, Places]]:
-    # A sum that is finite proves every term finite, at a third of the price of looking at each.
+    # A sum that is finite proves every term finite, at a third of the cost of checking each.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum()):
             return

@@ -1,8 +1,8 @@
-"""Plan: how columns become coordinates, frozen; made once, saved in every checkpoint.
+"""Plan: how columns become coordinates, made once, frozen, and saved in every checkpoint.
 
-Coordinates, in order, no block overlapping another: the bias, numeric columns, vectors, 2^bits for
-all that is hashed if anything is, the size of the sparse pair, and with nulls = "indicator" one for
-each numeric and vector column.
+Coordinates, in order, without overlap: the bias, numeric columns, vectors, 2^bits for all hashed
+features if there are any, the size of the sparse pair, and with nulls = "indicator" one for each
+numeric and vector column.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SparsePair(NamedTuple):
 
 
 COUNTED = {"presence": "each 1", "count": "counted", "log": "log(1 + count)"}
-"""What a word of a text is worth, however often it stands there."""
+"""The value of a word in a text with repeats: 1, its count, or the logarithm of 1 + count."""
 
 
 class Text(NamedTuple):
@@ -55,7 +55,7 @@ class Date(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the parts are called."""
+        """The names of the parts."""
         return tuple(f"{self.column}.{part}" for part in self.parts)
 
 
@@ -67,7 +67,7 @@ class LegalValues(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column as the first shard has it; ``family`` is what later shards must keep to."""
+    """A column as the first shard has it; ``family`` is what later shards must match."""
 
     name: str
     type: str
@@ -81,7 +81,7 @@ class Plan:
     weight is "" without a weight column. classes is () in regression, else [negative, positive] or
     all K classes. label_type is the Arrow type (as text) of a label's value. dtype is the slots'.
     least_label is the smallest label that the loss can learn from, None: any. on_bad_row "skip":
-    rows that cannot be learned from are left out. crosses name columns, or parts of dates. limits:
+    rows that cannot be learned from are skipped. crosses name columns, or parts of dates. limits:
     the magnitudes that the rule learns from, None: any that the slots can hold.
     """
 
@@ -149,7 +149,7 @@ class Plan:
 
     @property
     def indicators(self) -> tuple[str, ...]:
-        """The columns that have a coordinate which says that their value is missing."""
+        """The columns with a missing-value indicator."""
         if self.nulls != "indicator":
             return ()
         return (*self.numeric, *(vector.column for vector in self.vectors))
@@ -181,8 +181,7 @@ class Plan:
 
     @property
     def indicator_offset(self) -> int:
-        """The first coordinate that says a value is missing: after all others, none of which it
-        moves."""
+        """The first coordinate of missing-value indicators: after all others, which keep theirs."""
         return self.sparse_offset + (self.sparse.size if self.sparse else 0)
 
     @property
@@ -193,7 +192,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain lists and dicts that ``from_json`` reads back."""
         saved = asdict(self)
-        if self.limits is None:  # as every version saved it
+        if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
         return saved
 
@@ -252,7 +251,7 @@ def describe(plan: Plan) -> list[str]:
         lines.append(f"{into}: {_list(plan.hashed)}")
     lines += [f"date {date.column!r}: {', '.join(date.parts)}, hashed" for date in plan.dates]
     lines += [f"cross {' × '.join(map(repr, cross))}, hashed" for cross in plan.crosses]
-    lines += [_told(text) for text in plan.text]
+    lines += [_text_line(text) for text in plan.text]
     if plan.hashes and not plan.hashed:
         lines.append(f"hashed into 2^{plan.bits} coordinates")
     if plan.sparse:
@@ -262,7 +261,7 @@ def describe(plan: Plan) -> list[str]:
         lines.append(f"a null or NaN is 0, and 1 in one of {len(plan.indicators)} more coordinates")
     lines.append(f"{plan.size} coordinates{' with the bias' if plan.bias else ', no bias'}")
     if plan.on_bad_row == "skip":
-        lines.append("bad rows are left out and counted")
+        lines.append("bad rows are skipped and counted")
     return lines
 
 
@@ -274,7 +273,7 @@ def _task(plan: Plan) -> str:
     return f"{len(plan.classes)} classes: {_list(tuple(map(repr, plan.classes)))}"
 
 
-def _told(text: Text) -> str:
+def _text_line(text: Text) -> str:
     runs = f" and runs of up to {text.ngrams}" if text.ngrams > 1 else ""
     return f"text {text.column!r}: words{runs}, {COUNTED[text.counts]}, hashed"
 

@@ -1,4 +1,4 @@
-"""Each shard's schema, held against the plan before a row of it is read."""
+"""Check each shard's schema against the plan before a row of it is read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def check_schema(
 ) -> None:
     """Accept other order, more columns and safe widening; refuse everything else.
 
-    labelled False: label and weight are not looked at (prediction). made: for a model that
-    is made, not for one that learns these shards.
+    labelled False: label and weight are not checked (prediction). made: for a trained
+    model, not for one that learns these shards.
     Raises SchemaError naming the shard, the column, what is there and what the first shard had.
     """
     where = f"shard {printable(shard_url)}"

@@ -73,7 +73,7 @@ def _indices(keys: pa.Array, pair: SparsePair, cells: CheckedValues) -> NDArray[
     found = _without_nulls(keys, cells).to_numpy(zero_copy_only=False)
     if found.dtype.itemsize < 4:
         found = found.astype(np.int32)
-    # Seen as unsigned, a negative index is larger than any size: one maximum tells both.
+    # Seen as unsigned, a negative index is larger than any size: one maximum finds both.
     unsigned = found.view(f"u{found.dtype.itemsize}")
     if len(found) and int(unsigned.max()) >= pair.size:
         outside = unsigned >= pair.size

@@ -1,8 +1,8 @@
 """Texts: words and runs of words, hashed as ``column=word`` and ``column=word next``.
 
-Nothing is fitted: a word's value is 1, its count in one text, or that count's logarithm. What falls
-to one coordinate in a column is counted together, so that the order of summing has no
-influence.
+Nothing is fitted: a word's value is 1, its count in one text, or that count's logarithm. Words of a
+column with the same coordinate are counted together, so that the result does not depend on
+the order of summing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def texts_of(array: pa.Array, cells: CheckedValues) -> Texts:
 
 
 def _repeats(array: pa.Array) -> bool:
-    """Whether texts are likely to come again: to look each up costs a tenth of splitting it."""
+    """Whether texts are likely to repeat: a look-up costs a tenth of splitting a text."""
     if pa.types.is_dictionary(array.type):
         return True
     some = array.slice(0, _LOOKED_AT)
@@ -74,7 +74,7 @@ def _looked_up(array: pa.Array) -> Texts:
 
 
 def counted(texts: Texts, text: Text, plan: Plan, dtype: Any, names: Names | None) -> Csr:
-    """Each row's words and runs of words: canonical rows of what ``text.counts`` says of them."""
+    """Each row's words and runs of words: canonical rows, values by ``text.counts``."""
     made = [_block(some, text, plan, names) for some in _blocks(texts.found)]
     rows = indptr_of(np.concatenate([np.diff(begins) for begins, _, _ in made]))
     indices, values = (np.concatenate([block[part] for block in made]) for part in (1, 2))
@@ -83,8 +83,9 @@ def counted(texts: Texts, text: Text, plan: Plan, dtype: Any, names: Names | Non
 
 
 def _blocks(texts: pa.Array) -> Iterator[pa.Array]:
-    """Texts in order, 128 KiB at a time: memory for what is made of so few need not come from the
-    system again and again, which is a fifth of the time of all at once. At least one block.
+    """Texts in order, 128 KiB at a time: memory for results this small is reused, not requested
+    from the system each time, which takes a fifth of the time of one large block. At least one
+    block.
     """
     _, offsets = buffers(texts)
     low = high = 0
@@ -107,7 +108,7 @@ def _block(texts: pa.Array, text: Text, plan: Plan, names: Names | None) -> Csr:
 
 def _counts(begins: Places, at: NDArray[np.int32], plan: Plan) -> Csr:
     """Canonical rows of how often each row's places occur."""
-    from streamomd.features.kernels.split_words import (  # numba is for those who need it
+    from streamomd.features.kernels.split_words import (  # late: it imports numba
         COUNTERS,
         counter,
     )

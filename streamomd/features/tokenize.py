@@ -1,5 +1,5 @@
 """Words of texts. A word is a longest run of letters, marks, numbers (Unicode's categories L, M and
-N) and underscores, lower-cased character by character; all other characters stand between words.
+N) and underscores, lower-cased character by character; all other characters separate words.
 
 Python's own tables of Unicode say what a character is: each that occurs is asked about once in a
 process, and compiled code does the rest on UTF-8 itself.
@@ -30,7 +30,7 @@ def words(texts: pa.Array) -> tuple[Places, pa.Array]:
     >>> begins.tolist(), [word.decode() for word in found.to_pylist()]
     ([0, 4, 4, 4], ['it', 's', 'good', 'été_2'])
     """
-    from streamomd.features.kernels.split_words import splitter  # numba is for those who need it
+    from streamomd.features.kernels.split_words import splitter  # late: it imports numba
 
     data, offsets = buffers(texts)
     size = int(offsets[-1] - offsets[0])
@@ -44,7 +44,7 @@ def words(texts: pa.Array) -> tuple[Places, pa.Array]:
         if not asked[0]:
             break
         for number in np.unique(asked[asked > 0]).tolist():
-            lower[number] = _told(chr(number))
+            lower[number] = _lowered(chr(number))
     return begins, _sliced(letters, starts[: found + 1])
 
 
@@ -59,16 +59,16 @@ def in_word(character: str) -> bool:
 
 @functools.cache
 def _lower() -> NDArray[np.uint32]:
-    """By character what ``kernels.split_words.split`` is to know; threads may write the same there.
+    """The table of ``kernels.split_words.split``, by character; threads may write equal values.
 
     Of its 4 MiB a process has only the pages that were written.
     """
     table = np.zeros(0x110000, np.uint32)
-    table[:0x80] = [_told(chr(number)) for number in range(0x80)]
+    table[:0x80] = [_lowered(chr(number)) for number in range(0x80)]
     return table
 
 
-def _told(character: str) -> int:
+def _lowered(character: str) -> int:
     from streamomd.features.kernels.split_words import BETWEEN
 
     # One for one: "İ" alone becomes two, of which the first is its simple lower case.

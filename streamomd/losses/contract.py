@@ -7,7 +7,7 @@ is predicted. ``along(margin, y, change, p)`` is for implicit steps: by which fa
 to shorten a step that would move the margin by ``change``, so that the margin follows the loss's
 own flow along the row instead of its slope at the start.
 
-A coupled loss sees all learners' margins at once: ``couple(margins, i, y, slopes)`` gives row i's
+A coupled loss sees the margins of all learners: ``couple(margins, i, y, slopes)`` gives row i's
 loss and writes a slope for each learner; y is the class's number.
 """
 
@@ -51,11 +51,11 @@ class Loss:
 
     @property
     def coupled(self) -> bool:
-        """Whether it needs a learner a class, also of two, and all their margins at once."""
+        """Whether it needs a learner per class, also for two classes, and the margins of all."""
         return self.couple is not None
 
     def parse_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters made legal, defaults filled in. Raises UsageError naming the parameter."""
+        """Validated parameters, with defaults. Raises UsageError naming the parameter."""
         kinds, defaults = self._fields()
         unknown = [name for name in given if name not in kinds]
         if unknown:

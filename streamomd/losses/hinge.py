@@ -15,7 +15,7 @@ def slope(margin: float, y: float, p: object) -> float:
 
 
 def along(margin: float, y: float, change: float, p: object) -> float:
-    """The slope stays what it is until the gap is closed."""
+    """The slope is constant until the margin reaches 1."""
     gap = 1.0 - y * margin
     return min(1.0, gap / abs(change))
 

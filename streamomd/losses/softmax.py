@@ -1,4 +1,4 @@
-"""Softmax cross-entropy over classes, a weight vector a class (P3, section 1).
+"""Softmax cross-entropy over classes, one weight vector per class (P3, section 1).
 
 ln(sum over k of exp(p_k)) - p_y; the slope of class k is its probability, less 1 for class y.
 """
@@ -13,7 +13,7 @@ from streamomd.losses.logistic import sigmoid
 
 
 def couple(margins: Any, i: int, y: int, slopes: Any) -> float:
-    """Row i's loss; a slope for each learner. The largest margin is kept out of the exponents."""
+    """Row i's loss; a slope for each learner. The largest margin is subtracted: no overflow."""
     classes = margins.shape[1]
     top = margins[i, 0]
     for k in range(classes):
@@ -32,7 +32,7 @@ def couple(margins: Any, i: int, y: int, slopes: Any) -> float:
 
 
 def value(margin: float, y: float, p: object) -> float:
-    """Never asked: see ``couple``."""
+    """Never called: see ``couple``."""
     return math.nan
 
 

@@ -19,7 +19,7 @@ ALIASES = {
     "recursive_least_squares": "rls",
     "sgd": "ogd",
 }
-"""Other names that are accepted; jobs and lists have ours."""
+"""Other accepted names; jobs and lists have the canonical ones."""
 
 
 @functools.cache
@@ -49,9 +49,9 @@ def find_rule(name: str) -> Rule:
 
 @functools.cache
 def _own(name: str) -> Rule | None:
-    """The rule in the file of that name: to read all of them takes 0.1 s more.
+    """The rule in the file of that name: importing all of them takes 0.1 s more.
 
-    None where packages offer rules, too: one of theirs may have that name.
+    None where other packages register rules: one of theirs may have that name.
     """
     files = (module.name for module in pkgutil.iter_modules(__path__))
     if name not in files or offers(GROUP):

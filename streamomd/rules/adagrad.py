@@ -21,7 +21,7 @@ with D_i = max abs(u_i - w_{t,i}); corollary 6, in a box at eta = sqrt(2) box. T
 leaves out the sum of phi(w_t) >= 0, which only makes it smaller.
 
 Cost: O(nnz); a ball O(d) times some 80 halvings on rows that leave it. ``project_every`` k > 1
-looks at the ball after every k-th row only: another algorithm, without certificate. ``implicit``
+checks the ball after every k-th row only: another algorithm, without certificate. ``implicit``
 takes the exact step along the row, where nothing is shrunk or clipped (and has no certificate).
 
 Each coordinate has its own step, so rare features learn as fast as common ones; but eta depends on

@@ -11,7 +11,7 @@ over them,
 delta is one number; where it is 0, delta_i = L max h abs(x_i) so far, this row counted, h a row's
 importance, L the loss's Lipschitz constant: at least abs(g x_i), as the theorem asks. ``ball``:
 "l1" sum abs(w_i), "l2" ||w||, at most ``radius``, nearest in the norm of H: the multiplier is found
-again after each row while the free minimizer lies outside, and kept as a total.
+again after each row while the free minimizer lies outside, and stored as a total.
 
 Certificate (P4, theorem 5, with H_t what row t is predicted with; phi counted every round):
 
@@ -25,8 +25,8 @@ Cost: O(nnz), nothing is stored but theta, so untouched weights shrink by themse
 times some 80 halvings a row. ``project_every`` k > 1 finds the multiplier after every k-th row
 only: another algorithm, without certificate.
 
-Against mirror descent: L1 charged every round truly empties weights, early gradients count as much
-as late ones, and with delta = 0 features may have any scale.
+Against mirror descent: L1 charged every round sets weights to exactly 0, early gradients count as
+much as late ones, and with delta = 0 features may have any scale.
 
 >>> from streamomd.training.demo import score
 >>> score("adagrad_da"), score("adagrad_da", "absolute")
@@ -106,7 +106,7 @@ def older(saved: Saved) -> str:
 RULE = averaging_certified(
     Rule(
         name="adagrad_da",
-        title="adaptive gradient, diagonal, dual averaging: L1 that truly empties weights",
+        title="adaptive gradient, diagonal, dual averaging: L1 with weights that are exactly 0",
         source="Duchi, Hazan & Singer 2011, equation 5",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, shared=Shared, version=2, older=older, curvature="G"),

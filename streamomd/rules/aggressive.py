@@ -103,7 +103,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 RULE = aggressive_certified(
     Rule(
         name="aggressive",
-        title="optimal aggressive Perceptron: margin errors teach too, nothing to tune",
+        title="optimal aggressive Perceptron: updates on margin errors too, nothing to tune",
         source="Orabona, Crammer & Cesa-Bianchi, corollary 2",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, totals=Totals),

@@ -1,13 +1,14 @@
 r"""Aggressive second-order learner (P0, section 6.2): as ``sop``, on small margins too.
 
-f_t(w) = <w, A_t w> / 2 with A_0 = I. The row is counted before it is predicted, and kept when its
-margin is below 1:
+f_t(w) = <w, A_t w> / 2 with A_0 = I. A includes the row when it is predicted, and retains it when
+its margin is below 1:
 
     yhat = <theta, (A + x x'/r)^-1 x>;   if y yhat < 1:  A <- A + x x'/r,  theta <- theta + unit y x
 
-with unit = 1 (P0) or, for ``scale = "arow"``, 1/r: then only yhat differs from AROW's. Kept are mu
-= A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m r / (r + chi). An update of
-importance h counts h times: A <- A + h x x'/r, theta <- theta + h unit y x; yhat does not know h.
+with unit = 1 (P0) or, for ``scale = "arow"``, 1/r: then only yhat differs from AROW's. The
+state is mu = A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m r / (r + chi).
+An update of importance h counts h times: A <- A + h x x'/r, theta <- theta + h unit y x; yhat does
+not depend on h.
 Certificate: M + U, mistakes and other updates, are at most the summed hinge loss of any u plus
 sqrt(r |u|^2 + sum over updates of h <u, x>^2) sqrt(max h ln det A + sum of h r n (2 y - n)
 / (r + h chi)), n = m / (unit r). O(d^2) on an update. Against ``arow``: caution where x is new.

@@ -62,7 +62,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 
 
 def older(saved: Saved) -> str:
-    """Version 1 added x^2 / r to D whatever the importance, and kept other accounts."""
+    """Version 1 added x^2 / r to D whatever the importance, and had other accounts."""
     if saved.certificate:
         return "the sums for its certificate differ"
     return "D does not count importances" if saved.weighted else ""
@@ -71,7 +71,7 @@ def older(saved: Saved) -> str:
 RULE = aggressive_diag_certified(
     Rule(
         name="aggressive_second_order_diag",
-        title="aggressive second order, diagonal: rare features that tell, with a mistake bound",
+        title="aggressive second order, diagonal: informative rare features, a mistake bound",
         source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, version=2, older=older, totals=Totals),

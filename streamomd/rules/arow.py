@@ -59,7 +59,7 @@ def certificate(run: Run) -> list[Claim]:
 
 RULE = Rule(
     name="arow",
-    title="adaptive regularization: confidence in each direction, bears label noise",
+    title="adaptive regularization: confidence in each direction, robust to label noise",
     source="Crammer, Kulesza & Dredze 2009; Orabona et al. 2015, section 6.2",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, totals=Updates, weight="mu"),

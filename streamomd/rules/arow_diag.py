@@ -5,10 +5,10 @@ Where the margin falls short, y <mu, x> < 1, with chi = sum x_i^2 / D_i:
 
     omega = 1 / (chi + r),  mu_i += omega (1 - y <mu, x>) y x_i / D_i,  then  D_i += x_i^2 / r.
 
-This is f_t(w) = w'D_t w / 2 kept in mean form; for full matrices the dual form gives the same
+This is f_t(w) = w'D_t w / 2 in mean form; for full matrices the dual form gives the same
 numbers, here it does not, and no bound is proven for it (`aggressive_second_order_diag` has one). A
 row of importance h has r / h in place of r: as h copies in the squared hinge loss that AROW
-lessens. O(nnz) a row. Choose it for sparse data, word counts above all: a rare feature's weight
+reduces. O(nnz) a row. Choose it for sparse data, word counts above all: a rare feature's weight
 moves far when it is met, a common one's less and less.
 
 >>> from streamomd.training.demo import score
@@ -64,7 +64,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 
 RULE = Rule(
     name="arow_diag",
-    title="AROW, diagonal: sparse data whose rare features tell, robust to noise",
+    title="AROW, diagonal: sparse data with informative rare features, robust to noise",
     source="Crammer, Kulesza & Dredze 2009, diagonal",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, weight="mu"),

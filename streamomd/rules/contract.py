@@ -1,10 +1,10 @@
 """What a rule is: a frozen description and plain functions of one coordinate's numbers.
 
-The engine walks the rows; a rule only says what happens to the numbers of a row or a coordinate::
+The engine loops over rows; a rule defines a row's step and a coordinate's update::
 
     weight(own, shared, totals, clock, h) -> w      the prediction is the sum of w * x
     step(row, totals, clock, h) -> active, move, totals
-                                                    does the row teach, and what update needs
+                                                    is there an update, and what it needs
     update(own, shared, x, move, clock, h) -> own   for each coordinate of an active row
     observe(shared, x, clock, h) -> shared, q       before the prediction, for ``Observe``
     align(own, old, new, totals, clock, h) -> own   own slots carried from old shared slots to new
@@ -18,8 +18,8 @@ steps), ``CoordinateSums`` (sums over all coordinates), ``Constraint`` (a set fo
 use module ``math`` only, so that compiled and uncompiled runs are bit-identical; all numbers are
 float64 inside.
 
-The engine does nothing because of a parameter's or a slot's name: where one has a role, a field of
-a group names it (``RowHooks.implicit``, ``Losses.lipschitz``, ``Slots.weight``, ...).
+No behaviour of the engine depends on a parameter's or a slot's name: where one has a role, a field
+of a group names it (``RowHooks.implicit``, ``Losses.lipschitz``, ``Slots.weight``, ...).
 """
 
 from __future__ import annotations
@@ -209,9 +209,9 @@ class Rule:
         return bool(self.row.implicit and params.get(self.row.implicit, False))
 
     def parse_params(self, given: Params) -> dict[str, Any]:
-        """Hyper-parameters made legal, defaults filled in, as saved in a job.
+        """Validated hyper-parameters with defaults, as saved in a job.
 
-        Raises UsageError naming the parameter, what came and what is expected.
+        Raises UsageError naming the parameter, its value and what is expected.
         """
         kinds, defaults = self._hyper_fields()
         unknown = [name for name in given if name not in kinds]

@@ -1,4 +1,4 @@
-r"""Last-k dual ascent: the multipliers of the last k rows are chosen anew at each row (P2, eq. 31).
+r"""Last-k dual ascent: the multipliers of the last k rows are optimized at each row (P2, eq. 31).
 
 w = sum of alpha_i y_i x_i, 0 <= alpha_i <= C (times the row's importance). After row t the dual
 
@@ -11,8 +11,8 @@ points with one multiplier at 0 or C. Larger k: coordinate ascent, newest row fi
     alpha_j <- clip(alpha_j + (1 - y_j <w, x_j>) / ||x_j||^2, 0, C),
 
 until no multiplier moves by more than ``tolerance`` C in a sweep. O(k nnz) a sweep; the last k rows
-are kept. Use it where a row is dear and time is not: more work a row than PA-I, better weights from
-fewer rows.
+are stored. Use it where rows are scarce and time is not: more work per row than PA-I, better
+weights from fewer rows.
 
 Certificate (P2, theorem 1): D <= ||u||^2 / 2 + C L(u), L(u) the summed hinge loss of any u.
 

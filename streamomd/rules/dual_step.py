@@ -104,7 +104,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 RULE = step_certified(
     Rule(
         name="dual_step",
-        title="aggressive dual step: PA-I's care with the link of Winnow, EG or p-norm",
+        title="aggressive dual step: PA-I's step with the link of Winnow, EG or p-norm",
         source="Shalev-Shwartz & Singer 2006, section 5, equation 28",
         hyper=Hyper,
         # Until version 1 the 64-norm stood for the largest entry; the slots are the same.

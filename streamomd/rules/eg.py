@@ -9,7 +9,7 @@ met so far or not; f(w) = U times the least relative entropy of such a p to the 
 
 With C above 0 it is balanced Winnow, on classes: on a mistake, y yhat <= 0, theta <- theta + C y x.
 With C = 0 it is EG, for any loss with slope g: theta <- theta - eta g x. The row's importance
-multiplies C and g. O(nnz) a row: both exponentials are kept, divided by the largest.
+multiplies C and g. O(nnz) a row: both exponentials are stored, divided by the largest.
 
 Certificates, for any u with ||u||_1 <= U. With C, h the importance, L(u, m) the summed hinge loss
 with margin m, k = U max h x^2 over all entries and m = C k: at most
@@ -96,7 +96,7 @@ def losses_with(params: Mapping[str, Any]) -> tuple[str, ...]:
 RULE = eg_certified(
     Rule(
         name="eg",
-        title="EG, balanced Winnow: many features of like size, few that matter",
+        title="EG, balanced Winnow: many features of similar size, few relevant ones",
         source="Shalev-Shwartz & Singer 2006, section 4",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, totals=Totals),

@@ -5,7 +5,7 @@ G_i = sum (g x_i)^2; h_i = (beta + sqrt(G_i)) / alpha, or if radius > 0 sqrt(G_i
 
     f_T(w) = k phi(w) + sum_s sum_i (h_{s,i} - h_{s-1,i}) (w_i - w_{s,i})^2 / 2,
 
-k = T, the rows finished, if phi is charged "every" row, k = 1 if "once". With z as kept below,
+k = T, the rows finished, if phi is charged "every" row, k = 1 if "once". With z as stored:
 
     w_i = clip(-soft(z_i, k l1) / (h_i + k l2), +-box),
     z_i <- z_i + g x_i - (h_i^new - h_i^old) w_i.
@@ -59,7 +59,7 @@ class Move(NamedTuple):
 
 
 def charged(clock: float, h: Hyper) -> float:
-    """k: how often phi counts beside the rows before this one."""
+    """k: how often phi counts in addition to the rows before this one."""
     return clock - 1.0 if h.charge == EVERY else 1.0
 
 

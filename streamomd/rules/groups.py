@@ -1,6 +1,6 @@
 """The groups of a rule's description: slots, row hooks, sums, constraint, storage, certificate.
 
-Each optional group is one frozen object; what it holds is documented where it stands. Rules import
+Each optional group is one frozen object; its fields are documented in its class. Rules import
 all of them from ``streamomd.rules.contract``.
 """
 
@@ -43,7 +43,7 @@ class Nothing(NamedTuple):
 
 
 Importance = Literal["copies", "updates", "loss", "step", "cap", "noise", "presence"]
-"""What importance h > 0 of a row means; 0 always means that the row teaches nothing.
+"""What importance h > 0 of a row means; 0 always means that the row updates nothing.
 
 copies: the row h times in a row. updates: the row h times, while each of the copies updates.
 loss: h times the loss. step: h times the step in theta, all else as of one row. cap: h times the
@@ -52,7 +52,7 @@ parameter C. noise: the parameter r divided by h. presence: any h > 0 is the sam
 
 
 class Saved(NamedTuple):
-    """What a commit says of a state: its version, whether rows had an importance column, whether
+    """A saved state in a commit: its version, whether rows had an importance column, whether
     it has the certificate's accounts, and the parameters."""
 
     version: int
@@ -62,7 +62,7 @@ class Saved(NamedTuple):
 
 
 def readable(saved: Saved) -> str:
-    """For a rule whose older states mean the same."""
+    """For a rule whose older states are still valid."""
     return ""
 
 
@@ -103,7 +103,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Observe:
-    """What is learned of a row before it is predicted, from x and the clock alone.
+    """What is observed of a row before it is predicted, from x and the clock alone.
 
     function(shared, x, clock, h) -> shared, q: q is ``sums`` numbers, each summed over the row; of
     the last ``maxima`` of them the largest is taken instead.
@@ -120,9 +120,9 @@ class Observe:
 
 @dataclass(frozen=True)
 class RowHooks:
-    """What else a rule may say of a row. Absent hooks cost nothing.
+    """Optional hooks of a row. Absent hooks cost nothing.
 
-    importance: what a row's importance h stands for; tests hold each rule to it.
+    importance: what a row's importance h stands for; tests check each rule against it.
     range: the magnitudes of feature values it learns from; others make a bad row.
 
     prepare(q, totals, clock, h) -> totals              once a row, observed and not yet predicted
@@ -158,8 +158,8 @@ class CoordinateSums:
     rebase(totals, peak, clock, h) -> totals            before they are summed again
     refresh(own, shared, totals, clock, h) -> own       own slots that depend on totals
 
-    The engine adds what ``mass`` says after a change less what it said before, and sums again when
-    a rule says ``stale``, when much has cancelled, and now and then.
+    The engine adds the change of ``mass`` after each update, and recomputes the sums when ``stale``
+    is true, when many digits have cancelled, and at fixed intervals.
     """
 
     mass: Functions

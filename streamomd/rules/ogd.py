@@ -6,7 +6,7 @@ P the projection onto the set, the nearest point in it,
     w <- P(w - eta_t g x).
 
 ``ball``: "none", P is nothing; "box", abs(w_i) <= radius, clips; "l2", ||w|| <= radius, one factor
-for all weights, kept as the total c and used as w = c v; "l1", sum abs(w_i) <= radius, draws all
+for all weights, stored as the total c and used as w = c v; "l1", sum abs(w_i) <= radius, draws all
 weights towards 0 by one multiplier, found by bisection after each row that leaves the ball.
 
 Certificate (P1, lemma 1), A_t = 1 / eta_t, w_t the weights that predicted row t, u in the set:
@@ -14,7 +14,7 @@ Certificate (P1, lemma 1), A_t = 1 / eta_t, w_t the weights that predicted row t
     regret <= sum_t (A_t - A_{t-1}) ||w_t - u||^2 / 2 + sum_t eta_t ||g x||^2 / 2,    A_0 = 0.
 
 Cost: O(nnz); the L1 ball O(d) times some 80 halvings on rows that leave it. ``project_every`` k > 1
-looks at the L1 ball after every k-th row only: another algorithm, without certificate. ``implicit``
+checks the L1 ball after every k-th row only: another algorithm, without certificate. ``implicit``
 takes the exact step along the row, where nothing is clipped (and has no certificate).
 
 One step size for all coordinates: features must be on one scale. The baseline to beat.

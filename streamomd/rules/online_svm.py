@@ -4,8 +4,8 @@ w = sum of alpha_i y_i x_i with 0 <= alpha_i <= C: the support vector machine of
 (without a separate bias: the bias is a feature that is 1). Coordinate ascent as in dual_ascent,
 until no multiplier moves by more than ``tolerance`` C in a sweep.
 
-Cost: O(nnz of all rows so far) a sweep. Every row is kept and visited again at every row: for small
-streams, at most ``most`` rows; beyond them the run ends with an error. Certificate as
+Cost: O(nnz of all rows so far) a sweep. Every row is stored and visited again at every row: for
+small streams, at most ``most`` rows; beyond them the run ends with an error. Certificate as
 dual_ascent's.
 
 >>> from streamomd.training.demo import score
@@ -32,7 +32,7 @@ class Hyper(NamedTuple):
 RULE = replace(
     dual_ascent.RULE,
     name="online_svm",
-    title="the support vector machine of all rows so far, anew at each row: small streams only",
+    title="the support vector machine of all rows so far, solved at each row: small streams only",
     hyper=Hyper,
     storage=RecentRows(dual_ascent.pair, dual_ascent.cap, dual_ascent.tolerance, most="most"),
 )

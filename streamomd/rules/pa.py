@@ -5,10 +5,11 @@ brings it to 0:
 
     theta <- theta + (l / ||x||^2) y x.
 
-A row of importance 0 teaches nothing; any other counts alike. O(nnz) a row. No certificate: a
-single wrong label can move it arbitrarily far, so no bound holds unless the data are separable.
+A row of importance 0 causes no update; any other importance counts as 1. O(nnz) a row. No
+certificate: a single wrong label can move it arbitrarily far, so no bound holds unless the data are
+separable.
 
-Choose it for clean labels; with noise take `pa1` or `pa2`, which cap or damp the step.
+Choose it for clean labels; with noise use `pa1` or `pa2`, which cap or damp the step.
 
 >>> from streamomd.training.demo import score
 >>> score("pa")
@@ -31,7 +32,7 @@ def step(row: Row, totals: object, clock: float, h: object) -> tuple[bool, Move,
 
 RULE = Rule(
     name="pa",
-    title="passive-aggressive: each row is mended at once; for clean labels",
+    title="passive-aggressive: each update brings the row's loss to 0; for clean labels",
     source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA)",
     state=Slots(move=Move, own=Own, weight="theta"),
     observe=Observe(observe, sums=1),

@@ -77,7 +77,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
 
 RULE = Rule(
     name="pa1",
-    title="passive-aggressive, capped: the smallest change that mends the row",
+    title="passive-aggressive, capped: the smallest change that fits the row, up to a step of C",
     source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA-I)",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),

@@ -36,7 +36,7 @@ def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, 
 
 RULE = Rule(
     name="pa2",
-    title="passive-aggressive, damped: no row is mended wholly",
+    title="passive-aggressive, damped: each update reduces the row's loss, never to 0",
     source="Crammer et al. 2006, PA-II (Shalev-Shwartz & Singer 2006, section 5)",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, weight="theta"),

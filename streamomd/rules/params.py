@@ -1,4 +1,4 @@
-"""Hyper-parameters: what is legal, how it is read from a job and shown again."""
+"""Hyper-parameters: legal values, how a job's values are parsed and printed."""
 
 from __future__ import annotations
 

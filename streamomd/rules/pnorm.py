@@ -5,8 +5,8 @@ f(w) = ||w||_q^2 / 2 with 1/p + 1/q = 1, p >= 2. On a mistake, y yhat <= 0,
     theta <- theta + C y x,    w = grad f*(theta):
     w_i = ||theta||_p sign(theta_i) (|theta_i| / ||theta||_p)^(p-1).
 
-C (times the row's importance) changes no prediction's sign. O(nnz) a row: beside theta its
-(p-1)-th power is kept, and the sum of p-th powers over all coordinates.
+C (times the row's importance) changes no prediction's sign. O(nnz) a row: the state is
+theta, its (p-1)-th power, and the sum of p-th powers over all coordinates.
 
 Certificates, for any u, L(u) its summed hinge loss and h the importance: the dual value
 D = sum of the steps - ||theta||_p^2 / 2 is at most ||u||_q^2 / 2 + C L(u) (P2, theorem 1), and with
@@ -73,7 +73,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 RULE = pnorm_certified(
     Rule(
         name="pnorm",
-        title="p-norm Perceptron: dense rows, few features that matter",
+        title="p-norm Perceptron: dense rows, few relevant features",
         source="Shalev-Shwartz & Singer 2006, section 4",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, totals=Totals),

@@ -6,7 +6,7 @@ far, the one to be predicted too. For the square loss, h the importance,
     theta <- theta + h (y - yhat) x,    w = grad f_t*(theta):
     w_i = (q-1) / X_t^2 ||theta||_p sign(theta_i) (|theta_i| / ||theta||_p)^(p-1).
 
-O(nnz) a row: beside theta its (p-1)-th power is kept, and the sum of p-th powers.
+O(nnz) a row: the state is theta, its (p-1)-th power, and the sum of p-th powers.
 
 Certificate (adaptive filtering: what is measured is the distance to u's predictions, not to y): for
 any u

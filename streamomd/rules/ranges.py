@@ -1,4 +1,4 @@
-"""Ranges of feature values, by the dtype of the slots: what a rule learns from as it documents.
+"""Ranges of feature values, by the dtype of the slots: where a rule works as documented.
 
 A value outside its rule's range makes a bad row with the reason ``out_of_range``; 0 is always
 inside. Each bound follows from what the rule computes of a value x, with a margin of some 10^10 for
@@ -56,4 +56,4 @@ RATIOS = Range(Limits(1e-290, 1e290), Limits(1e-28, 1e28))
 """Slots hold x, 1/x and sums of g x, and only ratios are squared."""
 
 NORMS = Range(Limits(0.0, 1e100), Limits(0.0, FLOAT32_MAX))
-"""A row's squared norm divides the step: infinite, it would be a step of 0 that nobody notices."""
+"""A row's squared norm divides the step: if it were infinite, the step would silently be 0."""

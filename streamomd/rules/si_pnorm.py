@@ -111,7 +111,7 @@ def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hype
 
 RULE = Rule(
     name="si_pnorm",
-    title="scale-invariant p-norm: raw units, long rows of which little matters",
+    title="scale-invariant p-norm: raw units, long rows with few relevant features",
     source="Orabona, Crammer & Cesa-Bianchi 2015, equation 12",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, begin=begin),

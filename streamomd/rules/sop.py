@@ -1,13 +1,13 @@
 r"""Second-order Perceptron (P0, section 6.2): a Perceptron in the coordinates where rows are round.
 
-f_t(w) = <w, A_t w> / 2 with A_0 = I. The row is counted before it is predicted, and kept only
-after a mistake:
+f_t(w) = <w, A_t w> / 2 with A_0 = I. A includes the row when it is predicted, and retains it
+only after a mistake:
 
     yhat = <theta, (A + x x')^-1 x>;    if y yhat <= 0:  A <- A + x x',  theta <- theta + y x.
 
-Kept are mu = A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m / (1 + chi). The
-importance multiplies the step in theta. Certificate: mistakes are at most the summed hinge loss of
-any u plus sqrt(|u|^2 + sum over mistakes of <u, x>^2) sqrt(ln det A + sum of m (2 y - m) /
+The state is mu = A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m / (1 + chi).
+The importance multiplies the step in theta. Certificate: mistakes are at most the summed hinge loss
+of any u plus sqrt(|u|^2 + sum over mistakes of <u, x>^2) sqrt(ln det A + sum of m (2 y - m) /
 (1 + chi)): good where few directions carry the rows. O(d^2) on a mistake. Nothing to tune.
 
 >>> from streamomd.training.demo import score
@@ -59,7 +59,7 @@ def certificate(run: Run) -> list[Claim]:
 
 RULE = Rule(
     name="sop",
-    title="second-order Perceptron: learns from mistakes, decorrelates features as it goes",
+    title="second-order Perceptron: learns from mistakes, decorrelates features",
     source="Cesa-Bianchi, Conconi & Gentile 2005; Orabona et al. 2015, section 6.2",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, totals=Updates, weight="mu"),

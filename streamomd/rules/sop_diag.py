@@ -7,9 +7,9 @@ it is predicted; D and theta keep them on a mistake only, y yhat <= 0:
 
 The importance h multiplies the step in theta. O(nnz) a row. Certificate, for any u, L(u) its
 summed hinge loss: mistakes <= L(u) + sqrt(sum u_i^2 D_i) sqrt(r sum ln D_i) (22), which is small
-where few features are common and the rare ones tell the classes apart: word counts. With
+where few features are common and the rare ones separate the classes: word counts. With
 ``model.certificate`` also a sharper one, and (23). Choose it for such data where only mistakes
-should teach; `aggressive_second_order_diag` learns from narrow margins too.
+should update; `aggressive_second_order_diag` learns from narrow margins too.
 
 >>> from streamomd.training.demo import score
 >>> score("sop_diag")
@@ -40,7 +40,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
 RULE = sop_certified(
     Rule(
         name="sop_diag",
-        title="second-order Perceptron, diagonal: rare features that tell, mistakes teach",
+        title="second-order Perceptron, diagonal: informative rare features, updates on mistakes",
         source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
         hyper=Hyper,
         state=Slots(move=Move, own=Own, totals=Totals),

@@ -1,4 +1,4 @@
-"""State versions: which saved states of a rule may be continued, and why others may not."""
+"""State versions: which saved states of a rule can be resumed, and why others cannot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def refuse_other_state(rule: Rule, saved: Saved) -> None:
     """Raise NoCommitError for a state of a newer version, or of an older one that means another;
     CorruptionError for what is no version.
 
-    Where an older state is accepted its numbers are those of the current version, bit by bit.
+    An accepted older state has the numbers of the current version, to the last bit.
     """
     found, known = saved.version, rule.state.version
     if type(found) is not int or found < 1:

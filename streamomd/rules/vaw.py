@@ -4,7 +4,7 @@ f_t(w) = <w, A_t w> / 2 with A_0 = a I. The row's features come first, its label
 
     A_t = A_{t-1} + x x',    yhat = <theta, A_t^-1 x>,    theta <- theta + y x.
 
-What is kept is mu = A_t^-1 theta and A^-1. With m = <mu, x> and chi = <x, A_{t-1}^-1 x> of before
+The state is mu = A_t^-1 theta and A^-1. With m = <mu, x> and chi = <x, A_{t-1}^-1 x> of before
 the row, yhat = m / (1 + chi): a guess drawn towards 0 where x is new. Certificate: regret of the
 square loss is at most a |u|^2 / 2 + sum of y^2 <x, A_t^-1 x> / 2, whatever the data. Rescaling
 features changes nothing as a goes to 0. O(d^2) a row: for up to some thousand features, all on an

@@ -6,7 +6,7 @@ f(w) = sum w_i ln(n w_i) over the simplex of all n coordinates, met so far or no
 
 With C above 0 it is Winnow, on classes: on a mistake, y yhat <= 0, theta <- theta + C y x. With
 C = 0 it follows any loss's slope g: theta <- theta - eta g x. The row's importance multiplies C
-and g. O(nnz) a row: e^theta is kept, divided by that of the largest theta.
+and g. O(nnz) a row: e^theta is stored, divided by that of the largest theta.
 
 Certificates, for any u of the simplex. With C, h the importance, L(u, m) the summed hinge loss with
 margin m, k = max h x^2 over all entries and m = C k: at most 2 (k ln n / m^2 + L(u, m) / m)

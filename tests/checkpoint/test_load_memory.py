@@ -148,7 +148,7 @@ for at in range(int(cases)):
         same = streamomd.load(str(folder / "run")).state_sha256 == made.state_sha256
         end = "same" if same else "other"
     except StreamomdError as error:
-        end = "memory" if "more than can be had" in str(error) else type(error).__name__
+        end = "memory" if "more than is available" in str(error) else type(error).__name__
     assert most() <= int(peak), (at, one.__name__, most())
     ends.setdefault(one.__name__, {}).setdefault(end, 0)
     ends[one.__name__][end] += 1

@@ -18,7 +18,7 @@ from streamomd.config.spec import Data, Model
 from streamomd.features import Names, make_plan
 from streamomd.features.hashed import categories, category, places
 from streamomd.features.kernels import name_index
-from streamomd.features.kernels.murmur3 import begun, murmur
+from streamomd.features.kernels.murmur3 import murmur, prefix_state
 
 SCHEMA = pa.schema({"y": pa.float64(), "c": pa.string()})
 KINDS = (pa.binary(), pa.large_binary(), pa.binary_view())
@@ -41,7 +41,7 @@ def test_every_length_has_the_bits_of_mmh3(seed, prefix):
     """Prefixes of each rest, texts of 0 … 40 bytes: compiled and plain Python agree with mmh3."""
     rng = np.random.default_rng(seed)
     texts = [rng.bytes(length) for length in range(41)]
-    state = begun(prefix, seed)
+    state = prefix_state(prefix, seed)
     assert [murmur(*state, text) for text in texts] == [
         mmh3.hash(prefix + text, seed, signed=False) for text in texts
     ]

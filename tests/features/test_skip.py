@@ -182,7 +182,7 @@ def test_where_counts_are_told(tmp_path: Path) -> None:
     bad, good = both_ways(tmp_path, {"n": NAN})
     kept, log = tmp_path / "kept", tmp_path / "log.jsonl"
     done = run("train", bad, *flags_of("sparse"), *SKIP, "--checkpoint", kept, "--log", log)
-    assert "bad rows are left out and counted" in done.err
+    assert "bad rows are skipped and counted" in done.err
     assert f"; skipped nan {BAD}\n" in done.err
     assert f", {BAD} bad rows skipped (nan {BAD})" in done.out
     last = [json.loads(line) for line in log.read_text().splitlines()][-1]

@@ -49,11 +49,7 @@ PENDING = {
     "streamomd/analysis": 1,
     "streamomd/core": 4,
     "streamomd/distributed": 4,
-    "streamomd/engine": 23,
-    "streamomd/features": 4,
     "streamomd/integrations": 2,
-    "streamomd/losses": 3,
-    "streamomd/rules": 37,
     "streamomd/shards": 15,
     "streamomd/training": 70,
 }

@@ -96,5 +96,5 @@ def test_too_many_rows_are_refused() -> None:
     """The online SVM says at which number of rows it gives up."""
     told = rows(5)
     learner = Learner("online_svm", "hinge", told.X.shape[1], params={"most": 10}, compiled=False)
-    with pytest.raises(TooLargeError, match=r"keeps every row, at most 10 .*dual_ascent"):
+    with pytest.raises(TooLargeError, match=r"stores every row, at most 10 .*dual_ascent"):
         learner.learn(sparse(told.X, told.y))

@@ -1,4 +1,4 @@
-"""The nearest point of an L2 ball in the norm of a matrix that is kept by its inverse."""
+"""The nearest point of an L2 ball in the norm of a matrix that is stored as its inverse."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEPS = 100  # far more than are ever needed
 def contract_into_ball(matrix: Any, k: int, w: Any, scale: float, radius: float) -> bool:
     """w <- argmin over abs(u) <= radius of (u - w)' P^-1 (u - w); whether it was outside.
 
-    P = scale * U D U' of learner k, stored as ``engine.matrix`` says. It is (I + mu P)^-1 w, whose
+    P = scale * U D U' of learner k, stored as in ``loops.matrix``. It is (I + mu P)^-1 w, whose
     inverse length is a concave function of mu: Newton's steps from mu = 0 rise to the root and
     never pass it. O(d^3) a step.
     """

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamomd.engine.linalg.jacobi import keep_largest, orthogonalise, product
 
-NOISE = 1e-13  # what is this small beside what it was made of is rounding
+NOISE = 1e-13  # a result this small relative to its operands is rounding
 
 
 def pend(matrix: Any, k: int, z: Any, parts: Any) -> None:

@@ -1,4 +1,4 @@
-"""Ask for a cell before it is needed: LLVM's prefetch; nothing when uncompiled."""
+"""Prefetch a cell before it is needed (LLVM's prefetch); a no-op when uncompiled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LINE_BYTES = 64
 
 
 def prefetch(cells: Any, at: int, width: int) -> None:
-    """Bring the cache lines of cells[at : at + width] near, for writing."""
+    """Bring the cache lines of cells[at : at + width] into the cache, for writing."""
 
 
 @intrinsic  # what it takes when compiled is what generate() takes: see the signature it returns

@@ -1,5 +1,5 @@
-"""What stands for a rule's function that is not there. Most are never called: the loops fold them
-away, but compiled code must have something to name."""
+"""Defaults for the optional functions of a rule. Most are never called: the compiler removes the
+calls, but compiled code needs a function to refer to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def has(group: object, name: str) -> bool:
 
 
 def of(group: object, name: str) -> Callable[..., Any]:
-    """The function of this name of an optional group, or what stands for it."""
+    """The function of this name of an optional group, or its default."""
     found: Callable[..., Any] = getattr(group, name, None) or DEFAULTS[name]
     return found
 

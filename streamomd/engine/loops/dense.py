@@ -1,11 +1,11 @@
-"""The loop over dense rows, column beside column, so that the processor takes several at a time.
+"""The loop over dense rows, with columns side by side, so that SIMD instructions apply.
 
-Cells are laid out anew for the length of a call: blocks of columns, in a block a line for each
-number, the columns side by side. A row is walked by plain loops over a line's columns, without a
-branch, which the compiler makes vector instructions of; what is summed is summed by a loop of its
-own, column after column. So rules' functions are called as ``engine.loops`` calls them, and the
-bits are the same. They are called for a zero, too, and what they then give is left: plain Python
-would refuse to divide by it, so the uncompiled engine walks row by row.
+Cells are rearranged for the duration of a call: blocks of columns, in a block a line for each
+number, the columns side by side. Branch-free loops over a line's columns process a row, and the
+compiler vectorizes them; sums have a loop of their own, column after column. So rules' functions
+are called as ``engine.loops`` calls them, and the result is bit-identical. They are also called for
+zeros, and those results are ignored: plain Python would raise on a division by zero, so the
+uncompiled engine processes row by row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streamomd.rules.contract import Rule, fields
 
 BLOCK = 64  # columns; lines this far apart cannot overlap, which the compiler needs to know
 LANES = 8  # numbers of a vector; the columns of a row are filled up with zeros to a multiple
-MOST = 1 << 14  # coordinates × learners whose second layout stays near the processor
+MOST = 1 << 14  # coordinates × learners whose second layout stays in the processor's cache
 SAMPLE = 16  # rows
 # Of the values; Covertype's 0.22, most of it in the same columns, are no slower by rows.
 LEAST = 0.3
@@ -33,9 +33,9 @@ LEAST = 0.3
 def fits(rule: Rule, params: Mapping[str, Any], size: int) -> bool:
     """Whether this is the loop for a rule, size being its coordinates times its learners.
 
-    A row may ask nothing but what stands here: no sums over all coordinates, no set, nothing
+    A rule must need nothing but these steps: no sums over all coordinates, no set, nothing
     between observing and weighing, no implicit steps; and nothing that moves with the clock alone,
-    for its powers and logarithms are no vector instructions.
+    because powers and logarithms are not vectorized.
     """
     whole = rule.masses > 0 or rule.constraint is not None or has(rule.row, "prepare")
     clocked = has(rule.row, "catch_up")
@@ -46,7 +46,7 @@ def fits(rule: Rule, params: Mapping[str, Any], size: int) -> bool:
 def filled(values: Any) -> bool:
     """Whether enough of the first rows' values are not 0: here a zero costs what others do.
 
-    values: (rows, columns). The bits do not depend on the answer.
+    values: (rows, columns). The result is bit-identical either way.
     """
     first = values[:SAMPLE]
     return bool(np.count_nonzero(first) >= LEAST * first.size)

@@ -1,4 +1,4 @@
-"""Passes over all coordinates: sums made anew, and weights brought back into their set."""
+"""Passes over all coordinates: recompute sums, and project weights onto their set."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 
 LARGEST = 1e300
-CANCELLED = 16.0  # a sum this far below its largest value has lost a digit: it is made anew
-OFTEN = 65536  # rows after which sums are made anew in any case, to mend their rounding
+CANCELLED = 16.0  # a sum this far below its largest value has lost a digit: it is recomputed
+OFTEN = 65536  # rows after which sums are recomputed in any case, to limit their rounding
 WIDEN, HALVE = 16.0, 80  # how the bracket of mu grows, and how often it is halved at most
 
 
 def make_renew(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
-    """renew(cells, totals, hyper, clock, k): learner k's Coords totals, summed anew."""
+    """renew(cells, totals, hyper, clock, k): recompute learner k's Coords totals."""
     L, width = shape.learners, shape.width
     Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
@@ -66,10 +66,10 @@ def make_renew(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
 
 
 def make_gather(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
-    """gather(cells, totals, hyper, clock, k, grown, last): what the sums have grown by goes in.
+    """gather(cells, totals, hyper, clock, k, grown, last): add what the sums have grown by.
 
-    grown: (learners * masses,), becomes 0. last: whether the row has ended. The sums are made anew
-    where that is due.
+    grown: (learners * masses,), becomes 0. last: whether the row has ended. The sums are
+    recomputed where that is due.
     """
     n_totals, n_stored, masses = len(rule.total_slots), len(fields(rule.state.totals)), rule.masses
     L, width, Totals, Hyper = shape.learners, shape.width, rule.state.totals, rule.hyper
@@ -99,7 +99,7 @@ def make_gather(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
 
 
 def make_restrain(rule: Rule, loss: Loss, shape: Any) -> Callable[..., None]:
-    """restrain(cells, totals, hyper, clock, k): learner k's weights brought into the constraint."""
+    """restrain(cells, totals, hyper, clock, k): project learner k's weights."""
     L, width = shape.learners, shape.width
     Own, Shared, Totals, Hyper = rule.state.own, rule.state.shared, rule.state.totals, rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)

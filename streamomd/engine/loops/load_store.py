@@ -123,7 +123,7 @@ def inlined(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _named(function: Callable[..., T], arity: int) -> Callable[..., T]:
-    """With its arity in its name: see ``fuse._name_apart``."""
+    """With its arity in its name: see ``engine.compile``."""
     function.__name__ = function.__qualname__ = f"{function.__name__}{arity}"
     return function
 

@@ -3,7 +3,7 @@
 What is stored is start_scale * A^-1 = U D U', U with ones on its diagonal and zeros below it: row j
 of a learner's matrix holds U_ij for i < j, and D_j at j. One observation moves it by Bierman's
 update, in which D is only multiplied by numbers between 0 and 1: A^-1 stays symmetric and positive
-whatever the features' scales, and needs no mending. ln det(A / start_scale) is - sum of ln D.
+whatever the features' scales, and needs no correction. ln det(A / start_scale) is - sum of ln D.
 
 O(d * non-zeros) for a prediction, O(d^2) for a row that is learned.
 """

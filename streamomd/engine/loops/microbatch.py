@@ -1,8 +1,8 @@
 """The loops of sharded mode: a micro-batch of rows is observed and predicted, stepped, applied.
 
-Three loops instead of one, for what lies between them is a sum over owners of coordinates: each
+Three loops instead of one, because between them is a sum over partition owners: each
 gives the numbers of its own partitions, and all take the same steps from the sums. The numbers of a
-row are ``step.numbers_of``'s. Compiled by ``engine.fuse``; for rules whose ``modes`` say so.
+row are ``step.numbers_of``'s. Compiled by ``engine.compile``; for rules whose ``modes`` include it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The loop for rules that keep the last rows and a multiplier for each: dual ascent (P2, eq. 31).
 
-Rows are CSR, the bias an entry like others. Those kept from before come first; a row's multipliers
-may move until k rows have come after it, and then its part of theta stays as it is.
+Rows are CSR, the bias an entry like others. Stored rows come first; a row's multipliers may change
+until k rows have come after it, then its part of theta is final.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from streamomd.losses import Loss
 from streamomd.rules.contract import Row, Rule, fields
 
 make_predict, make_look = sparse.make_predict, sparse.make_look
-SWEEPS = 1000  # of coordinate ascent over the kept rows, at most
+SWEEPS = 1000  # of coordinate ascent over the stored rows, at most
 
 
-def extended(kept: KeptRows, batch: Batch, bias: int) -> KeptRows:
-    """The kept rows, and those of a batch after them."""
+def extended(stored: KeptRows, batch: Batch, bias: int) -> KeptRows:
+    """The stored rows, and those of a batch after them."""
     rows = _stored(batch) if isinstance(batch, SparseBatch) else _sparse(batch)
     rows = _with_bias(rows) if bias else rows
     return KeptRows(
-        np.concatenate([kept.indptr, kept.indptr[-1] + rows.indptr[1:]]),
-        np.concatenate([kept.indices, rows.indices.astype(np.int64)]),
-        np.concatenate([kept.values, rows.values.astype(np.float64)]),
-        np.concatenate([kept.y, rows.y]),
-        np.concatenate([kept.importance, rows.weight]),
-        np.concatenate([kept.alpha, np.zeros((len(rows), kept.alpha.shape[1]))]),
+        np.concatenate([stored.indptr, stored.indptr[-1] + rows.indptr[1:]]),
+        np.concatenate([stored.indices, rows.indices.astype(np.int64)]),
+        np.concatenate([stored.values, rows.values.astype(np.float64)]),
+        np.concatenate([stored.y, rows.y]),
+        np.concatenate([stored.importance, rows.weight]),
+        np.concatenate([stored.alpha, np.zeros((len(rows), stored.alpha.shape[1]))]),
     )
 
 
-def last(kept: KeptRows, rows: int) -> KeptRows:
+def last(stored: KeptRows, rows: int) -> KeptRows:
     """The last rows, as copies."""
-    first = max(0, len(kept.y) - rows)
-    at = kept.indptr[first]
+    first = max(0, len(stored.y) - rows)
+    at = stored.indptr[first]
     return KeptRows(
-        kept.indptr[first:] - at,
-        kept.indices[at:].copy(),
-        kept.values[at:].copy(),
-        *(array[first:].copy() for array in kept[3:]),
+        stored.indptr[first:] - at,
+        stored.indices[at:].copy(),
+        stored.values[at:].copy(),
+        *(array[first:].copy() for array in stored[3:]),
     )
 
 
 def _stored(batch: SparseBatch) -> SparseBatch:
     """Without explicit zeros: a zero is absence."""
-    kept = batch.values != 0.0
-    before = np.concatenate([[0], np.cumsum(kept)])
+    nonzero = batch.values != 0.0
+    before = np.concatenate([[0], np.cumsum(nonzero)])
     return replace(
         batch,
         indptr=before[batch.indptr].astype(np.int64),
-        indices=batch.indices[kept],
-        values=batch.values[kept],
+        indices=batch.indices[nonzero],
+        values=batch.values[nonzero],
     )
 
 

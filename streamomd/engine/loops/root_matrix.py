@@ -1,9 +1,9 @@
 """The loops over rows for a rule that divides by the square root of a sum of z z': AdaGrad in full.
 
-``roots`` tells how the root is stored, ``rooted_step`` how weights move by it.
+``roots`` stores and updates the root, ``rooted_step`` moves the weights by it.
 
 The hyper-parameters eta, delta, l1, l2, box, every and update (1: primal-dual) are known here, and
-the first two own slots are w and theta. ``update`` is told of every coordinate's new w in place of
+the first two own slots are w and theta. ``update`` gets every coordinate's new w in place of
 x, and step's move begins with g: z = g x. O(d^3) a row that takes z z' in, O(d^2) else.
 """
 
@@ -139,7 +139,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
 
 
 def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """predict(…): as for any rule kept by coordinates; the matrix is not looked at."""
+    """predict(…): as for any rule with state per coordinate; the matrix is not used."""
     predict_rows = sparse.make_predict(rule, loss, shape)
 
     def predict(

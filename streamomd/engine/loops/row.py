@@ -1,4 +1,4 @@
-"""What every loop asks of a row: its entries, what a learner is to predict, whether it missed."""
+"""What every loop needs of a row: its entries, a learner's target, whether it was a mistake."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from streamomd.engine.loops.load_store import number
 
-# No batch has as many entries. An index that may be negative for all the compiler knows is looked
-# at before each use, to count it from the end: 0.3 ns a non-zero for each array. Cut to 48 bits it
-# may not be; and coordinates come as uint32.
+# No batch has as many entries. An index that may be negative for all the compiler knows is
+# checked before each use, to count it from the end: 0.3 ns a non-zero for each array. An index cut
+# to 48 bits is never negative; and coordinates are uint32.
 FAR = (1 << 48) - 1
 
 
 class Shape(NamedTuple):
-    """What a loop is made for, beside its rule and loss.
+    """What a loop is made for, in addition to its rule and loss.
 
     learners: side by side. classes: 1 in regression, else as many as there are. width: cells of a
     coordinate, padding included. bias: 1 if coordinate 0 is one, else 0.
@@ -91,7 +91,7 @@ def entry(indices: Any, values: Any, start: int, n: int, bias: int, dense: bool)
 
 
 def target(y: float, learner: int, classes: int, learners: int) -> float:
-    """What a learner is to predict: y, or in one-against-all whether y is its class."""
+    """A learner's target: y, or in one-against-all whether y is its class."""
     if classes > 2:
         return 1.0 if y == learner else -1.0
     if learners == 2:

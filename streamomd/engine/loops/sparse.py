@@ -1,5 +1,5 @@
-"""The loops over rows, for what is kept by coordinates. Made for one rule, loss and shape;
-compiled by ``engine.fuse``. Uncompiled they are plain Python, and the compiled ones' oracle.
+"""The loops over rows for rules with state per coordinate. Made for one rule, loss and shape;
+compiled by ``engine.compile``. Uncompiled they are plain Python: the compiled ones' oracle.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def make_change(rule: Rule, shape: Shape) -> Callable[..., float]:
 
 
 def make_look(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """look(…): observes each row and does nothing else. Arguments as ``learn``'s, no margins."""
+    """look(…): only observes each row. Arguments as ``learn``'s, no margins."""
     width, bias, dense = shape.width, shape.bias, shape.dense
     Shared, Hyper, n_shared = rule.state.shared, rule.hyper, len(rule.shared_slots)
     load_shared, store_shared = take(n_shared), put(n_shared)

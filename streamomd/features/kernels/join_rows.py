@@ -1,4 +1,4 @@
-"""Passes over CSR rows that features are put together with: blocks side by side, equal neighbours
+"""Passes over CSR rows that combine features: blocks are put side by side, equal neighbours are
 summed. Rows are indptr (n + 1,), int64, from 0; indices, int32; values, float32 or float64.
 """
 
@@ -47,7 +47,7 @@ def counter(dtype: str) -> Any:
 
 
 def count_falls(indices: Any) -> int:
-    """How many entries are not above the one before, in whatever row."""
+    """How many entries are not above the one before, across all rows."""
     found = 0
     for k in range(1, len(indices)):
         found += 1 if indices[k] <= indices[k - 1] else 0

@@ -1,7 +1,7 @@
 """murmur3 x86_32 over Arrow's buffers: a coordinate a value, and no Python object for any of them.
 
-Plain Python that numba compiles: whole numbers are held below 2^32 by a mask, so that both give the
-same bits.
+Plain Python that numba compiles: a mask limits integers to 32 bits, so that both are
+bit-identical.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def hasher() -> Any:
 
 
 @functools.lru_cache(4096)
-def begun(prefix: bytes, seed: int) -> tuple[int, int, int, int]:
+def prefix_state(prefix: bytes, seed: int) -> tuple[int, int, int, int]:
     """The hash after the whole words of a prefix; the bits of its rest, how many; its length.
 
-    >>> begun(b"jo", 0), begun(b"", 7)
+    >>> prefix_state(b"jo", 0), prefix_state(b"", 7)
     ((0, 28522, 16, 2), (7, 0, 0, 0))
     """
     h, whole = seed, len(prefix) // 4 * 4
@@ -66,37 +66,37 @@ def ended(h: int, length: int) -> int:
 
 
 @register_jitable(no_cfunc_wrapper=True)
-def murmur(h: int, held: int, bits: int, length: int, text: Any) -> int:
-    """The hash of a prefix, as ``begun`` gives it, and the bytes of a text."""
+def murmur(h: int, rest: int, bits: int, length: int, text: Any) -> int:
+    """The hash of a prefix, as ``prefix_state`` gives it, and the bytes of a text."""
     size = len(text)
-    # Places counted from 0 are known not to count from the end, so that four bytes are one load.
+    # Indices of a loop from 0 are known to be non-negative, so that four bytes are one load.
     for word in range(size >> 2):
         at = 4 * word
         four = text[at] | (text[at + 1] << 8) | (text[at + 2] << 16) | (text[at + 3] << 24)
-        held |= four << bits
-        h = mixed(h, held & _LOW)
-        held >>= 32
+        rest |= four << bits
+        h = mixed(h, rest & _LOW)
+        rest >>= 32
     for at in range(size & ~3, size):
-        held |= text[at] << bits
+        rest |= text[at] << bits
         bits += 8
         if bits == 32:
-            h, held, bits = mixed(h, held), 0, 0
+            h, rest, bits = mixed(h, rest), 0, 0
     if bits:
-        h ^= scrambled(held)
+        h ^= scrambled(rest)
     return ended(h, length + size)
 
 
 def places(
-    codes: Any, gone: Any, data: Any, offsets: Any, h: int, held: int, bits: int, length: int,
+    codes: Any, gone: Any, data: Any, offsets: Any, h: int, rest: int, bits: int, length: int,
     of_null: int, mask: int, first: int, table: Any, asked: Any, hashes: Any, out: Any,
 ) -> int:  # fmt: skip
     """Write each row's coordinate: first + the hash's bits under mask; how many were hashed.
 
     codes: each row's value, one past the last for a null; empty: value k is row k's. gone: which
-    values are null; empty: none is. data, offsets: the values, as Arrow keeps them. h … length:
-    their prefix, as ``begun`` gives it. With codes each value that rows have is hashed once: table
-    is −1 for each value and for null; asked: room for the codes of what is hashed, and one more.
-    Without: both empty. hashes: room for what is hashed.
+    values are null; empty: none is. data, offsets: the values, as Arrow stores them. h … length:
+    their prefix, as ``prefix_state`` gives it. With codes each value that rows have is hashed once:
+    table is −1 for each value and for null; asked: room for the codes of what is hashed, and one
+    more. Without: both empty. hashes: room for what is hashed.
     """
     count = 0 if len(codes) else len(out)
     for row in range(len(codes)):
@@ -109,7 +109,7 @@ def places(
         at = asked[k] if len(codes) else k
         found = of_null
         if at + 1 < len(offsets) and not (len(gone) and gone[at]):
-            found = murmur(h, held, bits, length, data[offsets[at] : offsets[at + 1]])
+            found = murmur(h, rest, bits, length, data[offsets[at] : offsets[at + 1]])
         hashes[k] = found
         if len(codes):
             table[at] = first + (found & mask)

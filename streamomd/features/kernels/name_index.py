@@ -36,10 +36,10 @@ def chooser() -> LazyCompiled:
 @functools.cache
 def noter() -> LazyCompiled:
     """``note``, soon compiled."""
-    told = [read("int32"), read("uint32"), read("uint8"), read("uint8"), read("int64")]
+    given = [read("int32"), read("uint32"), read("uint8"), read("uint8"), read("int64")]
     table = [written("int32"), written("uint8"), written("uint32"), written("int32")]
     order = [written("int32"), written("int64"), written("uint8"), written("int64")]
-    return LazyCompiled(note, [*told, *table, *order, written("uint8")], FEW)
+    return LazyCompiled(note, [*given, *table, *order, written("uint8")], FEW)
 
 
 @register_jitable(no_cfunc_wrapper=True)
@@ -70,7 +70,7 @@ def unsettled(
         fresh[some] = k
         settled = (closed[bit >> 3] >> (bit & 7)) & 1 or met[h >> LOW] == h
         some += 0 if settled else 1
-    told = 0
+    unnamed = 0
     for i in range(some):
         h = hashes[fresh[i]]
         at = slot(keys, first + (h & mask))
@@ -79,9 +79,9 @@ def unsettled(
             settled |= h != 0 and known[k] == h
         if settled:
             met[h >> LOW] = h
-        fresh[told] = fresh[i]
-        told += 0 if settled else 1
-    return told
+        fresh[unnamed] = fresh[i]
+        unnamed += 0 if settled else 1
+    return unnamed
 
 
 @register_jitable(no_cfunc_wrapper=True)
@@ -108,7 +108,7 @@ def note(
 ) -> None:  # fmt: skip
     """Put names into the table and the order, each at its coordinate, unless it is there.
 
-    data, offsets: what follows the prefix in each name, as Arrow keeps it. where, ends, letters: of
+    data, offsets: what follows the prefix in each name, as Arrow has it. where, ends, letters: of
     each name in order its coordinate, where it ends after a first 0, and the letters of all; room
     for all that may come. sizes: how many names there are, and coordinates. closed: as
     ``unsettled``'s, or empty.

@@ -1,6 +1,6 @@
 """Texts split into words, and the places of words counted: a pass over bytes each, on arrays alone.
 
-Plain Python that numba compiles, as all of ``engine/hashing.py``.
+Plain Python that numba compiles, as all of ``features/kernels``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from numba.extending import register_jitable
 from streamomd.core.jit import compiled, int64, read, written
 
 BETWEEN = 1
-"""What ``lower`` has for a character that stands between words; 0 where nobody was asked yet."""
+"""What ``lower`` has for a character that stands between words; 0 where it was not computed yet."""
 
 _BITS, _FEW = 9, 40
 COUNTERS = 1 << _BITS
-"""``sizes`` of ``count``: so few that a row of some hundred places costs more than they do."""
+"""``sizes`` of ``count``: few enough that a row of some hundred places costs more."""
 
 
 @functools.cache
@@ -88,7 +88,7 @@ def split(
         while here < end:
             number = int(data[here])
             if number < 0x80:
-                # Without a branch: where words end cannot be foreseen.
+                # Without a branch: ends of words cannot be predicted.
                 low = int(lower[number])
                 inside = 1 if low > BETWEEN else 0
                 starts[word] = at
@@ -154,12 +154,12 @@ def count(
                     sizes[digit] += 1
                 some, others = others, some
                 low += _BITS
-        at, last, begun = end - 1, -1, 0
+        at, last, start = end - 1, -1, 0
         for k in range(n):
             other = some[k] != last
             at += 1 if other else 0
-            begun = k if other else begun
+            start = k if other else start
             last = some[k]
-            indices[at], values[at] = first + last + shift, k - begun + 1
+            indices[at], values[at] = first + last + shift, k - start + 1
         end = at + 1
         new_begins[row + 1] = end

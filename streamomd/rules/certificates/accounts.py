@@ -1,8 +1,8 @@
 """Accounts: slots that a certificate needs in addition to a learner's own.
 
 ``keep_accounts`` makes the same rule with these slots after the learner's: its functions get and
-return their own numbers, and what is added to the accounts is computed beside them from the numbers
-before and after. So a learner's file has its update alone.
+return their own numbers, and what is added to the accounts is computed separately, from the numbers
+before and after. So a rule's module contains only its update.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ def _with_own(rule: Rule, extra: Numbers, account: Any, account_align: Any) -> R
     update, align = rule.update, rule.align or _align
     refresh: Any = rule.sums.refresh if rule.sums else None
 
-    def kept(function: Any) -> Any:
+    def widened(function: Any) -> Any:
         """A function of six arguments that returns own slots, the accounts as they are."""
 
         def carried(own: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
             after = function(Base(*base(own)), a, b, c, d, e)
             return Whole(*(base(after) + rest(own)))
 
-        return named(carried, f"{rule.name}_{function.__name__}_kept") if function else None
+        return named(carried, f"{rule.name}_{function.__name__}_widened") if function else None
 
     def updated(own: Any, shared: Any, x: float, move: Any, clock: float, h: Any) -> Any:
         after = update(Base(*base(own)), shared, x, move, clock, h)
@@ -88,13 +88,13 @@ def _with_own(rule: Rule, extra: Numbers, account: Any, account_align: Any) -> R
     if sums is not None and sums.refresh:
         sums = replace(sums, refresh=named(refreshed, f"{rule.name}_refreshed"))
     if constraint is not None:
-        constraint = replace(constraint, project=kept(constraint.project))
+        constraint = replace(constraint, project=widened(constraint.project))
     return replace(
         rule,
-        state=replace(rule.state, own=Whole, rejoin=kept(rule.state.rejoin)),
-        update=named(updated, f"{rule.name}_updated") if account else kept(update),
-        align=named(aligned, f"{rule.name}_aligned") if account_align else kept(rule.align),
-        row=replace(rule.row, catch_up=kept(rule.row.catch_up)),
+        state=replace(rule.state, own=Whole, rejoin=widened(rule.state.rejoin)),
+        update=named(updated, f"{rule.name}_updated") if account else widened(update),
+        align=named(aligned, f"{rule.name}_aligned") if account_align else widened(rule.align),
+        row=replace(rule.row, catch_up=widened(rule.row.catch_up)),
         sums=sums,
         constraint=constraint,
     )
@@ -117,7 +117,7 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
         more = account(row, totals, active, move, clock, h)
         return active, move, Whole(*(base(after) + new(more)))
 
-    def begun(d: float, h: Any) -> Any:
+    def start_totals(d: float, h: Any) -> Any:
         return Whole(*begin(d, h), *extra()) if begin else Whole()
 
     def prepared(q: Any, totals: Any, clock: float, h: Any) -> Any:
@@ -142,7 +142,7 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
         constraint = replace(constraint, settle=mine(settle, settled))
     return replace(
         rule,
-        state=replace(rule.state, totals=Whole, begin=begun if begin else None),
+        state=replace(rule.state, totals=Whole, begin=start_totals if begin else None),
         step=mine(step, stepped),
         row=replace(rule.row, prepare=mine(prepare, prepared)),
         sums=sums,

@@ -86,14 +86,14 @@ def mirror_claims(run: Run) -> list[Claim]:
     far = np.maximum(np.abs(u - own["low"]), np.abs(u - own["high"]))
     wide = start + 0.5 * float(root @ (far * far)) / h.eta + h.eta * float(root.sum())
     measured = run.loss - run.loss_u - run.rows * phi(u, h.l1, h.l2)
-    told = "regret with phi" if h.l1 or h.l2 else "regret"
+    name = "regret with phi" if h.l1 or h.l2 else "regret"
     claims = [
-        Claim(told, measured, sharp, "Duchi et al., theorem 5, before its last step"),
-        Claim(told, measured, wide, "Duchi et al., theorem 5 (16)"),
+        Claim(name, measured, sharp, "Duchi et al., theorem 5, before its last step"),
+        Claim(name, measured, wide, "Duchi et al., theorem 5 (16)"),
     ]
     if h.box > 0.0 and math.isclose(h.eta, math.sqrt(2.0) * h.box, rel_tol=1e-12):
         bound = 2.0 * math.sqrt(2.0) * h.box * float(root.sum()) + start
-        claims.append(Claim(told, measured, bound, "Duchi et al., corollary 6"))
+        claims.append(Claim(name, measured, bound, "Duchi et al., corollary 6"))
     return claims
 
 
@@ -125,12 +125,12 @@ def averaging_claims(run: Run) -> list[Claim]:
     wide = (start + float(root @ square)) / (2.0 * h.eta) + steps
     widest = (start + float(square.max(initial=0.0)) * float(root.sum())) / h.eta + steps
     measured = run.loss - run.loss_u - run.rows * phi(u, h.l1, h.l2)
-    told = "regret with phi" if h.l1 or h.l2 else "regret"
+    name = "regret with phi" if h.l1 or h.l2 else "regret"
     source = "Duchi et al., theorem 5"
-    claims = [Claim(told, measured, sharp, f"{source}, before its last step")]
+    claims = [Claim(name, measured, sharp, f"{source}, before its last step")]
     if bool(np.all(own["steepest"] <= delta * (1.0 + 1e-12))):
-        claims.append(Claim(told, measured, wide, f"{source} (15)"))
-        claims.append(Claim(told, measured, widest, "Duchi et al., before corollary 6"))
+        claims.append(Claim(name, measured, wide, f"{source} (15)"))
+        claims.append(Claim(name, measured, widest, "Duchi et al., before corollary 6"))
     return claims
 
 

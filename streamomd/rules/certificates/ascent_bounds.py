@@ -50,7 +50,7 @@ def ascent_claims(run: Run) -> list[Claim]:
 
 
 def dual_value(totals: Any, clock: float, h: Any) -> Any:
-    """The dual value, where a rule keeps it."""
+    """The dual value, where a rule stores it."""
     return totals.dual
 
 

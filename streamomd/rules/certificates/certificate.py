@@ -1,4 +1,4 @@
-"""Certificates: what one may look at of a finished run, and what it says."""
+"""Certificates: their claims about a finished run, and the data they use."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """What a certificate may look at: one learner's run of one pass, and a comparator.
+    """The data of a certificate: one learner's run of one pass, and a comparator.
 
-    own, shared, totals: slots by name, (d,) arrays and floats. w: weights as the next row meets
-    them, (d,). h: hyper-parameters. rows: T. loss, mistakes: sums over the rows of loss and 0-1
+    own, shared, totals: slots by name, (d,) arrays and floats. w: weights as the next row would
+    use them, (d,). h: hyper-parameters. rows: T. loss, mistakes: sums over the rows of loss and 0-1
     error of what was predicted. u: comparator, (d,), in the rule's set. loss_u: sum of the loss of
     u. hinge_u: ``hinge_u(gamma)`` is the sum of [gamma - y <u, x>]_+ (classification). square_u:
     sum of (y - <u, x>)^2. widest_u: the largest abs(<u, x>). lipschitz: the loss's, or NaN.

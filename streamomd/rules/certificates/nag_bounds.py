@@ -1,4 +1,4 @@
-"""Certificate of projected NAG (P1, lemma 1, theorems 1 and 2), and what it needs."""
+"""Certificate of projected NAG (P1, lemma 1, theorems 1 and 2), and the slots it needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def first_seen(shared: Any, x: float, clock: float, h: Any) -> First:
 
 
 def charged(own: Any, grown: float, paid: float) -> Accounts:
-    """A has grown so much while w predicted."""
+    """Account for the growth of A since w last predicted."""
     moved = grown * own.w
     return Accounts(own.p + moved, own.q + moved * own.w, own.paid + paid)
 

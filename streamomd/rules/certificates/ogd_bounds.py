@@ -1,4 +1,4 @@
-"""What OGD keeps beside for its certificate (P1, lemma 1), in O(nnz) a row in every ball.
+"""Slots and totals that OGD's certificate (P1, lemma 1) needs, in O(nnz) a row in every ball.
 
 The bound needs sum_t (A_t - A_{t-1}) w_t, a number for each coordinate, for a comparator known only
 afterwards. Summed by parts it is A_T w_{T+1} - sum_t A_t (w_{t+1} - w_t), which moves only where w

@@ -69,7 +69,7 @@ def reach(own: Any, shared: object, mu: float, totals: Any, clock: float, h: Any
 
 
 def in_ball(rule: Rule) -> Rule:
-    """Mirror descent that is brought back into its ball after each row."""
+    """Mirror descent, projected onto its ball after each row."""
     Own: Any = rule.state.own
 
     def project(own: Any, shared: object, mu: float, totals: Any, clock: float, h: Any) -> Any:
@@ -103,7 +103,7 @@ def lean_update(own: Lean, shared: object, x: float, move: Any, clock: float, h:
 
 
 def reducer(whole: Rule) -> Callable[[Mapping[str, Any]], Rule | None]:
-    """reduced(params) -> the form without what these parameters do not use: a quarter of the time.
+    """reduced(params) -> the form without slots these parameters ignore: a quarter of the time.
 
     Without a ball no sum is stored, without phi no round is missed.
     """
@@ -111,7 +111,7 @@ def reducer(whole: Rule) -> Callable[[Mapping[str, Any]], Rule | None]:
     weight = whole.weight
 
     def catch_up(own: Any, old: object, new: object, totals: object, clock: float, h: Any) -> Any:
-        """The rounds missed, once a touch: else prediction and update would each do them."""
+        """Apply missed rounds once per touch: else prediction and update would each apply them."""
         return Own(weight(own, None, None, clock, h), own.G, clock - 1.0)
 
     free = replace(
@@ -165,13 +165,13 @@ def averaged_reach(own: Any, shared: Any, mu: float, totals: Any, clock: float, 
 
 
 def settle(totals: SizeAndMultiplier, mu: float, h: Any) -> SizeAndMultiplier:
-    if mu == 0.0 and beyond(totals.size, h.ball, h.radius):  # outside, but not looked at this time
+    if mu == 0.0 and beyond(totals.size, h.ball, h.radius):  # outside, but not checked for this row
         return totals
     return SizeAndMultiplier(size=totals.size, mu=mu)
 
 
 def align(own: Any, old: Any, new: Any, totals: Any, clock: float, h: Any) -> Any:
-    return own  # the engine asks again what the coordinate adds to ``size``
+    return own  # the engine recomputes what the coordinate adds to ``size``
 
 
 def averaged_in_ball(rule: Rule) -> Rule:

@@ -1,4 +1,4 @@
-"""The sets OGD can keep its weights in: a box, an L2 ball, an L1 ball of one radius.
+"""The sets that OGD can constrain its weights to: a box, an L2 ball, an L1 ball of one radius.
 
 Functions take ``h.ball`` and ``h.radius``, and totals with ``size`` and ``c``, w = c v.
 """
@@ -29,7 +29,7 @@ from streamomd.rules.params import Choice
 Ball = Annotated[float, Choice(("none", "box", "l2", "l1"))]
 NONE, BOX, L2, L1 = 0.0, 1.0, 2.0, 3.0
 ROUNDING = 1e-12  # a sum this little above the radius is on it
-TINY = 1e-300  # c where weights have run away to infinity
+TINY = 1e-300  # c where weights have diverged
 SMALL = 1e-20  # of c; float32 holds v = w / c down to it
 
 
@@ -127,7 +127,7 @@ def settle(totals: Scale, mu: float, h: Any) -> Scale:
 
 
 def in_ball(rule: Rule) -> Rule:
-    """Gradient descent, w = v, brought back into its ball after each row: w = c v."""
+    """Gradient descent, w = v, projected onto its ball after each row: w = c v."""
     Own: Any = rule.state.own
     Move: Any = rule.state.move
 

@@ -1,16 +1,16 @@
-r"""What the diagonal second-order learners in dual form share (P0, section 6.3).
+r"""Shared parts of the diagonal second-order learners in dual form (P0, section 6.3).
 
-Slots: theta, and S = sum of x^2 / r over the rows that taught something; D = 1 + S. The prediction
-holds the row's own square already: yhat = sum theta_i x_i / (D_i + x_i^2 / r). S is kept instead of
-D so that squares far below 1 are not lost beside it: the certificate takes ln(1 + S).
+Slots: theta, and S = sum of x^2 / r over the rows that caused an update; D = 1 + S. The prediction
+holds the row's own square already: yhat = sum theta_i x_i / (D_i + x_i^2 / r). S is stored
+instead of D because squares far below 1 would be lost in 1 + S: the certificate uses ln(1 + S).
 
 The certificates, with c = 1 where theta += y x, c = r where theta += y x / r, h the importance and
-``upd`` the rows that taught something:
+``upd`` the rows that caused an update:
 
     sum of h over upd <= L(u) + sqrt(sum u^2 D) sqrt(Q),
 
     sharper: Q = sum over upd of h^2 x'D_t^-1 x + 2 c h y yhat + c^2 theta'(D_t^-1 - D_t-1^-1) theta
-    (22):    Q = max h^2 r sum ln D + 2 c U,  U = sum of h over right predictions that taught.
+    (22):    Q = max h^2 r sum ln D + 2 c U,  U = sum of h over right predictions with an update.
 
 This is of rows that D counts once (``sop_diag``); ``aggressive_second_order_diag`` counts them h
 times and has accounts of its own. Where U = 0, (23) bounds it by u, the longest row and L(u) alone.
@@ -75,7 +75,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Any)
 
 
 def count(row: Row, totals: Any) -> Totals:
-    """The totals after a row that teaches."""
+    """The totals after a row with an update."""
     return Totals(
         totals.updates + row.importance,
         totals.margins + (row.importance if row.y * row.margin > 0.0 else 0.0),

@@ -1,6 +1,6 @@
 """What the learners with a full matrix share: their limit, and what their bounds need of A.
 
-The engine keeps A^-1 as U D U' (see ``engine.matrix``): a quadratic form of A is a triangular
+The engine keeps A^-1 as U D U' (see ``engine.loops.matrix``): a quadratic form of A is a triangular
 solve, its determinant a product.
 """
 
@@ -22,7 +22,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Own(NamedTuple):
-    """What the learners of means keep: mu = A^-1 theta."""
+    """Slots of learners in mean form: mu = A^-1 theta."""
 
     mu: Mean = 0.0
 

@@ -1,4 +1,4 @@
-r"""Missed rounds of L1 and L2 shrinkage, all at once.
+r"""Missed rounds of L1 and L2 shrinkage, in one step.
 
 One round is w <- argmin over v of (v - w)^2 / 2 + rate (l1 abs(v) + l2 v^2 / 2): a soft threshold
 by rate l1, then a division by 1 + rate l2. With a = 1 / (1 + rate l2), k of them come to

@@ -8,10 +8,10 @@ A link is grad f*, f* the conjugate of a regularizer f whose least value is 0:
     pnorm   f* = ||theta||_p^2 / 2                        w_i = sign(theta_i) |theta_i|^(p-1)
                                                                 / ||theta||_p^(p-2)
 
-Of each coordinate two numbers are kept beside theta, its image relative to a reference ref: ``a``,
-which gives the weight (w = a times a factor of all coordinates), and ``b``, which goes into the sum
-S. For eg and winnow the exponentials are divided by e^ref, for pnorm theta is divided by ref: ref
-follows the largest theta, so that S neither overflows nor vanishes.
+Each coordinate stores two numbers in addition to theta, its image relative to a reference ref:
+``a``, which gives the weight (w = a times a factor of all coordinates), and ``b``, which goes into
+the sum S. For eg and winnow the exponentials are divided by e^ref, for pnorm theta is divided by
+ref: ref follows the largest theta, so that S neither overflows nor vanishes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Link = Annotated[float, Choice(("l2", "winnow", "eg", "pnorm"))]
 L2, WINNOW, EG, PNORM = 0.0, 1.0, 2.0, 3.0
 Power = Annotated[float, Between(2.0, 64.0)]
 EDGE = 1e4  # EDGE^64 and its inverse are finite
-LARGE = 692.0  # e^692 is finite, and more than the engine takes for a sum: it is made anew
+LARGE = 692.0  # e^692 is finite, and more than the engine accepts as a sum: it is recomputed
 LOW = 1e-3  # of S: below it ref has never been set right, for S >= 1 whenever it is
 HIGH = 1e30  # of S: so ``a`` stays finite in float32 too
 

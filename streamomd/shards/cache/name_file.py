@@ -44,4 +44,4 @@ def tell(packed: Any, names: Names) -> None:
     texts = record.column(1).cast(pa.large_string())
     if coordinates.min(initial=0) < 0 or texts.null_count:
         raise DamagedError("its names are no names of coordinates")
-    names.tell(coordinates, texts)
+    names.add_names(coordinates, texts)
