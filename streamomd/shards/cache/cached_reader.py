@@ -182,7 +182,7 @@ def cached_rows(
 
 
 def is_settled(shard: Shard, version: object) -> bool:
-    """Whether another content of the shard would be told: by its tag, or by a time that is past."""
+    """Whether changed content of the shard is detected: by its ETag, or by a time in the past."""
     if isinstance(version, str) or shard.etag is not None:
         return True
     time_ns = version[1] if isinstance(version, tuple) else shard.mtime_ns

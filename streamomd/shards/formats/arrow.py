@@ -16,7 +16,7 @@ from streamomd.shards.formats.contract import Check, Format, Groups, ReadAt, Rea
 
 MAGIC = b"ARROW1"
 MOST_COPIED = 64 << 20
-"""Bytes of an uncompressed record batch that are read at once; of more, slices are."""
+"""Bytes of an uncompressed record batch that are read in one batch; of a larger one, slices are."""
 
 
 def describe(footer: bytes, read_at: ReadAt) -> tuple[pa.Schema, tuple[int, ...]]:

@@ -35,7 +35,7 @@ def names_of(frame: Any) -> list[str] | None:
 def arrow_of(frame: Any, where: str) -> pa.Table:
     """A frame (pandas, polars, Arrow, …) as the table that it would write to Parquet.
 
-    pandas: NaN and None are nulls, and the index is left out. Raises DataError for a column that
+    pandas: NaN and None are nulls, and the index is dropped. Raises DataError for a column that
     has no single type, ``where`` it is.
     """
     pandas = sys.modules.get("pandas")  # a pandas frame implies that pandas is imported
