@@ -18,7 +18,7 @@ from streamomd.training.progress import note
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit that is kept: its sequence, rows learned, when it was written, bytes."""
+    """A commit in the checkpoint: its sequence, rows learned, when it was written, bytes."""
 
     sequence: int
     rows: int

@@ -36,17 +36,18 @@ def compiled(function: Callable[..., Any], *signature: Any) -> Any:
 
 
 class LazyCompiled:
-    """A function that is compiled when there was something to do: a run on few rows is over before
-    numba would have begun. Until then Python runs it as it is, to the same bits.
+    """A function that numba compiles after ``items`` items. A run on few rows ends before that.
 
-    items: how many it is asked for, in all calls together, until then.
+    Until then Python runs it uncompiled; the results are bit-identical.
+
+    items: items in all calls together before it is compiled.
     """
 
     def __init__(self, function: Callable[..., Any], signature: Sequence[Any], items: int) -> None:
         self._function, self._signature, self._left = function, signature, items
 
     def __call__(self, items: int, *given: Any) -> Any:
-        """Run it on what is given, which are so many items."""
+        """Run it on these arguments, which hold ``items`` items."""
         self._left -= items
         soon = self._left >= 0
         return (self._function if soon else compiled(self._function, *self._signature))(*given)
@@ -78,22 +79,24 @@ def _compile(function: Any, signature: Any) -> Any:
 
 
 def compile_cached(function: Any, signature: Any) -> Any:
-    """A function for these argument types and no others, from the disk or compiled and kept there.
+    """A function compiled for these argument types only: loaded from disk, or compiled and cached.
 
-    Where nothing can be written it is compiled for this process alone.
+    Where nothing can be written it is compiled for this process only.
     """
     try:
-        return compile_one(function, signature, kept=True)
+        return compile_one(function, signature, cached=True)
     except (RuntimeError, OSError) as error:
-        log.warning("compiled loops are not kept on disk here: %s", error)
-        return compile_one(function, signature, kept=False)
+        log.warning(
+            "compiled loops cannot be cached on disk; each process compiles them: %s", error
+        )
+        return compile_one(function, signature, cached=False)
 
 
-def compile_one(function: Any, signature: Any, *, kept: bool) -> Any:
-    """A function compiled for these argument types. kept: cached on disk."""
+def compile_one(function: Any, signature: Any, *, cached: bool) -> Any:
+    """A function compiled for these argument types. cached: saved on disk."""
     options: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     dispatcher: Any = numba.njit(**options)(function)
-    if kept:
+    if cached:
         dispatcher._cache = numba_cache()(dispatcher.py_func)
     else:
         load_numba_arrays()

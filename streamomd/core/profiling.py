@@ -88,8 +88,8 @@ class Profile:
         whole, rows = sum(stages.values()) or 1.0, max(1, self.rows)
         lines = [f"{'':12}{'ns per row':>10}{'share':>7}"]
         for name, seconds in stages.items():
-            told = f"{name:12}{1e9 * seconds / rows:>10,.0f}{seconds / whole:>7.1%}"
-            lines.append(f"{told}  {STAGES.get(name, 'start-up, waking threads, this report')}")
+            line = f"{name:12}{1e9 * seconds / rows:>10,.0f}{seconds / whole:>7.1%}"
+            lines.append(f"{line}  {STAGES.get(name, 'start-up, waking threads, this report')}")
         wall = self.wall or 1.0
         limit = "reading" if self.waited > 0.1 * wall else "learning"
         return "\n".join(

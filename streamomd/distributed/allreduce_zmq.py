@@ -75,7 +75,7 @@ def peers_of(mesh: Mesh) -> list[int]:
 
 
 def exchange_greetings(mesh: Mesh, group: bytes) -> None:
-    """Send every peer the gang's name and this owner's number, and check what the peer sends.
+    """Send every peer the worker group's name and this owner's number; check its reply.
 
     The name is no secret: it finds wrong connections of members, not strangers.
     """

@@ -85,10 +85,10 @@ def find(client: Client, name: str) -> Job:
 
 
 def status(job: Job, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Status of a job: id, state, url, submitted, rows, expected, loss, error, heard, commit.
+    """Status of a job: id, state, url, submitted, rows, expected, loss, error, ``heard``, commit.
 
     state: "waiting" (not started), "running", "finished", "stopped", "failed", "lost".
-    heard: seconds since its last event, or None. commit: sequence, rows and time of the newest
+    ``heard``: seconds since its last event, or None. commit: sequence, rows and time of the newest
     one, or None if the checkpoint is not reachable from here (``options``: its storage options).
     """
     # The state first: the last events are logged before the task ends.

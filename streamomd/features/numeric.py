@@ -97,7 +97,7 @@ def unfit(values: Numbers, legal: LegalValues = ANYTHING) -> Iterator[tuple[str,
 def expected(legal: LegalValues) -> str:
     """What a value out of range should have been.
 
-    >>> expected(Legal(limits=Limits(1e-140, 1e140)))
+    >>> expected(LegalValues(limits=Limits(1e-140, 1e140)))
     "0 or a magnitude from 1e-140 to 1e+140, the rule's range"
     """
     least, most = legal.limits

@@ -17,7 +17,7 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.training.progress import heard, hushed, watching
+from streamomd.training.progress import hushed, listening, watching
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import StopRequest
 
@@ -86,7 +86,11 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     )
 
     stop = StopRequest()
-    with hushed(True), event_reporter(topic, stop) as (client, watcher), heard(watcher.log_note):
+    with (
+        hushed(True),
+        event_reporter(topic, stop) as (client, watcher),
+        listening(watcher.log_note),
+    ):
         model, loaded = load_model(url, storage_options=sent.options[1], far=is_far, needs=KINDS)
         if not model.finished:
             session = sent.apply(model, stop)

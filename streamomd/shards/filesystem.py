@@ -212,7 +212,7 @@ def version(file: Any) -> object:
 def identity(file: Any) -> object:
     """As `version`; of a local file also when it was last changed, which no program can restore.
 
-    Other names and permissions change it too, so it tells no other content from the same.
+    Other names and permissions change it too, so a change of it does not imply other content.
     """
     if isinstance(file, RemoteFile):
         return version(file)

@@ -53,8 +53,8 @@ def weights_of_values(
                 total[value] = total.get(value, 0.0) + amount
             if len(total) > MOST:
                 raise DataError(
-                    f"column {printable(name)!r} has more than {MOST:,} values: it tells single "
-                    "rows apart, no slices"
+                    f"column {printable(name)!r} has more than {MOST:,} values: choose a "
+                    "column with fewer values to slice by"
                 )
     return totals
 

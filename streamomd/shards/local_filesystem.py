@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LocalFilesystem:
-    """What readers have for fsspec's own local file system: they ask the operating system.
+    """Local file system for readers: it reads through the operating system, not through fsspec.
 
-    Whoever asks it for anything else, as those do who write, is answered by fsspec's.
+    Every other attribute, such as those for writing, is that of fsspec's local file system.
     """
 
     protocol = "file"
@@ -19,7 +19,7 @@ class LocalFilesystem:
         """Nothing is cached."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # pickle asks for some that nobody has
+        if name.startswith("__"):  # pickle asks for some that do not exist
             raise AttributeError(name)
         import fsspec
 

@@ -50,7 +50,7 @@ class OpenShard:
         self._check = None if digests is None else partial(digests.check, shard)
         self._local = is_local(fs)
         if not self._local:
-            # A store's cached listing would tell the old size of a file that was replaced.
+            # A store's cached listing would return the old size of a file that was replaced.
             fs.invalidate_cache()
         self._fs = fs
         # A file that this process never opened may be on a disk that it does not see.

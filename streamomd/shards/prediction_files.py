@@ -35,7 +35,7 @@ def output_names(shards: ShardSet) -> list[str]:
 
 
 def check_kept(shard: Shard, keep: Sequence[str]) -> None:
-    """Raises UsageError for a kept column that is missing or collides with an output column."""
+    """Raises UsageError for a column of ``keep`` that is missing or has an output column's name."""
     for name in keep:
         if name not in shard.schema.names:
             raise UsageError(
@@ -47,14 +47,14 @@ def check_kept(shard: Shard, keep: Sequence[str]) -> None:
 
 
 def empty_rows(shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
-    """No rows of a shard's kept columns."""
+    """No rows of the shard's columns ``keep``."""
     schema = _kept_schema(shard, keep)
     # Not of pa.array, which imports pandas where it is installed: 0.2 s.
     return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
 
 def kept_rows(columns: pa.RecordBatch, shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
-    """The kept columns of some rows, with their types in the shard."""
+    """The columns ``keep`` of some rows, with their types in the shard."""
     schema = _kept_schema(shard, keep)
     arrays = [columns.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -76,7 +76,7 @@ class PredictionWriter:
         overwrite: bool = False,
         classes: Sequence[Any] = (),
     ) -> None:
-        """classes: kept in the schema's metadata, as JSON, in the order of lists of numbers."""
+        """classes: saved to the schema's metadata, as JSON, in the order of lists of numbers."""
         self._told = {"classes": json.dumps(list(classes), default=str)} if classes else None
         url = absolute(directory)
         self._fs: fsspec.AbstractFileSystem = connect(url, dict(storage_options or {}))
@@ -95,7 +95,7 @@ class PredictionWriter:
         return self
 
     def write(self, columns: Mapping[str, Any], kept: pa.RecordBatch | None) -> None:
-        """Add rows: our columns (numpy or Arrow arrays; 2-d ones become lists), then kept ones."""
+        """Add rows: our columns (numpy or Arrow arrays; 2-d ones become lists), then ``kept``."""
         arrays = {name: as_arrow(column) for name, column in columns.items()}
         if kept is not None:
             arrays |= {field.name: kept.column(field.name) for field in kept.schema}

@@ -38,7 +38,7 @@ class Prefetcher(Generic[J, R]):
     A thread pauses before a result while ``budget`` bytes wait, except that the job whose turn
     it is may always have one result: so there is no deadlock, and at most one result a thread
     beyond the budget. ``session`` makes what a thread runs its jobs with. An error is raised
-    where its result would have come; no job is begun after it.
+    where its result would have come; no job is started after it.
     """
 
     def __init__(

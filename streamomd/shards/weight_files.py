@@ -18,7 +18,9 @@ KEY = b"streamomd.weights"
 FEATURE = "feature"
 
 
-def write_weights(file: Any, pieces: Iterable[Mapping[str, Any]], told: Mapping[str, Any]) -> int:
+def write_weights(
+    file: Any, pieces: Iterable[Mapping[str, Any]], metadata: Mapping[str, Any]
+) -> int:
     """Write at least one piece of columns, all of the same names and types; how many rows."""
     rows, parquet = 0, None
     try:
@@ -30,7 +32,7 @@ def write_weights(file: Any, pieces: Iterable[Mapping[str, Any]], told: Mapping[
             }
             table = pa.table(columns)
             if parquet is None:
-                schema = table.schema.with_metadata({KEY: json.dumps(told).encode()})
+                schema = table.schema.with_metadata({KEY: json.dumps(metadata).encode()})
                 parquet = pq.ParquetWriter(file, schema, compression="zstd")
             parquet.write_table(table.cast(schema))
             rows += table.num_rows
@@ -40,16 +42,16 @@ def write_weights(file: Any, pieces: Iterable[Mapping[str, Any]], told: Mapping[
     return rows
 
 
-def told_in(schema: pa.Schema) -> dict[str, Any]:
+def read_metadata(schema: pa.Schema) -> dict[str, Any]:
     """The metadata passed to ``write_weights``; empty for a file of another program.
 
     Raises DataError for metadata that ``write_weights`` did not write.
     """
     found = (schema.metadata or {}).get(KEY, b"{}")
     try:
-        told = json.loads(found)
+        metadata = json.loads(found)
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        metadata = None
+    if not isinstance(metadata, dict):
         raise DataError(f"the schema's metadata {KEY.decode()} are not a JSON object: remove them")
-    return told
+    return metadata

@@ -55,7 +55,7 @@ class AsyncCommitter:
 
     def begin(self, work: Callable[[], object]) -> None:
         """Have the thread do something. Nothing may be under way, nor its outcome unheard."""
-        context = contextvars.copy_context()  # who is told of notes, and whether any are
+        context = contextvars.copy_context()  # where notes are sent, and whether they are shown
         self._thread = threading.Thread(
             target=context.run, args=(self._tried, work), name="streamomd-commit", daemon=True
         )
@@ -94,7 +94,7 @@ def aside_of(state: State, spare: float) -> AsyncCommitter | None:
 
 
 def left() -> float:
-    """Bytes of memory that may still be had, as far as this system tells; else infinite.
+    """Bytes of memory available to this process; infinite where the system does not report it.
 
     >>> left() > 0
     True

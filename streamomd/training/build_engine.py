@@ -15,11 +15,11 @@ from streamomd.losses.lipschitz import with_lipschitz
 
 def engine_of(spec: Spec, plan: Plan) -> Engine:
     """The engine of a job whose columns become coordinates by this plan."""
-    told, loss = spec.model, spec.loss
+    model, loss = spec.model, spec.loss
     layout = layout_of(spec, plan)
-    _refuse_too_many(layout, told.params)
-    params = with_lipschitz(spec.rule, loss, told.params, told.loss_params)
-    return Engine(layout, loss, _classes(spec, plan), told.bias, params, told.loss_params)
+    _refuse_too_many(layout, model.params)
+    params = with_lipschitz(spec.rule, loss, model.params, model.loss_params)
+    return Engine(layout, loss, _classes(spec, plan), model.bias, params, model.loss_params)
 
 
 def layout_of(spec: Spec, plan: Plan) -> Layout:

@@ -1,6 +1,6 @@
-"""Callbacks: objects that are told how a run goes. One method, ``on_progress(figures)``.
+"""Callbacks: objects that receive the progress of a run by ``on_progress(figures)``.
 
-``figures`` is a dict, new for each call, of plain numbers and texts:
+``figures`` is a dict of plain numbers and strings, a new one for each call:
 
     state        "running"; last of all "finished", or "stopped" after a signal or an error
     rows         learned so far, of ``expected``, in all epochs
@@ -8,14 +8,14 @@
     error, rmse  so far; None where they have no meaning
     rate         rows a second, of this process
     seconds      since the run began in this process
-    skipped      bad rows left out, by reason
+    skipped      bad rows skipped, by reason
     job          the job's tables, without secrets
-    checkpoint   its URL, empty if nothing is kept
+    checkpoint   its URL, empty if nothing is saved
 
 and the rule's own figure by its name, if it has one. Calls come at 1, 2, 4, 8 … rows, whenever ten
-seconds have passed, and at the end. They are made between rows, by the thread that learns: what
-takes long in them holds the run up. What they raise is told once, and that callback is not called
-again; the run goes on, for its bits do not depend on who looks.
+seconds have passed, and at the end. They are made between rows, by the thread that
+learns: a slow callback delays the run. An exception in a callback is reported once, and that
+callback is not called again. The run continues: callbacks do not change its results.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SECONDS = 10.0
 
 
 class Callback(Protocol):
-    """Someone who is told."""
+    """An object that receives progress."""
 
     def on_progress(self, figures: dict[str, Any]) -> None:
-        """How the run goes; see the module."""
+        """Receive the progress of the run; the module's docstring lists the figures."""
 
 
 def refuse_illegal(callbacks: Sequence[Any]) -> None:
@@ -50,9 +50,9 @@ def refuse_illegal(callbacks: Sequence[Any]) -> None:
 
 
 class CallbackWatcher:
-    """The watcher that tells callbacks.
+    """The watcher that calls the callbacks.
 
-    about: what is the same in every call. expected: rows in all.
+    about: figures that are the same in every call. expected: rows in all.
     """
 
     def __init__(
@@ -66,31 +66,31 @@ class CallbackWatcher:
         self._callbacks, self._metrics, self._figure = list(callbacks), metrics, figure
         self._about, self._expected = dict(about), expected
         self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
-        self._began = self._told = time.monotonic()
+        self._began = self._called = time.monotonic()
         self._ended = False
         self._plan_next(metrics)
 
     def update(self, metrics: Metrics) -> None:
-        """Tell, if it is time."""
+        """Call them if it is time."""
         self._metrics = metrics
-        due = time.monotonic() - self._told > SECONDS
+        due = time.monotonic() - self._called > SECONDS
         if due or metrics.total_rows >= self.next_row:
-            self._tell("running")
+            self._call("running")
 
     def finish(self, metrics: Metrics) -> None:
-        """Tell the last figures."""
+        """Call them with the final figures."""
         self._metrics, self._ended = metrics, True
-        self._tell("finished")
+        self._call("finished")
 
     def close(self) -> None:
-        """Tell that it is over, if it did not come to its end."""
+        """Call them with state "stopped" if the run did not finish."""
         if not self._ended:
-            self._tell("stopped")
+            self._call("stopped")
 
     def _plan_next(self, metrics: Metrics) -> None:
         self.next_row: float = 1 << metrics.total_rows.bit_length()
 
-    def _tell(self, state: str) -> None:
+    def _call(self, state: str) -> None:
         metrics = self._metrics
         figures = self._figures(state)
         for one in [*self._callbacks]:
@@ -100,7 +100,7 @@ class CallbackWatcher:
                 self._callbacks.remove(one)
                 text = scrub(f"{type(error).__name__}: {error}")
                 note(f"{type(one).__name__}.on_progress raised {text}; it is not called again")
-        self._told = time.monotonic()
+        self._called = time.monotonic()
         self._plan_next(metrics)
 
     def _figures(self, state: str) -> dict[str, Any]:

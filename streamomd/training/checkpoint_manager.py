@@ -27,17 +27,17 @@ DIVERGED_REMEDY = (
     "commit: streamomd train SHARDS --start {url} --eta ETA"
 )
 Named = tuple[int, dict[str, tuple[str, ...]] | None]
-"""The version of a table of names, and the table if it was not kept yet."""
+"""The version of a table of names, and the table if it is not saved yet."""
 
 
 class CheckpointManager:
-    """Commits a model every so many rows or seconds, and when told to.
+    """Commits a model every ``every_rows`` rows or seconds, and on request.
 
-    In exact mode a commit that is due is made aside: learning waits for a copy of the state, no
-    longer, and goes on while a thread puts it. One is under way at a time. Rows are a promise:
-    when the next one is due, the one before is waited for; time is not, and comes a little later.
+    In exact mode a due commit is asynchronous: learning waits for a copy of the state and
+    continues while a thread writes it. One commit is in progress at a time. A commit due by rows
+    waits for the one before; a commit due by time is delayed instead.
 
-    spare: bytes of memory that may be had, where more is known than the system tells.
+    spare: bytes of memory available, where more is known than the system reports.
     """
 
     def __init__(self, model: Model, store: Store, writer: Writer, ledger: Ledger) -> None:
@@ -46,7 +46,7 @@ class CheckpointManager:
         self._every_rows = model.spec.checkpoint.every_rows
         self._every_seconds = model.spec.checkpoint.every_seconds
         self.spare = math.inf
-        # In the other modes whoever commits waits for others, between rounds.
+        # In the other modes the committing owner waits for the others, between rounds.
         self._may = model.spec.checkpoint.aside and model.spec.train.mode == "exact"
         self._aside: AsyncCommitter | None = None
         self._failed = 0
@@ -135,7 +135,7 @@ class CheckpointManager:
     def close(self) -> None:
         """Wait for a commit under way: after an error it is the last one."""
         error = self._aside.outcome() if self._aside else None
-        if error and not isinstance(error, StorageError):  # which was told when it came
+        if error and not isinstance(error, StorageError):  # which was reported when it occurred
             note(f"the commit under way was not made: {error}")
 
     def _begin(self, aside: AsyncCommitter) -> None:
@@ -200,7 +200,7 @@ class CheckpointManager:
         return self._model.digests.found(self._digests)
 
     def _settle(self, aside: AsyncCommitter, *, hurry: bool = False, last: bool = False) -> None:
-        """Hear what came of the commit aside. last: another follows, whose own error will tell."""
+        """Collect the asynchronous commit's result. last: the next commit reports its own error."""
         error = aside.outcome(hurry=hurry)
         self._model.sequence = self._writer.sequence
         if isinstance(error, TooLargeError):

@@ -40,8 +40,8 @@ def score(rule: str, loss: str = "", *, params: dict[str, Any] | None = None, **
     >>> score("nag"), score("nag", "square")
     (0.101, 0.372)
     """
-    told = {"rule": rule, "loss": loss, "params": more, "loss_params": params or {}}
-    model = Spec.parse({"model": told}).model
+    table = {"rule": rule, "loss": loss, "params": more, "loss_params": params or {}}
+    model = Spec.parse({"model": table}).model
     description, target = find_rule(model.rule), find_loss(model.loss)
     classes = 2 if target.classifies else 1
     layout = Layout(description, COLUMNS, 2 if target.coupled else 1, "float64")

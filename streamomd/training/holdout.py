@@ -1,4 +1,4 @@
-"""Rows held out: each is predicted when it comes, and never learned. When to stop by their loss."""
+"""Hold-out rows are predicted when read and never learned. Early stopping by their loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MASK = (1 << 64) - 1
 
 
 def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows of a shard are held out, about one in ``every``: the same whenever it is asked.
+    """Which rows of a shard are hold-out rows, about one in ``every``; the same in each call.
 
     SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators", Fig. 16)
     of the seed, the shard's place among all shards, and the row's number in it.
@@ -42,7 +42,7 @@ def _mixed(z: Words) -> Words:
 
 
 def stretches_of(held: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Where rows begin and end that are all held out, or all learned; nothing of no rows.
+    """Ranges of rows that are all hold-out rows or all learned; none for no rows.
 
     >>> list(stretches_of(np.array([True, False, False, True])))
     [(0, 1), (1, 3), (3, 4)]
@@ -53,23 +53,23 @@ def stretches_of(held: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
 
 def losses(held: Metrics, epochs: int) -> list[float]:
     """The held-out loss of each of the first epochs; infinite where it is no number."""
-    told = [held.figures(sums)["loss"] for sums in held.sums[:epochs]]
-    return [math.inf if loss is None else loss for loss in told]
+    by_epoch = [held.figures(sums)["loss"] for sums in held.sums[:epochs]]
+    return [math.inf if loss is None else loss for loss in by_epoch]
 
 
 def best_epoch(held: Metrics, epochs: int) -> int | None:
     """The first of these epochs, from 1, with the lowest held-out loss."""
-    told = losses(held, epochs)
-    return told.index(min(told)) + 1 if told and min(told) < math.inf else None
+    by_epoch = losses(held, epochs)
+    return by_epoch.index(min(by_epoch)) + 1 if by_epoch and min(by_epoch) < math.inf else None
 
 
 def is_spent(held: Metrics | None, epochs: int, patience: int) -> bool:
-    """Whether after so many epochs the last ``patience`` of them were none better than the best
+    """Whether after ``epochs`` epochs none of the last ``patience`` was better than the best one
     before; never with patience 0."""
     if held is None or not patience or epochs <= patience:
         return False
-    told = losses(held, epochs)
-    return min(told[-patience:]) >= min(told[:-patience])
+    by_epoch = losses(held, epochs)
+    return min(by_epoch[-patience:]) >= min(by_epoch[:-patience])
 
 
 def result(held: Metrics, loss: Loss, classes: Sequence[Any], epochs: int) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from streamomd.training.model import Model
 from streamomd.training.remote_state import RemoteState
 
 COUNTERS = re.compile(r"(held\.)?(metrics|detail)\.[a-z]+(\.at|\.value)?")
-"""Arrays of the first part beside those of the state: see ``Metrics.arrays``."""
+"""Arrays of the first part in addition to those of the state: see ``Metrics.arrays``."""
 
 
 def load_model(

@@ -39,7 +39,7 @@ def alone(found: Floats) -> Floats:
 class Rounds:
     """A share's rounds, from its cursor on. Every owner has the same cursor, metrics and steps.
 
-    names: told of hashed values, of one owner. digests: of the row groups that are read.
+    names: records the hashed values of one owner. digests: of the row groups that are read.
     """
 
     spec: Spec

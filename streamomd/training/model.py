@@ -59,8 +59,8 @@ class Model:
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""
-        told, classes = self.spec.model, len(self.plan.classes)
-        parts = [f"rule={told.rule!r}", f"loss={told.loss!r}"]
+        model, classes = self.spec.model, len(self.plan.classes)
+        parts = [f"rule={model.rule!r}", f"loss={model.loss!r}"]
         parts += [f"classes={classes}"] if classes else []
         parts += [f"coordinates={self.plan.size}", f"rows={self.metrics.total_rows}"]
         parts += [f"url={shown(self.url)!r}"] if self.url else []
@@ -97,7 +97,7 @@ class Model:
         return heaviest(self.plan, self.engine, self.state, self.names, top)
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
-        """Learn a batch made by hand; margins of before learning, (rows, learners).
+        """Learn one batch of encoded rows; returns the margins before learning, (rows, learners).
 
         y: ±1 with two classes, the class's number with more, the value in regression.
         Raises DataError if the rows are not canonical or not of this model's coordinates,
@@ -140,7 +140,7 @@ class Model:
         mean), ``score`` (the margin; of three classes and more a list), ``probability`` (logistic
         and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
         has the order of ``model.plan.classes``, which stands in the file's metadata too, as JSON
-        under ``classes``. Without ``quiet`` rows and seconds are told on stderr.
+        under ``classes``. Without ``quiet`` rows and seconds are printed to stderr.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
         ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's,
@@ -179,7 +179,7 @@ class Model:
     ) -> dict[str, Any]:
         """Loss and error on labelled shards; the keys of ``result``. Nothing is learned.
 
-        by: columns for whose values it is told too, under ``slices``; they need not be features.
+        by: columns for whose values metrics are returned under ``slices``; need not be features.
         Raises DivergedError for a model that is not finite, unless ``allow_non_finite``.
         """
         if hasattr(shards, "__dask_graph__"):

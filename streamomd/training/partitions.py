@@ -1,8 +1,8 @@
 """Partitions of the coordinates, who owns which, and micro-batches of the rows.
 
-The coordinates 0 … size − 1 fall into P contiguous partitions, whoever owns them: every sum over
-coordinates is a sum over the partitions, in their order, so that no bit tells how many owners
-there were. A micro-batch is rows k B … (k + 1) B − 1 of an epoch, wherever its shards are cut.
+The coordinates 0 … size − 1 fall into P contiguous partitions, for any number of owners: every sum
+over coordinates is a sum over the partitions, in their order, so results are bit-identical for any
+number of owners. A micro-batch is rows k B … (k + 1) B − 1 of an epoch, for any cut into shards.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Counts = NDArray[np.int64]
 
 
 def edges(size: int, parts: int) -> NDArray[np.int64]:
-    """The first coordinate of each of so many partitions, and ``size``.
+    """The first coordinate of each of ``parts`` partitions, and ``size``.
 
     >>> edges(10, 4).tolist(), edges(2, 4).tolist()
     ([0, 2, 5, 7, 10], [0, 0, 1, 1, 2])
@@ -32,7 +32,7 @@ def edges(size: int, parts: int) -> NDArray[np.int64]:
 
 
 def owned(owner: int, owners: int, parts: int) -> range:
-    """The partitions of one of so many owners.
+    """The partitions of owner ``owner`` of ``owners``.
 
     >>> owned(0, 3, 16), owned(1, 3, 16), owned(2, 3, 16)
     (range(0, 5), range(5, 10), range(10, 16))

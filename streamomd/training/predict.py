@@ -44,11 +44,11 @@ def predict(
 
     Columns: ``row`` (int64, in its shard), ``prediction`` (a value of the label column, or the
     mean), ``score`` (margin, or a list of margins), ``probability`` (logistic: of the second class,
-    or a list that sums to 1), and the kept columns. Lists have the order of the plan's classes,
-    which each file's schema keeps as JSON under ``classes``.
+    or a list that sums to 1), and the columns of ``keep``. Lists have the order of the plan's
+    classes, which each file's schema has as JSON under ``classes``.
 
-    Every row is answered: a bad one is told, also where training left such rows out. suspect:
-    called where a margin is not finite, for it to raise an error if that is the model's fault.
+    Every row gets a prediction: a bad row is an error, even where training skipped bad rows.
+    suspect: called where a margin is not finite; raises an error if the model is the cause.
     Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
     """
     began = time.perf_counter()
@@ -86,12 +86,12 @@ def _suspect(margins: Floats, suspect: Suspect) -> None:
 
 
 def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
-    """Predictions beside their shards would be taken for shards, or replace them."""
+    """Predictions in the directory of their shards would be read as shards, or overwrite them."""
     for given in [shards] if isinstance(shards, str) else shards:
         if is_inside(to, given) or is_inside(given, to):
             raise UsageError(
-                f"predictions of {shown(given)} would go beside their shards, to {shown(to)}: "
-                "choose a directory of their own"
+                f"predictions of {shown(given)} cannot be written to {shown(to)}: one directory is "
+                "inside the other; choose another directory"
             )
 
 
@@ -102,10 +102,10 @@ def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
         return {"prediction": mean_of(engine, score), "score": score}
     classes = chosen(margins)
     classes[np.isnan(margins).any(axis=1)] = -1  # no class: null
-    told = {"prediction": decode_labels(plan, classes), "score": score}
+    outputs = {"prediction": decode_labels(plan, classes), "score": score}
     if engine.loss.probabilistic:
-        told["probability"] = probabilities(engine, margins)
-    return told
+        outputs["probability"] = probabilities(engine, margins)
+    return outputs
 
 
 def chosen(margins: Floats) -> NDArray[np.int64]:
@@ -128,7 +128,7 @@ def probabilities(engine: Engine, margins: Floats) -> Floats:
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without numpy's warnings: what comes of NaN and infinite margins is told by nulls."""
+    """Without numpy's warnings: NaN and infinite margins become nulls."""
 
     def quiet(*given: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -155,8 +155,8 @@ def evaluate(
     1,000 heaviest ones, and all others as "(other)". Each column is read once more, and the rows
     are predicted once more.
 
-    Bad rows are treated as the training's were: told, or left out and counted. cache: of decoded
-    rows; nothing is looked for in it when ``by`` names columns.
+    Bad rows are treated as in training: an error, or skipped and counted. cache: of decoded
+    rows; it is not used when ``by`` names columns.
     """
     found = find(shards, storage_options=storage_options)
     for shard in found:

@@ -1,6 +1,6 @@
-"""What a person looks at while a job runs: a bar on a terminal, else lines at doubling row counts.
+"""Progress of a running job: a bar on a terminal, else lines at doubling row counts.
 
-``Progress`` is told of every batch; ``log`` keeps the same figures as JSON lines.
+Watchers are updated after every batch; ``log`` writes the same figures as JSON lines.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ COPY_SECONDS = 2.0
 WIDE = 100
 """Columns of a terminal: in fewer the time left comes before the bar and the last loss."""
 _HUSHED = ContextVar("hushed", default=False)
-_HEARD: ContextVar[Callable[[str], None] | None] = ContextVar("heard", default=None)
+_LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
 class Watcher(Protocol):
-    """Someone who is told how the run goes."""
+    """Receives the progress of a run."""
 
-    next_row: float  # told at this row exactly, if batches pass it
+    next_row: float  # updated at exactly this row, if batches pass it
 
     def update(self, metrics: Metrics) -> None:
         """After each batch."""
@@ -46,7 +46,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of the rule's own, told beside the loss: its name, and what it is now."""
+    """A number that the rule reports in addition to the loss: its name and its current value."""
 
     name: str
     now: Callable[[], float]
@@ -84,7 +84,7 @@ class LineProgress:
     def __init__(
         self, metrics: Metrics, total: int, out: TextIO | None, figure: Figure | None = None
     ) -> None:
-        self._total, self._out, self._told, self._figure = total, out, -1, figure
+        self._total, self._out, self._shown, self._figure = total, out, -1, figure
         self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
         self._at(metrics.total_rows)
         measure = "error" if metrics.classifies else "rmse"
@@ -101,7 +101,7 @@ class LineProgress:
 
     def finish(self, metrics: Metrics) -> None:
         """The last line."""
-        if metrics.total_rows != self._told:
+        if metrics.total_rows != self._shown:
             self._print(metrics)
 
     def close(self) -> None:
@@ -118,10 +118,10 @@ class LineProgress:
         _say(
             f"{rows:>12,} {done:>5} {show(now['loss']):>10} {show(since['loss']):>10} "
             f"{show(measure):>10} {self._speed.rate(rows):>10,.0f}"
-            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}{_beside(metrics)}",
+            f"{f' {show(self._figure.now()):>12}' if self._figure else ''}{_suffix(metrics)}",
             self._out,
         )
-        self._told = rows
+        self._shown = rows
         self._at(rows)
 
 
@@ -138,7 +138,7 @@ class ProgressBar:
 
         self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
         self._looked, self._figure = 0.0, figure
-        self._told, self._last = metrics.total_rows, show(None)
+        self._shown, self._last = metrics.total_rows, show(None)
         console = Console(file=out)
         self._wide = console.width >= WIDE
         figures = TextColumn("{task.percentage:>3.0f}% {task.fields[figures]}")
@@ -170,14 +170,14 @@ class ProgressBar:
     def _show(self, metrics: Metrics) -> None:
         self._looked = time.monotonic()
         now, rows = metrics.figures(metrics.total), metrics.total_rows
-        if rows != self._told:  # else what was the last still is
-            self._told, self._last = rows, show(self._since.figures(metrics)["loss"])
+        if rows != self._shown:  # else what was the last still is
+            self._shown, self._last = rows, show(self._since.figures(metrics)["loss"])
         rate = self._speed.rate(rows)
         last = f", last {self._last}" if self._wide else ""
         figures = f"loss {show(now['loss'])}{last}, {rate:,.0f} rows/s"
         if self._figure:
             figures += f", {self._figure.name} {show(self._figure.now())}"
-        figures += _beside(metrics)
+        figures += _suffix(metrics)
         self._bar.update(self._task, completed=rows, figures=figures)
 
 
@@ -226,7 +226,7 @@ def check_log(path: str | None) -> None:
 
 @contextmanager
 def watching(watchers: Sequence[Watcher], metrics: Metrics) -> Iterator[Sequence[Watcher]]:
-    """Watchers while inside: told of the end if it is reached, and closed whatever happens."""
+    """Watchers inside: ``finish`` is called if the end is reached, and ``close`` always."""
     try:
         yield watchers
         for watcher in watchers:
@@ -237,27 +237,27 @@ def watching(watchers: Sequence[Watcher], metrics: Metrics) -> Iterator[Sequence
 
 
 def note(text: str) -> None:
-    """Say something to the person, beside the results."""
-    tell = _HEARD.get()
-    if tell is not None:
-        tell(text)
+    """Report a message to the user, separate from the results."""
+    listener = _LISTENER.get()
+    if listener is not None:
+        listener(text)
     if not _HUSHED.get():
         _say(text, sys.stderr)
 
 
 @contextmanager
-def heard(tell: Callable[[str], None]) -> Iterator[None]:
-    """Notes are told to somebody too while inside."""
-    token = _HEARD.set(tell)
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
+    """Send notes to ``listener`` too while inside."""
+    token = _LISTENER.set(listener)
     try:
         yield
     finally:
-        _HEARD.reset(token)
+        _LISTENER.reset(token)
 
 
 @contextmanager
 def hushed(quiet: bool) -> Iterator[None]:
-    """Notes are kept back while inside, if ``quiet``."""
+    """Notes are not shown while inside, if ``quiet``."""
     token = _HUSHED.set(quiet)
     try:
         yield
@@ -266,17 +266,17 @@ def hushed(quiet: bool) -> Iterator[None]:
 
 
 def copying() -> Callable[[int, int, int], None]:
-    """Told of rows, bytes done and bytes in all; says so every two seconds."""
-    told = time.monotonic()
+    """A function of rows, bytes done and bytes in all that reports them every two seconds."""
+    reported = time.monotonic()
 
-    def tell(rows: int, done: int, total: int) -> None:
-        nonlocal told
-        if time.monotonic() - told > COPY_SECONDS:
-            told = time.monotonic()
+    def report(rows: int, done: int, total: int) -> None:
+        nonlocal reported
+        if time.monotonic() - reported > COPY_SECONDS:
+            reported = time.monotonic()
             share = f", {done / total:.0%} of the source" if total > 0 else ""
             note(f"{rows:>12,} rows{share}")
 
-    return tell
+    return report
 
 
 def progress(
@@ -289,18 +289,18 @@ def progress(
 
 
 def _say(text: str, out: TextIO | None) -> None:
-    """A line. Where nobody reads any more, or stderr was closed, the run goes on unheard."""
+    """Print a line. With the pipe or stderr closed the run continues without output."""
     with suppress(BrokenPipeError):
         if out:
             print(harmless(text), file=out, flush=True)
 
 
-def _beside(metrics: Metrics) -> str:
-    """What is said after the figures: of rows held out, in this epoch, and of bad ones left out."""
-    held, told = metrics.held, ""
+def _suffix(metrics: Metrics) -> str:
+    """Text after the figures: loss of hold-out rows in this epoch, and skipped bad rows."""
+    held, text = metrics.held, ""
     if held is not None and held.rows:
-        told = f"; held out {show(held.figures(held.current)['loss'])}"
-    return told + (f"; skipped {worded(metrics.skipped)}" if metrics.skipped else "")
+        text = f"; held out {show(held.figures(held.current)['loss'])}"
+    return text + (f"; skipped {worded(metrics.skipped)}" if metrics.skipped else "")
 
 
 def show(number: float | None) -> str:

@@ -42,7 +42,7 @@ class Slices:
         return cls(column, {value: at for at, value in enumerate(heaviest)}, metrics)
 
     def add(self, engine: Engine, state: State, batch: Batch, kept: Any) -> None:
-        """Predict a batch, slice by slice. kept: columns of all rows, those left out among them.
+        """Predict a batch, slice by slice. ``kept``: columns of all rows, skipped ones included.
 
         A slice's rows stay in their order, so that how batches are cut changes no bit.
         """
@@ -64,12 +64,12 @@ class Slices:
                 )
 
     def result(self, engine: Engine, classes: Sequence[Any]) -> list[dict[str, Any]]:
-        """Each slice with rows: its value, rows, weight, loss and what there is beside."""
-        told = []
+        """Each slice with rows: its value, rows, weight, loss and further metrics."""
+        slices = []
         for value, metrics in zip((*self.places, OTHER), self.metrics, strict=True):
             if metrics.total_rows:
                 more = metrics.detailed(engine.loss, classes)
-                told.append(
+                slices.append(
                     {
                         "value": value,
                         "rows": metrics.total_rows,
@@ -78,7 +78,7 @@ class Slices:
                         **{key: more[key] for key in FIGURES},
                     }
                 )
-        return told
+        return slices
 
 
 def slices_of(

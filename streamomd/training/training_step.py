@@ -64,7 +64,7 @@ def _learn_all(model: Model, batch: Batch) -> Floats:
 
 
 def _learn_some(model: Model, batch: Batch, held: Mask) -> Floats:
-    """Learn the rows that are not held out; each is predicted when it comes."""
+    """Learn the rows except hold-out rows; each row is predicted first."""
     metrics, validation = model.metrics, model.metrics.held
     assert validation is not None
     margins = np.empty((len(batch), model.engine.layout.learners))

@@ -23,12 +23,16 @@ def exposed(spec: Spec, environment: Mapping[str, str]) -> list[str]:
         given += [environment.get(name, "") for name in ENDPOINTS]
     given += [text for options in stores.values() for text in _texts(options)]
     places = dict.fromkeys(shown(url) for url in given if protocol(url) == "http" and in_clear(url))
-    lines = [f"{place} is read and written in clear: https:// would hide it" for place in places]
+    lines = [
+        f"{place} is read and written unencrypted: https:// would encrypt it" for place in places
+    ]
     for name, options in stores.items():
         if any(_has(options, *off) for off in UNCHECKED):
             lines.append(f"{name}.storage_options switch TLS or its check of certificates off")
     if in_clear(spec.cluster.scheduler) and any(stores.values()):
-        lines.append(f"storage options go to {shown(spec.cluster.scheduler)} in clear: use tls://")
+        lines.append(
+            f"storage options go to {shown(spec.cluster.scheduler)} unencrypted: use tls://"
+        )
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Credentials: in no log, output, file, repr or task, and what sends them in clear is said."""
+"""Credentials are in no log, output, file, repr or task; sending them unencrypted is reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamomd.cli import main
 from streamomd.config.spec import Spec
 from streamomd.core.urls import in_clear
 from streamomd.runs.session import report_exposed
-from streamomd.training.progress import heard, hushed
+from streamomd.training.progress import hushed, listening
 from streamomd.training.transport_warnings import exposed
 
 CANARY = "CANARY"
@@ -119,15 +119,15 @@ def test_what_goes_in_clear_is_said() -> None:
     }
     lines = exposed(Spec.parse(job), {"AWS_ENDPOINT_URL": "http://store:9000"})
     assert lines == [
-        "http://h/a.parquet is read and written in clear: https:// would hide it",
-        "http://store:9000 is read and written in clear: https:// would hide it",
-        "http://10.0.0.5:9000 is read and written in clear: https:// would hide it",
+        "http://h/a.parquet is read and written unencrypted: https:// would encrypt it",
+        "http://store:9000 is read and written unencrypted: https:// would encrypt it",
+        "http://10.0.0.5:9000 is read and written unencrypted: https:// would encrypt it",
         "checkpoint.storage_options switch TLS or its check of certificates off",
-        "storage options go to tcp://10.0.0.5:8786 in clear: use tls://",
+        "storage options go to tcp://10.0.0.5:8786 unencrypted: use tls://",
     ]
     assert exposed(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
     said: list[str] = []
-    with heard(said.append), hushed(True):
+    with listening(said.append), hushed(True):
         report_exposed(Spec.parse(job))
     assert said == [line for line in lines if "store:9000" not in line]
 

@@ -19,7 +19,7 @@ from test_jobs import toml, until
 
 import streamomd
 from streamomd.distributed import jobs
-from streamomd.training.progress import heard
+from streamomd.training.progress import listening
 
 # Dask's own warnings: a port is taken, versions differ.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -168,7 +168,7 @@ def test_a_worker_that_joins_later_is_probed_before_it_gets_tasks(
                 mix.add("fit-1")
 
         mine.loop.call_later(1.0, lambda: mix.add("lacking-1"))
-        with mine, heard(noted):
+        with mine, listening(noted):
             found = streamomd.train(
                 job(data, cluster=REMOTE), client=mine, checkpoint="none", quiet=True
             )
@@ -215,7 +215,7 @@ def test_a_worker_that_hangs_is_listed_and_the_run_begins_without_it(
         client.wait_for_workers(2, timeout=120)
         [busy, _] = client.scheduler_info(n_workers=-1)["workers"]
         sleeping = client.submit(time.sleep, 600, workers=[busy], pure=False)
-        with heard(notes.append):
+        with listening(notes.append):
             found = streamomd.train(
                 job(data, cluster=REMOTE), client=client, checkpoint="none", quiet=True
             )

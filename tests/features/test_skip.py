@@ -134,7 +134,7 @@ def test_every_limit_then_resume(walk: str, limits: Any, tmp_path: Path) -> None
         most = ["--max-bad-rows", limit, "--restart"]
         stopped = run("train", bad, *flags, *SKIP, *most, "--checkpoint", kept, *EVERY)
         assert stopped.code == 2, limit
-        assert f"and at most {limit} were to be left out" in stopped.err
+        assert f"and at most {limit} are allowed" in stopped.err
         before = streamomd.load(str(kept)).metrics
         assert before.bad.sum() <= limit
         again = run("resume", kept, "--set", f"data.max_bad_rows={BAD}", "--json")

@@ -175,7 +175,7 @@ def test_continuing_needs_the_original_parameters() -> None:
         begun.set_params(eta0=0.125).partial_fit(X[y < 2], y[y < 2])
     with pytest.raises(UsageError, match="rule was 'nag' and is 'adagrad' now"):
         begun.set_params(rule="adagrad", warm_start=True).fit(X[y < 2], y[y < 2])
-    with pytest.raises(UsageError, match="all labels at once"):
+    with pytest.raises(UsageError, match="all labels in one batch"):
         OMDClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(UnsupportedError, match="needs a pass over all rows before"):
         OMDRegressor("nag_projected", params={"passes": 2}).partial_fit(X, y)

@@ -136,7 +136,7 @@ def test_one_class_is_told(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", column("y", 1)(rows(COUNT)))
     done = run("train", path, *everything(), "--checkpoint", "none")
     assert done.code == 0
-    assert "every label of column 'y' is 1" in done.err
+    assert "all labels in column 'y' are 1" in done.err
 
 
 def test_a_table_of_labels_alone(tmp_path: Path) -> None:

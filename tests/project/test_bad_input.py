@@ -196,7 +196,7 @@ BAD_SHARDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "head damaged": (bytes_of_b(lambda data: b"XXXX" + data[4:]), ["b.parquet"]),
     "foreign file": (
         bytes_of_b(lambda data: b"read me", "README.txt"),
-        ["README.txt", "no shard", "move it away"],
+        ["README.txt", "are not shards", "move them"],
     ),
     "all empty": (
         lambda data: [write(data / f"{name}.parquet", rows(0)) for name in "abc"] and None,

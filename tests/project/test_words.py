@@ -44,15 +44,7 @@ WORDS = {
 }
 FORBIDDEN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.I)
 
-PENDING = {
-    "docs/api.md": 1,
-    "streamomd/analysis": 1,
-    "streamomd/core": 4,
-    "streamomd/distributed": 4,
-    "streamomd/integrations": 2,
-    "streamomd/shards": 15,
-    "streamomd/training": 70,
-}
+PENDING: dict[str, int] = {}
 """Hits that remain, by page or package. The numbers only fall."""
 
 FIRST_DECISION = 38

@@ -14,7 +14,7 @@ from running import Impatient, everything, rows, run, shards, train, with_column
 from streamomd.features import Names
 from streamomd.shards import encoded_rows
 from streamomd.shards.cache.cached_reader import WRONG, cached_rows
-from streamomd.shards.cache.name_file import SCHEMA, tell
+from streamomd.shards.cache.name_file import SCHEMA, add_names
 from streamomd.shards.find import find
 from streamomd.shards.reader import Group
 from streamomd.training.row_stream import rows_of, rows_of_group
@@ -157,7 +157,7 @@ def test_names_that_are_none(coordinates: list[int], texts: list[bytes | None]) 
     packed = pa.RecordBatch.from_arrays(columns, schema=SCHEMA).serialize()
     names = Names()
     with pytest.raises(WRONG):
-        tell(packed, names)
+        add_names(packed, names)
     assert not len(names)
 
 

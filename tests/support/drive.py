@@ -20,7 +20,7 @@ from distributed import Client
 
 import streamomd
 from streamomd.distributed import decode
-from streamomd.training.progress import heard
+from streamomd.training.progress import listening
 
 
 def main(told: dict[str, Any]) -> None:
@@ -35,7 +35,7 @@ def main(told: dict[str, Any]) -> None:
             strike(*what)
         else:
             client.run(strike, *what)
-        with heard(lambda text: notes.append((time.monotonic(), text))):
+        with listening(lambda text: notes.append((time.monotonic(), text))):
             found = streamomd.train(told["job"], client=client, quiet=True)
     done = {"sha256": found.state_sha256, "pid": os.getpid(), "notes": notes}
     Path(told["out"]).write_text(json.dumps(done))

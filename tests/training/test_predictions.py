@@ -139,7 +139,7 @@ def test_predictions_never_go_among_shards(here: Path) -> None:
     for given, to in (("data", "data"), ("data", "data/out"), ("data/a.parquet", "data")):
         done = run("predict", "kept", given, "--to", to, "--overwrite")
         assert done.code == 2
-        assert "a directory of their own" in done.err
+        assert "one directory is inside the other" in done.err
     assert {path: path.read_bytes() for path in (here / "data").iterdir()} == before
 
 

@@ -118,10 +118,10 @@ def test_margins_are_those_of_the_given_weights(rule: str) -> None:
 
 
 def test_a_rule_that_cannot_is_refused_with_those_that_can() -> None:
-    """Dual averaging makes its weights of sums of gradients."""
+    """Dual averaging computes its weights from sums of gradients."""
     rows = table()
     spec = {"rule": "da"}
-    with pytest.raises(UnsupportedError, match=r"'da'.*take adagrad, .*ogd, .*nag, ng") as error:
+    with pytest.raises(UnsupportedError, match=r"'da'.*use adagrad, .*ogd, .*nag, ng") as error:
         start_at(_empty(rows, spec), [])
     assert "winnow" not in str(error.value)
 
@@ -276,8 +276,8 @@ def test_a_fitted_model_of_classes() -> None:
 
 YES = {"classes_": np.array(["no", "yes"])}
 UNFIT = {
-    "other labels": (linear([[1.0, 2.0]], classes_=np.array([0, 1])), OGD, "tells .0, 1., and"),
-    "numbers": (linear([1.0, 2.0]), OGD, "tells numbers"),
+    "other labels": (linear([[1.0, 2.0]], classes_=np.array([0, 1])), OGD, "predicts .0, 1., and"),
+    "numbers": (linear([1.0, 2.0]), OGD, "predicts numbers"),
     "learners": (linear(np.ones((3, 2)), [0.0] * 3, **YES), OGD, "3 learners, and the job 1"),
     "width": (linear([[1.0]], **YES), OGD, "1 weights without names"),
     "names": (

@@ -82,8 +82,8 @@ def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = (
     """Predictions of a Dask DataFrame, or of a Dask array X, as a lazy Dask DataFrame.
 
     Columns, of Arrow's types: ``prediction``, ``score``, ``probability`` as in
-    ``Model.predict``, and the kept columns unchanged. There is no ``row``: the index is that of the
-    DataFrame; each chunk of an array counts from 0. Partitions are the collection's.
+    ``Model.predict``, and the columns of ``keep`` unchanged. There is no ``row``: the index is that
+    of the DataFrame; each chunk of an array counts from 0. Partitions are the collection's.
 
     Nothing is computed here. The current model is copied into the graph once; for a model above
     about 100 MB use ``Model.predict`` on shards.

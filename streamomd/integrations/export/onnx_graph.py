@@ -76,8 +76,8 @@ class Graph:
         shape = ["rows"] if width is None else ["rows", width]
         self.outputs.append(self._told(name, kind, shape))
 
-    def model(self, title: str, told: Mapping[str, str]) -> Any:
-        """The graph as a ModelProto, checked by onnx. told: metadata."""
+    def model(self, title: str, metadata: Mapping[str, str]) -> Any:
+        """The graph as a ModelProto, checked by onnx, with this metadata."""
         helper = self._onnx.helper
         graph = helper.make_graph(
             self._nodes, title, self.inputs, self.outputs, initializer=self._constants
@@ -86,7 +86,7 @@ class Graph:
         made = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR, producer_name="streamomd"
         )
-        helper.set_model_props(made, dict(told))
+        helper.set_model_props(made, dict(metadata))
         self._onnx.checker.check_model(made)
         return made
 

@@ -104,8 +104,8 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         """
         if self.class_weight == "balanced":
             raise UsageError(
-                'class_weight="balanced" needs all labels at once: call fit, or pass the weights '
-                "as a dict"
+                'class_weight="balanced" needs all labels in one batch: call fit, or pass the '
+                "weights as a dict"
             )
         if classes is None and not hasattr(self, "_held"):
             raise UsageError("the first partial_fit needs all classes: classes=[…]")

@@ -25,7 +25,7 @@ from streamomd.core.profiling import Stage, staged
 from streamomd.features import Names, Plan
 from streamomd.shards.cache.entry import FORMAT, DamagedError, Draft, Entry
 from streamomd.shards.cache.folder import KEY_LETTERS, SHARD_LETTERS, CacheFolder
-from streamomd.shards.cache.name_file import RecordedNames, tell
+from streamomd.shards.cache.name_file import RecordedNames, add_names
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
 from streamomd.shards.reader import Group, Job, Piece, Reader
@@ -110,7 +110,7 @@ class CachedRows:
 
     def _learn_names(self, key: str, entry: Entry) -> None:
         if self.names is not None and key not in self.cache.named:
-            tell(entry.names(), self.names)
+            add_names(entry.names(), self.names)
             self.cache.named.add(key)
 
     def _from_shard(
@@ -182,7 +182,7 @@ def cached_rows(
 
 
 def is_settled(shard: Shard, version: object) -> bool:
-    """Whether another content of the shard would be told: by its tag, or by a time that is past."""
+    """Whether changed content of the shard is detected: by its ETag, or by a time in the past."""
     if isinstance(version, str) or shard.etag is not None:
         return True
     time_ns = version[1] if isinstance(version, tuple) else shard.mtime_ns

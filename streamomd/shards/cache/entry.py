@@ -62,9 +62,9 @@ class Draft:
         self._writer.write_batch(record)
         offset = self._file.tell() - length
         skipped = batch.skipped
-        told = [_text(skipped.places), _text(skipped.reasons)] if len(skipped) else []
+        texts = [_text(skipped.places), _text(skipped.reasons)] if len(skipped) else []
         found = self._file.checksum(length)
-        self._index["batches"].append([offset, length, found, row, len(batch), told])
+        self._index["batches"].append([offset, length, found, row, len(batch), texts])
 
     def finish(self, names: Any, digest: bytes) -> None:
         """Finish and close the file. names: bytes saved with the batches. digest: of their row
@@ -162,8 +162,8 @@ class Entry:
 
     def batches(self, begin: int, end: int) -> Iterator[tuple[int, Batch]]:
         """First row and batch, of rows ``begin`` … ``end`` − 1 of the shard, in order."""
-        for offset, length, checksum, row, rows, told in self._index["batches"]:
-            skipped = _skipped(told)
+        for offset, length, checksum, row, rows, texts in self._index["batches"]:
+            skipped = _skipped(texts)
             after = row + rows + len(skipped)
             if after <= begin or row >= end:
                 continue
@@ -285,8 +285,8 @@ def _text(array: Any) -> str:
     return base64.b64encode(array.tobytes()).decode()
 
 
-def _skipped(told: list[str]) -> Skipped:
-    if not told:
+def _skipped(texts: list[str]) -> Skipped:
+    if not texts:
         return NONE_SKIPPED
-    places, reasons = map(base64.b64decode, told)
+    places, reasons = map(base64.b64decode, texts)
     return Skipped(np.frombuffer(places, np.int64), np.frombuffer(reasons, np.int8))

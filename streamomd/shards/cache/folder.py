@@ -36,9 +36,9 @@ class CacheFolder:
     removing the least recently used would always remove the next one needed.
     """
 
-    def __init__(self, path: str, bound: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, path: str, bound: int, report: Callable[[str], None]) -> None:
         self.path = path
-        self._bound, self._tell = bound or MOST_BYTES, tell
+        self._bound, self._report = bound or MOST_BYTES, report
         self._lock = threading.Lock()
         self._buffers = BufferPool()
         self._ours: Callable[[], Collection[str]] = tuple
@@ -122,7 +122,7 @@ class CacheFolder:
             known = kind in self._said
             self._said.add(kind)
         if not known:
-            self._tell(f"cache: {text}; missing rows are decoded from their shards")
+            self._report(f"cache: {text}; missing rows are decoded from their shards")
 
     def _has_room(self, size: int) -> bool:
         """Whether this many more bytes fit, after making room for them."""
@@ -142,8 +142,8 @@ class CacheFolder:
                     if draft := A_DRAFT.fullmatch(one.name):
                         _remove_left(one, int(draft[1]))
                     elif AN_ENTRY.fullmatch(one.name):
-                        told = one.stat()
-                        entries.append((told.st_mtime_ns, one.name, told.st_size))
+                        status = one.stat()
+                        entries.append((status.st_mtime_ns, one.name, status.st_size))
         held = sum(entry[2] for entry in entries)
         if held + size <= self._bound:
             return held

@@ -23,11 +23,11 @@ class RecordedNames(Names):
         super().__init__()
         self.url, self._run, self._packed = url, run, 0
 
-    def note(self, *told: Any) -> None:
+    def note(self, *names: Any) -> None:
         """As Names does it."""
-        super().note(*told)
+        super().note(*names)
         if self._run is not None:
-            self._run.note(*told)
+            self._run.note(*names)
 
     def pack(self) -> pa.Buffer:
         """Names since the last time, as the bytes of a record batch."""
@@ -36,7 +36,7 @@ class RecordedNames(Names):
         return fresh.serialize()
 
 
-def tell(packed: Any, names: Names) -> None:
+def add_names(packed: Any, names: Names) -> None:
     """Add to a table what ``RecordedNames.pack`` packed. Raises DamagedError, ArrowException."""
     record = pa.ipc.read_record_batch(pa.py_buffer(packed), SCHEMA)
     record.validate(full=True)

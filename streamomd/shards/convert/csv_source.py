@@ -119,7 +119,7 @@ class CsvReader:
         try:
             batch = opened.read_next_batch()
         except (pa.ArrowInvalid, StopIteration):
-            return  # Reading the rows tells it, with the line.
+            return  # Reading the rows reports it, with the line.
         for name in guessed:
             values = batch.column(name).drop_null()
             number = pc.match_substring_regex(values, _NUMBER)
@@ -128,7 +128,7 @@ class CsvReader:
                 self.almost_numbers[name] = tuple(words[:MOST_WORDS])
 
     def _open(self, file: Any, delimiter: str, block: int, types: Mapping[str, Any]) -> Any:
-        # Without threads an error tells the row; writing takes longer than reading anyway.
+        # Without threads an error names the row; writing takes longer than reading anyway.
         return pa.csv.open_csv(
             file,
             read_options=pa.csv.ReadOptions(
@@ -167,7 +167,7 @@ class CsvReader:
                 f"{name}: column {_shown(field.name)} is not UTF-8: save the text as UTF-8, or "
                 f"give types={{{field.name!r}: 'binary'}}"
             )
-        # Nothing but missing values so far: most likely numbers, and text will be told.
+        # Nothing but missing values so far: most likely numbers, and text is reported.
         return field.with_type(pa.float64()) if pa.types.is_null(field.type) else field
 
 

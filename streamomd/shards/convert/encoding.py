@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 SAMPLE = 1 << 16
-"""Values looked at to tell whether a column has few of them."""
+"""Values read to find whether a column has few distinct ones."""
 FEW = 1 / 8
 """A column of numbers is a dictionary if its distinct values are at most this share of them."""
 

@@ -26,7 +26,7 @@ class OutputFormat:
     """Decoded bytes of a row group, or of a record batch, at most."""
     begin: Callable[[Any, pa.Schema, pa.RecordBatch, int | None], Any]
     """``begin(file, schema, first, size)``: a writer. first: rows it begins with. size: of a sparse
-    pair, for the schema's metadata; None: there is no pair; 0: ``add_size`` will tell it."""
+    pair, for the schema's metadata; None: there is no pair; 0: ``add_size`` will set it."""
     write: Callable[[Any, pa.Table], None]
     """``write(writer, table)``: a group."""
     add_size: Callable[[Any, int | None], None] | None
@@ -34,7 +34,7 @@ class OutputFormat:
 
 
 def _parquet(file: Any, schema: pa.Schema, first: pa.RecordBatch, size: int | None) -> Any:
-    # Beside a stored Arrow schema, metadata added at the end is not read as the schema's.
+    # With a stored Arrow schema, metadata added at the end is not read as the schema's.
     return pq.ParquetWriter(file, _with(schema, size), store_schema=size != 0, **stored(first))
 
 
@@ -56,7 +56,7 @@ FORMS: Mapping[str, OutputFormat] = {
             lambda writer, table: writer.write_table(table, row_group_size=table.num_rows),
             lambda writer, size: writer.add_key_value_metadata({SIZE_KEY: str(size)}),
         ),
-        # A record batch of a remote shard is read at once: it is no larger than a piece of rows.
+        # A record batch of a remote shard is read in one batch: it fits in a piece of rows.
         OutputFormat(
             "arrow",
             16 << 20,

@@ -121,7 +121,7 @@ def opened_target(
 
 @contextmanager
 def _storing(url: str, kind: type[Exception]) -> Iterator[None]:
-    """Tell errors of that kind as the store's; stores raise any kind where only they are asked."""
+    """Report errors of that kind as the store's; a store's own calls may raise any kind."""
     try:
         yield
     except StreamomdError:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 CHUNK_BYTES = 24 << 20
-"""What is sorted in memory at once."""
+"""Bytes sorted in memory in one batch."""
 _KEY = "\0key"
 _FIRST_SHIFT = 56
 _LZ4 = pa.ipc.IpcWriteOptions(compression="lz4")

@@ -1,7 +1,7 @@
 """svmlight text in one vectorised pass: right, or None where it is not sure.
 
-Arrow's csv reader turns all tokens to numbers at once; what kind a token is follows from the
-bytes beside it.
+Arrow's csv reader converts all tokens to numbers in one batch; the kind of a token follows from
+the bytes next to it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from streamomd.shards.formats.contract import Check, Format, Groups, ReadAt, Rea
 
 MAGIC = b"ARROW1"
 MOST_COPIED = 64 << 20
-"""Bytes of an uncompressed record batch that are read at once; of more, slices are."""
+"""Bytes of an uncompressed record batch that are read in one batch; of a larger one, slices are."""
 
 
 def describe(footer: bytes, read_at: ReadAt) -> tuple[pa.Schema, tuple[int, ...]]:
@@ -45,22 +45,22 @@ def open_groups(
 def _slices(
     batches: StoredBatches, group: int, wanted: ReadRequest, check: Check | None
 ) -> Iterator[pa.RecordBatch]:
-    begun = batches.begin(group)
-    parts = _parts(batches, begun, wanted)
+    pending = batches.begin(group)
+    parts = _parts(batches, pending, wanted)
     if parts is None:
-        stored = batches.stored(begun)
+        stored = batches.stored(pending)
         if check is not None:
-            check(group, batches.digest(begun, stored))
+            check(group, batches.digest(pending, stored))
         found = iter([batches.decode(stored)])
     else:
         read = batches.read_buffer
         if check is not None:
             file = ChunkFile(batches.size, batches.fill, WINDOW, 0)
-            check(group, file.load(batches.ranges(begun), batches.read_before(begun)))
+            check(group, file.load(batches.ranges(pending), batches.read_before(pending)))
             read = file.buffer
         found = arrow_rows.slices(
-            parts, wanted.columns, begun.head.rows, wanted.unit_bytes,
-            lambda place, length: read(begun.block.body_at + place, length),
+            parts, wanted.columns, pending.head.rows, wanted.unit_bytes,
+            lambda place, length: read(pending.block.body_at + place, length),
         )  # fmt: skip
     for batch in found:
         chosen = batch.select(wanted.columns)
@@ -71,13 +71,13 @@ def _slices(
 
 
 def _parts(
-    batches: StoredBatches, begun: PendingBatch, wanted: ReadRequest
+    batches: StoredBatches, pending: PendingBatch, wanted: ReadRequest
 ) -> list[arrow_rows.Part] | None:
     """The columns of a record batch that is too large to be copied whole, where their types allow
     slices."""
-    if begun.nbytes <= MOST_COPIED or begun.head.compressed or not wanted.columns:
+    if pending.nbytes <= MOST_COPIED or pending.head.compressed or not wanted.columns:
         return None
-    return arrow_rows.parts_of(batches.schema, batches.fields, begun.head)
+    return arrow_rows.parts_of(batches.schema, batches.fields, pending.head)
 
 
 def _validate(column: pa.Array) -> None:

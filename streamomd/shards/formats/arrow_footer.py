@@ -122,7 +122,7 @@ def _follow(data: bytes, at: int) -> int:
 
 
 def _field(data: bytes, table: int, index: int) -> int | None:
-    """Where a table's field lies; None if it has its default and is left out."""
+    """Where a table's field lies; None if it has its default and is omitted."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     if vtable < 0 or 4 + 2 * index >= struct.unpack_from("<H", data, vtable)[0]:
         return None

@@ -80,38 +80,38 @@ class StoredBatches:
         head = batch_head(metadata)
         return PendingBatch(block, metadata, head, self._body_spans(head, block.body))
 
-    def stored(self, begun: PendingBatch) -> StoredBatch:
+    def stored(self, pending: PendingBatch) -> StoredBatch:
         """A copy of a record batch: its metadata, and the buffers of the columns asked for."""
-        start, block = len(self._head), begun.block
+        start, block = len(self._head), pending.block
         data = pa.allocate_buffer(start + block.metadata + block.body)
         view = memoryview(data).cast("B")
         view[:start] = self._head
-        view[start : start + block.metadata] = begun.metadata
+        view[start : start + block.metadata] = pending.metadata
         spans = [(0, start), (start, start + block.metadata)]
         start += block.metadata
-        for low, high in begun.spans:
+        for low, high in pending.spans:
             self.fill(block.body_at + low, view[start + low : start + high])
             spans.append((start + low, start + high))
-        return StoredBatch(data, tuple(spans), begun.head)
+        return StoredBatch(data, tuple(spans), pending.head)
 
-    def ranges(self, begun: PendingBatch) -> list[tuple[int, int]]:
+    def ranges(self, pending: PendingBatch) -> list[tuple[int, int]]:
         """Offset and length, in the file, of the buffers that are wanted of a body."""
-        wanted = self._wanted_buffers(begun.head)
-        places = [(0, begun.block.body)] if wanted is None else sorted(set(wanted))
-        return [(begun.block.body_at + place, length) for place, length in places if length]
+        wanted = self._wanted_buffers(pending.head)
+        places = [(0, pending.block.body)] if wanted is None else sorted(set(wanted))
+        return [(pending.block.body_at + place, length) for place, length in places if length]
 
-    def read_before(self, begun: PendingBatch) -> list[tuple[int, bytes]]:
+    def read_before(self, pending: PendingBatch) -> list[tuple[int, bytes]]:
         """Offset and bytes of what is decoded too and was read before: dictionaries, metadata."""
-        return [*self._dictionaries, (begun.block.offset, begun.metadata)]
+        return [*self._dictionaries, (pending.block.offset, pending.metadata)]
 
-    def digest(self, begun: PendingBatch, stored: StoredBatch) -> bytes:
+    def digest(self, pending: PendingBatch, stored: StoredBatch) -> bytes:
         """The digest of a record batch that was copied."""
         view = memoryview(stored.data).cast("B")[stored.spans[1][1] :]
         buffers = [
-            (offset, view[offset - begun.block.body_at :][:length])
-            for offset, length in self.ranges(begun)
+            (offset, view[offset - pending.block.body_at :][:length])
+            for offset, length in self.ranges(pending)
         ]
-        return digest_of([*self.read_before(begun), *buffers])
+        return digest_of([*self.read_before(pending), *buffers])
 
     def decode(self, stored: StoredBatch) -> pa.RecordBatch:
         """The columns asked for, of a copy whose memory they share. Raises ArrowInvalid."""

@@ -117,7 +117,7 @@ def read_at(file: Any, url: str) -> ReadAt:
 def _describe(form: Format, footer: bytes, at: ReadAt, url: str) -> Any:
     try:
         schema, groups = form.describe(footer, at)
-        # Names that are not UTF-8 are told only when they are asked for.
+        # Names that are not UTF-8 are reported only when they are requested.
         all(field.name is not None and str(field.type) for field in schema)
         return schema, groups
     except StreamomdError:

@@ -35,7 +35,7 @@ def what_is(head: bytes) -> str:
 
 
 def format_of(head: bytes, trailer: bytes, size: int, formats: list[Format], url: str) -> Format:
-    """The format whose magic stands at head and tail; `DataError` tells what is wrong."""
+    """The format whose magic stands at head and tail; raises DataError with the reason."""
     for form in formats:
         if head.startswith(form.magic) and trailer.endswith(form.magic):
             return form

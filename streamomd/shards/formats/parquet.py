@@ -170,7 +170,7 @@ def _slices(
                 # asking pyarrow for the chunk itself ends the process.
                 declared = declared or _declared_width(parquet.metadata.row_group(group), leaves)
                 nbytes = decoded_bytes(batch.columns)
-                # The reader asks for its batch size anew at each batch, so one pass can adapt.
+                # The reader asks for its batch size again at each batch, so one pass can adapt.
                 rows = _next_rows(rows, max(declared, nbytes / max(1, batch.num_rows)), wanted)
                 parquet.reader.set_batch_size(rows)
                 before, seen = max(0, given - seen), seen + batch.num_rows

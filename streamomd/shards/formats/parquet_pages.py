@@ -130,15 +130,15 @@ def _pages(data: bytes) -> Iterator[Page]:
             raise ValueError(f"a page of {stored} bytes, unfolded {unfolded}, at {at}")
         body, at = data[at : at + stored], at + stored
         if kind == _DATA:
-            told = header[5]
-            how = [_NO_LENGTH if told[at] == _BIT_PACKED else _BEFORE for at in (4, 3)]
-            page = Page(kind, told[1], told[2], unfolded, body, how[0], how[1])
+            head = header[5]
+            how = [_NO_LENGTH if head[at] == _BIT_PACKED else _BEFORE for at in (4, 3)]
+            page = Page(kind, head[1], head[2], unfolded, body, how[0], how[1])
         elif kind == _DATA_2:
-            told = header[8]
-            levels = told[6], told[5], told.get(7, True)
-            page = Page(kind, told[1], told[4], unfolded, body, *levels)
-            if min(told[2], told[5], told[6]) < 0 or told[5] + told[6] > min(stored, unfolded):
-                raise ValueError(f"levels of {told[6]} and {told[5]} bytes in a page of {stored}")
+            head = header[8]
+            levels = head[6], head[5], head.get(7, True)
+            page = Page(kind, head[1], head[4], unfolded, body, *levels)
+            if min(head[2], head[5], head[6]) < 0 or head[5] + head[6] > min(stored, unfolded):
+                raise ValueError(f"levels of {head[6]} and {head[5]} bytes in a page of {stored}")
         elif kind == _DICTIONARY:
             page = Page(kind, header[7][1], header[7][2], unfolded, body)
         else:

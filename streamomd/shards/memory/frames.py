@@ -33,7 +33,7 @@ def table_of(parts: Sequence[Any], where: str) -> pa.Table:
     """A pandas frame as a table; or arrays: X (n, m), and perhaps y (n,) and weights (n,).
 
     The types are those of the Parquet file that pandas would write: NaN and None are nulls, except
-    in columns of Arrow's own types; a frame's index is left out. X becomes a column of fixed-size
+    in columns of Arrow's own types; a frame's index is dropped. X becomes a column of fixed-size
     lists. Raises DataError for what has no such form, ``where`` it came from.
     """
     try:
@@ -75,7 +75,7 @@ def without_null_types(table: pa.Table, families: Mapping[str, str]) -> pa.Table
 
 
 def batches(table: pa.Table, begin: int, unit_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(first row, rows) from row ``begin`` on, in batches of at most so many bytes, or one row."""
+    """(first row, rows) from row ``begin``, in batches of at most ``unit_bytes`` or one row."""
     row = begin
     for whole in table.slice(begin).combine_chunks().to_batches():
         for batch in cut(whole, unit_bytes):

@@ -35,7 +35,7 @@ def names_of(frame: Any) -> list[str] | None:
 def arrow_of(frame: Any, where: str) -> pa.Table:
     """A frame (pandas, polars, Arrow, …) as the table that it would write to Parquet.
 
-    pandas: NaN and None are nulls, and the index is left out. Raises DataError for a column that
+    pandas: NaN and None are nulls, and the index is dropped. Raises DataError for a column that
     has no single type, ``where`` it is.
     """
     pandas = sys.modules.get("pandas")  # a pandas frame implies that pandas is imported
@@ -47,9 +47,9 @@ def arrow_of(frame: Any, where: str) -> pa.Table:
         raise DataError(f"{where} cannot be converted to Arrow: {scrub(str(error))}") from error
 
 
-def schema_of(rows: Any, beside: Mapping[str, Any]) -> pa.Schema:
+def schema_of(rows: Any, extra: Mapping[str, Any]) -> pa.Schema:
     """The columns that rows would have in a shard: a table's own; an array's, one column of
-    vectors; a CSR matrix's, a pair of lists. Then those ``beside``, of the type of their values.
+    vectors; a CSR matrix's, a pair of lists. Then those ``extra``, of the type of their values.
 
     Raises DataError for values of no single type.
     """
@@ -61,7 +61,7 @@ def schema_of(rows: Any, beside: Mapping[str, Any]) -> pa.Schema:
     else:
         kind = pa.list_(pa.from_numpy_dtype(rows.dtype), rows.shape[1])
         schema = pa.schema([(FEATURES, kind)])
-    for name, values in beside.items():
+    for name, values in extra.items():
         try:
             schema = schema.append(pa.field(name, as_arrow(values).type))
         except pa.ArrowException as error:

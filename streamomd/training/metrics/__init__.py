@@ -1,6 +1,6 @@
-"""Progressive validation: each row is predicted before it is learned; sums of what came of it.
+"""Progressive validation: each row is predicted before it is learned; sums of the losses.
 
-Also bad rows that were left out, by reason.
+Also skipped bad rows, by reason.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from streamomd.training.metrics.detail import NOTHING, Detail, detail_of, restor
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 BLOCK = 1 << 13
-"""Rows looked at in one go: memory for many more is taken from the system and given back, each time
-anew, at twice the cost."""
+"""Rows looked at in one go: memory for many more is allocated and returned to the system
+each time, at twice the cost."""
 HELD = "held."
-"""Before the names of what a checkpoint keeps of rows held out."""
+"""Prefix of the names of a checkpoint's arrays for hold-out rows."""
 
 
 @dataclass(eq=False)
@@ -37,12 +37,12 @@ class Metrics:
 
     sums: float64 (epochs, 3): importance, loss times importance, and mistakes (squared errors in
     regression) times importance. Rows are added one by one, so how they are cut changes no bit.
-    bad: int64 (epochs, reasons), rows left out, by place in REASONS; they are not among ``rows``.
+    bad: int64 (epochs, reasons), rows skipped, by index in REASONS; they are not among ``rows``.
     curve: float64 (points, 4): rows learned in all epochs, and the sums of all epochs then; a point
     where ``count`` came to the next one of ``metrics.curve``, or first went past it.
-    detail: more of the same rows, if it is kept; see ``streamomd.training.metrics.detail``.
-    held: of rows held out. Its detail begins afresh with each epoch, and ranks, float64 (epochs
-    before, 2), tells their AUC and its error, NaN for none.
+    detail: more metrics of the same rows, if recorded; see ``streamomd.training.metrics.detail``.
+    held: metrics of hold-out rows. Its detail restarts with each epoch; ranks, float64 (epochs
+    before, 2), has their AUC and its error, NaN for none.
     """
 
     classifies: bool
@@ -62,7 +62,7 @@ class Metrics:
 
     @property
     def next_point(self) -> int:
-        """The number of rows at which the curve goes on."""
+        """The number of rows at the next point of the curve."""
         return next_point(self.total_rows)
 
     def count(self, rows: int) -> None:
@@ -103,8 +103,8 @@ class Metrics:
         if most is not None and found > most:
             raise TooManyBadRowsError(
                 f"{found:,} bad rows in this epoch ({worded(self.skipped)}), and at most {most:,} "
-                "were to be left out (data.max_bad_rows): mend the shards; or resume from the last "
-                "commit with a larger --set data.max_bad_rows=N"
+                "are allowed (data.max_bad_rows): fix the shards, or resume from the last commit "
+                "with a larger --set data.max_bad_rows=N"
             )
 
     @property
@@ -114,7 +114,7 @@ class Metrics:
         return {reason: n for reason, n in zip(REASONS, total, strict=True) if n}
 
     def begin(self, epoch: int) -> None:
-        """Begin an epoch, or go on with it."""
+        """Start an epoch, or resume it."""
         if len(self.rows) <= epoch:
             self.rows.append(0)
             self.sums = np.vstack([self.sums, np.zeros(3)])
@@ -129,11 +129,11 @@ class Metrics:
 
     @property
     def ranks_by_epoch(self) -> Floats:
-        """AUC and its error in each epoch, of rows held out: (epochs, 2), NaN for none."""
+        """AUC and its error of hold-out rows in each epoch: (epochs, 2), NaN for none."""
         if not self.rows:
             return self.ranks
-        told = self.detail.rank() if self.detail is not None else {}
-        last = [told.get("auc"), told.get("auc_error")]
+        ranking = self.detail.rank() if self.detail is not None else {}
+        last = [ranking.get("auc"), ranking.get("auc_error")]
         return np.vstack([self.ranks, np.array(last, dtype=np.float64)])
 
     def copy(self) -> Metrics:
@@ -154,9 +154,9 @@ class Metrics:
         return total
 
     def result(self) -> dict[str, Any]:
-        """rows, loss, error and rmse, of all and by epoch; null where there is nothing to say.
+        """rows, loss, error and rmse, of all and by epoch; null where undefined.
 
-        skipped: bad rows that were left out, by reason.
+        skipped: bad rows, by reason.
         """
         epochs = [
             {"rows": rows, **self.figures(sums)}
@@ -166,7 +166,7 @@ class Metrics:
         return {**total, "epochs": epochs, "skipped": self.skipped}
 
     def detailed(self, loss: Loss, classes: Sequence[Any], *, last: bool = False) -> dict[str, Any]:
-        """What is told of all rows beside their sums; null where there is nothing to say.
+        """Metrics of all rows in addition to the sums; null where undefined.
 
         classes: their names. last: of the last epoch's rows. All is null of a run that has a
         detail of some of its rows only.
@@ -212,7 +212,7 @@ class Metrics:
         if sums.shape != (len(rows), 3):
             raise ValueError(f"sums of {sums.shape} for {len(rows)} epochs")
         made = cls(classifies, rows, sums, np.zeros((len(rows), len(REASONS)), np.int64))
-        # Runs of older versions had no choice but to stop at bad rows, and kept no history.
+        # Runs of older versions had no choice but to stop at bad rows, and saved no history.
         if "metrics.bad" in arrays:
             made.bad[:, : arrays["metrics.bad"].shape[1]] = arrays["metrics.bad"]
         if "metrics.curve" in arrays:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINE, COARSE = 7, 5
-"""Binary digits that are told apart: 128 and 32 bins a doubling."""
+"""Binary digits that are distinguished: 128 and 32 bins a doubling."""
 LEAST, MOST = -24, 40
 """Powers of two; what is nearer to 0, or farther, shares the outermost bins."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 POINTS = 8  # an octave
-EVENLY = 1024  # rows, from where on there are so many
+EVENLY = 1024  # rows from which an octave has POINTS points
 
 
 def next_point(rows: int) -> int:
-    """The first point after so many rows: 1, 2, 4 … 1,024, and from there on eight an octave.
+    """The first point after ``rows`` rows: 1, 2, 4 … 1,024, then eight per octave.
 
     >>> [next_point(rows) for rows in (0, 1, 2, 3, 1000, 1024, 1152, 2047, 2048)]
     [1, 2, 4, 4, 1024, 1152, 1280, 2048, 2304]

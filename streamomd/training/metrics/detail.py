@@ -1,7 +1,7 @@
-"""What sums of losses do not tell: ranking, calibration, classes, how far off numbers are.
+"""Metrics in addition to sums of losses: ranking, calibration, classes, regression errors.
 
 Each kind is one array or two of running sums, to which rows are added one by one, so that how they
-are cut changes no bit. ``rows`` tells of how many: figures of some rows are not told as of all.
+are cut changes no bit. ``rows`` counts them: figures of some rows are not reported as those of all.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ class BinaryDetail:
         if not rank:
             return {"confusion": confusion.tolist()}
         ranks = [_ranks(*weights[::-1, ::-1]), rank]
-        told: list[dict[str, Any]] | None = None
+        calibrated: list[dict[str, Any]] | None = None
         if loss.probabilistic:
             seen = np.flatnonzero(weights.any(axis=0))
             likely = _means(loss)(centres(self.digits)[seen])
-            told = calibration(weights[0, seen], weights[1, seen], likely)
+            calibrated = calibration(weights[0, seen], weights[1, seen], likely)
         return {
             **rank,
             "confusion": confusion.tolist(),
             "per_class": _classes(classes, confusion, ranks),
-            "calibration": told,
+            "calibration": calibrated,
         }
 
 
@@ -113,10 +113,10 @@ class MulticlassDetail:
 
     def figures(self, loss: Loss, total: Floats, classes: Sequence[Any]) -> dict[str, Any]:
         """Ranking, confusion and the classes."""
-        ranks, told = self._ranks(), {"confusion": self.confusion.tolist()}
+        ranks, counts = self._ranks(), {"confusion": self.confusion.tolist()}
         if not ranks:
-            return told
-        return {**_mean(ranks), **told, "per_class": _classes(classes, self.confusion, ranks)}
+            return counts
+        return {**_mean(ranks), **counts, "per_class": _classes(classes, self.confusion, ranks)}
 
     def _ranks(self) -> list[dict[str, Any]]:
         """Of each class; of none where there is NaN."""
@@ -165,7 +165,7 @@ Detail = BinaryDetail | MulticlassDetail | RegressionDetail
 
 
 def detail_of(classes: int, digits: int = FINE) -> Detail | None:
-    """No rows yet. classes: 1 in regression; of more than 100 nothing is kept."""
+    """No rows yet. classes: 1 in regression; of more than 100 nothing is recorded."""
     if classes == 1:
         return RegressionDetail()
     if classes == 2:
@@ -211,7 +211,7 @@ def _means(loss: Loss) -> Callable[[Floats], Floats]:
 def _exponentials(margins: Floats) -> Floats:
     """Put e^margin in the place of (classes, rows), up to a factor for each row; their sums.
 
-    Summed class by class, so that a row's numbers do not depend on the rows beside it.
+    Summed class by class, so that a row's numbers do not depend on the rows next to it.
     """
     with np.errstate(all="ignore"):
         margins -= margins.max(axis=0)

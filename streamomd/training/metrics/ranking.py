@@ -2,7 +2,7 @@
 
 negatives, positives: the weight of either class in bins of ascending scores. Within a bin nothing
 is known of the order: the best and the worst one bound what the rows themselves would give, and
-what is told is the middle of the two, and half their distance.
+the reported value is their mid-point, and its error half their distance.
 """
 
 from __future__ import annotations

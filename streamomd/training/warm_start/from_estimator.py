@@ -52,7 +52,7 @@ def _by_class(model: Model, fitted: Any, kind: str) -> Floats:
         raise UsageError(f"{kind} has weights of {len(coef)} learners, and the job {learners}")
     ours, theirs = list(model.plan.classes), np.asarray(getattr(fitted, "classes_", [])).tolist()
     if len(ours) != len(theirs) or any(one not in theirs for one in ours):
-        raise UsageError(f"{kind} tells {theirs or 'numbers'}, and the job {ours or 'numbers'}")
+        raise UsageError(f"{kind} predicts {theirs or 'numbers'}, and the job {ours or 'numbers'}")
     if learners > 1:
         return np.asarray(weights[[theirs.index(one) for one in ours]])
     return weights if ours == theirs else -weights
@@ -66,6 +66,6 @@ def _features(model: Model, fitted: Any, kind: str, count: int) -> NDArray[np.in
     if count != size - bias:
         raise UsageError(
             f"{kind} has {count} weights without names, and the job has {size - bias} coordinates "
-            "beside the bias"
+            "in addition to the bias"
         )
     return np.arange(bias, size)

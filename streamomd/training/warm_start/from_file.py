@@ -1,4 +1,4 @@
-"""Weights of a Parquet file: one that ``export`` wrote, or any with the columns told below.
+"""Weights of a Parquet file: one that ``export`` wrote, or any with the columns below.
 
 ``coordinate`` or ``feature`` (a name), and ``weight``; with several learners ``weight[CLASS]``.
 Rows may come in any order; what is not there has weight 0.
@@ -17,7 +17,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
 from streamomd.shards.find import find
 from streamomd.shards.reader import Piece, ShardBatch, read_batches
-from streamomd.shards.weight_files import told_in
+from streamomd.shards.weight_files import read_metadata
 from streamomd.training.model import Model
 from streamomd.training.progress import copying
 from streamomd.training.warm_start.weights import (
@@ -54,12 +54,12 @@ def read(
             f"learner of the job{why_scales(model, scales)}"
         )
     if by == "coordinate":
-        _refuse_other_plan(model, told_in(first.schema), where)
-    tell = copying()
+        _refuse_other_plan(model, read_metadata(first.schema), where)
+    report = copying()
     batches = read_batches(shards, places=range(len(shards)), columns=[by, *wanted])
     for piece in batches.map(partial(_given, model, by, scales, where)):
         yield piece.value
-        tell(piece.row + piece.rows, 0, 0)
+        report(piece.row + piece.rows, 0, 0)
 
 
 def _given(
@@ -75,8 +75,8 @@ def _given(
                 f"{where}: column coordinate holds {places.dtype}, expected whole numbers, no nulls"
             )
     weights = [_numbers(table, name, where) for name in columns_of(model)]
-    told = {name.removeprefix("slot."): _numbers(table, name, where) for name in scales}
-    given = StartWeights(np.asarray(places, np.int64), np.stack(weights, axis=1), told, where)
+    slots = {name.removeprefix("slot."): _numbers(table, name, where) for name in scales}
+    given = StartWeights(np.asarray(places, np.int64), np.stack(weights, axis=1), slots, where)
     return Piece(rows.position, row, table.num_rows, given, rows.nbytes)
 
 
@@ -87,9 +87,9 @@ def _numbers(table: Any, name: str, where: str) -> Any:
     return found.astype(np.float64)
 
 
-def _refuse_other_plan(model: Model, told: Mapping[str, Any], where: str) -> None:
-    """A file that was exported tells what its coordinates are; of another they are trusted."""
-    theirs = told.get("plan", {})
+def _refuse_other_plan(model: Model, metadata: Mapping[str, Any], where: str) -> None:
+    """An exported file describes its coordinates; those of another file are trusted."""
+    theirs = metadata.get("plan", {})
     if not theirs or not isinstance(theirs, dict):
         return
     ours = json.loads(json.dumps(model.plan.to_json()))  # as the file's went: lists, no tuples

@@ -54,19 +54,19 @@ def slots_of(model: Model) -> tuple[str, tuple[str, ...]]:
 
     Raises UnsupportedError listing the rules that have such a slot.
     """
-    rule, told = model.engine.layout.rule, model.spec.model
+    rule, job = model.engine.layout.rule, model.spec.model
     slot = weight_slot(rule, model.engine.params)
     if slot is None:
         raise UnsupportedError(
-            f"rule {told.rule!r} with {told.params} makes its weights of other slots, and cannot "
-            f"begin at given ones: take {starters()}; or continue from a checkpoint of "
-            f"{told.rule!r} (--start URL)"
+            f"rule {job.rule!r} with {job.params} computes its weights from other slots and cannot "
+            f"start from given weights: use {starters()}, or start from a checkpoint of "
+            f"{job.rule!r} (--start URL)"
         )
     return slot, scales_of(rule, model.engine.params, slot)
 
 
 def starters() -> str:
-    """The rules that can begin at given weights, for a message."""
+    """The rules that can start from given weights, for a message."""
     alone: list[str] = []
     scaled: list[str] = []
     for rule in all_rules().values():
@@ -81,8 +81,8 @@ def starters() -> str:
 def weight_slot(rule: Rule, params: Mapping[str, Any]) -> str | None:
     """The slot that is the weight before the first row, if one is.
 
-    What is kept as a sum is an account of gradients, not a weight; where rows or roots are kept,
-    weights are made anew of them; and of two means one is made of the other.
+    A slot that is a sum of gradients is not a weight; from slots of rows or roots the weights are
+    recomputed; and of two means one is computed from the other.
 
     >>> from streamomd.rules import find_rule
     >>> [weight_slot(find_rule(name), find_rule(name).parse_params({})) for name in ("ogd", "da")]
@@ -92,7 +92,7 @@ def weight_slot(rule: Rule, params: Mapping[str, Any]) -> str | None:
 
 
 def scales_of(rule: Rule, params: Mapping[str, Any], slot: str) -> tuple[str, ...]:
-    """The shared slots whose growth changes a weight that is kept in ``slot``."""
+    """The shared slots whose growth changes a weight that is in ``slot``."""
     if rule.align is None or rule.observe is None:
         return ()
     h, before = rule.hyper_of(params), rule.state.shared()
