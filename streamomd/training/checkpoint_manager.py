@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -22,12 +23,17 @@ from streamomd.training.remote_state import RemoteState
 
 SHARE = 0.05  # of wall time, at most, where time is the trigger
 FAILURES = 3  # of commits in a row, before it is an error
-DIVERGED_REMEDY = (
-    "Fix extreme values in the shard, or pass a smaller learning rate; to continue from that "
-    "commit: streamomd train SHARDS --start {url} --eta ETA"
-)
 Named = tuple[int, dict[str, tuple[str, ...]] | None]
 """The version of a table of names, and the table if it is not saved yet."""
+
+
+def diverged_remedy(model: Model) -> str:
+    """What to do about a diverged run: the command continues from its last finite commit."""
+    job = shlex.join(["--label", model.spec.data.label, "--rule", model.spec.model.rule])
+    return (
+        "Fix extreme values in the shard, or pass a smaller learning rate; to continue from that "
+        f"commit: streamomd train SHARDS {job} --start {shown(model.url)} --eta ETA"
+    )
 
 
 class CheckpointManager:
@@ -116,7 +122,7 @@ class CheckpointManager:
         So a resumed run knows that the same rows lead to the same error. Gives the error with the
         last finite commit and what to do. Nothing may be under way.
         """
-        last, place = self._writer.last, shown(self._model.url)
+        last = self._writer.last
         job = document_of(self._model)["job"]
         document = {**last.document, "job": job, "diverged": str(error)}
         try:
@@ -126,7 +132,7 @@ class CheckpointManager:
         rows = last.document["rows"]
         return DivergedError(
             f"{error}. The last finite commit is {last.sequence}, after {rows:,} rows.\n"
-            f"{DIVERGED_REMEDY.format(url=place)}"
+            f"{diverged_remedy(self._model)}"
         )
 
     def finish(self, metrics: Metrics) -> None:

@@ -11,7 +11,7 @@ from streamomd.config.build_job import change_job
 from streamomd.core.errors import DivergedError, ResumeRefusedError
 from streamomd.core.finite import NOT_FINITE
 from streamomd.core.urls import shown
-from streamomd.training.checkpoint_manager import DIVERGED_REMEDY
+from streamomd.training.checkpoint_manager import diverged_remedy
 from streamomd.training.model import Model
 
 
@@ -34,7 +34,7 @@ def refuse_diverged_again(model: Model, loaded: Loaded) -> None:
         raise DivergedError(
             f"{problem}. The last finite commit is {loaded.commit.sequence}, after "
             f"{model.metrics.total_rows:,} rows; training from it on the same rows "
-            f"diverges again.\n{DIVERGED_REMEDY.format(url=shown(model.url))}"
+            f"diverges again.\n{diverged_remedy(model)}"
         )
 
 
