@@ -65,7 +65,7 @@ def test_workers_that_decode(pair: Any, client: Client, small_tasks: None) -> No
     expected = streamomd.train(skipping(job(good)), **QUIET)
     found = streamomd.train(skipping(job(bad, cluster=REMOTE)), client=client, **QUIET)
     same(found, expected, counts)
-    with pytest.raises(TooManyBadRowsError, match="at most 5 were"):
+    with pytest.raises(TooManyBadRowsError, match="at most 5 are"):
         table = skipping(job(bad, cluster=REMOTE), max_bad_rows=5)
         streamomd.train(table, client=client, **QUIET)
 
