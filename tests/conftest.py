@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import pytest
+
 # Two test processes with two threads each would wait for one another in every small matrix product:
 # L-BFGS on 10 unknowns then takes 4 ms a step. Read when numpy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -22,3 +24,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("certificates: median of bound / measured")
         for line in sorted(lines):
             terminalreporter.write_line(line)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``-m smoke`` leaves slow tests out, also in files whose tests are all marked."""
+    if config.option.markexpr == "smoke":
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
