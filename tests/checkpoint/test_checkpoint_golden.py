@@ -186,9 +186,9 @@ def test_its_digests_are_those_of_the_shards(format_: str, mode: str, copied: Co
 
 
 def change_labels() -> None:
-    """Change a byte of the second row group of the second shard, in memory."""
-    memory, name = fsspec.filesystem("memory"), "/golden-shards/b.parquet"
-    at = last_byte(GOLDEN / "b.parquet", 1, "y")
+    """Change a byte of the second row group of the first shard, which all modes have read."""
+    memory, name = fsspec.filesystem("memory"), "/golden-shards/a.parquet"
+    at = last_byte(GOLDEN / "a.parquet", 1, "y")
     data = bytearray(memory.cat_file(name))
     data[at] ^= 1
     modified = memory.store[name].modified
