@@ -172,9 +172,14 @@ def trained(rule: str, params: dict[str, Any], loss: str = "hinge", **more: Any)
         ("eg", {"eta": 0.1, "U": 1.5}, L1(1.0, 1.5)),
         ("ogd", {"ball": "box", "radius": 0.2}, Box(0.2)),
         ("ogd", {"ball": "l2", "radius": 0.4}, L2(1.0, 0.4)),
-        ("ogd", {"ball": "l1", "radius": 0.5}, L1(1.0, 0.5)),
-        ("adagrad", {"box": 0.2}, Box(0.2)),
-        ("dual_step", {"link": "winnow"}, Simplex()),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (
+                ("ogd", {"ball": "l1", "radius": 0.5}, L1(1.0, 0.5)),
+                ("adagrad", {"box": 0.2}, Box(0.2)),
+                ("dual_step", {"link": "winnow"}, Simplex()),
+            )
+        ),
     ],
 )
 def test_regret_is_against_the_constrained_optimum(

@@ -116,8 +116,11 @@ def test_tiny_values_leave_finite_numbers(name: str, dtype: str) -> None:
             )
 
 
-@pytest.mark.parametrize("link", ["eg", "winnow"])
-@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize(
+    ("compiled", "link"),
+    [(False, "eg"), (False, "winnow"), (True, "eg"),
+     pytest.param(True, "winnow", marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_a_dual_step_learns_large_values(link: str, compiled: bool) -> None:
     """The curvature goes by the largest entry: 1e15 and 1e90 are two units of the same rows."""
     rule = all_rules()["dual_step"]
