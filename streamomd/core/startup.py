@@ -130,6 +130,11 @@ def load_numba_arrays() -> None:
 def numba_cache() -> Any:
     """The class of numba's cache of one function on disk.
 
+    numba's key of a function holds a pickle of its closure, in which a class that was made at run
+    time is another one in each process: such a loop would be compiled in every process. Our
+    functions' names hold a hash of all that they are made of (see ``core.jit`` and
+    ``engine.compile``), so the key holds argument types and machine only.
+
     Before numba looks into its cache it loads all that a compiler knows, SciPy's linear algebra
     included: 0.4 s of processor time where loading the machine code takes 0.02. A loop that is
     found needs memory to allocate from and nothing else; what is not found is compiled, which
@@ -138,11 +143,17 @@ def numba_cache() -> Any:
     from numba.core import runtime
     from numba.core.caching import FunctionCache
 
+    class NamedCache(FunctionCache):
+        """Finds a function by its name, its argument types and the machine."""
+
+        def _index_key(self, sig: Any, codegen: Any) -> Any:
+            return sig, codegen.magic_tuple()
+
     if not is_fast():
-        return FunctionCache
+        return NamedCache
     memory: Any = runtime
 
-    class LoopCache(FunctionCache):
+    class LoopCache(NamedCache):
         """Looks into the folder before it loads the compiler."""
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:

@@ -75,16 +75,38 @@ def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, sig
 
 
 def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
-    """A hash of all sources a loop of this rule and loss is made of."""
+    """A hash of all that a loop of this rule and loss is made of: sources, and what is closed over.
+
+    It is the only key of the loop on disk: see ``core.startup.numba_cache``.
+    """
     files = {Path(function.__code__.co_filename) for function in _reached(loop)}
     files |= {*Path(__file__).parent.rglob("*.py"), Path(inspect.getfile(type(rule)))}
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.read_bytes())
     # A rule with accounts for its certificate has the name and the file of the one without.
-    names = [function.__qualname__ for function in _reached(loop)]
-    digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots, names)).encode())
+    made = [(_given_name(function), _constants(function)) for function in (loop, *_reached(loop))]
+    digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots, made)).encode())
     return digest.hexdigest()[:10]
+
+
+def _constants(function: FunctionType) -> list[str]:
+    """What a function closes over, in words that are the same in every process."""
+    return [_in_words(cell.cell_contents) for cell in function.__closure__ or ()]
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, type):
+        return f"{value.__name__}{getattr(value, '_fields', ())}"
+    if isinstance(value, FunctionType):
+        return _given_name(value)
+    if isinstance(value, np.ndarray):
+        return value.tobytes().hex()
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(_in_words(one) for one in value)})"
+    if value is None or isinstance(value, (int, float, str)):
+        return repr(value)
+    return type(value).__name__
 
 
 def _name_apart(function: FunctionType, loop: str) -> None:
@@ -95,7 +117,14 @@ def _name_apart(function: FunctionType, loop: str) -> None:
     what a factory makes with other constants must not have the same name.
     """
     if "<locals>" in function.__qualname__:
+        function.__dict__["given_name"] = function.__qualname__
         function.__name__ = function.__qualname__ = f"{function.__name__}_{loop}"
+
+
+def _given_name(function: FunctionType) -> str:
+    """A function's name as it was made: which loop it was first compiled for says nothing."""
+    found: str = function.__dict__.get("given_name", function.__qualname__)
+    return found
 
 
 @functools.cache
