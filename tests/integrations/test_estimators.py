@@ -46,6 +46,12 @@ POOR = {  # scores measured, and what is asked for
     "OMDRegressor(rule='ons_diag')": f"-94 < 0.5: its gamma is one for logistic loss; {FEW}",
 }
 ALIKE = ("rls", "vaw")  # a weight of 2 is the row twice: sums of h x x' and h y x are all they have
+# It counts importances as rls does, and learns from the second copy of each row of that check, too.
+ALIKE_THERE = ("aggressive_second_order",)
+# Two columns around 100 and the default step: the steps of a gradient method double its error.
+DIVERGES = "its default step diverges on columns far from 0, and that is an error"
+FAR = ("check_fit_idempotent", "check_fit_check_is_fitted", "check_n_features_in")
+DIVERGING = tuple(f"OMDRegressor(rule='{rule}')" for rule in ("composite", "da", "ogd", "rda"))
 # Of classes weighted 1000 to 0.0001 the heavy one is to win nine times in ten.
 NO_SWAY = "a thousand times the weight makes its step no thousand times as long, or it has no end"
 UNSWAYED = (
@@ -61,8 +67,9 @@ def checks(estimators: Iterable[Any]) -> Iterator[Any]:
     """Every check of each; those that cannot hold are expected to fail, with the reason."""
     for one in estimators:
         expected = dict.fromkeys(LEARNED, POOR[str(one)]) if str(one) in POOR else {}
-        expected |= {} if one.rule in ALIKE else FAIL
+        expected |= {} if one.rule in (*ALIKE, *ALIKE_THERE) else FAIL
         expected |= {LONG: NO_SWAY} if one.rule in UNSWAYED else {}
+        expected |= dict.fromkeys(FAR, DIVERGES) if str(one) in DIVERGING else {}
         expected |= {LONG: KEEPS_ROWS} if one.rule == "online_svm" else {}
         told = estimator_checks_generator(one, expected_failed_checks=expected, mark="xfail")
         for param in told:
