@@ -41,7 +41,7 @@ def train(
     """Train on shards, from their first row to their last, and save the run to a checkpoint.
 
     job: path of a TOML file, shards, nested tables, a Spec, or none. flags: those of the command by
-    name (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, ``epochs``, …).
+    name (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, …).
     shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
     alone and alike: then the order is that of the partitions (docs/dask-collections.md).
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
