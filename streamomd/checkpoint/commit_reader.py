@@ -102,7 +102,8 @@ def require_commits(store: Store, found: list[int]) -> None:
     """Raises NoCommitError if nothing was ever committed."""
     if not found:
         raise NoCommitError(
-            f"no commit in {shown(store.url)}: nothing was saved there (is the URL right?)"
+            f"no commit in {shown(store.url)}: nothing was saved there; pass the URL that train "
+            'printed after "saved to", before any shards'
         )
 
 

@@ -43,6 +43,14 @@ def _this_process() -> WriterId:
     return WriterId(uuid.uuid4().hex, platform.node()[:200], os.getpid(), _now())
 
 
+def exists_text(url: str) -> str:
+    """The message for a checkpoint that a new run would overwrite."""
+    return (
+        f"{shown(url)} already holds a run: continue it with `streamomd resume {shown(url)}`, or "
+        "overwrite it with --restart (Python: restart=True)"
+    )
+
+
 @dataclass(eq=False)
 class Writer:
     """The only writer of a run; created by ``begin`` or ``take_over``."""
@@ -74,11 +82,7 @@ class Writer:
         """
         found = sequences(store)
         if found and not restart:
-            raise OutputExistsError(
-                f"{shown(store.url)} already holds a run: continue it with `streamomd resume "
-                f"{shown(store.url)}`, or overwrite it with --restart "
-                "(Python: restart=True)"
-            )
+            raise OutputExistsError(exists_text(store.url))
         mark_format(store)
         last = _readable(store, found[-1]) if found else None
         following = found[-1] + 1 if found else 0

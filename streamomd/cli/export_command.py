@@ -79,4 +79,6 @@ def export(
 
 
 def _text(figure: Any) -> str:
+    if isinstance(figure, float):
+        return f"{figure:.1f}"
     return printable(", ".join(map(str, figure)) if isinstance(figure, list) else str(figure))

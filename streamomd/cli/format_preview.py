@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from streamomd.cli.formatting import format_table
+from streamomd.core.counted import counted
 from streamomd.core.urls import shown
 
 MAX_COLUMNS = 40  # columns with a line each
@@ -17,10 +18,13 @@ def format_plan(found: Mapping[str, Any], command: str) -> str:
     return "\n".join(
         [
             *found["plan"],
-            f"{found['rows']:,} rows in {found['shards']:,} shards, {_bytes(found['bytes'])}",
+            f"{counted(found['rows'], 'row')} in {counted(found['shards'], 'shard')}, "
+            f"{_bytes(found['bytes'])}",
             "",
             *_columns(found["columns"], unit["rows"]),
-            f"counted in the first {unit['rows']:,} rows of {shown(unit['shard'])}",
+            f"counted in all {counted(unit['rows'], 'row')}"
+            if unit["rows"] == found["rows"]
+            else f"counted in the first {unit['rows']:,} rows, from {shown(unit['shard'])}",
             "",
             *_hashed(found["hashed"]),
             *_memory(found["memory"]),
@@ -36,7 +40,7 @@ def _columns(columns: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
         {
             **{key: one[key] for key in ("name", "type", "kind")},
             "coordinates": _count(one["coordinates"]),
-            f"in {rows:,} rows": _count(one["seen"]),
+            f"in {counted(rows, 'row')}": _count(one["seen"]),
             "expected": _count(one["expected"]),
         }
         for one in columns[:MAX_COLUMNS]
@@ -81,9 +85,9 @@ def _time(time: Mapping[str, Any]) -> list[str]:
         return [f"time: {decoding}; the state is too large to measure learning"]
     learning = f"{1e6 * time['learn_per_row']:.2f} to learn"
     return [
-        f"time: about {_seconds(time['seconds'])} for {time['epochs']} "
-        f"epoch{'s' if time['epochs'] > 1 else ''} in one process on {time['cores']} cores, after "
-        f"{time['compile_seconds']:.1f} s of compiling ({decoding}, {learning})"
+        f"time: about {_seconds(time['seconds'])} for {counted(time['epochs'], 'epoch')} in one "
+        f"process on {counted(time['cores'], 'core')}, after {time['compile_seconds']:.1f} s of "
+        f"compiling ({decoding}, {learning})"
     ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamomd.config.values import join_list
+from streamomd.core.counted import counted
 from streamomd.core.urls import printable, typed
 
 MAX_NAMES = 12  # columns named on a line
@@ -25,7 +26,7 @@ def as_json(result: Any) -> Any:
 
 def format_metrics(result: Mapping[str, Any]) -> str:
     """Rows, loss and error in a line."""
-    parts = [f"{result['rows']:,} rows"]
+    parts = [counted(result["rows"], "row")]
     names = ("loss", "error", "rmse", "mae", "r2")
     parts += [f"{name} {result[name]:.6f}" for name in names if result[name] is not None]
     if result["auc"] is not None:
@@ -38,7 +39,7 @@ def format_metrics(result: Mapping[str, Any]) -> str:
         from streamomd.training.metrics import worded
 
         count = sum(result["skipped"].values())
-        parts.append(f"{count:,} bad rows skipped ({worded(result['skipped'])})")
+        parts.append(f"{counted(count, 'bad row')} skipped ({worded(result['skipped'])})")
     parts.append(f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)")
     return ", ".join(parts)
 
@@ -211,12 +212,12 @@ def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def format_conversion(result: Mapping[str, Any]) -> str:
     """The shards that were written, and the command to run next."""
     files, names = result["shards"], result["columns"]
-    shards = "1 shard" if len(files) == 1 else f"{len(files)} shards"
     folder = files[0].rpartition("/")[0] if files else ""
     more = ", …" if len(names) > MAX_NAMES else ""
     return "\n".join(
         [
-            f"{result['rows']:,} rows in {shards}, {result['seconds']:.1f} s",
+            f"{counted(result['rows'], 'row')} in {counted(len(files), 'shard')}, "
+            f"{result['seconds']:.1f} s",
             f"columns: {printable(', '.join(names[:MAX_NAMES]))}{more}",
             *_almost_numbers(result.get("almost_numbers", {})),
             "next:",

@@ -119,6 +119,10 @@ class Choice(click.ParamType[str]):
             self.fail(f"{value!r} is not one of {', '.join(self.words)}{hint}")
         return word
 
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """Called by click for the end of the message about a missing option."""
+        return f"Choose from: {', '.join(self.words)}."
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[Any]:

@@ -104,7 +104,10 @@ def predict(
 
 @main.command(epilog=CODES)
 @url
-@click.option("--top", default=20, show_default=True, help="Number of coordinates to print.")
+@click.option(
+    "--top", type=click.IntRange(min=0), default=20, show_default=True,
+    help="Number of coordinates to print.",
+)  # fmt: skip
 @checkpoint_options
 @guarded
 def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, str]:

@@ -72,7 +72,8 @@ def report(
         checkpoint_storage_options=read_options_file(checkpoint_storage_options),
     )
     lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB"]
-    lines += [f"check {printable(one['name'])}: {one['title']}" for one in found["look"]]
+    for one in found["look"]:
+        lines += [f"check {printable(one['name'])}: {one['title']}", f"  {printable(one['text'])}"]
     return found, "\n".join(lines)
 
 

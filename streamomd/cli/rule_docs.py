@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamomd.cli.list_tables import format_value
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, Slot
 from streamomd.rules.params import Above, Between, Choice, Kind, kinds
@@ -118,15 +119,6 @@ def values(rule: Rule) -> str:
     return f"0 or abs(x) from {least:g} to {most:g}; {narrow}"
 
 
-def shown(value: Any) -> str:
-    """A parameter's value in the notation of a job file.
-
-    >>> shown(True), shown("once"), shown(0.5)
-    ('true', 'once', '0.5')
-    """
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def cost(rule: Rule) -> str:
     """The cost of a row: the first one after "Cost:" in the docstring, else the lowest in it.
 
@@ -188,7 +180,7 @@ def _prose(text: str) -> str:
 
 def _parameters(rule: Rule) -> str:
     rows = [
-        [f"`{name}`", shown(value), _legal_of(name, kind)]
+        [f"`{name}`", format_value(value), _legal_of(name, kind)]
         for (name, kind), value in zip(
             kinds(rule.hyper).items(), rule.parse_params({}).values(), strict=True
         )

@@ -17,6 +17,7 @@ from streamomd.cli.options import (
     python_arguments,
     run_options,
 )
+from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import typed
 
@@ -90,7 +91,7 @@ def format_sweep(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     figures = f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)"
     lines = [
         formatting.format_table(rows),
-        f"{result['rows']:,} rows, {len(rows)} learners, {figures}",
+        f"{counted(result['rows'], 'row')}, {counted(len(rows), 'learner')}, {figures}",
     ]
     lines += edges(best["params"], [one["params"] for one in result["learners"]])
     if not result["checkpoint"]["url"]:

@@ -16,7 +16,7 @@ from streamomd.config.flags import assign, assign_flags, check_key, dotted
 from streamomd.config.run_names import run_name
 from streamomd.config.spec import Spec, read_job
 from streamomd.config.values import parse_scalar
-from streamomd.core.errors import ResumeRefusedError, UsageError
+from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
 from streamomd.core.urls import absolute, is_inside, local_name, shown
 
 CHANGEABLE = (
@@ -26,18 +26,23 @@ CHANGEABLE = (
 
 
 def build_job(
-    job: str | Path | Mapping[str, Any] | Spec | None,
+    job: str | Path | Sequence[str] | Mapping[str, Any] | Spec | None,
     flags: Mapping[str, Any],
     sets: Mapping[str, Any] | None = None,
 ) -> Spec:
     """The Spec of a job (path of a TOML file, nested tables, a Spec, or none), flags and sets.
 
     Sets win over flags, flags over the job, the job over defaults. Shard and checkpoint URLs come
-    out absolute. A job that is a text without ".toml" at its end names shards. Raises UsageError
+    out absolute. A list, or a text without ".toml" at its end, names shards. Raises UsageError
     with the unknown or missing key; a missing label is reported by ``require_label``, after the
     shards were found.
     """
-    if isinstance(job, str | Path) and not str(job).endswith(".toml"):
+    for rows in (job, flags.get("shards")):
+        refuse_rows_in_memory(rows)
+    if isinstance(job, list | tuple):
+        flags = _with_shards([str(shard) for shard in job], flags)
+        job = None
+    elif isinstance(job, str | Path) and not str(job).endswith(".toml"):
         job, flags = None, _with_shards(str(job), flags)
     tables = _tables(job)
     assign_flags(tables, flags)
@@ -92,13 +97,13 @@ def parse_sets(pairs: tuple[str, ...]) -> dict[str, Any]:
     return sets
 
 
-def _with_shards(shards: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+def _with_shards(shards: str | list[str], flags: Mapping[str, Any]) -> dict[str, Any]:
     if flags.get("shards"):
         raise UsageError(f"shards are given twice: {shards!r} and {flags['shards']!r}")
     return {**flags, "shards": shards}
 
 
-def _tables(job: str | Path | Mapping[str, Any] | Spec | None) -> dict[str, Any]:
+def _tables(job: Any) -> dict[str, Any]:
     if job is None:
         return {}
     if isinstance(job, Spec):

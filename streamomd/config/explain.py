@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from streamomd.config.aliases import KEYS
 from streamomd.core.errors import UsageError
 from streamomd.core.nearest import nearest, suggestion
 from streamomd.core.urls import scrub
 
+KINDS = {
+    "bool": "true or false",
+    "dict": "a table of names and values",
+    "list": "a list",
+    "model": "a table of names and values",
+    "string": "a text",
+    "tuple": "a list",
+}
+"""What was expected, by the start of pydantic's name for the problem."""
 MAX_SHOWN = 200  # characters of a value; longer ones are cut
 
 
@@ -37,7 +47,44 @@ def _line(problem: Any, job: type[BaseModel]) -> str:
     given = "…" if "storage_options" in place else brief(problem.get("input"))
     if cause is not None:
         return f"{key} = {given}: {cause}"
-    return f"{key} = {given}: {problem['msg'].lower()}{_nearest_choice(problem, job)}"
+    return f"{key} = {given}: {_expected(problem, job)}{_nearest_choice(problem, job)}"
+
+
+def _expected(problem: Any, job: type[BaseModel]) -> str:
+    """What the value of a key should have been."""
+    kind = str(problem["type"])
+    if kind == "missing":
+        return "missing; set it"
+    if kind == "literal_error":
+        return f"expected {problem['ctx']['expected']}"
+    field = _field(problem["loc"], job)
+    kinds = {field.annotation, *get_args(field.annotation)} if field else set()
+    number = "a whole number" if int in kinds else "a number" if float in kinds else ""
+    if field and number and kind.startswith(("int", "float", "great", "less", "finite")):
+        return f"expected {number}{_range(field)}"
+    known = [text for name, text in KINDS.items() if kind.startswith(name)]
+    return f"expected {known[0]}" if known else str(problem["msg"]).lower()
+
+
+def _range(field: FieldInfo) -> str:
+    """The values that a number may have.
+
+    >>> from annotated_types import Ge, Le
+    >>> low, both = FieldInfo(), FieldInfo()
+    >>> low.metadata, both.metadata = [Ge(1)], [Ge(1), Le(30)]
+    >>> _range(low), _range(both)
+    (' of 1 or more', ' from 1 to 30')
+    """
+    low = next((one.ge for one in field.metadata if hasattr(one, "ge")), None)
+    high = next((one.le for one in field.metadata if hasattr(one, "le")), None)
+    if low is None:
+        return "" if high is None else f" of {high:,.15g} or less"
+    return f" of {low:,.15g} or more" if high is None else f" from {low:,.15g} to {high:,.15g}"
+
+
+def _field(place: Sequence[Any], job: type[BaseModel]) -> FieldInfo | None:
+    """The description of a key; None for an item of a list."""
+    return _table(place, job).model_fields.get(str(place[-1]))
 
 
 def _nearest_choice(problem: Any, job: type[BaseModel]) -> str:

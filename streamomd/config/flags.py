@@ -15,6 +15,8 @@ from streamomd.core.errors import UsageError
 from streamomd.core.nearest import suggestion
 
 LIST = "A,B,…"
+ARGUMENTS = ("callbacks", "client", "log", "quiet", "restart", "sets")
+"""Arguments of ``streamomd.train`` that are no keys of a job, for suggestions."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def find_flag(name: str) -> Flag:
     """The flag of that name or other name. Raises UsageError with the nearest one."""
     names = _by_any_name()
     if name not in names:
-        raise UsageError(f"unknown flag {name!r}; {suggestion(name, names)}")
+        raise UsageError(f"unknown flag {name!r}; {suggestion(name, [*names, *ARGUMENTS])}")
     return names[name]
 
 

@@ -138,3 +138,13 @@ class StoppedError(StreamomdError, InterruptedError):
     def __reduce__(self) -> Any:
         """As BadRowError's."""
         return functools.partial(StoppedError, signal=self.exit_code - 128), (str(self),)
+
+
+def refuse_rows_in_memory(given: Any) -> None:
+    """Raises UsageError for a frame or an array, or several, where names of files are expected."""
+    for one in given if isinstance(given, list | tuple) else (given,):
+        if hasattr(one, "shape"):
+            raise UsageError(
+                f"expected names of files, got rows in memory ({type(one).__name__}): write them "
+                "to Parquet, or use an estimator (OMDClassifier, OMDRegressor, Model.to_estimator)"
+            )

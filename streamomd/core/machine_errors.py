@@ -1,4 +1,4 @@
-"""Errors of the machine (disk, memory, descriptors), reported as one line.
+"""Errors of the machine (disk, memory, descriptors) and of stores, reported as one line.
 
 A traceback would only show where in the program the machine failed.
 """
@@ -6,6 +6,8 @@ A traceback would only show where in the program the machine failed.
 from __future__ import annotations
 
 import errno
+
+from streamomd.core.urls import scrub
 
 MACHINE = (OSError, MemoryError, ImportError)
 NO_MEMORY = ("cannot allocate memory", "failed to map segment", "out of memory", "can't start new")
@@ -19,6 +21,25 @@ ADVICE = {
     errno.EROFS: "write elsewhere",
     errno.EACCES: "check its permissions",
 }
+
+NO_CREDENTIALS = ("Credential", "Authentication")
+"""In the names of the errors of S3, Google and Azure clients that found none."""
+
+
+def store_error(error: BaseException) -> str:
+    """An error of a store's client without secrets, and what to do about missing credentials.
+
+    >>> store_error(TimeoutError("s3://me:secret@bucket/x"))
+    'TimeoutError: s3://bucket/x'
+    """
+    name = type(error).__name__
+    advice = (
+        "; set the store's environment variables or profile, or pass --storage-options FILE for "
+        "shards, --checkpoint-storage-options FILE for a checkpoint (docs/cloud.md)"
+        if any(word in name for word in NO_CREDENTIALS)
+        else ""
+    )
+    return f"{name}: {scrub(str(error))}{advice}"
 
 
 def is_of_the_machine(error: BaseException) -> bool:

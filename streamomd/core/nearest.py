@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -26,6 +32,21 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     names = list(known)
     found = nearest(name, names)
     return f"did you mean {found!r}?" if found else f"known: {', '.join(names) or 'none'}"
+
+
+def named_keywords(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose TypeError for an unknown keyword names the nearest one."""
+    known = [name for name in inspect.signature(function).parameters if name != "self"]
+
+    @functools.wraps(function)
+    def call(*given: P.args, **keywords: P.kwargs) -> T:
+        for name in keywords:
+            if name not in known:
+                text = f"{function.__qualname__}() has no argument {name!r}"
+                raise TypeError(f"{text}; {suggestion(name, known)}")
+        return function(*given, **keywords)
+
+    return call
 
 
 def _plain(name: str) -> str:

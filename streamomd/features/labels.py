@@ -16,6 +16,9 @@ from streamomd.features.bad_rows import BadRows, CheckedValues, shown
 from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
 
+SKIP = "fix or drop the row, or pass --on-bad-row skip"
+OTHER_CLASS = f"list all classes in model.classes, {SKIP}, or choose a loss for regression"
+
 
 def labels(array: pa.Array, plan: Plan, flaws: BadRows) -> Floats:
     """y (n,): −1 or 1 for two classes, the place 0 … K − 1 for more, the value in regression.
@@ -123,7 +126,7 @@ def _note_strange(
             rows[why == reason],
             lambda row: f"label {_label_text(values[codes[row]])}",
             f"one of the classes {shown(list(plan.classes))}",
-            "list all classes in model.classes, drop the row, or choose a loss for regression",
+            OTHER_CLASS if reason == "label" else SKIP,
         )
 
 

@@ -162,7 +162,10 @@ def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
 
 
 def _note_nulls(array: pa.Array, cells: CheckedValues) -> None:
-    remedy = 'drop the row, or set data.nulls = "zero" or "indicator" if the column is a feature'
+    remedy = (
+        "drop the row, or pass --on-bad-row skip; for a feature, "
+        'data.nulls = "zero" or "indicator" replaces nulls'
+    )
     places = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     cells.note("null", places, lambda _: "null", "a number", remedy)
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
 from streamomd.rules.ranges import ANY, Limits
@@ -245,7 +246,7 @@ def describe(plan: Plan) -> list[str]:
         lines.append(f"weight {plan.weight!r}")
     if plan.numeric:
         lines.append(f"numeric, one coordinate each ({len(plan.numeric)}): {_list(plan.numeric)}")
-    lines += [f"vector {v.column!r}: {v.width} coordinates" for v in plan.vectors]
+    lines += [f"vector {v.column!r}: {v.width:,} coordinates" for v in plan.vectors]
     if plan.hashed:
         into = f"hashed into 2^{plan.bits} coordinates ({len(plan.hashed)})"
         lines.append(f"{into}: {_list(plan.hashed)}")
@@ -256,10 +257,11 @@ def describe(plan: Plan) -> list[str]:
         lines.append(f"hashed into 2^{plan.bits} coordinates")
     if plan.sparse:
         indices, values, size = plan.sparse
-        lines.append(f"sparse pair {indices!r}, {values!r}: {size} coordinates")
+        lines.append(f"sparse pair {indices!r}, {values!r}: {size:,} coordinates")
     if plan.indicators:
-        lines.append(f"a null or NaN is 0, and 1 in one of {len(plan.indicators)} more coordinates")
-    lines.append(f"{plan.size} coordinates{' with the bias' if plan.bias else ', no bias'}")
+        more = counted(len(plan.indicators), "more coordinate")
+        lines.append(f"a null or NaN is 0, and 1 in its column's indicator: {more}")
+    lines.append(f"{plan.size:,} coordinates{' with the bias' if plan.bias else ', no bias'}")
     if plan.on_bad_row == "skip":
         lines.append("bad rows are skipped and counted")
     return lines

@@ -34,7 +34,8 @@ def check_schema(
 
 def _check_column(plan: Plan, column: Column, schema: pa.Schema, where: str, *, made: bool) -> None:
     if column.name not in schema.names:
-        remedy = nearest(column.name, schema.names)
+        rest = "rename or add it: the model has its weights" if made else "add it to the shard"
+        remedy = f"{nearest(column.name, schema.names)}; {rest}"
         if made and column.name == plan.label:
             remedy = "it is the label: evaluate compares with it; predict does without"
         raise SchemaError(f"{where}: column {column.name!r} ({column.type}) is missing; {remedy}")

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -51,7 +51,7 @@ class Session:
     @classmethod
     def open(
         cls,
-        job: str | Mapping[str, Any] | Spec | None,
+        job: str | Sequence[str] | Mapping[str, Any] | Spec | None,
         flags: Mapping[str, Any],
         sets: Mapping[str, Any] | None = None,
         **more: Any,

@@ -8,6 +8,8 @@ from typing import Any
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.recorded import with_settings
 from streamomd.config.spec import Spec
+from streamomd.core.errors import SweepError
+from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown
 from streamomd.runs.collection_job import split_collection
 from streamomd.runs.connection import record_cluster
@@ -25,7 +27,7 @@ from streamomd.training.warm_start import split_weights
 
 
 def train(
-    job: str | Mapping[str, Any] | Spec | None = None,
+    job: str | Sequence[str] | Mapping[str, Any] | Spec | None = None,
     *,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -38,8 +40,8 @@ def train(
 ) -> Model:
     """Train on shards, from their first row to their last, and save the run to a checkpoint.
 
-    job: path of a TOML file, nested tables, a Spec, or none. flags: those of the command by name
-    (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, ``epochs``, …).
+    job: path of a TOML file, shards, nested tables, a Spec, or none. flags: those of the command by
+    name (``shards``, ``label``, ``numeric``, ``hashed``, ``rule``, ``loss``, ``eta``, …).
     shards: names, or a Dask DataFrame, or Dask arrays (X, y) or (X, y, weights), dense, cut by rows
     alone and alike: then the order is that of the partitions (docs/dask-collections.md).
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
@@ -63,12 +65,15 @@ def train(
         session = Session.open(job, flags, sets, **more)
         with hushed(quiet), session.prepare() as (model, connection):
             report_plan(model.plan, session.rows)
+            rule, loss = model.spec.rule, model.spec.model.loss
+            note(f"rule {rule.name} ({rule.title}), loss {loss}")
             manager = session.begin(model, restart=restart)
             if learns_on_worker(model, connection):
                 return learn_on_worker(session, model, connection, reporting)
             return session.learn(model, manager, connection, reporting)
 
 
+@named_keywords
 def resume(
     url: str,
     *,
@@ -101,9 +106,13 @@ def resume(
     reporting, sets = Reporting(log, quiet, callbacks), sets or {}
     options = (storage_options, checkpoint_storage_options)
     with stop_on_signals() as stop, hushed(quiet):
-        model, loaded = load_model(
-            url, storage_options=checkpoint_storage_options, far=is_far, needs=KINDS, finite=True
-        )
+        try:
+            model, loaded = load_model(
+                url, storage_options=checkpoint_storage_options, far=is_far, needs=KINDS,
+                finite=True,
+            )  # fmt: skip
+        except SweepError as error:
+            raise SweepError(f"{error}; streamomd.resume_sweep resumes all of them") from None
         report_rejected(loaded, model.sequence)
         more = change_model_job(model, sets, *options, diverged=bool(divergence(loaded)))
         refuse_diverged_again(model, loaded)
@@ -134,6 +143,7 @@ def resume(
             return session.learn(model, manager, connection, reporting)
 
 
+@named_keywords
 def load(
     url: str,
     storage_options: Mapping[str, Any] | None = None,

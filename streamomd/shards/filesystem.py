@@ -24,6 +24,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
+from streamomd.core.machine_errors import store_error
 from streamomd.core.urls import protocol, scrub, shown
 from streamomd.shards.local_filesystem import LocalFilesystem
 
@@ -56,7 +57,7 @@ def asking(url: str) -> Iterator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         cause = error.__cause__
         if _is_unreachable(cause):
-            text = f"{type(cause).__name__}: {scrub(str(cause))}"
+            text = store_error(cause or error)
             raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
         raise InputNotFoundError(f"{shown(url)}: no such file or directory") from None
     except UnicodeEncodeError as error:
@@ -71,7 +72,7 @@ def asking(url: str) -> Iterator[None]:
             # its errno, EBUSY, is a 503 too.
             raise ChangedDataError(f"shard {shown(url)} was replaced while it was read") from None
         # The original is not chained: its text and requests may hold credentials.
-        text = f"{type(error).__name__}: {scrub(str(error))}"
+        text = store_error(error)
         raise StorageError(f"{shown(url)} cannot be read: {text}") from None
 
 
@@ -99,7 +100,7 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
         text = scrub(str(error))
         raise UsageError(f"{shown(url)}: unsupported URL or storage options: {text}") from None
     except Exception as error:
-        text = f"{type(error).__name__}: {scrub(str(error))}"
+        text = store_error(error)
         raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from streamomd.core.errors import UsageError
+from streamomd.core.errors import UsageError, refuse_rows_in_memory
 from streamomd.core.urls import protocol, shown, userinfo
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.footer import read_shard
@@ -67,6 +67,7 @@ def find(
 
 
 def _texts(shards: str | Sequence[str]) -> list[str]:
+    refuse_rows_in_memory(shards)
     given = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
     texts = [os.fspath(text) for text in given]
     if not texts:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import fsspec
 
 MOST_LISTED = 10
+MOST_FOREIGN = 3
+"""Files listed of a directory without shards."""
+_WANTED = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,17 @@ class PathPattern:
     def _sorted(self, paths: Iterable[str]) -> list[str]:
         files = sorted(set(paths), key=path_key)
         foreign = [self.url(path) for path in files if not is_shard_name(path)]
+        if not files or len(foreign) == len(files):
+            others = (
+                f", only {_listing(foreign, MOST_FOREIGN)}; convert text with `streamomd convert`"
+                if foreign
+                else ""
+            )
+            raise InputNotFoundError(f"{shown(self.text)} contains no shard ({_WANTED}){others}")
         if foreign:
             raise DataError(
                 f"{shown(self.text)} also contains files that are not shards: {_listing(foreign)}; "
                 f"move them, or name the shards; they end in {', '.join(SUFFIXES)}"
-            )
-        if not files:
-            raise InputNotFoundError(
-                f"{shown(self.text)} contains no shard ({', '.join(SUFFIXES)})"
             )
         return files
 
@@ -136,6 +142,6 @@ def is_shard_name(path: str) -> bool:
     return path.lower().endswith(SUFFIXES)
 
 
-def _listing(urls: list[str]) -> str:
-    names = ", ".join(shown(url) for url in urls[:MOST_LISTED])
-    return names + (f" and {len(urls) - MOST_LISTED} more" if len(urls) > MOST_LISTED else "")
+def _listing(urls: list[str], most: int = MOST_LISTED) -> str:
+    names = ", ".join(shown(url) for url in urls[:most])
+    return names + (f" and {len(urls) - most:,} more" if len(urls) > most else "")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamomd.core.errors import DataError
+
 if TYPE_CHECKING:
     import fsspec
 
@@ -64,6 +66,12 @@ class ShardSet:
     def rows(self) -> int:
         """Rows of all shards."""
         return sum(shard.rows for shard in self.shards)
+
+    def require_rows(self) -> None:
+        """Raises DataError if every shard is empty."""
+        if not self.rows:
+            which = f"all {len(self):,} shards are" if len(self) > 1 else "the shard is"
+            raise DataError(f"no rows: {which} empty")
 
     def __len__(self) -> int:
         return len(self.shards)

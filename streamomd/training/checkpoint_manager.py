@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_document
+from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, StorageError, TooLargeError
 from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
@@ -119,8 +120,8 @@ class CheckpointManager:
     def diverged(self, error: DivergedError) -> DivergedError:
         """Name the parts of the last commit, which is finite, in one more that records the error.
 
-        So a resumed run knows that the same rows lead to the same error. Gives the error with the
-        last finite commit and what to do. Nothing may be under way.
+        So a resumed run knows that the same rows lead to the same error. Gives the error with that
+        commit, which ``resume`` names too, and what to do. Nothing may be under way.
         """
         last = self._writer.last
         job = document_of(self._model)["job"]
@@ -129,9 +130,9 @@ class CheckpointManager:
             self._writer.commit(document, StoredParts(last.directory, last.parts))
         except StorageError as problem:
             note(f"{problem}; the checkpoint does not record that the model diverged")
-        rows = last.document["rows"]
+        rows, sequence = last.document["rows"], self._writer.last.sequence
         return DivergedError(
-            f"{error}. The last finite commit is {last.sequence}, after {rows:,} rows.\n"
+            f"{error}. The last finite commit is {sequence}, after {counted(rows, 'row')}.\n"
             f"{diverged_remedy(self._model)}"
         )
 

@@ -80,9 +80,8 @@ def load_model(
     def receive(commit: Commit) -> Callable[[Part], None]:
         if "sweep" in commit.document:
             raise SweepError(
-                f"{(place := shown(store.url))} is a sweep, of many models: take {place}/best "
-                f"when it is finished, or one of {place}/learners; Python resumes a sweep "
-                "by streamomd.resume_sweep"
+                f"{(place := shown(store.url))} is a sweep, of many models: pass {place}/best "
+                f"(saved when the sweep is finished), or a model such as {place}/learners/000"
             )
         with _legible():
             models.append(_described(commit, store, far))

@@ -14,6 +14,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.core.errors import DivergedError, UsageError
 from streamomd.core.finite import FiniteCheck, is_finite
+from streamomd.core.nearest import named_keywords
 from streamomd.core.registry import converter
 from streamomd.core.urls import shown
 from streamomd.engine import Engine
@@ -92,6 +93,7 @@ class Model:
         """What a model is, in a few words."""
         return summary_of(self)
 
+    @named_keywords
     def inspect(self, top: int = 20) -> list[dict[str, Any]]:
         """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
         return heaviest(self.plan, self.engine, self.state, self.names, top)
@@ -123,6 +125,7 @@ class Model:
     def _refuse_weights(self) -> None:
         self.refuse_non_finite(weights=True)
 
+    @named_keywords
     def predict(
         self,
         shards: str | Sequence[str],
@@ -150,8 +153,9 @@ class Model:
         """
         if not to or hasattr(shards, "__dask_graph__"):
             raise UsageError(
-                "Model.predict writes files: to= says in which directory. Predictions of a Dask "
-                "collection are another one: streamomd.predict_collection(model, ddf)"
+                "Model.predict writes a file of predictions per shard: pass to= with a directory. "
+                "For a Dask collection: streamomd.predict_collection(model, ddf); for rows in "
+                "memory: model.to_estimator().predict(X)"
             )
         if not allow_non_finite:
             self.refuse_non_finite()
@@ -168,6 +172,7 @@ class Model:
             suspect=None if allow_non_finite else self._refuse_weights,
         )
 
+    @named_keywords
     def evaluate(
         self,
         shards: str | Sequence[str],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from streamomd.config.spec import Spec
-from streamomd.core.errors import DataError
 from streamomd.features import Plan, check_schema, make_plan
 from streamomd.shards.distinct_labels import distinct_labels
 from streamomd.shards.shard import ShardSet
@@ -21,12 +20,7 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
 
     Raises DataError and SchemaError, and what ``make_plan`` raises.
     """
-    if not shards.rows:
-        raise DataError(
-            "no rows: the shard is empty"
-            if len(shards) == 1
-            else f"no rows: all {len(shards)} shards are empty"
-        )
+    shards.require_rows()
     schema = next(iter(shards)).schema
     plan = make_plan(spec.data, spec.model, schema, lambda: _labels(shards, spec.data.label))
     for shard in shards:

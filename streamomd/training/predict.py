@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.errors import DataError, UsageError
+from streamomd.core.counted import counted
+from streamomd.core.errors import UsageError
 from streamomd.core.finite import is_finite
 from streamomd.core.urls import is_inside, shown
 from streamomd.engine import Engine
@@ -76,7 +77,8 @@ def predict(
                 writer.write({"row": rows, **columns(plan, engine, margins)}, piece.value.kept)
     seconds = time.perf_counter() - began
     with hushed(quiet):
-        note(f"{found.rows:,} rows predicted in {len(writers)} files, {seconds:.2f} s")
+        done = f"{counted(found.rows, 'row')} predicted in {counted(len(writers), 'file')}"
+        note(f"{done}, {seconds:.2f} s")
     return [writer.path for writer in writers]
 
 
@@ -161,8 +163,7 @@ def evaluate(
     found = find(shards, storage_options=storage_options)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, made=True)
-    if not found.rows:
-        raise DataError(f"no rows: all {len(found)} shards are empty")
+    found.require_rows()
     engine.warm(state, no_rows(plan, found), learning=False)
     metrics = Metrics(bool(plan.classes))
     metrics.begin(0)

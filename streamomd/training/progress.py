@@ -17,6 +17,7 @@ from typing import Any, Protocol, TextIO
 
 import numpy as np
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import harmless
 from streamomd.training.metrics import Metrics, worded
@@ -296,10 +297,14 @@ def _say(text: str, out: TextIO | None) -> None:
 
 
 def _suffix(metrics: Metrics) -> str:
-    """Text after the figures: loss of hold-out rows in this epoch, and skipped bad rows."""
+    """Text after the figures: loss of the hold-out rows of this epoch so far, and skipped bad rows.
+
+    Hold-out rows are predicted as they come, so the loss starts again with each epoch.
+    """
     held, text = metrics.held, ""
-    if held is not None and held.rows:
-        text = f"; held out {show(held.figures(held.current)['loss'])}"
+    if held is not None and held.rows and held.rows[-1]:
+        of = f"{counted(held.rows[-1], 'row')} of epoch {len(held.rows)}"
+        text = f"; hold-out loss {show(held.figures(held.current)['loss'])} ({of})"
     return text + (f"; skipped {worded(metrics.skipped)}" if metrics.skipped else "")
 
 

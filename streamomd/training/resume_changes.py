@@ -8,6 +8,7 @@ from typing import Any
 
 from streamomd.checkpoint import Loaded
 from streamomd.config.build_job import change_job
+from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, ResumeRefusedError
 from streamomd.core.finite import NOT_FINITE
 from streamomd.core.urls import shown
@@ -33,7 +34,7 @@ def refuse_diverged_again(model: Model, loaded: Loaded) -> None:
     if problem and before == model.spec.data.on_bad_row:
         raise DivergedError(
             f"{problem}. The last finite commit is {loaded.commit.sequence}, after "
-            f"{model.metrics.total_rows:,} rows; training from it on the same rows "
+            f"{counted(model.metrics.total_rows, 'row')}; training from it on the same rows "
             f"diverges again.\n{diverged_remedy(model)}"
         )
 

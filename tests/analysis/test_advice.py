@@ -65,6 +65,42 @@ def test_columns_that_are_not_there() -> None:
     assert "it has" not in found
 
 
+def test_predict_says_what_to_do_about_a_missing_column() -> None:
+    write(Path("fewer/a.parquet"), rows(40).drop_columns(["n"]))
+    for words in (("predict", "kept", "fewer", "--to", "out2"), ("evaluate", "kept", "fewer")):
+        found = run(*words)
+        assert found.code == 2
+        assert "column 'n' (double) is missing; " in found.err
+        assert "rename or add it: the model has its weights" in found.err
+
+
+COMMANDS = ("inspect", "resume", "evaluate", "predict", "certify", "report", "watch", "export")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_is_no_checkpoint(command: str) -> None:
+    """Exit 2 with what the file is: a job, or any other."""
+    Path("job.toml").write_text('[data]\nshards = "data"\n')
+    more = {"evaluate": ["data"], "certify": ["data"], "predict": ["data", "-o", "out3"]}
+    more |= {
+        "report": ["-o", "page.html"],
+        "export": ["--as", "parquet", "--to", "weights.parquet"],
+    }
+    done = run(command, "job.toml", *more.get(command, []))
+    assert done.code == 2
+    assert "job.toml is a job file: start it with `streamomd train`" in done.err
+    done = run(command, "data/a.parquet", *more.get(command, []))
+    assert done.code == 2
+    assert "a.parquet is a file; a checkpoint is a directory" in done.err
+
+
+def test_train_says_which_rule_another_name_is() -> None:
+    for name in ("sgd", "ogd"):
+        done = run("train", "data", *NUMBERS, "--rule", name, "--checkpoint", "none")
+        assert "\nrule ogd (online gradient descent" in done.err
+        assert "), loss logistic\n" in done.err
+
+
 def test_evaluate_says_that_it_needs_the_label() -> None:
     write(Path("new/a.parquet"), rows(40).drop_columns(["y"]))
     found = fields("evaluate", "kept", "new")
@@ -97,7 +133,7 @@ def test_predict_says_how_many_rows_and_of_which_classes() -> None:
     write(Path("three/a.parquet"), with_column(rows(40), "y", kinds))
     assert run("train", "three", *NUMBERS, "--checkpoint", "three-kept").code == 0
     done = run("predict", "three-kept", "three", "--to", "out")
-    assert "40 rows predicted in 1 files, " in done.err
+    assert "40 rows predicted in 1 file, " in done.err
     found = pq.read_table("out/a.parquet")
     classes = json.loads(found.schema.metadata[b"classes"])
     assert classes == ["a", "b", "c"]

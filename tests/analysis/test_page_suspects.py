@@ -37,7 +37,7 @@ def planted(draw: np.random.Generator, y: np.ndarray) -> dict[str, tuple[str, An
     return {
         "same": ("constant", np.full(ROWS, 7.0)),
         "gone": ("empty", np.zeros(ROWS)),
-        "spike": ("one huge value", huge),
+        "spike": ("one value is far larger than the others", huge),
         "instance weight": ("named like a weight of rows", draw.lognormal(7.0, 0.6, ROWS)),
         "customerId": ("named like an id", draw.permutation(ROWS).astype(float)),
         "c24": ("much larger than other columns, in all rows", steady),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,16 @@ def test_the_text_shows_the_command(here: Path) -> None:
     train = "streamomd train data --label y --hashed h,c --bits 4 --set eta=0.1"
     assert lines[-2:] == ["next:", f"  {train}"]
     assert not (here / "runs").exists()
+
+
+def test_it_says_of_which_rows_values_are_counted(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all of them, or of the first ones, in the first shard."""
+    assert f"counted in all {2 * COUNT:,} rows\n" in run("plan", "job.toml").out
+    monkeypatch.setattr(preview, "UNIT_BYTES", 1)
+    found = run("plan", "job.toml").out
+    assert re.search(r"counted in the first [\d,]+ rows, from .*a.parquet", found)
 
 
 def test_train_prints_the_new_kinds_before_the_first_row(here: Path) -> None:

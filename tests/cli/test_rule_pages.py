@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from streamomd.rules import all_rules
 from streamomd.rules.params import kinds
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules"
+README = DOCS.parents[1] / "README.md"
 PAGES = rule_docs.pages()
 REMEDY = "run: python -m streamomd.cli.rule_docs docs/rules"
 
@@ -54,6 +57,25 @@ def test_pages_are_tidy() -> None:
         assert "\n\n\n" not in outside, name
         assert page.endswith("\n")
         assert not page.endswith("\n\n")
+
+
+def test_running_it_prints_nothing(tmp_path: Path) -> None:
+    """``python -m`` finds the module not imported yet: it warns otherwise."""
+    command = [sys.executable, "-m", "streamomd.cli.rule_docs", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_documentation_counts_the_rules() -> None:
+    """Where README and docs say how many rules there are, it is their number."""
+    counts = re.compile(r"\b(\d+) (?:learning )?rules\b|\bof the (\d+) (?:rules )?cover\b")
+    pages = [README, *DOCS.parent.glob("*.md"), DOCS / "README.md"]
+    found = {page.name: counts.findall(page.read_text("utf-8")) for page in pages}
+    assert found["README.md"]
+    assert found["choosing-a-rule.md"]
+    for name, numbers in found.items():
+        for either in numbers:
+            assert int("".join(either)) == len(all_rules()), name
 
 
 def test_writing(tmp_path: Path) -> None:

@@ -48,6 +48,19 @@ def test_every_key_declares_its_flag_and_says_what_it_sets(
         assert all_flags()[extra["flag"]].key == f"{table}.{name}"
 
 
+@pytest.mark.parametrize("table, name, field", KEYS, ids=lambda one: one if str(one) == one else "")
+def test_a_value_of_another_type_says_what_was_expected(table: str, name: str, field: Any) -> None:
+    """Of every key that takes no text: never in the words of the library that checks it."""
+    if field.annotation is str:
+        return
+    with pytest.raises(UsageError) as refused:
+        Spec.parse({table: {name: {"a": 1} if "tuple" in str(field.annotation) else "wrong!"}})
+    message = str(refused.value)
+    assert name in message
+    assert re.search("expected |unknown |no certificate", message), message
+    assert not re.search("input should|valid (integer|number|dict)|pydantic", message), message
+
+
 def test_frequent_keys_have_flags() -> None:
     """Each of them is an option of train, sweep, plan and submit."""
     names = {name for option in job_options() for name in option.opts}

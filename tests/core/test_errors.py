@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from streamomd.core.errors import StreamomdError
+from streamomd.checkpoint.stores import retry
+from streamomd.core.errors import StorageError, StreamomdError
+from streamomd.shards.filesystem import asking
 
 pytestmark = pytest.mark.smoke
 
@@ -26,3 +28,20 @@ def test_every_error_crosses_processes() -> None:
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), again.__dict__) == (kind, str(error), error.__dict__)
         assert again.exit_code == error.exit_code
+
+
+@pytest.mark.parametrize("name", ["NoCredentialsError", "DefaultCredentialsError"])
+def test_missing_credentials_come_with_advice(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a checkpoint as of shards; no other error gets it."""
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.0)
+    for kind, advised in ((type(name, (Exception,), {}), True), (TimeoutError, False)):
+
+        def fail(kind: type[Exception] = kind) -> None:
+            raise kind("no answer")
+
+        with pytest.raises(StorageError, match="no answer") as of_checkpoint:
+            retry.retry_request(fail, "s3://b/run/FORMAT.json cannot be checked")
+        with pytest.raises(StorageError, match="no answer") as of_shards, asking("s3://b/rows"):
+            fail()
+        for error in (of_checkpoint, of_shards):
+            assert ("--checkpoint-storage-options FILE" in str(error.value)) == advised

@@ -141,10 +141,12 @@ def test_a_url_without_a_file_system_is_a_usage_error() -> None:
 
 
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """A file where the directory should be is StorageError naming it."""
+    """A file where the directory should be is UsageError, one above it StorageError; by name."""
     (tmp_path / "run").write_text("a file")
-    with pytest.raises(StorageError, match=r"run/.* cannot be used: Not a directory"):
-        begin(make_store("local", tmp_path))
+    with pytest.raises(UsageError, match=r"run is a file; a checkpoint is a directory"):
+        make_store("local", tmp_path)
+    with pytest.raises(StorageError, match=r"run/below/.* cannot be used: Not a directory"):
+        begin(open_store(str(tmp_path / "run" / "below")))
 
 
 def test_probes_are_cleared_away() -> None:

@@ -169,7 +169,7 @@ def test_the_plan_travels_and_tells():
         "text 'review': words and runs of up to 2, log(1 + count)",
         "date 'when': year, month, weekday, hour",
         "cross 'job' × 'when.hour'",
-        "a null or NaN is 0, and 1 in one of 1 more coordinates",
+        "a null or NaN is 0, and 1 in its column's indicator: 1 more coordinate",
     ):
         assert words in told
     old = plan_of().to_json()

@@ -56,13 +56,14 @@ def both(row, indices, values, index_kind=None):
     }
 
 
-LABEL = ["'y'", "one of the classes [0, 1]", "model.classes"]
+LABEL = ["'y'", "one of the classes [0, 1]", "--on-bad-row skip"]
+CLASS = [*LABEL, "model.classes"]
 BAD = [
     (with_row("y", 2, None), 2, "null", ["label null", *LABEL]),
     (with_row("y", 2, NAN), 2, "nan", ["label nan", *LABEL]),
     (with_row("y", 0, -INF), 0, "inf", ["label -inf", *LABEL]),
-    (with_row("y", 3, 2.0), 3, "label", ["label 2.0", *LABEL]),
-    (with_row("y", 1, -1.0), 1, "label", ["label -1.0", *LABEL]),
+    (with_row("y", 3, 2.0), 3, "label", ["label 2.0", *CLASS]),
+    (with_row("y", 1, -1.0), 1, "label", ["label -1.0", *CLASS]),
     (with_row("w", 1, None), 1, "null", ["'w'", "null"]),
     (with_row("w", 1, -0.5), 1, "negative_weight", ["'w'", "-0.5", "0 or more"]),
     (with_row("w", 2, NAN), 2, "nan", ["'w'", "nan"]),
@@ -107,6 +108,7 @@ def test_bad_row_is_told(columns, row, reason, words):
     assert caught.value.reason == reason
     for word in (f"shard {SHARD}, row {FIRST + row}, column", "expected", *words):
         assert word in str(caught.value)
+    assert ("model.classes" in str(caught.value)) == ("model.classes" in words)
 
 
 def test_good_rows_pass():

@@ -209,7 +209,7 @@ def test_describe_tells_every_column():
         assert name in text
     assert "negative 0, positive 1" in text
     assert "2^4" in text
-    assert "1022 coordinates with the bias" in text
+    assert "1,022 coordinates with the bias" in text
 
 
 def test_coordinates_have_names():

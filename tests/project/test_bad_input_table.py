@@ -144,7 +144,10 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
         ["b.parquet, rows 0 to 29 cannot be decoded", "CRC"],
     ),
     "gzip named parquet": (beside("b.parquet", gzip.compress(b"y\n1\n")), ["gzip (magic 1f8b)"]),
-    "text named parquet": (beside("b.parquet", b"y,n\n1,2\n"), ["use `streamomd convert`"]),
+    "text named parquet": (
+        beside("b.parquet", b"y,n\n1,2\n"),
+        ["use `streamomd convert FILE --from csv --to DIR`"],
+    ),
     "encrypted footer": (
         beside("b.parquet", b"PARE" + bytes(99) + b"PARE"),
         ["encrypted Parquet, which is not supported"],

@@ -20,6 +20,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
+from streamomd.shards.convert.convert import convert
 
 FLAGS: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "hashed": ["h"], "bits": 10}
 
@@ -45,6 +46,7 @@ def test_ways_to_give_a_job(here: Path) -> None:
     models = [
         learn("data", **FLAGS),
         learn("data/*.parquet", **FLAGS),
+        learn(["data/a.parquet", "data/b.parquet"], **FLAGS),
         learn(here / "data", **FLAGS),
         learn(shards="data", **FLAGS),
         learn(shards=["data/a.parquet", "data/b.parquet"], **FLAGS),
@@ -183,3 +185,48 @@ def test_quiet_prints_nothing(here: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert told.out == ""
     assert "coordinates with the bias" in told.err
     assert "resuming from commit" in told.err
+
+
+@pytest.mark.parametrize(
+    ("call", "unknown", "known"),
+    [
+        (lambda **more: streamomd.load("kept", **more), "storage_option", "storage_options"),
+        (lambda **more: streamomd.resume("kept", **more), "accept_new_shard", "accept_new_shards"),
+        (lambda **more: streamomd.load("kept").predict("data", **more), "keeps", "keep"),
+        (lambda **more: streamomd.load("kept").evaluate("data", **more), "bye", "by"),
+        (lambda **more: streamomd.load("kept").inspect(**more), "topp", "top"),
+        (lambda **more: streamomd.write_report(None, **more), "overwrit", "overwrite"),
+        (lambda **more: learn("data", **FLAGS, **more), "lable", "label"),
+        (lambda **more: learn("data", **FLAGS, **more), "callback", "callbacks"),
+    ],
+)
+def test_an_unknown_keyword_names_the_nearest(
+    call: Any, unknown: str, known: str, here: Path
+) -> None:
+    """Of functions and methods; train, whose flags are keywords, raises UsageError."""
+    learn("data", **FLAGS, checkpoint="kept")
+    with pytest.raises((TypeError, UsageError), match=f"'{unknown}'; did you mean '{known}'"):
+        call(**{unknown: "x"})
+
+
+def test_an_unknown_option_of_convert_names_the_nearest(here: Path) -> None:
+    """Of the source's format, or convert's own."""
+    for unknown, known in (("delimeter", "delimiter"), ("overwrit", "overwrite")):
+        with pytest.raises(UsageError, match=f"'{unknown}'; did you mean '{known}'"):
+            convert([], source_format="csv", to="out", **{unknown: ","})
+
+
+def test_rows_in_memory_lead_to_an_estimator(here: Path) -> None:
+    """A frame or arrays where shards are named: to train, predict and evaluate."""
+    frame = rows(10).to_pandas()
+    arrays = (np.zeros((10, 2)), np.zeros(10))
+    model = learn("data", **FLAGS)
+    for call in (
+        lambda: learn(frame, label="y"),
+        lambda: learn(arrays),
+        lambda: learn(shards=frame, label="y"),
+        lambda: model.predict(frame, "out"),
+        lambda: model.evaluate(frame),
+    ):
+        with pytest.raises(UsageError, match=r"rows in memory .*OMDClassifier"):
+            call()

@@ -141,13 +141,17 @@ def test_a_sweep_is_no_model(tmp_path: Path) -> None:
         streamomd.sweep(job(rows, url), grid={"eta": ETAS}, quiet=True)
         streamomd.train(job(rows, other), quiet=True)
         for use in (streamomd.load, streamomd.resume):
-            with pytest.raises(SweepError, match=f"{url}/best"):
+            with pytest.raises(SweepError, match=f"{url}/best") as refused:
                 use(url)
+            assert ("resume_sweep" in str(refused.value)) == (use is streamomd.resume)
         with pytest.raises(UsageError, match="is no sweep"):
             streamomd.resume_sweep(other)
         for place in (url, other):
-            with pytest.raises(OutputExistsError, match="--restart"):
+            with pytest.raises(OutputExistsError, match="--restart") as swept:
                 streamomd.sweep(job(rows, place), grid={"eta": ETAS}, quiet=True)
+            with pytest.raises(OutputExistsError) as trained:
+                streamomd.train(job(rows, place), quiet=True)
+            assert str(swept.value) == str(trained.value)
         fewer = streamomd.sweep(job(rows, url), grid={"eta": [0.3]}, quiet=True, restart=True)
         assert [bits(one) for one in streamomd.resume_sweep(url)] == [bits(one) for one in fewer]
 

@@ -92,6 +92,15 @@ def test_values_that_cannot_be_meant(text: str) -> None:
         values_of("k", text)
 
 
+@pytest.mark.parametrize("text", ["0.1-1", "0.1:1", "0.1 to 1", "0.1 - 1"])
+def test_a_range_in_another_notation_gets_ours(text: str) -> None:
+    """A number with a negative exponent is none."""
+    with pytest.raises(UsageError, match=r"low\.\.high:count, e\.g\. eta=0\.1\.\.1:5"):
+        values_of("eta", text)
+    assert values_of("eta", "1e-5") == [1e-5]
+    assert values_of("tau", "-1") == [-1]
+
+
 @pytest.mark.parametrize("text", ["eta", "=1", " =1"])
 def test_a_grid_needs_a_key(text: str) -> None:
     """And says how one looks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,15 @@ def test_epochs_have_figures_of_their_own(data: Path) -> None:
     best = min(range(3), key=lambda at: found["epochs"][at]["loss"])
     assert found["best_epoch"] == best + 1
     words = ["--set", f"data.holdout={EVERY}", "--checkpoint", "none", "--label", "y"]
-    assert "; held out 0." in run("train", data / "all", "--numeric", "n", *words).err
+    words += ["--numeric", "n", "--epochs", "2"]
+    done = run("train", data / "all", *words, "--json")
+    lines = done.err.splitlines()
+    told = re.compile(r"; hold-out loss 0\.\d+ \((\d+) rows? of epoch (\d)\)")
+    shown = [told.search(line) for line in lines]
+    shown = [(int(one[2]), int(one[1])) for one in shown if one]
+    assert shown == sorted(shown)  # counted from the start of the epoch that is named
+    assert shown[-1] == (2, done.result["holdout"]["rows"])
+    assert "hold-out loss nan" not in "".join(lines)
 
 
 def with_losses(*losses: float) -> Metrics:

@@ -18,6 +18,7 @@ from streamomd.analysis.certify.comparator_file import load_comparator
 from streamomd.analysis.certify.replay import Replay, unreplayable_reason
 from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, remembered
+from streamomd.core.nearest import named_keywords
 from streamomd.shards.find import find
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -25,6 +26,7 @@ from streamomd.training.progress import note
 __all__ = ["certify"]
 
 
+@named_keywords
 def certify(
     model: Model,
     shards: str | Sequence[str],

@@ -22,6 +22,7 @@ from streamomd.analysis.report.outcomes import outcomes
 from streamomd.analysis.report.regret import regret
 from streamomd.analysis.report.summary import verdict, warnings_section
 from streamomd.core.errors import OutputExistsError, StorageError, UsageError
+from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import put
 from streamomd.training.model import Model
@@ -29,6 +30,7 @@ from streamomd.training.model import Model
 __all__ = ["write_report"]
 
 
+@named_keywords
 def write_report(
     model: Model,
     to: str = "report.html",

@@ -139,7 +139,7 @@ def _broken(name: str, sizes: FeatureScales, at: int, near: float) -> Iterator[D
     elif largest >= FAR * typical and largest * largest >= ONE_ROW * sizes.rows * typical * typical:
         yield DataWarning(
             name,
-            "one huge value",
+            "one value is far larger than the others",
             f"Its largest absolute value, {brief(largest)}, is {largest / typical:,.0f} times a "
             f"typical one ({brief(typical)}): a mistake, a code for missing, or a unit that "
             "changed? Rules that store the maximum never forget it: fix the row, or use snag.",

@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element
 from streamomd.analysis.history import History
 from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.markup import element, paragraph, section, table
+from streamomd.core.counted import counted
 from streamomd.core.urls import shown
 from streamomd.features import describe
 from streamomd.training.model import Model
@@ -53,7 +54,8 @@ def _shards(run_history: History) -> list[Element]:
         (shown(str(one["url"])), f"{one.get('rows') or 0:,}", f"{brief(one.get('size') or 0)}B")
         for one in run_history.shards[:MOST_SHARDS]
     ]
-    text = f"{len(run_history.shards):,} shards, {run_history.rows:,} rows, {brief(size)}B."
+    text = f"{counted(len(run_history.shards), 'shard')}, {counted(run_history.rows, 'row')}, "
+    text += f"{brief(size)}B."
     if len(run_history.shards) > MOST_SHARDS:
         text += f" The first {MOST_SHARDS}:"
     return [

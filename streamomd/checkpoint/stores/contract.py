@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from streamomd.checkpoint.stores.local import LocalStore
-from streamomd.core.errors import CorruptionError, StorageError
+from streamomd.core.errors import CorruptionError, StorageError, UsageError
 from streamomd.core.urls import absolute, protocol, shown
 
 T = TypeVar("T")
@@ -51,13 +52,18 @@ class Store(Protocol):
 def open_store(url: str, storage_options: Mapping[str, Any] | None = None) -> Store:
     """The store at a local path, ``file://`` or any fsspec URL. Nothing is written yet.
 
-    Raises UsageError if fsspec has no file system for the URL.
+    Raises UsageError if fsspec has no file system for the URL, or a file is there.
     """
     if protocol(url):
         from streamomd.checkpoint.stores.remote import RemoteStore  # fsspec, and asyncio with it
 
         return RemoteStore.open(url, storage_options or {})
-    return LocalStore(absolute(url))
+    root = absolute(url)
+    if os.path.isfile(root):
+        hint = "is a job file: start it with `streamomd train`, and pass the URL of its run here"
+        other = "is a file; a checkpoint is a directory, such as runs/bank"
+        raise UsageError(f"{shown(root)} {hint if root.endswith('.toml') else other}")
+    return LocalStore(root)
 
 
 def read_within(store: Store, name: str, limit: int) -> bytes:

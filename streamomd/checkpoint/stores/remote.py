@@ -16,6 +16,7 @@ from fsspec.asyn import sync
 
 from streamomd.checkpoint.stores.retry import retry_request
 from streamomd.core.errors import StorageError, UsageError
+from streamomd.core.machine_errors import store_error
 from streamomd.core.urls import protocol, redact, scrub, shown
 
 DEADLINE = 300.0
@@ -44,7 +45,7 @@ class RemoteStore:
             text = scrub(str(error))
             raise UsageError(f"{shown(url)}: unsupported URL or storage options: {text}") from None
         except Exception as error:
-            text = f"{type(error).__name__}: {scrub(str(error))}"
+            text = store_error(error)
             raise StorageError(f"{shown(url)} cannot be reached: {text}") from None
 
     @cached_property

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from streamomd.core.errors import StorageError
-from streamomd.core.urls import scrub
+from streamomd.core.machine_errors import store_error
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def retry_request(action: Callable[[], T], failure: str) -> T:
         except Exception as error:
             if attempt == ATTEMPTS or time.monotonic() > last:
                 # Not chained: the requests of the original may hold credentials.
-                text = f"{type(error).__name__}: {scrub(str(error))}"
+                text = store_error(error)
                 raise StorageError(f"{failure} after {attempt} attempts: {text}") from None
         time.sleep(FIRST_PAUSE * 2 ** (attempt - 1) * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
     raise AssertionError("unreachable")

@@ -13,6 +13,7 @@ from dask.utils import is_arraylike, is_dataframe_like
 
 from streamomd.config.spec import Spec
 from streamomd.core.errors import SchemaError, UsageError
+from streamomd.core.nearest import named_keywords
 from streamomd.engine.state import State
 from streamomd.features import check_schema, encode
 from streamomd.shards.memory.frames import batches, frame_of, table_of, without_null_types
@@ -78,6 +79,7 @@ def predict_partition(part: Any, predictor: Predictor, keep: Sequence[str] = ())
     return frame.assign(**{name: part[name].array for name in keep})
 
 
+@named_keywords
 def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = ()) -> Any:
     """Predictions of a Dask DataFrame, or of a Dask array X, as a lazy Dask DataFrame.
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
+from streamomd.core.counted import counted
 from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown
 from streamomd.features import Plan, limits_of
 from streamomd.runs.collection_job import refuse_collection
@@ -86,11 +88,12 @@ def sweep(
             for at, (entry, model) in enumerate(zip(found, models, strict=True))
         ]
         made = Sweep(learners, halve, min(model.cursor for model in models))
-        note(f"{len(made)} learners, each row read once")
+        note(f"{counted(len(made), 'learner')}, each row read once")
         manager = begin_sweep(made, session, restart=restart)
         return SweepLoop(made, session, manager).learn(quiet=quiet)
 
 
+@named_keywords
 def resume_sweep(
     url: str,
     *,

@@ -21,6 +21,9 @@ MOST = 1000
 EXAMPLE = "e.g. --grid eta=0.01..10:16 --grid rule=nag,adagrad"
 _RANGE = re.compile(r"(lin:)?([^,]+?)\.\.([^,]+):([^,:]+)")
 _ENDS = re.compile(r"(lin:)?[^,:]+\.\.[^,:]+")
+_NUMBER = r"(\d+\.?\d*(?:e[+-]?\d+)?)"
+_DASHED = re.compile(rf"(lin:)?{_NUMBER}\s*(?:-|:|to)\s*{_NUMBER}")
+"""A range in another notation."""
 _LEARNERS = ("model.rule", "model.loss", "model.certificate")
 _PARAMETERS = ("model.params.", "model.loss_params.")
 _ROWS = ("data.", "model.task", "model.classes", "model.bias", "model.dtype")
@@ -72,6 +75,10 @@ def values_of(key: str, given: str | Sequence[Any]) -> list[Any]:
             raise UsageError(
                 f"grid {key}={given}: a range needs how many values, {key}={given.strip()}:8"
             )
+        if not match and (other := _DASHED.fullmatch(given.strip())):
+            linear, low, high = other.groups("")
+            example = f"{key}={linear}{low}..{high}:5"
+            raise UsageError(f"grid {key}={given}: a range is low..high:count, e.g. {example}")
         values = _between(key, *match.groups()) if match else _listed(key, given)
     if not values:
         raise UsageError(f"grid {key!r}: no value; expected key=values, {EXAMPLE}")

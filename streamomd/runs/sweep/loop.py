@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import NoReturn
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StoppedError
 from streamomd.core.finite import Place, between
 from streamomd.core.urls import shown
@@ -160,7 +161,7 @@ class SweepLoop:
         manager, sweep = self.manager, self.sweep
         if halve:
             worse = sweep.drop_half()
-            note(f"after row {sweep.rows:,} {len(worse)} learners are dropped")
+            note(f"dropped after row {sweep.rows:,}: {counted(len(worse), 'learner')}")
         if manager and (halve or self.session.stop.signal or manager.due(sweep.rows)):
             manager.commit(self.sides)
         if halve or sum(len(side.models) for side in self.sides) != len(sweep.active):

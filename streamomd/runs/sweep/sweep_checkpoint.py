@@ -20,6 +20,7 @@ import numpy as np
 
 from streamomd.checkpoint import Commit, Loaded, Part, Writer, load, open_store
 from streamomd.checkpoint.commit_list import sequences
+from streamomd.checkpoint.commit_writer import exists_text
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
@@ -115,11 +116,7 @@ def begin_sweep(sweep: Sweep, session: Session, *, restart: bool) -> SweepCheckp
         return None
     store = open_store(settings.url, settings.storage_options)
     if not restart and sequences(store):
-        place = shown(store.url)
-        raise OutputExistsError(
-            f"{place} holds a run already: resume it with `streamomd resume {place}`, or overwrite "
-            "it with --restart"
-        )
+        raise OutputExistsError(exists_text(store.url))
     managers: dict[Model, CheckpointManager] = {}
     for model in sweep:
         manager = session.begin(model, restart=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, UsageError
+from streamomd.core.nearest import suggestion
 from streamomd.core.registry import find
 from streamomd.shards.convert.csv_source import CsvReader
 from streamomd.shards.convert.output_formats import FORMS
@@ -170,14 +172,13 @@ def _others(count: int) -> str:
 
 def _maker(source_format: str, options: Mapping[str, Any]) -> Callable[[], TextReader]:
     reader = find("source_format", source_format, READERS)
-
-    def make() -> TextReader:
-        try:
-            return reader(**options)
-        except TypeError as error:
-            raise UsageError(f"{source_format} has no such option: {error}") from None
-
-    return make
+    known = inspect.signature(reader).parameters
+    for name in options:
+        if name not in known:
+            own = [one for one in inspect.signature(convert).parameters if one != "options"]
+            text = f"convert of {source_format} has no option {name!r}"
+            raise UsageError(f"{text}; {suggestion(name, [*known, *own])}")
+    return lambda: reader(**options)
 
 
 def _ordered(

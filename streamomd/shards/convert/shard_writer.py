@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, StorageError, StreamomdError, UsageError
-from streamomd.core.urls import absolute, protocol, scrub, shown
+from streamomd.core.machine_errors import store_error
+from streamomd.core.urls import absolute, protocol, shown
 from streamomd.shards.convert.output_formats import FORMS, OutputFormat
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.paths import is_shard_name
@@ -128,7 +130,7 @@ def _storing(url: str, kind: type[Exception]) -> Iterator[None]:
         raise
     except kind as error:
         # Not chained: the original's text and requests may hold credentials.
-        text = f"{type(error).__name__}: {scrub(str(error))}"
+        text = store_error(error)
         raise StorageError(f"{shown(url)} cannot be written to: {text}") from None
 
 
@@ -145,13 +147,13 @@ def _old_shards(
     foreign = [path for path in found if not _OWN_NAME.fullmatch(path.rsplit("/", 1)[-1])]
     if foreign:
         raise OutputExistsError(
-            f"{shown(url)} contains {len(foreign)} shards not written by convert, such as "
-            f"{shown(foreign[0])}: choose another directory"
+            f"{shown(url)} contains {counted(len(foreign), 'shard')} not written by convert, such "
+            f"as {shown(foreign[0])}: choose another directory"
         )
     if found and not overwrite:
         raise OutputExistsError(
-            f"{shown(url)} already contains {len(found)} shards: choose another directory, or "
-            "overwrite them (--overwrite)"
+            f"{shown(url)} already contains {counted(len(found), 'shard')}: choose another "
+            "directory, or overwrite them (--overwrite)"
         )
     return tuple(found)
 

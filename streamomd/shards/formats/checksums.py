@@ -17,7 +17,5 @@ def without_checksums(shards: ShardSet) -> list[str]:
         if kinds == {"arrow"}
         else "write Parquet with them (pyarrow: write_page_checksum=True; or `streamomd convert`)"
     )
-    return [
-        f"{len(plain)} of {len(read)} shards have no page checksums: damaged bytes may be learned "
-        f"as other values; {fix}"
-    ]
+    which = f"{len(plain):,} of {len(read):,} shards have" if len(read) > 1 else "the shard has"
+    return [f"{which} no page checksums: damaged bytes may be learned as other values; {fix}"]

@@ -30,7 +30,7 @@ def what_is(head: bytes) -> str:
             return words
     text = head.decode("utf-8", "replace")
     if head and all(c.isprintable() or c in "\r\n\t" for c in text) and "\ufffd" not in text:
-        return f'text ("{printable(text)}…"): use `streamomd convert`'
+        return f'text ("{printable(text)}…"): use `streamomd convert FILE --from csv --to DIR`'
     return f"unknown (it starts with the bytes {head.hex(' ')})"
 
 

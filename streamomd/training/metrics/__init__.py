@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import REASONS
+from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
 from streamomd.training.metrics.bins import FINE
@@ -102,9 +103,9 @@ class Metrics:
         found = int(self.bad[-1].sum())
         if most is not None and found > most:
             raise TooManyBadRowsError(
-                f"{found:,} bad rows in this epoch ({worded(self.skipped)}), and at most {most:,} "
-                "are allowed (data.max_bad_rows): fix the shards, or resume from the last commit "
-                "with a larger --set data.max_bad_rows=N"
+                f"{counted(found, 'bad row')} in this epoch ({worded(self.skipped)}), and at most "
+                f"{most:,} are allowed (data.max_bad_rows): fix the shards, or resume from the "
+                "last commit with a larger --set data.max_bad_rows=N"
             )
 
     @property
