@@ -22,10 +22,9 @@ from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session
-from streamomd.shards.formats.checksums import without_checksums
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, jobs_of, open_group
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import ShardSet, checksum_warnings
 from streamomd.training.async_commit import left
 from streamomd.training.build_engine import engine_of
 from streamomd.training.row_stream import UNIT_BYTES
@@ -76,7 +75,7 @@ def preview(
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [*describe(plan), *_loss_note(spec, plan), *without_checksums(shards)],
+        "plan": [*describe(plan), *_loss_note(spec, plan), *checksum_warnings(shards)],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),

@@ -36,7 +36,6 @@ from streamomd.core.errors import ClusterError
 from streamomd.core.finite import finite_parts
 from streamomd.distributed.allreduce_dask import StreamMesh
 from streamomd.distributed.allreduce_zmq import DRIVER, Mesh, PeerLostError, ZmqMesh, peers_of
-from streamomd.distributed.commit_schedule import CommitSchedule
 from streamomd.distributed.control_channel import ControlChannel
 from streamomd.distributed.curve_keys import CurveKeys, require_curve
 from streamomd.distributed.worker_probe import VERSION
@@ -46,6 +45,7 @@ from streamomd.shards.digests import Digests, Found
 from streamomd.shards.filesystem import connect
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.build_engine import engine_of
+from streamomd.training.checkpoint_manager import CommitSchedule
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.partitions import Share, edges, owned

@@ -23,8 +23,7 @@ from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.find import find
-from streamomd.shards.formats.checksums import without_checksums
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import ShardSet, checksum_warnings
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
@@ -155,7 +154,7 @@ def report_exposed(spec: Spec) -> None:
 
 def report_plan(plan: Plan, rows: Dataset) -> None:
     """Print how columns become coordinates, and how many shards have no checksums."""
-    unchecked = without_checksums(rows) if isinstance(rows, ShardSet) else ()
+    unchecked = checksum_warnings(rows) if isinstance(rows, ShardSet) else ()
     for line in (*describe(plan), *unchecked):
         note(line)
 

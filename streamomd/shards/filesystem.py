@@ -25,7 +25,6 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.urls import protocol, scrub, shown
-from streamomd.shards.local_filesystem import LocalFilesystem
 
 if TYPE_CHECKING:
     import fsspec
@@ -44,6 +43,26 @@ class Entry:
     size: int = -1
     etag: str | None = None
     mtime_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class LocalFilesystem:
+    """Local file system for readers: it reads through the operating system, not through fsspec.
+
+    Every other attribute, such as those for writing, is that of fsspec's local file system.
+    """
+
+    protocol = "file"
+
+    def invalidate_cache(self) -> None:
+        """Nothing is cached."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # pickle asks for some that do not exist
+            raise AttributeError(name)
+        import fsspec
+
+        return getattr(fsspec.filesystem("file"), name)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_document
+from streamomd.config.spec import Checkpoint
 from streamomd.core.errors import DivergedError, StorageError, TooLargeError
 from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
@@ -36,6 +37,25 @@ def diverged_remedy(model: Model) -> str:
     )
 
 
+class CommitSchedule:
+    """When a commit is due: by rows exactly; by time, with a limit on the share of time spent."""
+
+    def __init__(self, settings: Checkpoint, rows: int) -> None:
+        self._settings = settings
+        self.record_commit(rows, 0.0)
+
+    def is_due(self, rows: int) -> bool:
+        """Whether a commit is due after this number of rows."""
+        return rows >= self.next_row or time.monotonic() >= self.next_time
+
+    def record_commit(self, rows: int, seconds: float) -> None:
+        """Plan the next commit after one of this duration."""
+        every, pause = self._settings.every_rows, self._settings.every_seconds
+        self.next_row = float((rows // every + 1) * every) if every else math.inf
+        wait = max(pause, seconds * (1 / SHARE - 1)) if pause else math.inf
+        self.next_time = time.monotonic() + wait
+
+
 class CheckpointManager:
     """Commits a model every ``every_rows`` rows or seconds, and on request.
 
@@ -49,8 +69,6 @@ class CheckpointManager:
     def __init__(self, model: Model, store: Store, writer: Writer, ledger: Ledger) -> None:
         self._model, self._store, self._writer, self._ledger = model, store, writer, ledger
         self._digests = len(model.digests.found())  # how many of those the ledger has
-        self._every_rows = model.spec.checkpoint.every_rows
-        self._every_seconds = model.spec.checkpoint.every_seconds
         self.spare = math.inf
         # In the other modes the committing owner waits for the others, between rounds.
         self._may = model.spec.checkpoint.aside and model.spec.train.mode == "exact"
@@ -60,8 +78,7 @@ class CheckpointManager:
         self._spent = 0.0
         self._warned = False
         self._names: tuple[int, str] = (0, "")
-        self._due_at = self._started + self._every_seconds
-        self._plan_next(model.metrics.total_rows)
+        self._schedule = CommitSchedule(model.spec.checkpoint, model.metrics.total_rows)
 
     def far(self) -> RemoteState:
         """The state of the last commit, left where it is."""
@@ -81,6 +98,11 @@ class CheckpointManager:
         return self._writer.reserve()
 
     @property
+    def next_row(self) -> float:
+        """The number of rows after which a commit is due."""
+        return self._schedule.next_row
+
+    @property
     def sequence(self) -> int:
         """Of the last commit."""
         return self._writer.sequence
@@ -89,7 +111,7 @@ class CheckpointManager:
         """Commit if it is time. Raises what the last commit aside raised, but a StorageError only
         when it is the third in a row: the last commit that was made stands."""
         by_rows = metrics.total_rows >= self.next_row
-        by_time = self._every_seconds > 0 and time.monotonic() >= self._due_at
+        by_time = time.monotonic() >= self._schedule.next_time
         if self._may and self._aside is None:
             self._aside = aside_of(self._model.state, self.spare)
             self._may = self._aside is not None
@@ -222,21 +244,16 @@ class CheckpointManager:
         """Plan the next commit, after one for which learning has waited since then."""
         now = time.monotonic()
         self._spent += now - began
-        self._due_at = now + max(self._every_seconds, (now - began) * (1 / SHARE - 1))
-        self._plan_next(self._model.metrics.total_rows)
+        self._schedule.record_commit(self._model.metrics.total_rows, now - began)
         self._warn_if_slow(now)
 
-    def _plan_next(self, rows: int) -> None:
-        every = self._every_rows
-        self.next_row = float((rows // every + 1) * every) if every else math.inf
-
     def _warn_if_slow(self, now: float) -> None:
-        elapsed = now - self._started
-        if self._warned or not self._every_rows or elapsed < 5.0:
+        elapsed, every_rows = now - self._started, self._model.spec.checkpoint.every_rows
+        if self._warned or not every_rows or elapsed < 5.0:
             return
         if self._spent > SHARE * elapsed:
             self._warned = True
             note(
-                f"checkpoints every {self._every_rows:,} rows take {self._spent / elapsed:.0%} of "
+                f"checkpoints every {every_rows:,} rows take {self._spent / elapsed:.0%} of "
                 "the time; a larger checkpoint.every_rows, or every_seconds alone, would cost less"
             )

@@ -32,7 +32,9 @@ _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", def
 class Watcher(Protocol):
     """Receives the progress of a run."""
 
-    next_row: float  # updated at exactly this row, if batches pass it
+    @property
+    def next_row(self) -> float:
+        """Updated at exactly this row, if batches pass it."""
 
     def update(self, metrics: Metrics) -> None:
         """After each batch."""

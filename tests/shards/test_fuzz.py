@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from streamomd.cli.storage_options import read_options
+
 from streamomd.config.build_job import build_job, change_job, parse_sets
 from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import StreamomdError

@@ -114,7 +114,7 @@ def test_a_commit_is_of_one_edge_whatever_is_learned_meanwhile(rule: str) -> Non
     run = Run(rule, every_rows=10)
     run.learn(9)
     run.gate.shut("")
-    run.keeper.next_row = 14.0
+    run.keeper._schedule.next_row = 14.0
     run.learn(5)
     edge = run.now()
     assert run.gate.entered.wait(PATIENCE)
