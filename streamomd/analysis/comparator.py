@@ -286,11 +286,11 @@ class Descent:
     ) -> Floats:
         """Lower bounds by learner, from a pass."""
         columns = zip(sets, sums.gradient.T, u.T, strict=True)
-        away = np.array([float(g @ v) - one.least(g) for one, g, v in columns])
-        if len(self.found.lower) < len(away):
-            lower = np.array([sums.loss - float(away.sum())])
+        gaps = np.array([float(g @ v) - one.least(g) for one, g, v in columns])
+        if len(self.found.lower) < len(gaps):
+            lower = np.array([sums.loss - float(gaps.sum())])
         else:
-            lower = sums.each + 0.5 * smoothing * sums.slopes - away
+            lower = sums.each + 0.5 * smoothing * sums.slopes - gaps
         self.found.raise_to(lower)
         return lower
 

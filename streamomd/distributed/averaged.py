@@ -143,7 +143,7 @@ class Averaged:
         """Make a round's state the model's, and commit it."""
         model, state = self.model, self.model.state
         model.digests.check_all(result.digests)  # before any result of a changed shard is used
-        model.metrics.leave_out(result.bad, model.spec.data.max_bad_rows)
+        model.metrics.count_skipped(result.bad, model.spec.data.max_bad_rows)
         state.cells[...] = result.cells
         state.totals[...] = result.totals
         state.clock = result.clock

@@ -33,7 +33,7 @@ class ExactRun:
 
     model: Model
     shards: Dataset
-    keeper: CheckpointManager | None
+    manager: CheckpointManager | None
     watchers: list[Watcher]
     stop: StopRequest
     connection: Any = None
@@ -94,7 +94,7 @@ class ExactRun:
         for watcher in self.watchers:
             watcher.update(self.model.metrics)
         if self.stop.signal:
-            leave(self.stop, self.model, self.keeper)
+            leave(self.stop, self.model, self.manager)
 
     def _is_spent(self) -> bool:
         """Whether the held-out loss says to stop."""
@@ -116,8 +116,10 @@ class ExactRun:
         return held_out(data.holdout, data.seed, shard, np.delete(rows, skipped.places))
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
-        """Learn a piece, cut where the curve goes on or a watcher wants to be told: cuts change no
-        bit."""
+        """Learn a piece, cut at the curve's next point and at watchers' next rows.
+
+        The results do not depend on where it is cut.
+        """
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
         rows = range(piece.row, piece.row + piece.rows)
         held = self._held_out(shard, rows, batch.skipped)
@@ -136,7 +138,7 @@ class ExactRun:
             for watcher in self.watchers:
                 watcher.update(model.metrics)
             if self.stop.signal:
-                leave(self.stop, self.model, self.keeper)
+                leave(self.stop, self.model, self.manager)
             if low == len(batch):
                 return
 

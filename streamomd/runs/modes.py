@@ -22,7 +22,7 @@ from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
-from streamomd.training.progress import Watcher, hushed, note, watching
+from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
 from streamomd.training.signals import StopRequest
@@ -94,7 +94,7 @@ def _first_batch(
         return error
     note(f"{error}; looking for the first batch since commit {manager.sequence}")
     try:
-        with hushed(True):
+        with quiet_notes(True):
             again, _ = load_model(model.url, storage_options=options, at=manager.sequence)
             again.spec, again.plan, again.guard = model.spec, model.plan, FiniteCheck(always=True)
             _learn_in_mode(again, shards, None, [], stop, connection)
@@ -110,7 +110,7 @@ def learned_of(rows: int, holdout: int) -> int:
     return rows - rows // holdout if holdout else rows
 
 
-def is_far(spec: Spec) -> bool:
+def has_remote_state(spec: Spec) -> bool:
     """Whether workers may own a job's state: then its model is loaded without it."""
     return spec.train.mode == "sharded"
 
@@ -130,7 +130,7 @@ def read_state(model: Model) -> None:
             "available here. Give --scheduler ADDRESS of a cluster whose workers share it, or "
             "resume on a machine with more memory"
         )
-    model.state = model.state.here()
+    model.state = model.state.load()
 
 
 def _learn_in_mode(

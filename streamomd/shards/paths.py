@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from streamomd.core.errors import DataError, InputNotFoundError, UsageError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
-from streamomd.shards.filesystem import asking, children, is_local, look, matches
+from streamomd.shards.filesystem import children, is_local, look, matches, store_errors
 from streamomd.shards.formats.footer import SUFFIXES
 from streamomd.shards.order import path_key
 
@@ -80,16 +80,16 @@ class PathPattern:
     def _matches(self) -> list[str]:
         if not is_local(self.fs):
             return matches(self.fs, self.path, self.text)
-        with asking(self.text):
+        with store_errors(self.text):
             # Relative to the current directory: its own name may hold glob characters.
             found = glob.glob(local_name(self.text), recursive=True)
             return [absolute(path) for path in found]
 
     def _is_hidden_in(self, pattern: str, path: str) -> bool:
         fixed = len(glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0])
-        asked = posixpath.basename(pattern)[:1]
+        first = posixpath.basename(pattern)[:1]
         parts = path[fixed:].split("/")
-        return any(is_hidden(part) for part in parts if part[:1] != asked)
+        return any(is_hidden(part) for part in parts if part[:1] != first)
 
     def _directory(self, path: str, above: tuple[str, ...]) -> list[str]:
         here = os.path.realpath(path) if is_local(self.fs) else path

@@ -85,7 +85,7 @@ class AsyncCommitter:
         return found
 
 
-def aside_of(state: State, spare: float) -> AsyncCommitter | None:
+def async_committer(state: State, spare: float) -> AsyncCommitter | None:
     """None where a copy of the state, which may itself not be in memory yet, is too much.
 
     spare: bytes that may be had, as far as the caller knows.

@@ -1,4 +1,4 @@
-"""When to commit, and what: the watcher that keeps a run."""
+"""When to commit, and what: the watcher that commits a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamomd.core.errors import DivergedError, StorageError, TooLargeError
 from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
-from streamomd.training.async_commit import AsyncCommitter, GivenUpError, aside_of
+from streamomd.training.async_commit import AsyncCommitter, GivenUpError, async_committer
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.model_document import document_of, parts_of, parts_to_commit
@@ -71,8 +71,8 @@ class CheckpointManager:
         self._digests = len(model.digests.found())  # how many of those the ledger has
         self.spare = math.inf
         # In the other modes the committing owner waits for the others, between rounds.
-        self._may = model.spec.checkpoint.aside and model.spec.train.mode == "exact"
-        self._aside: AsyncCommitter | None = None
+        self._may_be_async = model.spec.checkpoint.aside and model.spec.train.mode == "exact"
+        self._committer: AsyncCommitter | None = None
         self._failed = 0
         self._started = time.monotonic()
         self._spent = 0.0
@@ -80,8 +80,8 @@ class CheckpointManager:
         self._names: tuple[int, str] = (0, "")
         self._schedule = CommitSchedule(model.spec.checkpoint, model.metrics.total_rows)
 
-    def far(self) -> RemoteState:
-        """The state of the last commit, left where it is."""
+    def remote_state(self) -> RemoteState:
+        """The state of the last commit, not read yet."""
         commit = self._writer.last
         return RemoteState(
             self._model.state.layout, self._store, StoredParts(commit.directory, commit.parts)
@@ -108,34 +108,37 @@ class CheckpointManager:
         return self._writer.sequence
 
     def update(self, metrics: Metrics) -> None:
-        """Commit if it is time. Raises what the last commit aside raised, but a StorageError only
-        when it is the third in a row: the last commit that was made stands."""
+        """Commit if it is time.
+
+        Raises the error of the last asynchronous commit, but a StorageError only when it is the
+        third in a row: the last good commit remains valid.
+        """
         by_rows = metrics.total_rows >= self.next_row
         by_time = time.monotonic() >= self._schedule.next_time
-        if self._may and self._aside is None:
-            self._aside = aside_of(self._model.state, self.spare)
-            self._may = self._aside is not None
+        if self._may_be_async and self._committer is None:
+            self._committer = async_committer(self._model.state, self.spare)
+            self._may_be_async = self._committer is not None
         began = time.monotonic()
-        free = self._aside is None or by_rows or not self._aside.busy
-        if free and self._aside:
-            self._settle(self._aside)
+        free = self._committer is None or by_rows or not self._committer.busy
+        if free and self._committer:
+            self._collect(self._committer)
         if free and (by_rows or by_time):
-            if self._aside:
-                self._begin(self._aside)
-                self._paid(began)
+            if self._committer:
+                self._begin(self._committer)
+                self._record_commit(began)
             else:
                 self.commit()
 
     def commit(self, *, hurry: bool = False) -> Commit:
         """Commit now, and wait for it; first for one under way, or in a hurry for a part of it."""
         began = time.monotonic()
-        if self._aside:
-            self._settle(self._aside, hurry=hurry, last=True)
+        if self._committer:
+            self._collect(self._committer, hurry=hurry, last=True)
         model = self._model
         shared = self._names_now(), self._digests_now()
-        commit = self._put(self._document(), *shared, parts_to_commit(model))
+        commit = self._write(self._document(), *shared, parts_to_commit(model))
         model.sequence = commit.sequence
-        self._paid(began)
+        self._record_commit(began)
         return commit
 
     def diverged(self, error: DivergedError) -> DivergedError:
@@ -162,24 +165,24 @@ class CheckpointManager:
 
     def close(self) -> None:
         """Wait for a commit under way: after an error it is the last one."""
-        error = self._aside.outcome() if self._aside else None
+        error = self._committer.outcome() if self._committer else None
         if error and not isinstance(error, StorageError):  # which was reported when it occurred
             note(f"the commit under way was not made: {error}")
 
-    def _begin(self, aside: AsyncCommitter) -> None:
-        """Copy what a commit keeps, all of one row's edge, and have it put."""
-        parts = parts_of(aside.take(), self._model.metrics.copy())
-        aside.begin(
+    def _begin(self, committer: AsyncCommitter) -> None:
+        """Copy what a commit saves, all as of one row, and start writing it."""
+        parts = parts_of(committer.take(), self._model.metrics.copy())
+        committer.begin(
             partial(
-                self._put_aside,
+                self._write_async,
                 self._document(),
                 self._names_now(),
                 self._digests_now(),
-                aside.each(parts),
+                committer.each(parts),
             )
         )
 
-    def _put_aside(
+    def _write_async(
         self,
         document: dict[str, Any],
         names: Named,
@@ -187,14 +190,14 @@ class CheckpointManager:
         parts: Iterable[Part],
     ) -> None:
         try:
-            self._put(document, names, digests, parts)
+            self._write(document, names, digests, parts)
         except StorageError as error:
             self._failed += 1
             note(f"{error}; training continues (last good commit: {self._writer.sequence})")
             raise
         self._failed = 0
 
-    def _put(
+    def _write(
         self,
         document: dict[str, Any],
         names: Named,
@@ -227,20 +230,22 @@ class CheckpointManager:
         """
         return self._model.digests.found(self._digests)
 
-    def _settle(self, aside: AsyncCommitter, *, hurry: bool = False, last: bool = False) -> None:
+    def _collect(
+        self, committer: AsyncCommitter, *, hurry: bool = False, last: bool = False
+    ) -> None:
         """Collect the asynchronous commit's result. last: the next commit reports its own error."""
-        error = aside.outcome(hurry=hurry)
+        error = committer.outcome(hurry=hurry)
         self._model.sequence = self._writer.sequence
         if isinstance(error, TooLargeError):
             note(f"commits are made while learning waits: {error}")
-            self._may, self._aside = False, None
+            self._may_be_async, self._committer = False, None
         elif isinstance(error, StorageError):
             if self._failed >= FAILURES and not last:
                 raise error
         elif error and not isinstance(error, GivenUpError):
             raise error
 
-    def _paid(self, began: float) -> None:
+    def _record_commit(self, began: float) -> None:
         """Plan the next commit, after one for which learning has waited since then."""
         now = time.monotonic()
         self._spent += now - began

@@ -74,7 +74,7 @@ class Rounds:
             with closing(self._pieces()) as pieces:
                 most = self.spec.data.max_bad_rows
                 for batch, place, row, bad in micro_batches(pieces, self.spec.train.batch_rows):
-                    self.metrics.leave_out(bad, most)
+                    self.metrics.count_skipped(bad, most)
                     self._learn(batch, self._rows_to(order, place, row))
                     passed = self.metrics.rows[epoch] + self.metrics.bad[epoch].sum()
                     ended = passed == self.shards.rows

@@ -41,7 +41,7 @@ def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
 
 def parts_to_commit(model: Model) -> Iterator[Part] | StoredParts:
     """The parts of a model, or the names of those that are in the checkpoint already."""
-    stored = model.state.put if isinstance(model.state, RemoteState) else None
+    stored = model.state.stored if isinstance(model.state, RemoteState) else None
     return stored or parts_of(model.state, model.metrics)
 
 

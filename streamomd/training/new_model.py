@@ -47,7 +47,7 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
         start, loaded = load_model(
             spec.model.start,
             storage_options=options,
-            far=lambda _: spec.train.mode == "sharded",  # its owners may be elsewhere
+            remote=lambda _: spec.train.mode == "sharded",  # its owners may be elsewhere
             finite=True,
         )
         for sequence, reason in loaded.rejected:

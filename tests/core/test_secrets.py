@@ -16,9 +16,9 @@ from vault import Vault, filled
 import streamomd
 from streamomd.cli import main
 from streamomd.config.spec import Spec
-from streamomd.core.urls import in_clear
+from streamomd.core.urls import is_unencrypted
 from streamomd.runs.session import report_exposed
-from streamomd.training.progress import hushed, listening
+from streamomd.training.progress import listening, quiet_notes
 from streamomd.training.transport_warnings import exposed
 
 CANARY = "CANARY"
@@ -127,7 +127,7 @@ def test_what_goes_in_clear_is_said() -> None:
     ]
     assert exposed(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
     said: list[str] = []
-    with listening(said.append), hushed(True):
+    with listening(said.append), quiet_notes(True):
         report_exposed(Spec.parse(job))
     assert said == [line for line in lines if "store:9000" not in line]
 
@@ -144,7 +144,7 @@ def test_what_goes_in_clear_is_said() -> None:
 )  # fmt: skip
 def test_in_clear(url: str, clear: bool) -> None:
     """Loopback is no network, whatever looks like it is."""
-    assert in_clear(url) == clear
+    assert is_unencrypted(url) == clear
 
 
 def test_an_open_options_file_is_told(tmp_path: Path) -> None:

@@ -183,9 +183,9 @@ def steady_part(
 
 def _steady_rows(first: Trace, nudged: Trace) -> int:
     unit = np.maximum.accumulate(np.nan_to_num(first.scale, nan=np.inf), axis=0)
-    far = ~(np.abs(first.margins - nudged.margins) <= MOST_AMPLIFIED * NUDGE * unit)
-    unsteady = np.flatnonzero(np.any(far | ~np.isfinite(unit), axis=1))
-    return int(unsteady[0]) if len(unsteady) else len(far)
+    amplified = ~(np.abs(first.margins - nudged.margins) <= MOST_AMPLIFIED * NUDGE * unit)
+    unsteady = np.flatnonzero(np.any(amplified | ~np.isfinite(unit), axis=1))
+    return int(unsteady[0]) if len(unsteady) else len(amplified)
 
 
 def _same_slots(first: Trace, nudged: Trace) -> bool:

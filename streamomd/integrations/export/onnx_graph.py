@@ -44,7 +44,7 @@ class Graph:
 
     def input(self, name: str, kind: str, width: int) -> str:
         """Add an input column: (rows, width), of an ONNX element type."""
-        self.inputs.append(self._told(name, kind, ["rows", width]))
+        self.inputs.append(self._value_info(name, kind, ["rows", width]))
         return name
 
     def constant(self, value: Any) -> str:
@@ -74,7 +74,7 @@ class Graph:
         name = self.free(name)
         self._nodes.append(self._onnx.helper.make_node("Identity", [tensor], [name], name=name))
         shape = ["rows"] if width is None else ["rows", width]
-        self.outputs.append(self._told(name, kind, shape))
+        self.outputs.append(self._value_info(name, kind, shape))
 
     def model(self, title: str, metadata: Mapping[str, str]) -> Any:
         """The graph as a ModelProto, checked by onnx, with this metadata."""
@@ -90,6 +90,6 @@ class Graph:
         self._onnx.checker.check_model(made)
         return made
 
-    def _told(self, name: str, kind: str, shape: list[Any]) -> Any:
+    def _value_info(self, name: str, kind: str, shape: list[Any]) -> Any:
         number = getattr(self._onnx.TensorProto, kind)
         return self._onnx.helper.make_tensor_value_info(name, number, shape)

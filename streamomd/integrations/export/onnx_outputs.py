@@ -35,8 +35,8 @@ def answers(graph: Graph, model: Model, margins: str) -> None:
     chosen = graph.add("Gather", graph.constant(classes), places)
     graph.output("prediction", chosen, KINDS[classes.dtype.kind])
     if loss.probabilistic:
-        told = _shares(graph, loss, score, learners) if width else _mean(graph, loss, score)
-        graph.output("probability", told, "DOUBLE", width)
+        probability = _shares(graph, loss, score, learners) if width else _mean(graph, loss, score)
+        graph.output("probability", probability, "DOUBLE", width)
 
 
 def _mean(graph: Graph, loss: Loss, score: str) -> str:

@@ -25,7 +25,9 @@ def is_dask(given: Any) -> bool:
     return hasattr(given, "__dask_graph__")
 
 
-def begun(estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any]) -> Model:
+def start_model(
+    estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any]
+) -> Model:
     """A new model of these columns.
 
     rows: a table, a matrix or a CSR matrix. classes: empty in regression. kind: values of the
@@ -110,11 +112,11 @@ def trained_on(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDAr
     taken_names = list(X.columns)
     label = _free(getattr(y, "name", None), taken_names)
     data = {"label": label}
-    beside = {label: y}
+    columns = {label: y}
     if sample_weight is not None:
         data["weight"] = _free(WEIGHT, [*taken_names, label])
-        beside[data["weight"]] = sample_weight
-    return train(_job(spec_of(estimator, data, classes)), shards=X.assign(**beside), quiet=True)
+        columns[data["weight"]] = sample_weight
+    return train(_job(spec_of(estimator, data, classes)), shards=X.assign(**columns), quiet=True)
 
 
 def distinct(y: Any) -> NDArray[Any]:
@@ -126,8 +128,8 @@ def distinct(y: Any) -> NDArray[Any]:
 def _job(spec: Any) -> dict[str, Any]:
     """The job's tables, without the columns that a collection defines."""
     tables: dict[str, Any] = spec.to_json()
-    told = tables["data"]
-    tables["data"] = {key: told[key] for key in ("label", "weight", "bits") if told[key]}
+    data = tables["data"]
+    tables["data"] = {key: data[key] for key in ("label", "weight", "bits") if data[key]}
     return tables
 
 

@@ -83,8 +83,8 @@ def mirror_claims(run: Run) -> list[Claim]:
     start = 0.5 * h.delta * float(u @ u) / h.eta
     center = float(root @ (u * u)) - 2.0 * float(u @ own["s"]) + float(own["q"].sum())
     sharp = start + 0.5 * center / h.eta + 0.5 * h.eta * float(own["paid"].sum())
-    far = np.maximum(np.abs(u - own["low"]), np.abs(u - own["high"]))
-    wide = start + 0.5 * float(root @ (far * far)) / h.eta + h.eta * float(root.sum())
+    reach = np.maximum(np.abs(u - own["low"]), np.abs(u - own["high"]))
+    wide = start + 0.5 * float(root @ (reach * reach)) / h.eta + h.eta * float(root.sum())
     measured = run.loss - run.loss_u - run.rows * phi(u, h.l1, h.l2)
     name = "regret with phi" if h.l1 or h.l2 else "regret"
     claims = [
@@ -159,8 +159,8 @@ def full_claims(run: Run) -> list[Claim]:
     source = "Duchi, Hazan & Singer 2011, theorem 8"
     norm = h.delta * float(u @ u)
     if h.update == MIRROR:
-        away = np.maximum(np.abs(u - run.own["low"]), np.abs(u - run.own["high"]))
-        bound = (norm + float(away @ away) * trace) / (2.0 * h.eta) + h.eta * trace
+        reach = np.maximum(np.abs(u - run.own["low"]), np.abs(u - run.own["high"]))
+        bound = (norm + float(reach @ reach) * trace) / (2.0 * h.eta) + h.eta * trace
     else:
         if h.delta**2 < run.totals["longest"]:
             least = float(np.sqrt(run.totals["longest"]))

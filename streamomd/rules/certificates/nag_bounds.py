@@ -61,8 +61,8 @@ def claims(run: Run) -> list[Claim]:
     if run.h.passes == 2.0:
         bound = 2.0 * math.sqrt(2.0) * C * float(share.sum())
         return [*found, Claim("regret", measured, bound, "Ross et al., theorem 1")]
-    far = np.divide(s, run.shared["first"], out=np.ones_like(s), where=s > 0.0)
-    factor = (1.0 + 6.0 * far + far * far) / (2.0 * math.sqrt(2.0))
+    growth = np.divide(s, run.shared["first"], out=np.ones_like(s), where=s > 0.0)
+    factor = (1.0 + 6.0 * growth + growth * growth) / (2.0 * math.sqrt(2.0))
     bound = C * float(share @ factor)
     return [*found, Claim("regret", measured, bound, "Ross et al., theorem 2")]
 

@@ -93,12 +93,12 @@ def margin_claims(run: Run, r: float, unit: float, power: float) -> list[Claim]:
     """
     source = "Orabona, Crammer & Cesa-Bianchi 2015, section 6.2"
     hinge, totals = run.hinge_u(1.0), run.totals
-    far = form(run, run.u, 1.0)
+    norm = form(run, run.u, 1.0)
     dual = max(form(run, np.asarray(run.own["mu"]), 1.0), 0.0)
     volume = totals["heaviest"] ** power * log_volume(run)
     spread = np.sqrt(max(volume + totals["lift"], 0.0))
     name, updates = "updates, the mistakes among them", totals["updates"]
     return [
-        Claim(name, updates, float(hinge + np.sqrt(far * dual) / unit), source),
-        Claim(f"{name}; by the volume", updates, float(hinge + np.sqrt(r * far) * spread), source),
+        Claim(name, updates, float(hinge + np.sqrt(norm * dual) / unit), source),
+        Claim(f"{name}; by the volume", updates, float(hinge + np.sqrt(r * norm) * spread), source),
     ]

@@ -117,7 +117,7 @@ class SweepLoop:
                 list(pool.map(LearnerGroup.look, looking, repeat(rows)))
             else:
                 for learner in sweep.active:
-                    learner.model.metrics.leave_out(left_out, data.max_bad_rows)
+                    learner.model.metrics.count_skipped(left_out, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
                 self._drop_diverged(

@@ -50,8 +50,8 @@ class SweepCheckpoint:
         self, sweep: Sweep, writer: Writer, managers: Mapping[Model, CheckpointManager]
     ) -> None:
         self._sweep, self._writer, self._managers = sweep, writer, managers
-        kept = sweep.lead.spec.checkpoint
-        self._every_rows, self._every_seconds = kept.every_rows, kept.every_seconds
+        settings = sweep.lead.spec.checkpoint
+        self._every_rows, self._every_seconds = settings.every_rows, settings.every_seconds
         sweep.url, sweep.sequence = writer.store.url, writer.sequence
         self._plan_next(0.0)
 
@@ -79,8 +79,8 @@ class SweepCheckpoint:
             learner.model.finished = True
             self._managers[learner.model].commit()
         best = self._sweep.best
-        kept = best.spec.checkpoint.model_copy(update={"url": f"{self._sweep.url}/best"})
-        spec = best.spec.model_copy(update={"checkpoint": kept})
+        checkpoint = best.spec.checkpoint.model_copy(update={"url": f"{self._sweep.url}/best"})
+        spec = best.spec.model_copy(update={"checkpoint": checkpoint})
         session.begin(replace(best, spec=spec), restart=True)
         self._sweep.finished = True
         self._name_them()
@@ -184,16 +184,16 @@ def _read(
 ) -> tuple[Sweep, dict[Model, Loaded]]:
     learners, commits = [], {}
     try:
-        for told in document["learners"]:
-            name, at = str(told["name"]), int(told["sequence"])
+        for entry in document["learners"]:
+            name, at = str(entry["name"]), int(entry["sequence"])
             if not name.isdecimal():
                 raise ValueError(f"no learner is called {name!r}")
             model, loaded = load_model(
                 f"{url}/learners/{name}", storage_options=storage_options, at=at
             )
-            mark = np.array([float.fromhex(number) for number in told["mark"]])
-            dropped, diverged = int(told["dropped"]), str(told.get("diverged", ""))
-            learners.append(Learner(name, told["chosen"], model, dropped, mark, diverged))
+            mark = np.array([float.fromhex(number) for number in entry["mark"]])
+            dropped, diverged = int(entry["dropped"]), str(entry.get("diverged", ""))
+            learners.append(Learner(name, entry["chosen"], model, dropped, mark, diverged))
             commits[model] = loaded
         halve, cursor = int(document["sweep"]["halve"]), Cursor.from_json(document["cursor"])
         sweep = Sweep(learners, halve, cursor, finished=bool(document["finished"]))

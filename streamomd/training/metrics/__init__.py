@@ -106,7 +106,7 @@ class Metrics:
             some = slice(low, low + BLOCK)
             self.detail.add(loss, margins[some], y[some], weight[some])
 
-    def leave_out(self, bad: Counts, most: int | None) -> None:
+    def count_skipped(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
 
         Raises TooManyBadRowsError when they are more than ``most``, if that is a number.
