@@ -25,7 +25,7 @@ from streamomd.runs.session import Session
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, jobs_of, open_group
 from streamomd.shards.shard import ShardSet, checksum_warnings
-from streamomd.training.async_commit import left
+from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
 from streamomd.training.row_stream import UNIT_BYTES
 
@@ -217,7 +217,12 @@ def _memory(spec: Spec, plan: Plan) -> dict[str, Any]:
     checkpoint = spec.checkpoint
     copied = spec.train.mode == "exact" and checkpoint.aside and checkpoint.url != "none"
     prefetch = (spec.train.prefetch << 20) + (os.cpu_count() or 1) * THREAD_BYTES
-    return {"state": state, "copy": state if copied else 0, "decoding": prefetch, "free": left()}
+    return {
+        "state": state,
+        "copy": state if copied else 0,
+        "decoding": prefetch,
+        "free": available_memory(),
+    }
 
 
 def _time(

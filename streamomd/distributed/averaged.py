@@ -52,7 +52,7 @@ class Averaged:
     _topic: str = field(default_factory=lambda: f"omd-part-{uuid.uuid4().hex[:8]}")
     _progress: dict[int, Any] = field(default_factory=dict)
 
-    def go(self) -> None:
+    def run(self) -> None:
         """Learn all remaining rows. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
         refuse_too_small(self.connection, model.spec, model.state.layout, waiting=self._report)

@@ -61,7 +61,7 @@ class PartitionOwners:
     _directory: str = ""
     _figures: dict[str, Any] = field(default_factory=dict)
 
-    def go(self) -> None:
+    def run(self) -> None:
         """Learn all remaining rows. Raises StoppedError after a signal, after a commit.
 
         Raises ClusterError if several groups in a row are lost, or there is no worker.

@@ -119,7 +119,7 @@ class State:
 
     @classmethod
     def start(cls, layout: Layout) -> State:
-        """Slots and totals at their start values. Raises TooLargeError naming the GiB asked for."""
+        """Slots and totals at their start values. Raises TooLargeError naming the GiB needed."""
         with _memory_for(layout):
             cells = _aligned(layout.size * layout.width, layout.dtype)
             extra = _start_extra(layout)

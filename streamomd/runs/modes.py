@@ -16,7 +16,7 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.sharded_local import Sharded
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
-from streamomd.training.async_commit import left
+from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
@@ -122,7 +122,7 @@ def read_state(model: Model) -> None:
     """
     if not isinstance(model.state, RemoteState):
         return
-    needed, available = model.state.layout.nbytes, left()
+    needed, available = model.state.layout.nbytes, available_memory()
     if needed > available:
         raise TooLargeError(
             f"{model.spec.train.mode} mode without a cluster keeps the whole state in this "
@@ -158,4 +158,4 @@ def _learn_in_mode(
     from streamomd.distributed.averaged import Averaged
 
     others = [watcher for watcher in watchers if watcher is not manager]
-    Averaged(model, shards, manager, others, stop, connection).go()
+    Averaged(model, shards, manager, others, stop, connection).run()

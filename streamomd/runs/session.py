@@ -30,7 +30,7 @@ from streamomd.training.new_model import new_model, plan_columns
 from streamomd.training.open_checkpoint import begin_checkpoint, resume_checkpoint
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
-from streamomd.training.transport_warnings import exposed
+from streamomd.training.transport_warnings import transport_warnings
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Session:
     def prepare(self) -> Iterator[tuple[Model, Any]]:
         """A new model, and a client of the cluster that the job uses, or None.
 
-        Shards are planned before the cluster is asked: an error in them comes first. The partitions
-        of a collection are computed on the cluster.
+        Shards are planned before the cluster is contacted: an error in them comes first. The
+        partitions of a collection are computed on the cluster.
         """
         planned = self.new_model() if isinstance(self.rows, ShardSet) else None
         with self.connect() as connection:
@@ -148,7 +148,7 @@ def find_shards(spec: Spec) -> ShardSet:
 
 def report_exposed(spec: Spec) -> None:
     """Print what of a job travels unencrypted."""
-    for line in exposed(spec, os.environ):
+    for line in transport_warnings(spec, os.environ):
         note(line)
 
 

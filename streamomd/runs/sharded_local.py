@@ -12,7 +12,7 @@ from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
 from streamomd.training.partitions import Share
 from streamomd.training.progress import Watcher
-from streamomd.training.signals import StopRequest, leave
+from streamomd.training.signals import StopRequest, raise_stopped
 
 REPORT_SECONDS = 0.05
 
@@ -43,7 +43,7 @@ class Sharded:
 
             PartitionOwners(
                 self.model, self.shards, self.manager, self.watchers, self.stop, self.connection
-            ).go()
+            ).run()
         else:
             self._learn_alone()
 
@@ -57,7 +57,7 @@ class Sharded:
             model.cursor = rounds.cursor
             self._report()
             if self.stop.signal:
-                leave(self.stop, self.model, self.manager)
+                raise_stopped(self.stop, self.model, self.manager)
         model.cursor = rounds.cursor
 
     def _report(self) -> None:

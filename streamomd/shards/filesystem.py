@@ -127,15 +127,15 @@ def is_local(fs: fsspec.AbstractFileSystem) -> bool:
     return "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
-def look(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
+def stat_entry(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     """Size, kind and version of an exact name, links followed, no cache used."""
     with store_errors(url):
         if is_local(fs):
-            return _look_local(path, url)
+            return _stat_local(path, url)
         return _entry(fs.info(path), path)
 
 
-def _look_local(path: str, url: str) -> Entry:
+def _stat_local(path: str, url: str) -> Entry:
     try:
         found = os.stat(path)
     except ValueError as error:

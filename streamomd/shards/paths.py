@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from streamomd.core.errors import DataError, InputNotFoundError, UsageError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
-from streamomd.shards.filesystem import children, is_local, look, matches, store_errors
+from streamomd.shards.filesystem import children, is_local, matches, stat_entry, store_errors
 from streamomd.shards.formats.footer import SUFFIXES
 from streamomd.shards.order import path_key
 
@@ -45,7 +45,7 @@ class PathPattern:
         if protocol(path):
             return redact(path)
         root = f"{protocol(self.text)}://"
-        # Some file systems keep the host out of their paths.
+        # Some file systems omit the host from their paths.
         text = without_userinfo(self.text).rstrip("/")
         if self.path and text.endswith(self.path):
             root = text[: -len(self.path)]
@@ -54,7 +54,7 @@ class PathPattern:
     def files(self) -> list[str]:
         """Exact paths, sorted bytewise. An existing name wins over its meaning as a glob."""
         try:
-            entry = look(self.fs, self.path, self.text)
+            entry = stat_entry(self.fs, self.path, self.text)
         except InputNotFoundError:
             return self._glob()
         if entry.kind == "directory":
@@ -71,7 +71,7 @@ class PathPattern:
         found = [path for path in self._matches() if not self._is_hidden_in(pattern, path)]
         files: list[str] = []
         for path in found:
-            if look(self.fs, path, self.url(path)).kind != "directory":
+            if stat_entry(self.fs, path, self.url(path)).kind != "directory":
                 files.append(path)
             elif "**" not in pattern:
                 files += self._directory(path, ())
@@ -105,7 +105,7 @@ class PathPattern:
         return files
 
     def _member(self, path: str, above: tuple[str, ...]) -> list[str]:
-        if look(self.fs, path, self.url(path)).kind != "directory":
+        if stat_entry(self.fs, path, self.url(path)).kind != "directory":
             return [path]
         if is_shard_name(path) or "=" in posixpath.basename(path):
             return self._directory(path, above)

@@ -228,7 +228,7 @@ def _wanted(
     return ReadRequest(tuple(columns), tuple(dictionary), max(1, unit_bytes), *steps)
 
 
-def look(shard: Shard, options: Mapping[str, Any]) -> None:
+def check_footer(shard: Shard, options: Mapping[str, Any]) -> None:
     """Open a shard and read its footer, but no row. Raises what reading it raises."""
     fs = connect(shard.url, options)
     OpenShard(fs, shard, ReadRequest((), (), 1, LOCAL_BLOCK)).close()

@@ -90,13 +90,13 @@ def async_committer(state: State, spare: float) -> AsyncCommitter | None:
 
     spare: bytes that may be had, as far as the caller knows.
     """
-    return AsyncCommitter(state) if 2 * state.nbytes <= min(spare, left()) else None
+    return AsyncCommitter(state) if 2 * state.nbytes <= min(spare, available_memory()) else None
 
 
-def left() -> float:
+def available_memory() -> float:
     """Bytes of memory available to this process; infinite where the system does not report it.
 
-    >>> left() > 0
+    >>> available_memory() > 0
     True
     """
     found = [math.inf]

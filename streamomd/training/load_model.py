@@ -26,7 +26,7 @@ from streamomd.checkpoint import (
     read_document,
 )
 from streamomd.checkpoint.parts import DTYPES
-from streamomd.config.recorded import apart
+from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
@@ -115,7 +115,7 @@ def load_model(
 def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | None) -> Model:
     """A model that is to be filled. Its job has no setting of a machine: see ``recorded``."""
     document = commit.document
-    job, recorded = apart(document["job"], store.url)
+    job, recorded = split_recorded(document["job"], store.url)
     spec, plan = Spec.parse(job), Plan.from_json(document["plan"])
     refuse_other_state(spec.rule, spec.saved(document.get("state_version", 1)))
     if plan.bits != spec.data.bits:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def document_of(model: Model, **more: Any) -> dict[str, Any]:
     """The description of a model in a commit. more: what the commit refers to."""
     return {
-        "job": model.recorded.added_to(model.spec.to_json()),
+        "job": model.recorded.add_to(model.spec.to_json()),
         "plan": model.plan.to_json(),
         "state_version": model.spec.rule.state.version,
         "cursor": model.cursor.to_json(),

@@ -13,7 +13,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
-from streamomd.training.warm_start import begin_at, is_weights
+from streamomd.training.warm_start import is_weights, start_from_weights
 
 
 def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
@@ -42,7 +42,7 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
     model = Model.new(spec, plan)
     options = spec.checkpoint.storage_options
     if is_weights(spec.model.start):
-        begin_at(model, options, weights)
+        start_from_weights(model, options, weights)
     elif spec.model.start:
         start, loaded = load_model(
             spec.model.start,

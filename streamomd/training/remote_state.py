@@ -1,4 +1,4 @@
-"""A state that lies in a checkpoint, in parts that its owners put there, until it is asked for."""
+"""A state that stays in a checkpoint, in parts that its owners wrote, until it is needed."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def leave(stop: StopRequest, model: Model, manager: CheckpointManager | None) -> NoReturn:
-    """The batch is finished: commit, and raise StoppedError with the command that resumes."""
+def raise_stopped(stop: StopRequest, model: Model, manager: CheckpointManager | None) -> NoReturn:
+    """Commit, and raise StoppedError with the command that resumes. Called between batches."""
     saved = "nothing was saved (checkpoint none)"
     if manager:
         sequence = manager.commit(hurry=True).sequence

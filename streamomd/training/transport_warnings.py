@@ -12,7 +12,7 @@ ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST")
 UNCHECKED = (("verify", False), ("use_ssl", False), ("ssl", False))
 
 
-def exposed(spec: Spec, environment: Mapping[str, str]) -> list[str]:
+def transport_warnings(spec: Spec, environment: Mapping[str, str]) -> list[str]:
     """What of a job goes over a network so that others may read or change it, a line each.
 
     It is said and not refused: inside a private network it may be meant.

@@ -1,4 +1,4 @@
-"""The loop for rules that keep the last rows and a multiplier for each: dual ascent (P2, eq. 31).
+"""The loop for rules that store the last rows and a multiplier for each: dual ascent (P2, eq. 31).
 
 Rows are CSR, the bias an entry like others. Stored rows come first; a row's multipliers may change
 until k rows have come after it, then its part of theta is final.

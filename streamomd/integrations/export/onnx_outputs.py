@@ -17,7 +17,7 @@ MEANS = {identity: "", sigmoid: "Sigmoid", rate: "Exp"}
 KINDS = {"b": "BOOL", "i": "INT64", "f": "DOUBLE", "U": "STRING"}
 
 
-def answers(graph: Graph, model: Model, margins: str) -> None:
+def add_outputs(graph: Graph, model: Model, margins: str) -> None:
     """Add the outputs score, prediction and probability of margins, (rows, learners)."""
     learners, loss = model.engine.layout.learners, model.engine.loss
     width = learners if learners > 1 else None

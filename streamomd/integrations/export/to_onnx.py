@@ -23,7 +23,7 @@ from streamomd.features import Plan
 from streamomd.features.lookup import coordinates_of
 from streamomd.integrations.export.contract import Format
 from streamomd.integrations.export.onnx_graph import MICROSOFT, Graph
-from streamomd.integrations.export.onnx_outputs import answers
+from streamomd.integrations.export.onnx_outputs import add_outputs
 from streamomd.integrations.export.weight_chunks import refuse_more_than_weights, weights_of
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -81,7 +81,7 @@ def graph_of(model: Model) -> Graph:
         table = weights[plan.hashed_offset : plan.sparse_offset]
         found = graph.add("Gather", graph.constant(table), _places(graph, plan), axis=0)
         margins.append(graph.add("ReduceSum", found, graph.constant([1]), keepdims=0))
-    answers(graph, model, _sum(graph, margins))
+    add_outputs(graph, model, _sum(graph, margins))
     return graph
 
 

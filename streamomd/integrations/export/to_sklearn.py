@@ -60,9 +60,9 @@ def matrix_of(model: Model, frame: Any) -> Any:
     from scipy.sparse import csr_array
 
     from streamomd.core.batch import DenseBatch
-    from streamomd.integrations.sklearn.inputs import of_frame
+    from streamomd.integrations.sklearn.inputs import batch_of_frame
 
-    batch = of_frame(model.plan, frame)
+    batch = batch_of_frame(model.plan, frame)
     if isinstance(batch, DenseBatch):
         return batch.values
     shape = len(batch), model.plan.size - int(model.plan.bias)

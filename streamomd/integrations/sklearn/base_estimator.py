@@ -19,12 +19,12 @@ from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_c
 from streamomd.integrations.sklearn.fit import (
     distinct,
     is_dask,
+    learn_epochs,
     learn_more_rows,
     start_model,
-    trained_on,
-    walk,
+    train_collection,
 )
-from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, read_in
+from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, validate_input
 from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.targets import Targets, weights_of
 
@@ -159,7 +159,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         reset = not (self.warm_start and hasattr(self, "_held"))
         held, classes, rows = self._prepare(X, y, sample_weight, None, reset=reset)
         orders = check_random_state(self.random_state) if self.shuffle else None
-        walk(held.model, rows, self.max_iter, orders)
+        learn_epochs(held.model, rows, self.max_iter, orders)
         self.n_iter_ = self.max_iter
         self._set_model(held, classes)
         return self
@@ -180,7 +180,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     def _fit_dask(self, X: Any, y: Any, sample_weight: Any) -> Self:
         classes = self._classes_among(distinct(y) if self._classifies else np.empty(0))
-        model = trained_on(self, X, y, sample_weight, classes)
+        model = train_collection(self, X, y, sample_weight, classes)
         head = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
         validate_data(self, head, reset=True, skip_check_array=True)
         self.n_iter_ = self.max_iter
@@ -194,7 +194,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         if not reset and self._held.parameters != (parameters := repr(_parameters(self))):
             refuse_changed(self, self._held.model.spec)
             self._held.parameters = parameters
-        read = read_in(self, X, reset=reset)
+        read = validate_input(self, X, reset=reset)
         targets = self._targets(y, classes, reset=reset)
         check_consistent_length(read, targets.y)
         weight = weights_of(sample_weight, targets.y) * targets.weight
@@ -208,7 +208,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     def _margins(self, X: Any) -> Floats:
         """(rows, learners)."""
         model = self._model
-        rows = batch_of(model.plan, read_in(self, X, reset=False))
+        rows = batch_of(model.plan, validate_input(self, X, reset=False))
         margins = model.engine.predict(model.state, np.zeros(3), rows)
         if not is_finite(margins):  # a finite model can also overflow if X has extreme values
             model.refuse_non_finite(weights=True)

@@ -46,7 +46,7 @@ def start_model(
     return Model.new(spec, make_plan(spec.data, spec.model, schema_of(rows, {label: kind}), list))
 
 
-def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
+def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
     """Learn all rows for ``epochs`` more epochs, as ``streamomd train`` reads its shards.
 
     orders: draws a permutation for each epoch, or None for the given order.
@@ -87,7 +87,9 @@ def learn_more_rows(model: Model, rows: Batch) -> None:
     model.cursor = Cursor(at.epoch, at.place, at.row + len(rows))
 
 
-def trained_on(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any]) -> Model:
+def train_collection(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any]
+) -> Model:
     """``streamomd.train`` on a Dask DataFrame with its labels, or on Dask arrays.
 
     Raises UnsupportedError for options that need all rows in memory or in another order.

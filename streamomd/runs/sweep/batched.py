@@ -1,6 +1,6 @@
 """Learners side by side: those that differ in hyper-parameters alone share a loop and a state.
 
-A row's entries and the slots that it alone moves (scales) are then met once for all of them. The
+A row's entries and the slots that it alone moves (scales) are then read once for all of them. The
 bits are those of each learner alone, for nothing of one enters the numbers of another.
 """
 

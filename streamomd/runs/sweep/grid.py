@@ -150,7 +150,7 @@ def _dotted(key: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy's as Python's own: a commit keeps plain JSON."""
+    """A number of numpy's as Python's own: a commit saves plain JSON."""
     return value.item() if hasattr(value, "item") else value
 
 

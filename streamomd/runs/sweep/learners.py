@@ -149,7 +149,7 @@ class Sweep:
             )
 
     def document(self) -> dict[str, Any]:
-        """What a commit of the sweep keeps: its figures stand in the learners' own."""
+        """What a commit of the sweep saves: its figures are in the learners' own commits."""
         return {
             "sweep": {"halve": self.halve},
             "learners": [

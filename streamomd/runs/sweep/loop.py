@@ -43,12 +43,12 @@ class SweepLoop:
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         expected = self.session.shards.rows * sweep.lead.spec.train.epochs
-        telling = [] if quiet else [sweep_watcher(sweep, expected)]
+        watchers = [] if quiet else [sweep_watcher(sweep, expected)]
         try:
             with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
-                self._epochs(pool, telling)
+                self._epochs(pool, watchers)
         finally:
-            for one in telling:
+            for one in watchers:
                 one.close()
         for side in self.sides:
             side.part()
@@ -76,7 +76,7 @@ class SweepLoop:
             side.engine.warm(side.state, empty, learning=True)
             self.sweep.compile_seconds += side.engine.compile_seconds - before
 
-    def _epochs(self, pool: ThreadPoolExecutor, telling: Sequence[SweepWatcher]) -> None:
+    def _epochs(self, pool: ThreadPoolExecutor, watchers: Sequence[SweepWatcher]) -> None:
         sweep, spec = self.sweep, self.sweep.lead.spec
         cache = cache_of(spec.data)
         while sweep.cursor.epoch < spec.train.epochs:
@@ -94,7 +94,7 @@ class SweepLoop:
                 cache=cache,
                 digests=sweep.lead.digests,
             ):
-                self._learn(piece, order[piece.position], pool, telling)
+                self._learn(piece, order[piece.position], pool, watchers)
             self._move(Cursor(at.epoch + 1))
 
     def _learn(
@@ -102,22 +102,22 @@ class SweepLoop:
         piece: Piece[Rows],
         shard: int,
         pool: ThreadPoolExecutor,
-        telling: Sequence[SweepWatcher],
+        watchers: Sequence[SweepWatcher],
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
         sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
         data = sweep.lead.spec.data
         while True:
             halving = sweep.next_halving
-            high = min(len(batch), low + self._rows_to_tell(telling))
+            high = min(len(batch), low + self._rows_to_report(watchers))
             bad = batch.skipped.before(high)
-            rows, left_out = batch.rows(low, high), batch.skipped.counts(passed, bad)
+            rows, skipped = batch.rows(low, high), batch.skipped.counts(passed, bad)
             if sweep.cursor.epoch < 0:
                 looking = [side for side in self.sides if side.models[0].cursor.epoch < 0]
                 list(pool.map(LearnerGroup.look, looking, repeat(rows)))
             else:
                 for learner in sweep.active:
-                    learner.model.metrics.count_skipped(left_out, data.max_bad_rows)
+                    learner.model.metrics.count_skipped(skipped, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
                 self._drop_diverged(
@@ -125,7 +125,7 @@ class SweepLoop:
                 )
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
-            self._after_rows(telling, halve=sweep.rows >= halving)
+            self._after_rows(watchers, halve=sweep.rows >= halving)
             if low == len(batch):
                 return
 
@@ -140,12 +140,12 @@ class SweepLoop:
             self.sweep.drop_diverged(problems)
             self._side_by_side()
 
-    def _rows_to_tell(self, telling: Sequence[SweepWatcher]) -> int:
+    def _rows_to_report(self, watchers: Sequence[SweepWatcher]) -> int:
         sweep = self.sweep
         if sweep.cursor.epoch < 0:  # none is learned: what is due waits
             return 1 << 62
         due = [sweep.lead.metrics.next_point, sweep.next_halving]
-        due += [one.next_row for one in telling]
+        due += [one.next_row for one in watchers]
         due += [self.manager.next_row] if self.manager else []
         return int(min(2.0**62, *due)) - sweep.rows
 
@@ -156,16 +156,16 @@ class SweepLoop:
             if learner.model.cursor.epoch == at.epoch:
                 learner.model.cursor = to
 
-    def _after_rows(self, telling: Sequence[SweepWatcher], *, halve: bool) -> None:
+    def _after_rows(self, watchers: Sequence[SweepWatcher], *, halve: bool) -> None:
         manager, sweep = self.manager, self.sweep
         if halve:
             worse = sweep.drop_half()
             note(f"after row {sweep.rows:,} {len(worse)} learners are dropped")
-        if manager and (halve or self.session.stop.signal or manager.due(sweep.rows)):
+        if manager and (halve or self.session.stop.signal or manager.is_due(sweep.rows)):
             manager.commit(self.sides)
         if halve or sum(len(side.models) for side in self.sides) != len(sweep.active):
             self._side_by_side()
-        for one in telling:
+        for one in watchers:
             one.update()
         if self.session.stop.signal:
             self._leave()

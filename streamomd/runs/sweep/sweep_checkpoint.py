@@ -10,7 +10,6 @@ ahead of it, and go back. Its learners keep one commit more than they need for t
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +34,7 @@ from streamomd.runs.sweep.batched import LearnerGroup
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
-from streamomd.training.checkpoint_manager import SHARE, CheckpointManager
+from streamomd.training.checkpoint_manager import CheckpointManager, CommitSchedule
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 
@@ -50,14 +49,17 @@ class SweepCheckpoint:
         self, sweep: Sweep, writer: Writer, managers: Mapping[Model, CheckpointManager]
     ) -> None:
         self._sweep, self._writer, self._managers = sweep, writer, managers
-        settings = sweep.lead.spec.checkpoint
-        self._every_rows, self._every_seconds = settings.every_rows, settings.every_seconds
+        self._schedule = CommitSchedule(sweep.lead.spec.checkpoint, sweep.rows)
         sweep.url, sweep.sequence = writer.store.url, writer.sequence
-        self._plan_next(0.0)
 
-    def due(self, rows: int) -> bool:
-        """Whether it is time."""
-        return rows >= self.next_row or time.monotonic() >= self._due_at
+    @property
+    def next_row(self) -> float:
+        """The number of rows after which a commit is due."""
+        return self._schedule.next_row
+
+    def is_due(self, rows: int) -> bool:
+        """Whether a commit is due after this number of rows."""
+        return self._schedule.is_due(rows)
 
     def commit(self, sides: Sequence[LearnerGroup]) -> None:
         """Commit all that learn, in these sides, and then the sweep. What diverged is dropped."""
@@ -71,7 +73,7 @@ class SweepCheckpoint:
                     found[model] = str(error)
         self._sweep.drop_diverged(found)
         self._name_them()
-        self._plan_next(time.monotonic() - began)
+        self._schedule.record_commit(self._sweep.rows, time.monotonic() - began)
 
     def finish(self, session: Session) -> None:
         """The last commits: each model has its own state, and the best is saved once more."""
@@ -87,12 +89,6 @@ class SweepCheckpoint:
 
     def _name_them(self) -> None:
         self._sweep.sequence = self._writer.commit(self._sweep.document(), ()).sequence
-
-    def _plan_next(self, took: float) -> None:
-        wait = max(self._every_seconds, took * (1 / SHARE - 1)) if self._every_seconds else math.inf
-        self._due_at = time.monotonic() + wait
-        every, rows = self._every_rows, self._sweep.rows
-        self.next_row = float((rows // every + 1) * every) if every else math.inf
 
 
 def with_checkpoint(spec: Spec, url: str) -> Spec:

@@ -2,7 +2,7 @@
 
 An entry's key holds all that its rows depend on: the plan, the shard as it was found, the place of
 the group in it, and the sources of everything that decodes. So no entry is ever out of date: what
-is asked for has another name.
+is needed has another name.
 """
 
 from __future__ import annotations

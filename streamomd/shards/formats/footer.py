@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import DataError, StorageError, StreamomdError
 from streamomd.core.urls import printable, shown
-from streamomd.shards.filesystem import Entry, look, open_file
+from streamomd.shards.filesystem import Entry, open_file, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
 from streamomd.shards.formats.magic import format_of
@@ -31,7 +31,7 @@ def format_named(name: str) -> Format:
 
 def look_at_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     """The entry of a regular file that is not empty; `DataError` otherwise."""
-    entry = look(fs, path, url)
+    entry = stat_entry(fs, path, url)
     if entry.kind != "file":
         raise DataError(
             f"{shown(url)} is not a regular file (a pipe, a device?): remove it from the shards"

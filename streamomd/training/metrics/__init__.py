@@ -201,7 +201,7 @@ class Metrics:
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint keeps."""
+        """What a checkpoint saves."""
         more = {"metrics.bad": self.bad, "metrics.curve": self.curve, "metrics.ranks": self.ranks}
         held = self.held.arrays() if self.held is not None else {}
         below = {f"{HELD}{name}": array for name, array in held.items()}
