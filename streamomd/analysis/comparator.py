@@ -37,7 +37,7 @@ from streamomd.rules.contract import Observe, Row, Rule, Slots, Sum
 
 Floats = NDArray[np.float64]
 Batches = Callable[[], Iterable[Batch]]
-REMEMBERED_BYTES = 64 << 20
+CACHE_BYTES = 64 << 20
 """Yields the rows from the first one on each call."""
 
 KINKED = ("absolute", "epsilon_insensitive", "gamma_hinge", "hinge", "pinball")
@@ -104,7 +104,7 @@ GRADIENT = Rule(
 )
 
 
-def remembered(batches: Batches, most: int = REMEMBERED_BYTES) -> Batches:
+def cache_batches(batches: Batches, most: int = CACHE_BYTES) -> Batches:
     """The same batches; decoded only once if all together need at most ``most`` bytes."""
     held: list[Batch] | None = None
 

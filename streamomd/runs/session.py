@@ -64,7 +64,7 @@ class Session:
 
         more: fields of the session. Raises what ``find`` raises, then UsageError without a label.
         """
-        report_exposed(spec)
+        report_transport_warnings(spec)
         if collection is not None:
             refuse_other_modes(spec)
         rows = find_shards(spec) if collection is None else collection
@@ -78,7 +78,7 @@ class Session:
         given: the Dask collection, if the run started on one. URLs of shards are printed and
         checked against the allow-list before they are opened.
         """
-        report_exposed(spec)
+        report_transport_warnings(spec)
         return cls(spec, find_recorded_rows(spec, given), **more)
 
     def plan(self, connection: Any = None) -> Plan:
@@ -146,7 +146,7 @@ def find_shards(spec: Spec) -> ShardSet:
     return find(data.shards, order=data.order, storage_options=data.storage_options)
 
 
-def report_exposed(spec: Spec) -> None:
+def report_transport_warnings(spec: Spec) -> None:
     """Print what of a job travels unencrypted."""
     for line in transport_warnings(spec, os.environ):
         note(line)

@@ -58,7 +58,7 @@ class LocalFilesystem:
         """Nothing is cached."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # pickle asks for some that do not exist
+        if name.startswith("__"):  # pickle looks up some that do not exist
             raise AttributeError(name)
         import fsspec
 

@@ -15,7 +15,7 @@ from streamomd.core.errors import DivergedError, StorageError, TooLargeError
 from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
-from streamomd.training.async_commit import AsyncCommitter, GivenUpError, async_committer
+from streamomd.training.async_commit import AsyncCommitter, CommitAbandonedError, async_committer
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.model_document import document_of, parts_of, parts_to_commit
@@ -94,7 +94,7 @@ class CheckpointManager:
         self._model.digests, self._digests = digests, len(digests.found())
 
     def reserve(self) -> str:
-        """A directory of the checkpoint for parts that others put."""
+        """A directory of the checkpoint for parts that other processes write."""
         return self._writer.reserve()
 
     @property
@@ -130,7 +130,7 @@ class CheckpointManager:
                 self.commit()
 
     def commit(self, *, hurry: bool = False) -> Commit:
-        """Commit now, and wait for it; first for one under way, or in a hurry for a part of it."""
+        """Commit now, after a commit in progress, or in a hurry after one part of it."""
         began = time.monotonic()
         if self._committer:
             self._collect(self._committer, hurry=hurry, last=True)
@@ -145,7 +145,7 @@ class CheckpointManager:
         """Name the parts of the last commit, which is finite, in one more that records the error.
 
         So a resumed run knows that the same rows lead to the same error. Gives the error with the
-        last finite commit and what to do. Nothing may be under way.
+        last finite commit and what to do. No commit may be in progress.
         """
         last = self._writer.last
         job = document_of(self._model)["job"]
@@ -164,15 +164,15 @@ class CheckpointManager:
         """The last commit is made by who knows that the run is finished."""
 
     def close(self) -> None:
-        """Wait for a commit under way: after an error it is the last one."""
+        """Wait for a commit in progress: after an error it is the last one."""
         error = self._committer.outcome() if self._committer else None
         if error and not isinstance(error, StorageError):  # which was reported when it occurred
-            note(f"the commit under way was not made: {error}")
+            note(f"the commit in progress failed: {error}")
 
     def _begin(self, committer: AsyncCommitter) -> None:
         """Copy what a commit saves, all as of one row, and start writing it."""
-        parts = parts_of(committer.take(), self._model.metrics.copy())
-        committer.begin(
+        parts = parts_of(committer.copy_state(), self._model.metrics.copy())
+        committer.start(
             partial(
                 self._write_async,
                 self._document(),
@@ -223,7 +223,7 @@ class CheckpointManager:
         return names.version, names.to_json()
 
     def _digests_now(self) -> list[Found]:
-        """Digests that the ledger has not. Nothing may be under way.
+        """Digests that the ledger has not. No commit may be in progress.
 
         A row group's is found before its first row is given, so those of all rows that were
         learned are among them.
@@ -242,7 +242,7 @@ class CheckpointManager:
         elif isinstance(error, StorageError):
             if self._failed >= FAILURES and not last:
                 raise error
-        elif error and not isinstance(error, GivenUpError):
+        elif error and not isinstance(error, CommitAbandonedError):
             raise error
 
     def _record_commit(self, began: float) -> None:

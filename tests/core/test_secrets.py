@@ -17,7 +17,7 @@ import streamomd
 from streamomd.cli import main
 from streamomd.config.spec import Spec
 from streamomd.core.urls import is_unencrypted
-from streamomd.runs.session import report_exposed
+from streamomd.runs.session import report_transport_warnings
 from streamomd.training.progress import listening, quiet_notes
 from streamomd.training.transport_warnings import transport_warnings
 
@@ -128,7 +128,7 @@ def test_what_goes_in_clear_is_said() -> None:
     assert transport_warnings(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
     said: list[str] = []
     with listening(said.append), quiet_notes(True):
-        report_exposed(Spec.parse(job))
+        report_transport_warnings(Spec.parse(job))
     assert said == [line for line in lines if "store:9000" not in line]
 
 

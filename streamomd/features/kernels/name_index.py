@@ -44,7 +44,7 @@ def noter() -> LazyCompiled:
 
 @register_jitable(no_cfunc_wrapper=True)
 def slot(keys: Any, coordinate: int) -> int:
-    """The slot of a coordinate, or the one where it may be put."""
+    """The slot of a coordinate, or the one to store it in."""
     last = len(keys) - 1
     at = coordinate & last
     while keys[at] != 0 and keys[at] != coordinate + 1:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.certificates.accounts import certified, keep_accounts
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.adagrad_forms import averaged_in_ball, in_ball, reducer
 from streamomd.rules.common.ftrl_curvature import delta_of
@@ -69,7 +69,7 @@ def certified_forms(rule: Rule) -> Rule:
             own.paid + z * z / H,
         )
 
-    accounted = keep_accounts(replace(ball, update=update), own=Mirror, update=account)
+    accounted = with_accounts(replace(ball, update=update), own=Mirror, update=account)
     whole = certified(ball, mirror_claims, accounted)
     return replace(whole, storage=Coordinates(reduced=reducer(whole)))
 
@@ -108,7 +108,7 @@ def _averaging_account(
 def averaging_certified(rule: Rule) -> Rule:
     """AdaGrad by dual averaging, in its ball, with its certificate."""
     ball = averaged_in_ball(rule)
-    accounted = keep_accounts(ball, own=Averaging, update=_averaging_account)
+    accounted = with_accounts(ball, own=Averaging, update=_averaging_account)
     return certified(ball, averaging_claims, accounted)
 
 
@@ -142,7 +142,7 @@ def _full_account(
 
 def full_certified(rule: Rule) -> Rule:
     """AdaGrad with a full matrix and its certificate."""
-    accounted = keep_accounts(rule, own=Spread, update=_full_account)
+    accounted = with_accounts(rule, own=Spread, update=_full_account)
     return certified(rule, full_claims, accounted)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.certificates.accounts import certified, keep_accounts
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.scaled_ball import ETA, in_scaled_ball
 from streamomd.rules.contract import Max, Rule, Sum
@@ -70,7 +70,7 @@ def claims(run: Run) -> list[Claim]:
 def certified_in_ball(rule: Rule) -> Rule:
     """NAG in its set, with its certificate."""
     ball = in_scaled_ball(rule)
-    accounted = keep_accounts(
+    accounted = with_accounts(
         ball, own=Accounts, update=account, align=account_scale, shared=First, observe=first_seen
     )
     return certified(ball, claims, accounted)

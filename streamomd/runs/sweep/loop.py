@@ -14,7 +14,7 @@ from streamomd.core.errors import DataError, StoppedError
 from streamomd.core.finite import Place, between
 from streamomd.core.urls import shown
 from streamomd.runs.session import Session
-from streamomd.runs.sweep.batched import LearnerGroup, sides
+from streamomd.runs.sweep.batched import LearnerGroup, group_learners
 from streamomd.runs.sweep.leaderboard import SweepWatcher, sweep_watcher
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
@@ -30,12 +30,12 @@ from streamomd.training.row_stream import cache_of, no_rows, rows_of
 
 @dataclass(eq=False)
 class SweepLoop:
-    """One walk of a sweep over its shards, from its cursor on; its sides learn in threads."""
+    """One walk of a sweep over its shards, from its cursor on; its groups learn in threads."""
 
     sweep: Sweep
     session: Session
     manager: SweepCheckpoint | None
-    sides: list[LearnerGroup] = field(default_factory=list)
+    groups: list[LearnerGroup] = field(default_factory=list)
 
     def learn(self, *, quiet: bool) -> Sweep:
         """Learn the remaining rows, commit and report progress."""
@@ -50,8 +50,8 @@ class SweepLoop:
         finally:
             for one in watchers:
                 one.close()
-        for side in self.sides:
-            side.part()
+        for group in self.groups:
+            group.split()
         last = {learner.model: learner.model.state.problem() for learner in sweep.active}
         sweep.drop_diverged({model: problem for model, problem in last.items() if problem})
         if not sweep.rows:
@@ -67,14 +67,14 @@ class SweepLoop:
 
     def _side_by_side(self) -> None:
         """Those that learn, in as few loops as may be, which are compiled."""
-        for side in self.sides:
-            side.part()
-        self.sides = sides([learner.model for learner in self.sweep.active])
+        for group in self.groups:
+            group.split()
+        self.groups = group_learners([learner.model for learner in self.sweep.active])
         empty = no_rows(self.sweep.lead.plan, self.session.shards)
-        for side in self.sides:
-            before = side.engine.compile_seconds
-            side.engine.warm(side.state, empty, learning=True)
-            self.sweep.compile_seconds += side.engine.compile_seconds - before
+        for group in self.groups:
+            before = group.engine.compile_seconds
+            group.engine.warm(group.state, empty, learning=True)
+            self.sweep.compile_seconds += group.engine.compile_seconds - before
 
     def _epochs(self, pool: ThreadPoolExecutor, watchers: Sequence[SweepWatcher]) -> None:
         sweep, spec = self.sweep, self.sweep.lead.spec
@@ -113,15 +113,15 @@ class SweepLoop:
             bad = batch.skipped.before(high)
             rows, skipped = batch.rows(low, high), batch.skipped.counts(passed, bad)
             if sweep.cursor.epoch < 0:
-                looking = [side for side in self.sides if side.models[0].cursor.epoch < 0]
-                list(pool.map(LearnerGroup.look, looking, repeat(rows)))
+                observing = [group for group in self.groups if group.models[0].cursor.epoch < 0]
+                list(pool.map(LearnerGroup.observe, observing, repeat(rows)))
             else:
                 for learner in sweep.active:
                     learner.model.metrics.count_skipped(skipped, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
                 self._drop_diverged(
-                    list(pool.map(LearnerGroup.learn, self.sides, repeat(rows))), at
+                    list(pool.map(LearnerGroup.learn, self.groups, repeat(rows))), at
                 )
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
@@ -162,8 +162,8 @@ class SweepLoop:
             worse = sweep.drop_half()
             note(f"after row {sweep.rows:,} {len(worse)} learners are dropped")
         if manager and (halve or self.session.stop.signal or manager.is_due(sweep.rows)):
-            manager.commit(self.sides)
-        if halve or sum(len(side.models) for side in self.sides) != len(sweep.active):
+            manager.commit(self.groups)
+        if halve or sum(len(group.models) for group in self.groups) != len(sweep.active):
             self._side_by_side()
         for one in watchers:
             one.update()

@@ -61,12 +61,12 @@ class SweepCheckpoint:
         """Whether a commit is due after this number of rows."""
         return self._schedule.is_due(rows)
 
-    def commit(self, sides: Sequence[LearnerGroup]) -> None:
-        """Commit all that learn, in these sides, and then the sweep. What diverged is dropped."""
+    def commit(self, groups: Sequence[LearnerGroup]) -> None:
+        """Commit all that learn, in these groups, and then the sweep. What diverged is dropped."""
         began = time.monotonic()
         found: dict[Model, str] = {}
-        for side in sides:
-            for model in side.each():
+        for group in groups:
+            for model in group.each():
                 try:
                     self._managers[model].commit()
                 except DivergedError as error:

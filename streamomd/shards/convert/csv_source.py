@@ -93,7 +93,7 @@ class CsvReader:
         types = {field.name: field.type for field in self.schema} or self._types
         try:
             opened = self._open(pa.BufferReader(start), delimiter, block, types)
-            opened.schema.names  # noqa: B018 (decoded when asked for)
+            opened.schema.names  # noqa: B018 (decoded on access)
         except UnicodeDecodeError as error:
             byte = error.object[error.start]
             raise DataError(

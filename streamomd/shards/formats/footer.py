@@ -29,7 +29,7 @@ def format_named(name: str) -> Format:
     return next(form for form in FORMATS if form.name == name)
 
 
-def look_at_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
+def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     """The entry of a regular file that is not empty; `DataError` otherwise."""
     entry = stat_entry(fs, path, url)
     if entry.kind != "file":
@@ -45,7 +45,7 @@ def look_at_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
 
 def read_shard(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Shard:
     """The metadata of a file, read before its rows; every error names the file."""
-    entry = look_at_file(fs, path, url)
+    entry = stat_file(fs, path, url)
     file = open_file(fs, path, url)
     try:
         form, footer, head = read_ends(file, entry.size, url)
