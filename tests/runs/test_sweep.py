@@ -95,7 +95,7 @@ def test_learners_alike_are_side_by_side(tmp_path: Path) -> None:
         found = group_learners([*etas], threads)
         assert [len(side.models) for side in found] == wide
         for side in found:
-            side.part()
+            side.split()
     assert [len(side.models) for side in group_learners([*powers], 1)] == [1, 1]
 
 
