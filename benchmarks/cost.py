@@ -32,7 +32,7 @@ from streamomd.engine.merge import merge
 from streamomd.engine.state import State
 from streamomd.features import Names
 from streamomd.shards.find import find
-from streamomd.shards.row_ranges import stretches
+from streamomd.shards.row_ranges import split_rows
 from streamomd.training.load_model import load_model
 from streamomd.training.row_stream import rows_of_group
 
@@ -107,7 +107,7 @@ def decoded(plan: Any, shards: Any) -> list[Any]:
     names = Names()
     return [
         piece.value.batch
-        for span in stretches(shards, range(len(shards)), 1)[0].spans
+        for span in split_rows(shards, range(len(shards)), 1)[0].spans
         for piece in rows_of_group(
             plan, span.group, span.begin, span.end, options={}, names=names, unit_bytes=16 << 20
         )

@@ -35,7 +35,7 @@ def compiled(walk: common.Walk, distance: int) -> Callable[..., float]:
         fuse._name_apart(function, loop.__name__)
         fuse._register(function, "inlined" in function.__dict__)
     signature = fuse._rows(layout.rule, layout.dtype, "float32")
-    made: Callable[..., float] = jit.compile_one(loop, signature, kept=False)
+    made: Callable[..., float] = jit.compile_one(loop, signature, cached=False)
     loops.AHEAD = usual
     return made
 

@@ -37,7 +37,7 @@ from streamomd.rules.contract import Observe, Row, Rule, Slots, Sum
 
 Floats = NDArray[np.float64]
 Batches = Callable[[], Iterable[Batch]]
-REMEMBERED_BYTES = 64 << 20
+CACHE_BYTES = 64 << 20
 """Yields the rows from the first one on each call."""
 
 KINKED = ("absolute", "epsilon_insensitive", "gamma_hinge", "hinge", "pinball")
@@ -104,7 +104,7 @@ GRADIENT = Rule(
 )
 
 
-def remembered(batches: Batches, most: int = REMEMBERED_BYTES) -> Batches:
+def cache_batches(batches: Batches, most: int = CACHE_BYTES) -> Batches:
     """The same batches; decoded only once if all together need at most ``most`` bytes."""
     held: list[Batch] | None = None
 
@@ -286,11 +286,11 @@ class Descent:
     ) -> Floats:
         """Lower bounds by learner, from a pass."""
         columns = zip(sets, sums.gradient.T, u.T, strict=True)
-        away = np.array([float(g @ v) - one.least(g) for one, g, v in columns])
-        if len(self.found.lower) < len(away):
-            lower = np.array([sums.loss - float(away.sum())])
+        gaps = np.array([float(g @ v) - one.least(g) for one, g, v in columns])
+        if len(self.found.lower) < len(gaps):
+            lower = np.array([sums.loss - float(gaps.sum())])
         else:
-            lower = sums.each + 0.5 * smoothing * sums.slopes - away
+            lower = sums.each + 0.5 * smoothing * sums.slopes - gaps
         self.found.raise_to(lower)
         return lower
 

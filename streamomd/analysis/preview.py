@@ -22,11 +22,10 @@ from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session
-from streamomd.shards.formats.checksums import without_checksums
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, jobs_of, open_group
-from streamomd.shards.shard import ShardSet
-from streamomd.training.async_commit import left
+from streamomd.shards.shard import ShardSet, checksum_warnings
+from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
 from streamomd.training.row_stream import UNIT_BYTES
 
@@ -76,7 +75,7 @@ def preview(
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [*describe(plan), *_loss_note(spec, plan), *without_checksums(shards)],
+        "plan": [*describe(plan), *_loss_note(spec, plan), *checksum_warnings(shards)],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),
@@ -218,7 +217,12 @@ def _memory(spec: Spec, plan: Plan) -> dict[str, Any]:
     checkpoint = spec.checkpoint
     copied = spec.train.mode == "exact" and checkpoint.aside and checkpoint.url != "none"
     prefetch = (spec.train.prefetch << 20) + (os.cpu_count() or 1) * THREAD_BYTES
-    return {"state": state, "copy": state if copied else 0, "decoding": prefetch, "free": left()}
+    return {
+        "state": state,
+        "copy": state if copied else 0,
+        "decoding": prefetch,
+        "free": available_memory(),
+    }
 
 
 def _time(

@@ -28,7 +28,7 @@ FLAT = 1e-14  # a predicted decrease below this share of the value is rounding
 
 
 @dataclass
-class Model:
+class HessianModel:
     """B of the model <g, s> + <s, B s> / 2, from the last steps and gradient changes."""
 
     steps: deque[Floats] = field(default_factory=lambda: deque(maxlen=MEMORY))
@@ -37,7 +37,7 @@ class Model:
     wide: Floats | None = None
     middle: Floats | None = None
 
-    def learn(self, step: Floats, change: Floats) -> None:
+    def update(self, step: Floats, change: Floats) -> None:
         """Add a step to the model, unless the function has no curvature along it."""
         along = float(step @ change)
         if not along > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
@@ -79,7 +79,7 @@ def minimize(
     value, gradient = objective(z)
     if not math.isfinite(value) or not np.isfinite(gradient).all():
         return z
-    model, left = Model(), passes - 1
+    model, left = HessianModel(), passes - 1
     model.sigma = max(float(np.linalg.norm(gradient)), 1e-300)
     while left > 0 and not enough():
         towards = _model_minimum(model, z, gradient, nearest)
@@ -98,7 +98,7 @@ def minimize(
             share *= _shorter(value, found, share * slope) if fine else 0.1
         if not fine or found > value:
             break
-        model.learn(reached - z, there - gradient)
+        model.update(reached - z, there - gradient)
         z, value, gradient = reached, found, there
     return z
 
@@ -109,7 +109,7 @@ def _shorter(value: float, found: float, slope: float) -> float:
     return min(max(-0.5 * slope / bend, 0.1), 0.5) if bend > 0.0 else 0.5
 
 
-def _model_minimum(model: Model, z: Floats, gradient: Floats, nearest: Projection) -> Floats:
+def _model_minimum(model: HessianModel, z: Floats, gradient: Floats, nearest: Projection) -> Floats:
     """An approximate minimum over the set of the model around z."""
     point, slope, pace = z, gradient, 1.0 / model.sigma
     for _ in range(INNER):

@@ -61,12 +61,12 @@ class View:
     def figures(self) -> dict[str, Any]:
         """For JSON: the metrics of ``train``, and those of this view."""
         metrics = Metrics(self.classifies)
-        told = metrics.figures(self.sums)
+        figures = metrics.figures(self.sums)
         return {
             "url": shown(self.url),
             "rows": self.rows,
             "expected": self.expected or None,
-            **told,
+            **figures,
             "since_last": metrics.figures(self.since)["loss"],
             "rows_per_second": self.rate,
             "skipped": dict(self.skipped),
@@ -79,7 +79,7 @@ class View:
 
     def lines(self) -> Iterator[str]:
         """Lines for a terminal."""
-        told = self.figures()
+        figures = self.figures()
         at = f"commit {self.sequence}, {self.written}" if self.sequence >= 0 else "no commit yet"
         over = "finished" if self.finished else self.state
         yield f"{shown(self.url)}: {at}{f', {over}' if over else ''}"
@@ -89,11 +89,11 @@ class View:
         if self.rows:
             wrong = "error" if self.classifies else "rmse"
             last = (
-                f", since last {show(told['since_last'])}"
+                f", since last {show(figures['since_last'])}"
                 if 0 < self.since[0] < self.sums[0]
                 else ""
             )
-            yield f"loss {show(told['loss'])}{last}, {wrong} {show(told[wrong])}"
+            yield f"loss {show(figures['loss'])}{last}, {wrong} {show(figures[wrong])}"
         if self.skipped:
             yield f"skipped {worded(self.skipped)}"
         for name, weight in self.top:
@@ -110,14 +110,16 @@ def read_view(view: View, options: Options = None, *, top: int = 10) -> View:
     found = sequences(open_store(absolute(view.url), options))
     if found[-1:] == [view.sequence]:
         return replace(view, problem="")
-    model, loaded = load_model(view.url, storage_options=options, far=None if top else _skip_state)
-    told, metrics = history(model, options), model.metrics
-    pace = speeds(told.commits)
+    model, loaded = load_model(
+        view.url, storage_options=options, remote=None if top else _skip_state
+    )
+    run_history, metrics = history(model, options), model.metrics
+    pace = speeds(run_history.commits)
     newer = replace(
         view,
         sequence=model.sequence,
         written=loaded.commit.written,
-        expected=told.rows * model.spec.train.epochs,
+        expected=run_history.rows * model.spec.train.epochs,
         classifies=metrics.classifies,
         rate=pace[-1][1] if pace else None,
         skipped=metrics.skipped,
@@ -180,10 +182,10 @@ def job_views(
         job = jobs.find(client, name)
         status = jobs.status(job, options)
         view = _read_view(view, options, top)
-        told = [event for _, event in job.events() if "rows" in event]
+        events = [event for _, event in job.events() if "rows" in event]
         view = replace(view, expected=job.expected, state=status["state"])
-        if told and sum(told[-1]["rows"]) > view.rows:
-            view = _advance(view, sum(told[-1]["rows"]), np.array(told[-1]["sums"]).sum(axis=0))
+        if events and sum(events[-1]["rows"]) > view.rows:
+            view = _advance(view, sum(events[-1]["rows"]), np.array(events[-1]["sums"]).sum(axis=0))
         yield view
         if view.state in ENDED_STATES:
             if view.state != "finished":
@@ -197,7 +199,7 @@ def show_views(shown_views: Iterable[View]) -> View | None:
 
     On stdout: they are the command's output.
     """
-    last, told = None, ""
+    last, printed = None, ""
     if sys.stdout.isatty():
         with Live(console=Console(file=sys.stdout), auto_refresh=False) as live:
             for last in shown_views:
@@ -205,7 +207,7 @@ def show_views(shown_views: Iterable[View]) -> View | None:
         return last
     for last in shown_views:
         block = "\n".join(last.lines())
-        if block != told:
+        if block != printed:
             print(block, end="\n\n", flush=True)
-        told = block
+        printed = block
     return last

@@ -8,17 +8,20 @@ made, another nonce that another writer has taken over.
 from __future__ import annotations
 
 import datetime
+import functools
 import logging
 import os
 import platform
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
+
+import numpy as np
 
 from streamomd.checkpoint.commit_list import mark_format, mark_restart, read_commit, sequences
 from streamomd.checkpoint.commit_reader import Loaded
-from streamomd.checkpoint.library_versions import versions
 from streamomd.checkpoint.manifest import Commit, WriterId, decode, encode, manifest_name
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, pack
 from streamomd.checkpoint.retention import Retention
@@ -37,6 +40,16 @@ _log = logging.getLogger(__name__)
 
 def _now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+@functools.cache
+def _versions() -> Mapping[str, str]:
+    """What writes a commit, reported when it cannot be read."""
+    try:
+        own = version("streamomd")
+    except PackageNotFoundError:
+        own = "unknown"  # run from the source tree, not installed
+    return {"streamomd": own, "numpy": np.__version__, "python": platform.python_version()}
 
 
 def _this_process() -> WriterId:
@@ -164,7 +177,7 @@ class Writer:
                 writer=self._self,
                 nonce=nonce,
                 parent=self._last,
-                versions=versions(),
+                versions=_versions(),
                 directory=directory,
                 document=document,
                 parts=parts,

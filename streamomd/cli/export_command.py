@@ -63,7 +63,7 @@ def export(
 
     # The state is not loaded here: Parquet reads it one part at a time.
     options = read_options_file(checkpoint_storage_options)
-    model, loaded = load_model(url, storage_options=options, far=lambda _: True)
+    model, loaded = load_model(url, storage_options=options, remote=lambda _: True)
     for sequence, reason in loaded.rejected:
         note(f"commit {sequence} rejected: {reason}; using commit {model.sequence}")
     result = write(

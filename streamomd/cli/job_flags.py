@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from streamomd.cli.error_lines import exit_on_error
 from streamomd.cli.list_tables import format_guide
+from streamomd.cli.options import exit_on_error
 from streamomd.core.nearest import nearest
 
 SECTIONS = {

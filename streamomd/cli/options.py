@@ -6,18 +6,22 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
 from streamomd.cli import formatting
-from streamomd.cli.error_lines import exit_on_error
+from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
+from streamomd.core.machine_errors import is_of_the_machine, one_line
 from streamomd.core.startup import (
     freeze_objects,
     no_garbage_collection,
     start_pyarrow_without_pandas,
 )
+from streamomd.core.urls import harmless, scrub, shown
 
 CODES = """\b
 Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usage or input,
@@ -55,6 +59,24 @@ def main() -> None:
       streamomd resume runs/bank                    continue a run from its last commit
       streamomd predict runs/bank new/ -o out/      write predictions
     """
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """End the process for errors of streamomd and of the machine, and for Ctrl-C; others pass."""
+    try:
+        yield
+    except StreamomdError as error:
+        click.echo(f"streamomd: {harmless(str(error))}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        click.echo("streamomd: interrupted", err=True)
+        sys.exit(130)
+    except Exception as error:
+        if not is_of_the_machine(error):
+            raise
+        click.echo(f"streamomd: {harmless(one_line(error))}", err=True)
+        sys.exit(1)
 
 
 def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
@@ -135,10 +157,25 @@ def joined(lists: tuple[list[str], ...]) -> list[str]:
 
 
 def read_options_file(path: str | None) -> dict[str, Any] | None:
-    """The storage options in a file."""
-    from streamomd.cli.storage_options import read_options
+    """Storage options from a JSON or TOML file: every user of a machine can read arguments."""
+    if path is None:
+        return None
+    import tomllib
 
-    return read_options(path)
+    from streamomd.training.progress import note
+
+    try:
+        text = Path(path).read_text("utf-8")
+        if Path(path).stat().st_mode & 0o077:
+            note(f"others may read the storage options in {shown(path)}: run chmod 600 on it")
+        options = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
+    except FileNotFoundError:
+        raise InputNotFoundError(f"no storage options file {path!r}") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise UsageError(f"storage options {path!r}: {scrub(str(error))}") from None
+    if not isinstance(options, dict):
+        raise UsageError(f"storage options {path!r}: expected a table of options")
+    return options
 
 
 def python_arguments(given: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Nothing is opened but the job file, and nothing is printed: see ``streamomd.runs
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
@@ -13,16 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from streamomd.config.flags import assign, assign_flags, check_key, dotted
-from streamomd.config.run_names import run_name
 from streamomd.config.spec import Spec, read_job
 from streamomd.config.values import parse_scalar
 from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
-from streamomd.core.urls import absolute, is_inside, local_name, shown
+from streamomd.core.urls import absolute, is_inside, local_name, redact, shown
 
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options",
     "data.max_bad_rows", "data.cache", "data.cache_gib",
 )  # fmt: skip
+_SUFFIXES = re.compile(r"(\.(parquet|parq|pq|arrow|feather|ipc))+$", re.IGNORECASE)
+_PATTERN = re.compile(r"[*?\[\]{}]")
+_UNSAFE = re.compile(r"[^\w.=-]+")
+_MAX_NAME = 60
 
 
 def build_job(
@@ -139,7 +143,7 @@ def _refuse_cache_among_shards(spec: Spec) -> None:
 
 def _absolute(spec: Spec, stem: str) -> Spec:
     shards = tuple(absolute(shard) for shard in spec.data.shards)
-    name = run_name(stem, shards, time.strftime("%Y%m%d-%H%M%S"))
+    name = _run_name(stem, shards, time.strftime("%Y%m%d-%H%M%S"))
     url = spec.checkpoint.url or f"runs/{name}"
     places = {
         "data": {"shards": shards},
@@ -150,3 +154,28 @@ def _absolute(spec: Spec, stem: str) -> Spec:
         name: getattr(spec, name).model_copy(update=changed) for name, changed in places.items()
     }
     return spec.model_copy(update=tables)
+
+
+def _run_name(job: str, shards: Sequence[str], time: str) -> str:
+    """The job file's name, that of the data, and the time. job: "" if there is no file.
+
+    >>> _run_name("", ["/data/bank/*.parquet"], "20260102-030405")
+    'bank-20260102-030405'
+    >>> _run_name("nightly", ["s3://bucket/clicks.parquet"], "20260102-030405")
+    'nightly-clicks-20260102-030405'
+    """
+    names = dict.fromkeys(name for name in (job, _data_name(shards)) if name)
+    return "-".join([*names, time]) if names else f"run-{time}"
+
+
+def _data_name(shards: Sequence[str]) -> str:
+    """What the first shard's URL calls the data: its last part that is no pattern, "" if none.
+
+    >>> _data_name(["a/train.parquet", "a/test.parquet"]), _data_name(["s3://b/year=2026/x y/"])
+    ('train', 'x_y')
+    """
+    for part in reversed(local_name(redact(shards[0])).split("/")) if shards else ():
+        name = _UNSAFE.sub("_", _SUFFIXES.sub("", part)).strip("._")
+        if name and not _PATTERN.search(part):
+            return name[:_MAX_NAME]
+    return ""

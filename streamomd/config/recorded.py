@@ -65,7 +65,7 @@ class Recorded:
             )
         return lines
 
-    def added_to(self, job: dict[str, Any]) -> dict[str, Any]:
+    def add_to(self, job: dict[str, Any]) -> dict[str, Any]:
         """The job for a manifest; a cluster or cache that it does not name stays as recorded."""
         if self.cluster.scheduler and not job["cluster"]["scheduler"]:
             job = {**job, "cluster": self.cluster.model_dump(mode="json")}
@@ -74,7 +74,7 @@ class Recorded:
         return job
 
 
-def apart(job: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Recorded]:
+def split_recorded(job: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Recorded]:
     """The tables of a manifest's job that are obeyed, and the settings that it records.
 
     url: where the manifest was read from; it replaces the URL that the manifest records.

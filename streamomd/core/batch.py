@@ -194,7 +194,7 @@ def _sparse_problem(batch: SparseBatch, columns: int) -> str:
     return "indices of a row do not ascend" if descends.any() else ""
 
 
-class KeptRows(NamedTuple):
+class StoredRows(NamedTuple):
     """CSR rows that a rule stores, including the bias entry, with multipliers (rows, learners).
 
     y and importance as in a batch. alpha: each row's multiplier for each learner.
@@ -215,7 +215,7 @@ class KeptRows(NamedTuple):
         return cls(indptr, indices, none, none, none, np.empty((0, learners)))
 
 
-def check_kept(rows: KeptRows, size: int) -> None:
+def check_stored_rows(rows: StoredRows, size: int) -> None:
     """Raise ValueError unless these are valid rows of ``size`` coordinates."""
     indptr, indices = rows.indptr, rows.indices
     count = len(indptr) - 1

@@ -144,16 +144,16 @@ class FiniteCheck:
             self._enough = 0 if self._always else max(LEAST, RATIO * state.nbytes // 8)
             if self._always or self._values >= self._enough:
                 self.exact = exact
-                self.look(state, rows[1])
+                self.check_state(state, rows[1])
 
     def finish(self, state: Any) -> None:
-        """Check every number after the last batch. Raises DivergedError as ``look``."""
+        """Check every number after the last batch. Raises DivergedError as ``check_state``."""
         if self._end is None:
             refuse_diverged(state.problem())
         else:
-            self.look(state, self._end)
+            self.check_state(state, self._end)
 
-    def look(self, state: Any, end: Place) -> None:
+    def check_state(self, state: Any, end: Place) -> None:
         """Check every number of the state, which has learned the rows up to ``end``."""
         problem = state.problem()
         if problem:

@@ -50,7 +50,7 @@ class Profile:
     wall: float = 0.0
     cpu: float = 0.0
     rows: int = 0
-    aside: float = 0.0
+    excluded: float = 0.0
     shares: Mapping[str, float] = field(default_factory=dict)
     columns: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -66,7 +66,7 @@ class Profile:
             self.columns = columns
             began = time.thread_time()
             self.shares = find()
-            self.aside += time.thread_time() - began
+            self.excluded += time.thread_time() - began
 
     def stages(self) -> dict[str, float]:
         """Seconds of each recorded stage, in the order of ``STAGES``, and of everything else."""
@@ -74,12 +74,12 @@ class Profile:
         if self.shares and "decode" in found:
             reading = found.pop("decode")
             found |= {stage: share * reading for stage, share in self.shares.items()}
-        found[_ELSE] = max(0.0, self.cpu - self.aside - sum(found.values()))
+        found[_ELSE] = max(0.0, self.cpu - self.excluded - sum(found.values()))
         return {name: found[name] for name in (*STAGES, _ELSE) if name in found}
 
     def to_json(self) -> dict[str, Any]:
         """seconds by stage, and of wall, cpu, waited."""
-        whole = {"wall": self.wall, "cpu": self.cpu - self.aside, "waited": self.waited}
+        whole = {"wall": self.wall, "cpu": self.cpu - self.excluded, "waited": self.waited}
         return {"stages": self.stages(), **whole, "rows": self.rows}
 
     def __str__(self) -> str:

@@ -93,7 +93,7 @@ def start_pyarrow_without_pandas() -> None:
 
     pyarrow imports pandas, where it is installed, at the first number or list it is given, to see
     whether that is a Series: 0.2 s of processor time before the first row. A DataFrame that is
-    asked for later is made: then pyarrow looks again.
+    needed later is created: then pyarrow looks again.
     """
     if is_fast():
         import pyarrow as pa

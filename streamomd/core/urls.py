@@ -63,11 +63,11 @@ def typed(url: str) -> str:
     return "$'" + printable(name.replace("\\", "\\\\").replace("'", "\\'")) + "'"
 
 
-def in_clear(url: str) -> bool:
+def is_unencrypted(url: str) -> bool:
     """Whether connections to a URL or address of another machine are unencrypted.
 
-    >>> in_clear("http://10.0.0.5:9000"), in_clear("https://h/x"), in_clear("tcp://127.0.0.1:8786")
-    (True, False, False)
+    >>> [is_unencrypted(url) for url in ("http://10.0.0.5:90", "https://h/x", "tcp://127.0.0.1:87")]
+    [True, False, False]
     """
     match = _SCHEME.match(url)
     if not match or match[1].lower() not in ("http", "tcp", "ws"):

@@ -1,1 +1,1 @@
-"""Training with a Dask cluster. Nothing here is imported until a cluster is asked for."""
+"""Training with a Dask cluster. Nothing here is imported until a cluster is used."""

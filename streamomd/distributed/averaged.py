@@ -52,7 +52,7 @@ class Averaged:
     _topic: str = field(default_factory=lambda: f"omd-part-{uuid.uuid4().hex[:8]}")
     _progress: dict[int, Any] = field(default_factory=dict)
 
-    def go(self) -> None:
+    def run(self) -> None:
         """Learn all remaining rows. Raises StoppedError after a signal, ClusterError."""
         model, train = self.model, self.model.spec.train
         refuse_too_small(self.connection, model.spec, model.state.layout, waiting=self._report)
@@ -143,7 +143,7 @@ class Averaged:
         """Make a round's state the model's, and commit it."""
         model, state = self.model, self.model.state
         model.digests.check_all(result.digests)  # before any result of a changed shard is used
-        model.metrics.leave_out(result.bad, model.spec.data.max_bad_rows)
+        model.metrics.count_skipped(result.bad, model.spec.data.max_bad_rows)
         state.cells[...] = result.cells
         state.totals[...] = result.totals
         state.clock = result.clock

@@ -158,7 +158,7 @@ def _learn(
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 report_rows(topic, number, rows, sums)
-    guard.look(state, (url, span.end))
+    guard.check_state(state, (url, span.end))
     report_rows(topic, number, rows, sums)
     return partial_state(state, rows, sums, bad, names.new(model.names), digests.found())
 

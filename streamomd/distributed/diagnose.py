@@ -19,7 +19,7 @@ from streamomd.core.urls import printable, scrub, shown
 from streamomd.distributed.cluster import send_task
 from streamomd.distributed.memory_checks import memory_problems
 from streamomd.distributed.worker_monitor import monitor_of
-from streamomd.shards.reader import look
+from streamomd.shards.reader import check_footer
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.model import Model
 
@@ -63,7 +63,7 @@ def examine_worker(request: DiagnosisRequest) -> tuple[list[str], list[str]]:
         if request.url:
             _read_probe(request)
         for shard in request.shards:
-            look(shard, request.data_options)
+            check_footer(shard, request.data_options)
     except (StreamomdError, OSError) as error:
         unfit.append(printable(scrub(str(error))))
     return unfit, [text for text in mismatches if text not in unfit]

@@ -36,7 +36,6 @@ from streamomd.core.errors import ClusterError
 from streamomd.core.finite import finite_parts
 from streamomd.distributed.allreduce_dask import StreamMesh
 from streamomd.distributed.allreduce_zmq import DRIVER, Mesh, PeerLostError, ZmqMesh, peers_of
-from streamomd.distributed.commit_schedule import CommitSchedule
 from streamomd.distributed.control_channel import ControlChannel
 from streamomd.distributed.curve_keys import CurveKeys, require_curve
 from streamomd.distributed.worker_probe import VERSION
@@ -46,10 +45,11 @@ from streamomd.shards.digests import Digests, Found
 from streamomd.shards.filesystem import connect
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.training.build_engine import engine_of
+from streamomd.training.checkpoint_manager import CommitSchedule
 from streamomd.training.metrics import Metrics
 from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.partitions import Share, edges, owned
-from streamomd.training.progress import hushed
+from streamomd.training.progress import quiet_notes
 
 Floats = NDArray[np.float64]
 HEAD = struct.Struct("<QQ")
@@ -85,7 +85,7 @@ def run_owner(setup: OwnerSetup) -> str:
             f"a worker has streamomd {VERSION}, the driver {setup.version}: install the same on all"
         )
     worker = get_worker()
-    with hushed(True), worker_client(separate_thread=True) as client:
+    with quiet_notes(True), worker_client(separate_thread=True) as client:
         identity = (bytes.fromhex(setup.group), setup.owner, setup.owners)
         mesh: Mesh
         if setup.keys:
@@ -150,7 +150,7 @@ class PartitionOwner:
         )
         self._schedule = CommitSchedule(spec.checkpoint, self._metrics.total_rows)
         self._flags = self._commit_number = self._round = self._stop = 0
-        self._met = False
+        self._has_exchanged = False
         self._report_time = time.monotonic()
 
     def _load_share(self, commit: Commit) -> Metrics:
@@ -172,9 +172,9 @@ class PartitionOwner:
         if self._is_leader:
             self._channel.send("warm", seconds=warmed)
         for _ in self._rounds:
-            if self._is_leader and not self._met:
-                self._met = True
-                self._channel.send("met")
+            if self._is_leader and not self._has_exchanged:
+                self._has_exchanged = True
+                self._channel.send("exchanged")
             if self._flags and self._rounds.cursor.epoch < self._setup.spec.train.epochs:
                 self._commit()
                 if self._flags & STOP:

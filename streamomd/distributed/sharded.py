@@ -61,7 +61,7 @@ class PartitionOwners:
     _directory: str = ""
     _figures: dict[str, Any] = field(default_factory=dict)
 
-    def go(self) -> None:
+    def run(self) -> None:
         """Learn all remaining rows. Raises StoppedError after a signal, after a commit.
 
         Raises ClusterError if several groups in a row are lost, or there is no worker.
@@ -74,7 +74,7 @@ class PartitionOwners:
         if self.model.cursor.epoch >= self.model.spec.train.epochs:
             return
         self.watchers = [watcher for watcher in self.watchers if watcher is not self.manager]
-        self._use_state(self.manager.far())
+        self._use_state(self.manager.remote_state())
         attempts = 0
         while True:
             sequence = self.manager.sequence
@@ -95,7 +95,7 @@ class PartitionOwners:
                         f"is a share of the state larger than a worker's memory? Check the "
                         f"workers' logs, then: streamomd resume {shown(self.model.url)}"
                     ) from None
-                self._use_state(self.manager.far())
+                self._use_state(self.manager.remote_state())
                 update_metrics(self.model.metrics, self._figures)
                 note(
                     f"owners were lost ({lost}); another group starts from commit "
@@ -119,8 +119,8 @@ class PartitionOwners:
         """Load from the last commit the metrics that owners do not send: curve and detail."""
         state, metrics = self.model.state, self.model.metrics
         assert isinstance(state, RemoteState)
-        assert state.put is not None
-        first = read_part(state.store, state.put, state.put.entries[0])[2]
+        assert state.stored is not None
+        first = read_part(state.store, state.stored, state.stored.entries[0])[2]
         saved = Metrics.from_arrays(first, classifies=metrics.classifies)
         metrics.curve, metrics.detail = saved.curve, saved.detail
 

@@ -97,7 +97,7 @@ class WorkerGroup:
                         if all_here
                         else {}
                     )
-                case "met":
+                case "exchanged":
                     self._members.exchanged, changes = True, {}
                 case "done" | "stopped":
                     self._members.wait_until_ended()

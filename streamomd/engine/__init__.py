@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import Batch, DenseBatch, KeptRows, SparseBatch
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
 from streamomd.engine.compile import compiled_loop, plain_loop
 from streamomd.engine.loops import dense, recent_rows
@@ -181,7 +181,7 @@ class Engine:
         """Learn with the stored rows in front, and store the last ones."""
         h, storage = self.layout.rule.hyper_of(self.params), self.layout.rule.storage
         assert isinstance(storage, RecentRows)
-        before = KeptRows(**state.extra)
+        before = StoredRows(**state.extra)
         stored = len(before.y) + len(batch)
         if storage.most and stored > getattr(h, storage.most):
             raise TooLargeError(

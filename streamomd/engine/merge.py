@@ -54,7 +54,7 @@ def merge(
     if len(states) == 1:
         return states[0].copy()
     if rule.storage.kind not in ("coordinates", "matrix", "root"):
-        raise UsageError(f"states of rule {rule.name!r} cannot be merged: it keeps rows")
+        raise UsageError(f"states of rule {rule.name!r} cannot be merged: it stores rows")
     parts = [_normal(engine, state) for state in (start, *states)]
     whole = State.start(start.layout)
     whole.clock = start.clock + sum(state.clock - start.clock for state in states)

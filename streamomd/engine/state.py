@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import KeptRows, check_kept
+from streamomd.core.batch import StoredRows, check_stored_rows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.finite import is_finite, part_problem
 from streamomd.rules.contract import Rule, Slot
@@ -88,7 +88,7 @@ class Layout:
             found["totals"] = ("float64", (learners, len(self.rule.total_slots)))
             found["clock"] = ("int64", (1,))
             if self.rule.storage.kind == "recent":
-                for name, array in KeptRows.none(learners)._asdict().items():
+                for name, array in StoredRows.none(learners)._asdict().items():
                     found[f"extra.{name}"] = (array.dtype.name, (None, *array.shape[1:]))
         return found
 
@@ -108,7 +108,7 @@ class State:
 
     cells: (size * width,) of the layout's dtype, 64-byte aligned. totals: float64 (learners, n).
     clock: rows seen. extra: empty, or {"matrix": float64 of shape ``layout.matrix``}, or the
-    arrays of ``KeptRows`` by name.
+    arrays of ``StoredRows`` by name.
     """
 
     layout: Layout
@@ -119,7 +119,7 @@ class State:
 
     @classmethod
     def start(cls, layout: Layout) -> State:
-        """Slots and totals at their start values. Raises TooLargeError naming the GiB asked for."""
+        """Slots and totals at their start values. Raises TooLargeError naming the GiB needed."""
         with _memory_for(layout):
             cells = _aligned(layout.size * layout.width, layout.dtype)
             extra = _start_extra(layout)
@@ -201,8 +201,8 @@ class State:
         if "matrix" in self.extra:
             self.extra["matrix"][:, low:high] = arrays["extra.matrix"]
         elif low == 0 and self.extra:
-            rows = KeptRows(*(np.array(arrays[f"extra.{name}"]) for name in KeptRows._fields))
-            check_kept(rows, self.layout.size)
+            rows = StoredRows(*(np.array(arrays[f"extra.{name}"]) for name in StoredRows._fields))
+            check_stored_rows(rows, self.layout.size)
             self.extra = rows._asdict()
         if low == 0:
             self.totals[...] = arrays["totals"]
@@ -257,7 +257,7 @@ def _start_totals(layout: Layout) -> NDArray[np.float64]:
 def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
     """A matrix starts as the identity; roots as 0; stored rows as none."""
     if layout.rule.storage.kind == "recent":
-        rows: dict[str, NDArray[Any]] = KeptRows.none(layout.learners)._asdict()
+        rows: dict[str, NDArray[Any]] = StoredRows.none(layout.learners)._asdict()
         return rows
     learners, size, columns = layout.matrix
     if not columns:

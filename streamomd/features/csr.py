@@ -53,11 +53,11 @@ def joined(blocks: Sequence[Csr]) -> Csr:
     """Blocks side by side, row by row: a row's entries of the first block, of the second, …"""
     made = blocks[0]
     for more in blocks[1:]:
-        made = _beside(made, more)
+        made = _side_by_side(made, more)
     return made
 
 
-def _beside(left: Csr, right: Csr) -> Csr:
+def _side_by_side(left: Csr, right: Csr) -> Csr:
     from streamomd.features.kernels.join_rows import joiner  # late: it imports numba
 
     indptr = left[0] + right[0]

@@ -64,28 +64,28 @@ def places(
     gone = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else _NO_NULLS
     if codes is None:
         out = np.empty(len(values), np.int32)
-        table, asked, hashes = _NO_CODES, _NO_CODES, np.empty(len(values), np.uint32)
+        table, wanted, hashes = _NO_CODES, _NO_CODES, np.empty(len(values), np.uint32)
     else:
         out, table = np.empty(len(codes), np.int32), np.full(len(values) + 1, -1, np.int32)
-        asked = np.empty(min(len(codes), len(table)) + 1, np.int32)
-        hashes = np.empty(len(asked), np.uint32)
+        wanted = np.empty(min(len(codes), len(table)) + 1, np.int32)
+        hashes = np.empty(len(wanted), np.uint32)
     size = hasher()(
         _NO_CODES if codes is None else codes, gone, *buffers(values),
         *prefix_state(category(column, b""), plan.hash_seed),
         coordinate(category(column, None), plan.hash_seed, 32),
-        (1 << plan.bits) - 1, plan.hashed_offset, table, asked, hashes, out,
+        (1 << plan.bits) - 1, plan.hashed_offset, table, wanted, hashes, out,
     )  # fmt: skip
     if names is not None:
-        asked = np.arange(size) if codes is None else asked[:size]
-        _note_names(names, column, plan, values, asked, hashes[:size])
+        wanted = np.arange(size) if codes is None else wanted[:size]
+        _note_names(names, column, plan, values, wanted, hashes[:size])
     return out
 
 
 def _note_names(
-    names: Names, column: str, plan: Plan, values: pa.Array, asked: NDArray[Any],
+    names: Names, column: str, plan: Plan, values: pa.Array, wanted: NDArray[Any],
     hashes: NDArray[np.uint32],
 ) -> None:  # fmt: skip
-    """Note the names of the values asked for, where they are not settled."""
+    """Note the names of the hashed values, where they are not settled."""
     from streamomd.features.kernels.name_index import chooser  # late: it imports numba
 
     first, mask = plan.hashed_offset, (1 << plan.bits) - 1
@@ -93,7 +93,7 @@ def _note_names(
     unnamed = chooser()(len(hashes), hashes, first, mask, *names.watch(plan.size), fresh)
     if unnamed:
         fresh = fresh[:unnamed]
-        at, found = asked[fresh], hashes[fresh]
+        at, found = wanted[fresh], hashes[fresh]
         some = as_bytes(values.take(pa.array(at, mask=at == len(values))))
         coordinates = (first + (found & np.uint32(mask))).astype(np.int32)
         names.note(column, coordinates, some, found)

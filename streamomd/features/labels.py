@@ -109,7 +109,7 @@ def _note_small(y: Floats, cells: CheckedValues, least: float | None) -> None:
             "label",
             np.flatnonzero(y < least),
             lambda row: f"label {shown(float(y[row]))}",
-            f"{least:g} or more, as the loss asks",
+            f"{least:g} or more, as the loss requires",
             "fix or drop the row, or choose another loss",
         )
 

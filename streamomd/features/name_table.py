@@ -21,7 +21,7 @@ class Watch(NamedTuple):
     counts: NDArray[np.uint8]
     known: NDArray[np.uint32]
     closed: NDArray[np.uint8]
-    met: NDArray[np.uint32]
+    recent: NDArray[np.uint32]
 
 
 class NameTable:
@@ -47,8 +47,8 @@ class NameTable:
         self._letters = np.empty(_LETTERS, np.uint8)
         self._sizes = np.zeros(2, np.int64)
         self._closed = np.empty(0, np.uint8)
-        self._met = np.zeros(1 << (32 - LOW), np.uint32)
-        self._met[0] = 1 << LOW  # 0 would be found there, this is looked for elsewhere
+        self._recent = np.zeros(1 << (32 - LOW), np.uint32)
+        self._recent[0] = 1 << LOW  # 0 would be found there, this is looked for elsewhere
         self._exact = self._ended = False
 
     def __len__(self) -> int:
@@ -101,7 +101,7 @@ class NameTable:
         if not len(self._closed) or ended > self._ended:
             self._exact, self._ended = size <= _BITS, ended
             self._closed = self._bits(size)
-        return Watch(self._keys, self._counts, self._known, self._closed, self._met)
+        return Watch(self._keys, self._counts, self._known, self._closed, self._recent)
 
     def _bits(self, size: int) -> NDArray[np.uint8]:
         """``Watch.closed``. Where coordinates share a bit they keep each other open."""

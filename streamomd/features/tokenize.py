@@ -1,7 +1,7 @@
 """Words of texts. A word is a longest run of letters, marks, numbers (Unicode's categories L, M and
 N) and underscores, lower-cased character by character; all other characters separate words.
 
-Python's own tables of Unicode say what a character is: each that occurs is asked about once in a
+Python's own tables of Unicode say what a character is: each that occurs is looked up once in a
 process, and compiled code does the rest on UTF-8 itself.
 """
 
@@ -18,7 +18,7 @@ from streamomd.features.arrow_buffers import buffers
 
 Places = NDArray[np.int64]
 
-_ASKED = 4096
+_UNKNOWN = 4096
 
 
 def words(texts: pa.Array) -> tuple[Places, pa.Array]:
@@ -39,11 +39,11 @@ def words(texts: pa.Array) -> tuple[Places, pa.Array]:
     letters = np.empty(size + size // 2 + 1, np.uint8)
     lower = _lower()
     while True:
-        asked = np.zeros(_ASKED, np.uint32)
-        found = splitter()(data, offsets, lower, letters, starts, begins, asked)
-        if not asked[0]:
+        unknown = np.zeros(_UNKNOWN, np.uint32)
+        found = splitter()(data, offsets, lower, letters, starts, begins, unknown)
+        if not unknown[0]:
             break
-        for number in np.unique(asked[asked > 0]).tolist():
+        for number in np.unique(unknown[unknown > 0]).tolist():
             lower[number] = _lowered(chr(number))
     return begins, _sliced(letters, starts[: found + 1])
 

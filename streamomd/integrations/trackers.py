@@ -71,8 +71,8 @@ class MLflow:
             experiment = known.experiment_id if known else "0"
         run = self._client.create_run(experiment, run_name=self._run_name or None)
         identity: str = run.info.run_id
-        told = parameters(figures["job"])
-        params = [self._entities.Param(key, value[:MOST_LETTERS]) for key, value in told]
+        pairs = parameters(figures["job"])
+        params = [self._entities.Param(key, value[:MOST_LETTERS]) for key, value in pairs]
         self._client.log_batch(identity, params=params)
         self._client.set_tag(identity, "streamomd.checkpoint", figures["checkpoint"])
         return identity

@@ -18,7 +18,7 @@ Certificate (P4, theorem 5, with w_t the weights that predicted row t; phi count
            <= (delta ||u||^2 + sum D_i^2 sqrt(G_i)) / (2 eta) + eta sum sqrt(G_i)         (16)
 
 with D_i = max abs(u_i - w_{t,i}); corollary 6, in a box at eta = sqrt(2) box. The measured regret
-leaves out the sum of phi(w_t) >= 0, which only makes it smaller.
+omits the sum of phi(w_t) >= 0, which only makes it smaller.
 
 Cost: O(nnz); a ball O(d) times some 80 halvings on rows that leave it. ``project_every`` k > 1
 checks the ball after every k-th row only: another algorithm, without certificate. ``implicit``
@@ -40,8 +40,7 @@ import math
 from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.certificates.adagrad_bounds import certified_forms
-from streamomd.rules.common.lazy_shrinkage import shrunk
-from streamomd.rules.common.prox import lead
+from streamomd.rules.common.prox import lead, shrunk
 from streamomd.rules.common.weighted_balls import NONE, Ball
 from streamomd.rules.contract import Max, Mean, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Between, NotNegative, Positive, YesNo
@@ -101,7 +100,7 @@ def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hype
 
 
 def rejoin(own: Own, w: float, shared: object, totals: object, clock: float, h: Hyper) -> Own:
-    """Of a merge: the mean weight stands for every round so far."""
+    """After a merge the mean weight includes every round so far."""
     return Own(w, own.G, clock)
 
 

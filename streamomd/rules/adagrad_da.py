@@ -9,7 +9,7 @@ over them,
     theta_i <- theta_i - g x_i,    G_i <- G_i + (g x_i)^2.
 
 delta is one number; where it is 0, delta_i = L max h abs(x_i) so far, this row counted, h a row's
-importance, L the loss's Lipschitz constant: at least abs(g x_i), as the theorem asks. ``ball``:
+importance, L the loss's Lipschitz constant: at least abs(g x_i), as the theorem needs. ``ball``:
 "l1" sum abs(w_i), "l2" ||w||, at most ``radius``, nearest in the norm of H: the multiplier is found
 again after each row while the free minimizer lies outside, and stored as a total.
 
@@ -18,15 +18,15 @@ Certificate (P4, theorem 5, with H_t what row t is predicted with; phi counted e
     regret <= sum H_i u_i^2 / (2 eta) + (eta / 2) sum_t sum_i (g x_i)^2 / H_{t,i}
            <= sum (delta_i + sqrt(G_i)) u_i^2 / (2 eta) + eta sum sqrt(G_i)                    (15)
 
-the second line, and corollary 6, where no abs(g x_i) was above delta_i. The measured regret leaves
-out the sum of phi(w_t) >= 0, which only makes it smaller.
+the second line, and corollary 6, where no abs(g x_i) was above delta_i. The measured regret omits
+the sum of phi(w_t) >= 0, which only makes it smaller.
 
 Cost: O(nnz), nothing is stored but theta, so untouched weights shrink by themselves; a ball O(d)
 times some 80 halvings a row. ``project_every`` k > 1 finds the multiplier after every k-th row
 only: another algorithm, without certificate.
 
-Against mirror descent: L1 charged every round sets weights to exactly 0, early gradients count as
-much as late ones, and with delta = 0 features may have any scale.
+Compared with mirror descent: L1 charged every round sets weights to exactly 0, early gradients
+count as much as late ones, and with delta = 0 features may have any scale.
 
 >>> from streamomd.training.demo import score
 >>> score("adagrad_da"), score("adagrad_da", "absolute")
@@ -98,7 +98,7 @@ def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hype
 
 
 def older(saved: Saved) -> str:
-    """Version 1 left the importance out of b, which counts where delta is 0."""
+    """Version 1 computed b without the importance, which matters where delta is 0."""
     counts = saved.weighted and saved.params["delta"] == 0.0
     return "b does not count importances" if counts else ""
 

@@ -15,7 +15,7 @@ k = 2 f(u) Y^2 / b, L(u) its summed hinge loss:
 
     mistakes <= L(u) - e + k/2 + sqrt(k) sqrt(k/4 + L(u) + c - e).
 
-It is never above the Perceptron's, for each margin error that teaches has its share of c at most
+It is never above the Perceptron's, for the share of c of a margin error with an update is at most
 twice that of e. Choose it as `pa1` without a parameter; p > 2 for dense rows of which few features
 matter.
 

@@ -11,7 +11,7 @@ An update of importance h counts h times: A <- A + h x x'/r, theta <- theta + h 
 not depend on h.
 Certificate: M + U, mistakes and other updates, are at most the summed hinge loss of any u plus
 sqrt(r |u|^2 + sum over updates of h <u, x>^2) sqrt(max h ln det A + sum of h r n (2 y - n)
-/ (r + h chi)), n = m / (unit r). O(d^2) on an update. Against ``arow``: caution where x is new.
+/ (r + h chi)), n = m / (unit r). O(d^2) on an update. Unlike ``arow``: cautious where x is new.
 
 >>> from streamomd.training.demo import score
 >>> score("aggressive_second_order")

@@ -1,12 +1,12 @@
 r"""Aggressive second-order learner, diagonal (P0, section 6.3).
 
 f_t(w) = w'D_t w / 2, D_0 = I; its dual gives w = D_t^-1 theta. The row's own squares are in D when
-it is predicted; D and theta keep them where the margin falls short, y yhat < 1:
+it is predicted; D and theta retain them where y yhat < 1:
 
     yhat = sum theta_i x_i / (D_i + x_i^2 / r),    then    D_i += x_i^2 / r,    theta += y x,
 
 or theta += y x / r with scale = "arow", which gives the weights AROW's size. An update of
-importance h counts h times: D_i += h x_i^2 / r, theta += h y x; yhat does not know h. O(nnz) a row.
+importance h counts h times: D_i += h x_i^2 / r, theta += h y x; yhat does not use h. O(nnz) a row.
 Certificate, for any u, L(u) its summed hinge loss, with U right predictions that updated:
 mistakes + U <= L(u) + sqrt(sum u_i^2 D_i) sqrt(r sum ln D_i + 2 U) (22), while every importance is
 1; 2 r U with scale = "arow". With ``model.certificate`` also a sharper one, for any importances.

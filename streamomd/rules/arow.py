@@ -8,8 +8,8 @@ margin is below 1, y m < 1 with m = <mu, x>,
 which is theta <- theta + y x / r for mu = A^-1 theta. A row of importance h has
 r / h in place of r. Certificate: M + U, mistakes and other updates, are at most the summed hinge
 loss of any u plus sqrt(r |u|^2 + sum over updates of <u, x>^2) sqrt(ln det A + sum of r m (2 y - m)
-/ (r + chi)), where the last sum is at most U. O(d^2) on an update. Bears label noise better than
-``cw``, a larger r more so.
+/ (r + chi)), where the last sum is at most U. O(d^2) on an update. More robust to label
+noise than ``cw``, the more so the larger r.
 
 >>> from streamomd.training.demo import score
 >>> score("arow")

@@ -1,7 +1,7 @@
 r"""AROW, diagonal: adaptive regularization of weights (Crammer, Kulesza & Dredze 2009; P0, 6.3).
 
 A Gaussian over weights, mean mu and variances 1 / D_i, D = 1 + S, D_0 = I. The weights are mu.
-Where the margin falls short, y <mu, x> < 1, with chi = sum x_i^2 / D_i:
+Where y <mu, x> < 1, with chi = sum x_i^2 / D_i:
 
     omega = 1 / (chi + r),  mu_i += omega (1 - y <mu, x>) y x_i / D_i,  then  D_i += x_i^2 / r.
 
@@ -9,7 +9,7 @@ This is f_t(w) = w'D_t w / 2 in mean form; for full matrices the dual form gives
 numbers, here it does not, and no bound is proven for it (`aggressive_second_order_diag` has one). A
 row of importance h has r / h in place of r: as h copies in the squared hinge loss that AROW
 reduces. O(nnz) a row. Choose it for sparse data, word counts above all: a rare feature's weight
-moves far when it is met, a common one's less and less.
+moves in large steps, a common one's in ever smaller ones.
 
 >>> from streamomd.training.demo import score
 >>> score("arow_diag")

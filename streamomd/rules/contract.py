@@ -205,7 +205,7 @@ class Rule:
         return group.largest(params) if group and group.largest else None
 
     def is_implicit(self, params: Params) -> bool:
-        """Whether these parameters ask for implicit steps."""
+        """Whether these parameters enable implicit steps."""
         return bool(self.row.implicit and params.get(self.row.implicit, False))
 
     def parse_params(self, given: Params) -> dict[str, Any]:

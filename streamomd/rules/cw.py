@@ -1,14 +1,14 @@
 r"""Confidence-weighted learning (Crammer, Dredze & Pereira 2008; Dredze, Crammer & Pereira 2008).
 
 A Gaussian over weights, mean mu and covariance Sigma = A^-1, A_0 = I / a. The weights are mu. The
-row asks that its label be right with probability ``confidence``; with phi its normal quantile,
+row requires its label with probability ``confidence``; with phi its normal quantile,
 V = <x, Sigma x> and M = y <mu, x>, that is M >= phi sqrt(V) (form "stdev"; exact and convex), or
-M >= phi V in the older form ("variance"). Where it is not so, the nearest Gaussian by relative
+M >= phi V in the older form ("variance"). Where it does not hold, the nearest Gaussian by relative
 entropy that meets it, with equality:
 
     mu <- mu + alpha y Sigma x,    A <- A + c x x',
 
-alpha and c as in ``cw_diag``. A condition has no weight: a row of importance 0 is passed over, any
+alpha and c as in ``cw_diag``. A condition has no weight: a row of importance 0 is skipped, any
 other importance counts as 1. No bound is proven, and labels that contradict each other make Sigma
 fall without end (c stops at 1e100). O(d^2) on an update. For clean labels; else ``arow``.
 
@@ -54,7 +54,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
 
 RULE = Rule(
     name="cw",
-    title="confidence-weighted: asks each row to be right with a given probability",
+    title="confidence-weighted: each row is to be right with a given probability",
     source="Crammer, Dredze & Pereira 2008; Dredze, Crammer & Pereira 2008",
     hyper=Hyper,
     state=Slots(move=Move, own=Own, totals=Totals, begin=begin, weight="mu"),

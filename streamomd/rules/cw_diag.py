@@ -1,10 +1,10 @@
 r"""Confidence-weighted learning, diagonal (Crammer, Dredze & Pereira 2008; Dredze et al. 2008).
 
 A Gaussian over weights, mean mu and variances Sigma_i = 1 / (1 / a + S_i). The weights are mu. The
-row asks that the label be right with probability ``confidence``; with phi its normal quantile,
+row requires its label with probability ``confidence``; with phi its normal quantile,
 V = sum Sigma_i x_i^2 and M = y <mu, x>, that is M >= phi sqrt(V) (form "stdev"), or M >= phi V in
-the older form ("variance"). Where it is not so, the nearest Gaussian that meets it with equality,
-by relative entropy and for a diagonal covariance:
+the older form ("variance"). Where it does not hold, the nearest Gaussian that meets it with
+equality, by relative entropy and for a diagonal covariance:
 
     mu_i += alpha y Sigma_i x_i,    S_i += c x_i^2,
     stdev:    alpha = (-M psi + sqrt(M^2 phi^4 / 4 + V phi^2 zeta)) / (V zeta), c = alpha phi / rho,
@@ -14,10 +14,10 @@ by relative entropy and for a diagonal covariance:
               c = 2 alpha phi;
 
 alpha and rho are computed without the cancellation that these hold. A condition has no weight: a
-row of importance 0 is passed over, any other importance counts as 1. Where labels contradict each
+row of importance 0 is skipped, any other importance counts as 1. Where labels contradict each
 other the variances of "stdev" fall without end, the faster the larger ``confidence``; they stop at
 1e-100, so that no number overflows. O(nnz) a row; the papers prove no bound. Choose it for sparse
-data with clean labels; with noisy ones AROW errs less, because this rule gives way to every row.
+data with clean labels; with noisy ones AROW errs less, because this rule fits every row.
 
 >>> from streamomd.training.demo import score
 >>> score("cw_diag"), score("cw_diag", form="variance")

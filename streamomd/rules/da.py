@@ -12,8 +12,8 @@ Certificate (P3, theorem 5): with h_t = 1 / eta_{t-1}, the curvature that row t 
 
 Cost: O(nnz). ``implicit`` takes the exact step along the row (and has no certificate).
 
-Against OGD with the same schedule: early gradients count as much as late ones, so it settles more
-steadily, and forgets nothing. Features must be on one scale.
+Compared with OGD of the same schedule: early gradients count as much as late ones, so it converges
+more steadily, and forgets nothing. Features must be on one scale.
 
 >>> from streamomd.training.demo import score
 >>> score("da"), score("da", "square", eta=0.01)

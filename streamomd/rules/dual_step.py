@@ -16,8 +16,8 @@ D = gamma sum of a - f*(theta) and the sum of a l - k_t a^2 / 2 are at most f(u)
 1, 3); so there are at most (f(u) + C L(u)) / r mistakes, each of which raised D by r or more. The
 dual value is in the progress line.
 
-l2 is `pa1` with a margin of gamma. The other links bring the same care to the data that `winnow`,
-`eg` and `pnorm` are for.
+l2 is `pa1` with a margin of gamma. Choose another link for the data that suit `winnow`, `eg` or
+`pnorm`.
 
 >>> from streamomd.training.demo import score
 >>> score("dual_step"), score("dual_step", link="eg", C=0.01)

@@ -1,7 +1,7 @@
 r"""EG+-, balanced Winnow: multiplicative weights of both signs (P2, section 4).
 
 w_i = U (p_i+ - p_i-), p a distribution over 2n coordinates, each with its negative, all n counted,
-met so far or not; f(w) = U times the least relative entropy of such a p to the uniform one, so
+seen or not; f(w) = U times the least relative entropy of such a p to the uniform one, so
 ||w||_1 <= U and f(w) <= U ln 2n;
 
     w_i = grad f*(theta)_i = U (e^theta_i - e^-theta_i) / sum_j (e^theta_j + e^-theta_j),

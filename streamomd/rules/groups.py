@@ -129,10 +129,10 @@ class RowHooks:
     catch_up(own, old, new, totals, clock, h) -> own    at each touch, by the clock alone
     part(own, shared, x, totals, clock, h) -> p         summed instead of w * x
     terms(own, shared, x, totals, clock, h) -> r        ``gathers`` numbers, summed into row.r
-    clamp(margin, totals, h) -> margin                  what is predicted, if the sum goes too far
+    clamp(margin, totals, h) -> margin                  what is predicted, if the sum is too large
     stretch(move, factor) -> move                       a step made longer or shorter
 
-    implicit: the yes/no parameter that asks for implicit steps, the exact step along the row;
+    implicit: the yes/no parameter that enables implicit steps, the exact step along the row;
     "" if the rule has none.
     """
 
@@ -173,7 +173,7 @@ class CoordinateSums:
 class Constraint:
     """A convex set that contains the weights, by one multiplier mu for all coordinates.
 
-    After each row, active or not, ``outside(totals, clock, h)`` is asked. If so, the engine finds
+    After each row, active or not, where ``outside(totals, clock, h)`` is true, the engine finds
     the mu >= 0 at which the sum of ``reach(own, shared, mu, totals, clock, h)`` over all
     coordinates, falling in mu, is ``radius(h)``; else mu is 0. ``settle(totals, mu, h)`` gets mu
     either way; after ``project(own, shared, mu, totals, clock, h)``, where there is one, has moved

@@ -1,6 +1,6 @@
 r"""NAG: normalized adaptive gradient (P1, algorithm 2).
 
-Scale s_i = max abs(x_i) so far. Before the prediction a coordinate that meets a larger value is
+Scale s_i = max abs(x_i) so far. Before the prediction a coordinate with a larger value is
 squashed, w_i <- w_i s_i / abs(x_i), and N += sum x_i^2 / s_i^2. After it, with g the loss's slope,
 
     G_i += (g x_i)^2,    w_i <- w_i - eta sqrt(t / N) g x_i / (s_i sqrt(G_i)).

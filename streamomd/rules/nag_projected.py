@@ -1,9 +1,9 @@
 r"""NAG projected: normalized adaptive gradient with the set its regret bounds need (P1, section 5).
 
 Scale s_i = max abs(x_i), in ``passes`` = 1 (streaming) so far, this row counted, in 2
-(transductive) over all rows, looked at before the first is learned. A_i = sqrt(G_i) s_i / (C eta)
+(transductive) over all rows, observed before the first is learned. A_i = sqrt(G_i) s_i / (C eta)
 with eta = sqrt(2); f_t(w) = <w, A_t w> / 2, whose conjugate has the gradient theta_i / A_i. With g
-the loss's slope, no squash and no pace,
+the loss's slope, without squashing and without N,
 
     G_i += (g x_i)^2,    w_i <- w_i - g x_i / A_i = w_i - C eta g x_i / (s_i sqrt(G_i)),
 

@@ -1,6 +1,6 @@
 r"""NG: normalized gradient descent (P1, algorithm 1).
 
-Scale s_i = max abs(x_i) so far. Before the prediction a coordinate that meets a larger value is
+Scale s_i = max abs(x_i) so far. Before the prediction a coordinate with a larger value is
 squashed, w_i <- w_i (s_i / x_i)^2, and N += sum x_i^2 / s_i^2. After it, with g the loss's slope,
 
     w_i <- w_i - eta_t (t / N) g x_i / s_i^2.

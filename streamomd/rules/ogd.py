@@ -17,7 +17,7 @@ Cost: O(nnz); the L1 ball O(d) times some 80 halvings on rows that leave it. ``p
 checks the L1 ball after every k-th row only: another algorithm, without certificate. ``implicit``
 takes the exact step along the row, where nothing is clipped (and has no certificate).
 
-One step size for all coordinates: features must be on one scale. The baseline to beat.
+One step size for all coordinates: features must be on one scale. The usual baseline.
 
 >>> from streamomd.training.demo import score
 >>> score("ogd"), score("ogd", "square", eta=0.001, schedule="constant")

@@ -7,9 +7,9 @@ f_t(w) = gamma w'D_t w / 2 with D_i = epsilon + S_i. With g the loss's slope,
 and, with a ball, the nearest point of it in the norm of D: sum abs(w) <= radius (l1) or
 ||w||_2 <= radius (l2), on the rows that leave it, in O(d) times a bisection; ``project_every`` = k
 does so every k rows only, which is another algorithm. O(nnz) a row otherwise. The step falls as
-1 / S, AdaGrad's as 1 / sqrt(S): quick where the loss curves (square, logistic), too timid for gamma
-too large. The theorem is for full matrices: no bound here. ``implicit`` follows the loss along the
-row instead of its slope at the start.
+1 / S, AdaGrad's as 1 / sqrt(S): fast where the loss is curved (square, logistic), too small where
+gamma is too large. The theorem is for full matrices: no bound here. ``implicit`` follows the loss
+along the row instead of its slope at the start.
 
 >>> from streamomd.training.demo import score
 >>> score("ons_diag"), score("ons_diag", "square", gamma=1.0, epsilon=10.0)

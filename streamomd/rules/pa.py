@@ -1,4 +1,4 @@
-r"""PA: the passive-aggressive update without a cap (P2, section 5, C without end).
+r"""PA: the passive-aggressive update without a cap (P2, section 5, C infinite).
 
 f(w) = ||w||^2 / 2, w = grad f*(theta) = theta. When the hinge loss l is positive, the step that
 brings it to 0:

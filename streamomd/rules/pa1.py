@@ -16,8 +16,8 @@ adds a (a ||x||^2 + 2 y yhat - 2) C <= 0, as a ||x||^2 <= 1 - y yhat):
 
     mistakes <= L(u) + k/2 + sqrt(k) sqrt(k/4 + L(u)).
 
-The dual value is in the progress line. It adapts to each row's length, so it bears rows of
-different norms; features should still be on one scale.
+The dual value is in the progress line. It adapts to each row's length, so rows may
+differ in norm; features should still be on one scale.
 
 >>> from streamomd.training.demo import score
 >>> score("pa1"), score("pa1", C=0.01)

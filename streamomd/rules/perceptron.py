@@ -11,7 +11,7 @@ D = sum of the steps - ||theta||^2 / 2 is at most ||u||^2 / 2 + C L(u) (P2, theo
 k = ||u||^2 max h ||x||^2 there are at most L(u) + k/2 + sqrt(k^2 + 4 k L(u)) / 2 mistakes
 (theorem 2). The dual value is in the progress line.
 
-The plainest learner of classes; it needs no step size. Features should be on one scale.
+The simplest classifier; it needs no step size. Features should be on one scale.
 
 >>> from streamomd.training.demo import score
 >>> score("perceptron")

@@ -1,4 +1,4 @@
-r"""p-norm LMS with its own scale (P0, section 4, with the signs put right).
+r"""p-norm LMS with its own scale (P0, section 4, with its signs corrected).
 
 f_t(w) = X_t^2 ||w||_q^2 / (2 (q-1)), 1/p + 1/q = 1, p >= 2, X_t = max ||x_s||_p over the rows so
 far, the one to be predicted too. For the square loss, h the importance,
@@ -15,7 +15,7 @@ any u
 
 with importances above 1 also + [sum h^2 (y - yhat)^2 ||x||_p^2 / X_t^2 - sum h (y - yhat)^2]_+.
 
-For regression where there is nothing to tune: predictions stay the same when all features are
+For regression without parameters to tune: predictions stay the same when all features are
 multiplied by one constant. p = 2 is LMS with step 1 / X_t^2; larger p, up to 2 ln d, suits dense
 rows of which few features matter.
 

@@ -6,8 +6,8 @@ f_t(w) = <w, A_{t-1} w> / 2 with A_0 = a I, w = A^-1 theta:
     yhat = <w, x>,    A <- A + x x',    theta <- theta + y x.
 
 The state is mu = w and A^-1; with chi = <x, A^-1 x>, mu moves by A^-1 x (y - yhat) / (1 + chi).
-A row's importance counts it that often. Certificate, an equality at the ridge solution: the sum of
-(y - yhat)^2 / (1 + chi) is at most a |u|^2 plus the sum of (y - <u, x>)^2. O(d^2) a row. Against
+A row of importance h counts h times. Certificate, an equality at the ridge solution: the sum of
+(y - yhat)^2 / (1 + chi) is at most a |u|^2 plus the sum of (y - <u, x>)^2. O(d^2) a row. Unlike
 ``vaw``: the same weights, and no shrinkage of a prediction where x is new.
 
 >>> from streamomd.training.demo import score

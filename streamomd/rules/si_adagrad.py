@@ -1,8 +1,8 @@
 r"""SI AdaGrad: a scale-invariant step a coordinate (P0, eq. 13 and 15).
 
 Scale b_i = max abs(x_i) so far, this row counted; Q_i = sum of (g x_i / b_i)^2 over the rows
-finished, each on the scale it met; L the loss's Lipschitz constant, d the number of coordinates.
-f_t(w) = sqrt(d) / 2 sum (w_i b_i)^2 sqrt(L^2 + Q_i). With theta = - eta sum of g x,
+finished, each on the scale of its row; L the loss's Lipschitz constant, d the number of
+coordinates. f_t(w) = sqrt(d) / 2 sum (w_i b_i)^2 sqrt(L^2 + Q_i). With theta = - eta sum of g x,
 
     w_i = grad f_t*(theta)_i = theta_i / (b_i^2 sqrt(d) sqrt(L^2 + Q_i)),
 
@@ -15,7 +15,7 @@ Certificate (P0, theorem 1), while no importance times slope is above L:
 
 Cost: O(nnz). Predictions do not change when any feature is multiplied by any constant.
 
-Only eta / sqrt(d) matters, and d counts all coordinates, hashed ones that are never met as well:
+Only eta / sqrt(d) matters, and d counts all coordinates, hashed ones that never occur as well:
 with 2^18 of them eta = 500 is a step of about 1. Choose it when the bound matters in raw units and
 no bound on the weights is known; NAG usually learns faster.
 

@@ -5,7 +5,7 @@ counted, q = p / (p - 1), L the loss's Lipschitz constant;
 
     beta^2 = e L^2 (p - 1) + sum over the rows finished of (p_s - 1) ||g x / b||_p_s^2,
 
-each on the scale and with the p it met. f_t(w) = beta / 2 (sum (abs(w_i) b_i)^q)^(2/q). With
+each with the scale and the p of its row. f_t(w) = beta / 2 (sum (abs(w_i) b_i)^q)^(2/q). With
 theta = - eta sum of g x and r_i = abs(theta_i) / b_i,
 
     w_i = grad f_t*(theta)_i = sign(theta_i) r_i^(p-1) (sum r^p)^(2/p - 1) / (beta b_i),
@@ -13,7 +13,7 @@ theta = - eta sum of g x and r_i = abs(theta_i) / b_i,
     theta_i <- theta_i - eta g x_i.
 
 (P0's equation 14 has a factor 1 / (p - 1) that equation 12 does not give.) The slot ``rp`` holds
-(r_i / scale)^(p-1): the scale, a total, keeps powers within what can be stored.
+(r_i / scale)^(p-1): the scale, a total, prevents overflow.
 
 Certificate (P0, theorem 1), T rows, ub = the vector u_i b_i; the last two lines while no importance
 times slope is above L:

@@ -1,4 +1,4 @@
-r"""Second-order Perceptron (P0, section 6.2): a Perceptron in the coordinates where rows are round.
+r"""Second-order Perceptron (P0, section 6.2): a Perceptron on decorrelated features.
 
 f_t(w) = <w, A_t w> / 2 with A_0 = I. A includes the row when it is predicted, and retains it
 only after a mistake:
@@ -8,7 +8,7 @@ only after a mistake:
 The state is mu = A^-1 theta and A^-1: with m = <mu, x> and chi = <x, A^-1 x>, yhat = m / (1 + chi).
 The importance multiplies the step in theta. Certificate: mistakes are at most the summed hinge loss
 of any u plus sqrt(|u|^2 + sum over mistakes of <u, x>^2) sqrt(ln det A + sum of m (2 y - m) /
-(1 + chi)): good where few directions carry the rows. O(d^2) on a mistake. Nothing to tune.
+(1 + chi)): small where rows lie in few directions. O(d^2) on a mistake. Nothing to tune.
 
 >>> from streamomd.training.demo import score
 >>> score("sop")

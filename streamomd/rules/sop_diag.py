@@ -1,7 +1,7 @@
 r"""Second-order Perceptron, diagonal (P0, section 6.3).
 
 f_t(w) = w'D_t w / 2, D_0 = I; its dual gives w = D_t^-1 theta. The row's own squares are in D when
-it is predicted; D and theta keep them on a mistake only, y yhat <= 0:
+it is predicted; D and theta retain them on a mistake only, y yhat <= 0:
 
     yhat = sum theta_i x_i / (D_i + x_i^2 / r),    then    D_i += x_i^2 / r,    theta += y x.
 
@@ -9,7 +9,7 @@ The importance h multiplies the step in theta. O(nnz) a row. Certificate, for an
 summed hinge loss: mistakes <= L(u) + sqrt(sum u_i^2 D_i) sqrt(r sum ln D_i) (22), which is small
 where few features are common and the rare ones separate the classes: word counts. With
 ``model.certificate`` also a sharper one, and (23). Choose it for such data where only mistakes
-should update; `aggressive_second_order_diag` learns from narrow margins too.
+should update; `aggressive_second_order_diag` learns from small margins too.
 
 >>> from streamomd.training.demo import score
 >>> score("sop_diag")

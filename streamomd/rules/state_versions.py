@@ -7,7 +7,7 @@ from streamomd.rules.contract import Rule, Saved
 
 
 def refuse_other_state(rule: Rule, saved: Saved) -> None:
-    """Raise NoCommitError for a state of a newer version, or of an older one that means another;
+    """Raise NoCommitError for a state of a newer version or an older one that cannot be converted,
     CorruptionError for what is no version.
 
     An accepted older state has the numbers of the current version, to the last bit.

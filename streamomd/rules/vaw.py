@@ -5,13 +5,13 @@ f_t(w) = <w, A_t w> / 2 with A_0 = a I. The row's features come first, its label
     A_t = A_{t-1} + x x',    yhat = <theta, A_t^-1 x>,    theta <- theta + y x.
 
 The state is mu = A_t^-1 theta and A^-1. With m = <mu, x> and chi = <x, A_{t-1}^-1 x> of before
-the row, yhat = m / (1 + chi): a guess drawn towards 0 where x is new. Certificate: regret of the
+the row, yhat = m / (1 + chi): shrunk towards 0 where x is new. Certificate: regret of the
 square loss is at most a |u|^2 / 2 + sum of y^2 <x, A_t^-1 x> / 2, whatever the data. Rescaling
-features changes nothing as a goes to 0. O(d^2) a row: for up to some thousand features, all on an
-equal footing.
+features changes nothing as a goes to 0. O(d^2) a row: for up to some thousand features, all
+treated alike.
 
-A row of importance h counts h times in A and theta. The theorem wants its prediction to know that,
-yhat = m / (1 + h chi); what not knowing it costs is added to the bound.
+A row of importance h counts h times in A and theta. The theorem's prediction uses h,
+yhat = m / (1 + h chi); the cost of not using it is added to the bound.
 
 >>> from streamomd.training.demo import score
 >>> score("vaw")
@@ -55,7 +55,7 @@ class Hyper(NamedTuple):
 class Totals(NamedTuple):
     cost: Sum = 0.0  # of h y^2 h <x, A_t^-1 x>
     Y: Max = 0.0  # of h y^2
-    extra: Sum = 0.0  # of h / 2 times the change of (y - yhat)^2 by not knowing h
+    extra: Sum = 0.0  # of h / 2 times the change of (y - yhat)^2 by not using h
 
 
 def start_scale(h: Hyper) -> float:

@@ -1,6 +1,6 @@
 r"""Winnow: multiplicative weights on the simplex (P2, section 4).
 
-f(w) = sum w_i ln(n w_i) over the simplex of all n coordinates, met so far or not;
+f(w) = sum w_i ln(n w_i) over the simplex of all n coordinates, seen or not;
 
     w_i = grad f*(theta)_i = e^theta_i / sum_j e^theta_j,    f*(theta) = ln(sum e^theta_i / n).
 

@@ -19,11 +19,11 @@ from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.holdout import best_epoch, held_out, is_spent
+from streamomd.training.holdout import best_epoch, held_out, patience_exhausted
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
-from streamomd.training.signals import StopRequest, leave
+from streamomd.training.signals import StopRequest, raise_stopped
 from streamomd.training.training_step import learn_rows, observe_rows
 
 
@@ -33,7 +33,7 @@ class ExactRun:
 
     model: Model
     shards: Dataset
-    keeper: CheckpointManager | None
+    manager: CheckpointManager | None
     watchers: list[Watcher]
     stop: StopRequest
     connection: Any = None
@@ -47,7 +47,7 @@ class ExactRun:
         if model.cursor.epoch >= epochs:
             return
         rows = self._source()
-        while model.cursor.epoch < epochs and not self._is_spent():
+        while model.cursor.epoch < epochs and not self._stops_early():
             at = model.cursor
             if at.epoch >= 0:
                 model.metrics.begin(at.epoch)
@@ -94,13 +94,13 @@ class ExactRun:
         for watcher in self.watchers:
             watcher.update(self.model.metrics)
         if self.stop.signal:
-            leave(self.stop, self.model, self.keeper)
+            raise_stopped(self.stop, self.model, self.manager)
 
-    def _is_spent(self) -> bool:
+    def _stops_early(self) -> bool:
         """Whether the held-out loss says to stop."""
         model, patience = self.model, self.model.spec.train.patience
         held, done = model.metrics.held, model.cursor.epoch
-        if not is_spent(held, done, patience):
+        if not patience_exhausted(held, done, patience):
             return False
         assert held is not None
         last = "the last epoch" if patience == 1 else f"the last {patience} epochs"
@@ -116,8 +116,10 @@ class ExactRun:
         return held_out(data.holdout, data.seed, shard, np.delete(rows, skipped.places))
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
-        """Learn a piece, cut where the curve goes on or a watcher wants to be told: cuts change no
-        bit."""
+        """Learn a piece, cut at the curve's next point and at watchers' next rows.
+
+        The results do not depend on where it is cut.
+        """
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
         rows = range(piece.row, piece.row + piece.rows)
         held = self._held_out(shard, rows, batch.skipped)
@@ -136,7 +138,7 @@ class ExactRun:
             for watcher in self.watchers:
                 watcher.update(model.metrics)
             if self.stop.signal:
-                leave(self.stop, self.model, self.keeper)
+                raise_stopped(self.stop, self.model, self.manager)
             if low == len(batch):
                 return
 

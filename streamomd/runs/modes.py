@@ -16,13 +16,13 @@ from streamomd.runs.reporting import Reporting
 from streamomd.runs.sharded_local import Sharded
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
-from streamomd.training.async_commit import left
+from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
-from streamomd.training.progress import Watcher, hushed, note, watching
+from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
 from streamomd.training.signals import StopRequest
@@ -94,7 +94,7 @@ def _first_batch(
         return error
     note(f"{error}; looking for the first batch since commit {manager.sequence}")
     try:
-        with hushed(True):
+        with quiet_notes(True):
             again, _ = load_model(model.url, storage_options=options, at=manager.sequence)
             again.spec, again.plan, again.guard = model.spec, model.plan, FiniteCheck(always=True)
             _learn_in_mode(again, shards, None, [], stop, connection)
@@ -110,7 +110,7 @@ def learned_of(rows: int, holdout: int) -> int:
     return rows - rows // holdout if holdout else rows
 
 
-def is_far(spec: Spec) -> bool:
+def has_remote_state(spec: Spec) -> bool:
     """Whether workers may own a job's state: then its model is loaded without it."""
     return spec.train.mode == "sharded"
 
@@ -122,7 +122,7 @@ def read_state(model: Model) -> None:
     """
     if not isinstance(model.state, RemoteState):
         return
-    needed, available = model.state.layout.nbytes, left()
+    needed, available = model.state.layout.nbytes, available_memory()
     if needed > available:
         raise TooLargeError(
             f"{model.spec.train.mode} mode without a cluster keeps the whole state in this "
@@ -130,7 +130,7 @@ def read_state(model: Model) -> None:
             "available here. Give --scheduler ADDRESS of a cluster whose workers share it, or "
             "resume on a machine with more memory"
         )
-    model.state = model.state.here()
+    model.state = model.state.load()
 
 
 def _learn_in_mode(
@@ -158,4 +158,4 @@ def _learn_in_mode(
     from streamomd.distributed.averaged import Averaged
 
     others = [watcher for watcher in watchers if watcher is not manager]
-    Averaged(model, shards, manager, others, stop, connection).go()
+    Averaged(model, shards, manager, others, stop, connection).run()

@@ -23,15 +23,14 @@ from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.find import find
-from streamomd.shards.formats.checksums import without_checksums
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import ShardSet, checksum_warnings
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
 from streamomd.training.open_checkpoint import begin_checkpoint, resume_checkpoint
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
-from streamomd.training.transport_warnings import exposed
+from streamomd.training.transport_warnings import transport_warnings
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Session:
 
         more: fields of the session. Raises what ``find`` raises, then UsageError without a label.
         """
-        report_exposed(spec)
+        report_transport_warnings(spec)
         if collection is not None:
             refuse_other_modes(spec)
         rows = find_shards(spec) if collection is None else collection
@@ -79,7 +78,7 @@ class Session:
         given: the Dask collection, if the run started on one. URLs of shards are printed and
         checked against the allow-list before they are opened.
         """
-        report_exposed(spec)
+        report_transport_warnings(spec)
         return cls(spec, find_recorded_rows(spec, given), **more)
 
     def plan(self, connection: Any = None) -> Plan:
@@ -111,8 +110,8 @@ class Session:
     def prepare(self) -> Iterator[tuple[Model, Any]]:
         """A new model, and a client of the cluster that the job uses, or None.
 
-        Shards are planned before the cluster is asked: an error in them comes first. The partitions
-        of a collection are computed on the cluster.
+        Shards are planned before the cluster is contacted: an error in them comes first. The
+        partitions of a collection are computed on the cluster.
         """
         planned = self.new_model() if isinstance(self.rows, ShardSet) else None
         with self.connect() as connection:
@@ -147,15 +146,15 @@ def find_shards(spec: Spec) -> ShardSet:
     return find(data.shards, order=data.order, storage_options=data.storage_options)
 
 
-def report_exposed(spec: Spec) -> None:
+def report_transport_warnings(spec: Spec) -> None:
     """Print what of a job travels unencrypted."""
-    for line in exposed(spec, os.environ):
+    for line in transport_warnings(spec, os.environ):
         note(line)
 
 
 def report_plan(plan: Plan, rows: Dataset) -> None:
     """Print how columns become coordinates, and how many shards have no checksums."""
-    unchecked = without_checksums(rows) if isinstance(rows, ShardSet) else ()
+    unchecked = checksum_warnings(rows) if isinstance(rows, ShardSet) else ()
     for line in (*describe(plan), *unchecked):
         note(line)
 

@@ -12,9 +12,9 @@ from streamomd.training.microbatch_rounds import Rounds
 from streamomd.training.model import Model
 from streamomd.training.partitions import Share
 from streamomd.training.progress import Watcher
-from streamomd.training.signals import StopRequest, leave
+from streamomd.training.signals import StopRequest, raise_stopped
 
-TELL_SECONDS = 0.05
+REPORT_SECONDS = 0.05
 
 
 @dataclass(eq=False)
@@ -27,11 +27,11 @@ class Sharded:
 
     model: Model
     shards: ShardSet
-    keeper: CheckpointManager | None
+    manager: CheckpointManager | None
     watchers: list[Watcher]
     stop: StopRequest
     connection: Any = None
-    _told: float = field(default=0.0, init=False)
+    _report_time: float = field(default=0.0, init=False)
 
     def learn_epochs(self) -> None:
         """Learn the remaining rows of all epochs.
@@ -41,29 +41,30 @@ class Sharded:
         if self.connection is not None:
             from streamomd.distributed.sharded import PartitionOwners
 
-            told = (self.keeper, self.watchers, self.stop, self.connection)
-            PartitionOwners(self.model, self.shards, *told).go()
+            PartitionOwners(
+                self.model, self.shards, self.manager, self.watchers, self.stop, self.connection
+            ).run()
         else:
             self._learn_alone()
 
     def _learn_alone(self) -> None:
         model, train = self.model, self.model.spec.train
         share = Share.whole(model.engine, model.state, train.parts)
-        told = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)
-        rounds = Rounds(*told, model.names, model.digests, guard=model.guard)
+        described = (model.spec, model.plan, self.shards, share, model.metrics, model.cursor)
+        rounds = Rounds(*described, model.names, model.digests, guard=model.guard)
         model.engine.compile_seconds += rounds.warm()
         for _ in rounds:
             model.cursor = rounds.cursor
-            self._tell()
+            self._report()
             if self.stop.signal:
-                leave(self.stop, self.model, self.keeper)
+                raise_stopped(self.stop, self.model, self.manager)
         model.cursor = rounds.cursor
 
-    def _tell(self) -> None:
-        """Tell the watchers, at the rows they asked for or some time after the last time."""
+    def _report(self) -> None:
+        """Update the watchers at their next rows, and after a while."""
         rows, now = self.model.metrics.total_rows, time.monotonic()
         due = any(watcher.next_row <= rows for watcher in self.watchers)
-        if due or now - self._told > TELL_SECONDS:
-            self._told = now
+        if due or now - self._report_time > REPORT_SECONDS:
+            self._report_time = now
             for watcher in self.watchers:
                 watcher.update(self.model.metrics)

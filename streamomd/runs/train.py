@@ -13,14 +13,14 @@ from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown
 from streamomd.runs.collection_job import split_collection
 from streamomd.runs.connection import record_cluster
-from streamomd.runs.modes import is_far, read_state
+from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.runs.worker_task import learn_on_worker, learns_on_worker
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.training.progress import hushed, note
+from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
 from streamomd.training.signals import stop_on_signals
 from streamomd.training.warm_start import split_weights
@@ -63,7 +63,7 @@ def train(
     with stop_on_signals() as stop:
         more = {"collection": collection, "client": client, "weights": weights, "stop": stop}
         session = Session.open(job, flags, sets, **more)
-        with hushed(quiet), session.prepare() as (model, connection):
+        with quiet_notes(quiet), session.prepare() as (model, connection):
             report_plan(model.plan, session.rows)
             rule, loss = model.spec.rule, model.spec.model.loss
             note(f"rule {rule.name} ({rule.title}), loss {loss}")
@@ -105,12 +105,15 @@ def resume(
     """
     reporting, sets = Reporting(log, quiet, callbacks), sets or {}
     options = (storage_options, checkpoint_storage_options)
-    with stop_on_signals() as stop, hushed(quiet):
+    with stop_on_signals() as stop, quiet_notes(quiet):
         try:
             model, loaded = load_model(
-                url, storage_options=checkpoint_storage_options, far=is_far, needs=KINDS,
+                url,
+                storage_options=checkpoint_storage_options,
+                remote=has_remote_state,
+                needs=KINDS,
                 finite=True,
-            )  # fmt: skip
+            )
         except SweepError as error:
             raise SweepError(f"{error}; streamomd.resume_sweep resumes all of them") from None
         report_rejected(loaded, model.sequence)

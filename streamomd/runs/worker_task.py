@@ -12,12 +12,12 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import ConcurrentWriterError
 from streamomd.core.urls import without_secrets
 from streamomd.runs.connection import report_lost_scheduler
-from streamomd.runs.modes import is_far
+from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.training.progress import hushed, listening, watching
+from streamomd.training.progress import listening, quiet_notes, watching
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import StopRequest
 
@@ -66,7 +66,7 @@ def learn_on_worker(session: Session, model: Model, connection: Any, reporting: 
         given = (model.url, sent, model.metrics, watchers, session.stop)
         found = SubmittedLearner(connection, resume_on_worker, *given).result()
     options = model.spec.checkpoint.storage_options
-    learned = load_model(model.url, storage_options=options, far=is_far)[0]
+    learned = load_model(model.url, storage_options=options, remote=has_remote_state)[0]
     learned.spec = model.spec  # with the settings that were given here
     learned.seconds = found["seconds"]
     learned.rows_per_second = (learned.metrics.total_rows - rows) / learned.seconds
@@ -87,11 +87,13 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
 
     stop = StopRequest()
     with (
-        hushed(True),
+        quiet_notes(True),
         event_reporter(topic, stop) as (client, watcher),
         listening(watcher.log_note),
     ):
-        model, loaded = load_model(url, storage_options=sent.options[1], far=is_far, needs=KINDS)
+        model, loaded = load_model(
+            url, storage_options=sent.options[1], remote=has_remote_state, needs=KINDS
+        )
         if not model.finished:
             session = sent.apply(model, stop)
             alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"

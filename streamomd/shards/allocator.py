@@ -20,7 +20,7 @@ RELEASE_BYTES = 128 << 20
 
 
 @functools.cache
-def steady() -> None:
+def return_freed_memory() -> None:
     """Make glibc return large buffers when they are freed; for the whole process, once.
 
     Does nothing with another C library, or if MALLOC_* variables are set.

@@ -13,25 +13,25 @@ from streamomd.shards.filesystem import connect
 
 
 @contextmanager
-def put(
+def open_atomic(
     to: str, *, overwrite: bool, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[Any]:
     """A file to write bytes to. Raises OutputExistsError and StorageError naming the URL."""
     url = absolute(to)
     fs = connect(url, dict(storage_options or {}))
     path = str(fs._strip_protocol(url)) if protocol(url) else local_name(url)
-    aside = f"{path}.tmp-{uuid.uuid4().hex}"
+    temporary = f"{path}.tmp-{uuid.uuid4().hex}"
     try:
         if fs.exists(path) and not overwrite:
             raise OutputExistsError(f"{shown(url)} already exists; --overwrite replaces it")
         fs.makedirs(path.rpartition("/")[0], exist_ok=True)
         try:
-            with fs.open(aside, "wb") as file:
+            with fs.open(temporary, "wb") as file:
                 yield file
-            fs.mv(aside, path)
+            fs.mv(temporary, path)
         finally:
-            if fs.exists(aside):
-                fs.rm(aside)
+            if fs.exists(temporary):
+                fs.rm(temporary)
     except OutputExistsError:
         raise
     except OSError as error:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from streamomd.core.batch import Batch
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.open_shard import explain
-from streamomd.shards.prediction_files import kept_rows
+from streamomd.shards.prediction_files import passthrough_columns
 from streamomd.shards.reader import Piece, ShardBatch
 
 
@@ -18,12 +18,12 @@ class Rows(NamedTuple):
     """Consecutive rows of a shard: a batch, and the columns passed through unchanged."""
 
     batch: Batch
-    kept: Any
+    passthrough: Any
 
     @property
     def nbytes(self) -> int:
         """Bytes held, for the bound on what is read ahead."""
-        return self.batch.nbytes + (self.kept.nbytes if self.kept is not None else 0)
+        return self.batch.nbytes + (self.passthrough.nbytes if self.passthrough is not None else 0)
 
 
 def encode_rows(
@@ -41,10 +41,10 @@ def encode_rows(
     """
     shard, row, batch = rows.shard, rows.row, rows.batch
     try:
-        kept = kept_rows(batch, shard, keep) if keep else None
+        passthrough = passthrough_columns(batch, shard, keep) if keep else None
         encoded = encode(plan, batch, shard=shard.url, row=row, labelled=labelled, names=names)
     except pa.ArrowException as error:
         raise explain(error, shard, row, row + batch.num_rows) from error
-    value = Rows(encoded, kept)
+    value = Rows(encoded, passthrough)
     # The encoded rows may share the record batch's memory: the larger of the two is what they hold.
     return Piece(rows.position, row, batch.num_rows, value, max(batch.nbytes, value.nbytes))

@@ -26,7 +26,6 @@ from streamomd.core.errors import (
 )
 from streamomd.core.machine_errors import store_error
 from streamomd.core.urls import protocol, scrub, shown
-from streamomd.shards.local_filesystem import LocalFilesystem
 
 if TYPE_CHECKING:
     import fsspec
@@ -47,8 +46,28 @@ class Entry:
     mtime_ns: int | None = None
 
 
+@dataclass(frozen=True)
+class LocalFilesystem:
+    """Local file system for readers: it reads through the operating system, not through fsspec.
+
+    Every other attribute, such as those for writing, is that of fsspec's local file system.
+    """
+
+    protocol = "file"
+
+    def invalidate_cache(self) -> None:
+        """Nothing is cached."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # pickle looks up some that do not exist
+            raise AttributeError(name)
+        import fsspec
+
+        return getattr(fsspec.filesystem("file"), name)
+
+
 @contextmanager
-def asking(url: str) -> Iterator[None]:
+def store_errors(url: str) -> Iterator[None]:
     """Convert any error of a store into one that names the URL and no secret."""
     try:
         yield
@@ -109,15 +128,15 @@ def is_local(fs: fsspec.AbstractFileSystem) -> bool:
     return "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
-def look(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
+def stat_entry(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     """Size, kind and version of an exact name, links followed, no cache used."""
-    with asking(url):
+    with store_errors(url):
         if is_local(fs):
-            return _look_local(path, url)
+            return _stat_local(path, url)
         return _entry(fs.info(path), path)
 
 
-def _look_local(path: str, url: str) -> Entry:
+def _stat_local(path: str, url: str) -> Entry:
     try:
         found = os.stat(path)
     except ValueError as error:
@@ -154,7 +173,7 @@ def _nanoseconds(time: Any) -> int | None:
 
 def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
     """Exact paths of what is directly inside a directory, in no order."""
-    with asking(url):
+    with store_errors(url):
         if is_local(fs):
             return [os.path.join(path, name) for name in os.listdir(path)]
         names = (str(entry["name"]).rstrip("/") for entry in fs.ls(path, detail=True))
@@ -168,7 +187,7 @@ def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:
     """
     from fsspec.utils import glob_translate
 
-    with asking(url):
+    with store_errors(url):
         fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0] + "/"
         magic = pattern[len(fixed) :]
         depth = math.inf if "**" in magic else magic.count("/") + 1
@@ -187,7 +206,7 @@ def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator
 
 def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Any:
     """A seekable binary file."""
-    with asking(url):
+    with store_errors(url):
         if is_local(fs):
             return _in_sequence(pa.OSFile(path))
         # Nothing is read ahead: pyarrow buffers columns by itself, record batches are read whole.
@@ -232,7 +251,7 @@ class RemoteFile(io.RawIOBase):
         self.etag = _tag(getattr(file, "details", None) or {})
 
     def read(self, size: int | None = -1) -> bytes:
-        with asking(self._url):
+        with store_errors(self._url):
             return bytes(self._file.read(-1 if size is None else size))
 
     def readinto(self, view: Any) -> int:
@@ -241,7 +260,7 @@ class RemoteFile(io.RawIOBase):
         return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        with asking(self._url):
+        with store_errors(self._url):
             return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:

@@ -17,7 +17,7 @@ from streamomd.shards.open_shard import OpenShard
 Write = Callable[[str, pa.Table, int], None]
 ROWS, GROUP = 100, 30
 SLICES = (1, 200, 1 << 20)
-"""Bytes of a slice that are asked for: a row at a time, a few, all of a group."""
+"""Bytes requested of a slice: a row at a time, a few, all of a group."""
 DAMAGES = 80
 """Places at which a byte of a file is changed, one at a time."""
 

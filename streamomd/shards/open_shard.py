@@ -22,7 +22,7 @@ from streamomd.shards.columns import require_columns
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import identity, is_local, open_file, version
 from streamomd.shards.formats.contract import Groups, ReadRequest
-from streamomd.shards.formats.footer import look_at_file, read_at, read_footer
+from streamomd.shards.formats.footer import read_at, read_footer, stat_file
 from streamomd.shards.shard import Shard
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class OpenShard:
         seen: this process has read it before, so that a missing file was removed.
         """
         try:
-            size = look_at_file(self._fs, self.shard.path, self.shard.url).size
+            size = stat_file(self._fs, self.shard.path, self.shard.url).size
         except InputNotFoundError:
             if seen:
                 raise self._replaced("it was removed") from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from streamomd.core.errors import DataError, InputNotFoundError, UsageError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
-from streamomd.shards.filesystem import asking, children, is_local, look, matches
+from streamomd.shards.filesystem import children, is_local, matches, stat_entry, store_errors
 from streamomd.shards.formats.footer import SUFFIXES
 from streamomd.shards.order import path_key
 
@@ -48,7 +48,7 @@ class PathPattern:
         if protocol(path):
             return redact(path)
         root = f"{protocol(self.text)}://"
-        # Some file systems keep the host out of their paths.
+        # Some file systems omit the host from their paths.
         text = without_userinfo(self.text).rstrip("/")
         if self.path and text.endswith(self.path):
             root = text[: -len(self.path)]
@@ -57,7 +57,7 @@ class PathPattern:
     def files(self) -> list[str]:
         """Exact paths, sorted bytewise. An existing name wins over its meaning as a glob."""
         try:
-            entry = look(self.fs, self.path, self.text)
+            entry = stat_entry(self.fs, self.path, self.text)
         except InputNotFoundError:
             return self._glob()
         if entry.kind == "directory":
@@ -74,7 +74,7 @@ class PathPattern:
         found = [path for path in self._matches() if not self._is_hidden_in(pattern, path)]
         files: list[str] = []
         for path in found:
-            if look(self.fs, path, self.url(path)).kind != "directory":
+            if stat_entry(self.fs, path, self.url(path)).kind != "directory":
                 files.append(path)
             elif "**" not in pattern:
                 files += self._directory(path, ())
@@ -83,16 +83,16 @@ class PathPattern:
     def _matches(self) -> list[str]:
         if not is_local(self.fs):
             return matches(self.fs, self.path, self.text)
-        with asking(self.text):
+        with store_errors(self.text):
             # Relative to the current directory: its own name may hold glob characters.
             found = glob.glob(local_name(self.text), recursive=True)
             return [absolute(path) for path in found]
 
     def _is_hidden_in(self, pattern: str, path: str) -> bool:
         fixed = len(glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0])
-        asked = posixpath.basename(pattern)[:1]
+        first = posixpath.basename(pattern)[:1]
         parts = path[fixed:].split("/")
-        return any(is_hidden(part) for part in parts if part[:1] != asked)
+        return any(is_hidden(part) for part in parts if part[:1] != first)
 
     def _directory(self, path: str, above: tuple[str, ...]) -> list[str]:
         here = os.path.realpath(path) if is_local(self.fs) else path
@@ -108,7 +108,7 @@ class PathPattern:
         return files
 
     def _member(self, path: str, above: tuple[str, ...]) -> list[str]:
-        if look(self.fs, path, self.url(path)).kind != "directory":
+        if stat_entry(self.fs, path, self.url(path)).kind != "directory":
             return [path]
         if is_shard_name(path) or "=" in posixpath.basename(path):
             return self._directory(path, above)

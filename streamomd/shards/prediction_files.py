@@ -34,7 +34,7 @@ def output_names(shards: ShardSet) -> list[str]:
     return [f"{place:05d}-{stem}.parquet" for place, stem in enumerate(stems)]
 
 
-def check_kept(shard: Shard, keep: Sequence[str]) -> None:
+def check_passthrough(shard: Shard, keep: Sequence[str]) -> None:
     """Raises UsageError for a column of ``keep`` that is missing or has an output column's name."""
     for name in keep:
         if name not in shard.schema.names:
@@ -48,19 +48,21 @@ def check_kept(shard: Shard, keep: Sequence[str]) -> None:
 
 def empty_rows(shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
     """No rows of the shard's columns ``keep``."""
-    schema = _kept_schema(shard, keep)
+    schema = _passthrough_schema(shard, keep)
     # Not of pa.array, which imports pandas where it is installed: 0.2 s.
     return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
 
 
-def kept_rows(columns: pa.RecordBatch, shard: Shard, keep: Sequence[str]) -> pa.RecordBatch:
+def passthrough_columns(
+    columns: pa.RecordBatch, shard: Shard, keep: Sequence[str]
+) -> pa.RecordBatch:
     """The columns ``keep`` of some rows, with their types in the shard."""
-    schema = _kept_schema(shard, keep)
+    schema = _passthrough_schema(shard, keep)
     arrays = [columns.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _kept_schema(shard: Shard, keep: Sequence[str]) -> pa.Schema:
+def _passthrough_schema(shard: Shard, keep: Sequence[str]) -> pa.Schema:
     return pa.schema([shard.schema.field(name) for name in keep])
 
 
@@ -77,7 +79,7 @@ class PredictionWriter:
         classes: Sequence[Any] = (),
     ) -> None:
         """classes: saved to the schema's metadata, as JSON, in the order of lists of numbers."""
-        self._told = {"classes": json.dumps(list(classes), default=str)} if classes else None
+        self._metadata = {"classes": json.dumps(list(classes), default=str)} if classes else None
         url = absolute(directory)
         self._fs: fsspec.AbstractFileSystem = connect(url, dict(storage_options or {}))
         root = self._fs._strip_protocol(url) if protocol(url) else local_name(url)
@@ -85,21 +87,21 @@ class PredictionWriter:
         if self._fs.exists(self.path) and not overwrite:
             raise OutputExistsError(f"{shown(self.path)} already exists; --overwrite replaces it")
         self._fs.makedirs(root, exist_ok=True)
-        self._aside = f"{root.rstrip('/')}/.tmp-{uuid.uuid4().hex}"
+        self._temporary = f"{root.rstrip('/')}/.tmp-{uuid.uuid4().hex}"
         self._file: Any = None
         self._parquet: pq.ParquetWriter | None = None
 
     def __enter__(self) -> Self:
         with self._naming():
-            self._file = self._fs.open(self._aside, "wb")
+            self._file = self._fs.open(self._temporary, "wb")
         return self
 
-    def write(self, columns: Mapping[str, Any], kept: pa.RecordBatch | None) -> None:
-        """Add rows: our columns (numpy or Arrow arrays; 2-d ones become lists), then ``kept``."""
+    def write(self, columns: Mapping[str, Any], passthrough: pa.RecordBatch | None) -> None:
+        """Add rows: our columns (numpy or Arrow arrays; 2-d ones become lists), then the others."""
         arrays = {name: as_arrow(column) for name, column in columns.items()}
-        if kept is not None:
-            arrays |= {field.name: kept.column(field.name) for field in kept.schema}
-        table = pa.table(arrays).replace_schema_metadata(self._told)
+        if passthrough is not None:
+            arrays |= {field.name: passthrough.column(field.name) for field in passthrough.schema}
+        table = pa.table(arrays).replace_schema_metadata(self._metadata)
         with self._naming():
             if self._parquet is None:
                 self._parquet = pq.ParquetWriter(self._file, table.schema, compression="zstd")
@@ -121,10 +123,10 @@ class PredictionWriter:
                     self._parquet.close()
                 self._file.close()
                 if kind is None:
-                    self._fs.mv(self._aside, self.path)
+                    self._fs.mv(self._temporary, self.path)
         finally:
-            if self._fs.exists(self._aside):
-                self._fs.rm(self._aside)
+            if self._fs.exists(self._temporary):
+                self._fs.rm(self._temporary)
 
 
 def as_arrow(column: Any) -> pa.Array:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from streamomd.core.errors import UsageError
 from streamomd.core.profiling import Stage, current
 from streamomd.core.urls import shown
-from streamomd.shards.allocator import Release, steady
+from streamomd.shards.allocator import Release, return_freed_memory
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import REMOTE_BLOCK, connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
@@ -156,7 +156,7 @@ def read_batches(
 
     Raises UsageError for a start that does not exist; reading raises what `RecordBatches.map` says.
     """
-    steady()
+    return_freed_memory()
     jobs = jobs_of(shard_set, places, start)
     wanted = _wanted(shard_set.fs, columns, dictionary, unit_bytes)
     if profile := current():
@@ -214,7 +214,7 @@ def open_group(
     For another process than the one that found the shard; the calling thread reads. Parameters and
     errors as in ``read_batches``.
     """
-    steady()
+    return_freed_memory()
     fs = connect(group.shard.url, options)
     wanted = _wanted(fs, columns, dictionary, unit_bytes)
     with closing(Reader(ShardSet((group.shard,), fs), wanted, digests)) as reader:
@@ -228,7 +228,7 @@ def _wanted(
     return ReadRequest(tuple(columns), tuple(dictionary), max(1, unit_bytes), *steps)
 
 
-def look(shard: Shard, options: Mapping[str, Any]) -> None:
+def check_footer(shard: Shard, options: Mapping[str, Any]) -> None:
     """Open a shard and read its footer, but no row. Raises what reading it raises."""
     fs = connect(shard.url, options)
     OpenShard(fs, shard, ReadRequest((), (), 1, LOCAL_BLOCK)).close()

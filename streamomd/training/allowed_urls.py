@@ -131,7 +131,7 @@ def allow_lists(environment: Mapping[str, str] = os.environ) -> tuple[AllowList,
 
     An empty one restricts nothing. Raises UsageError for one that cannot be read.
     """
-    # Dask takes as long to import as the rest: only what opens URLs of a manifest asks for it.
+    # Dask takes as long to import as the rest: only what opens URLs of a manifest imports it.
     from streamomd.config.settings import configured
 
     source = f"streamomd.{KEY} of Dask's configuration"

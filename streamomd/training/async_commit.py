@@ -1,6 +1,6 @@
-"""A commit off the learning thread: the state is copied at a row's edge, a thread puts the copy.
+"""Asynchronous commits: the state is copied between two rows, and a thread writes the copy.
 
-One commit is under way at a time, and the copy's memory is used again: twice the state in all.
+One commit is in progress at a time, and the copy's memory is reused: twice the state in all.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ T = TypeVar("T")
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-class GivenUpError(Exception):
-    """A commit under way was given up between two of its parts; the one before it stands."""
+class CommitAbandonedError(Exception):
+    """A commit was abandoned between two of its parts; the one before it remains valid."""
 
 
 class AsyncCommitter:
-    """The copy of a state, and the thread that does something with it.
+    """The copy of a state, and the thread that writes it.
 
-    Made with the state that is to be copied, whose layout stays. Its memory is had and touched by
-    the thread: the first copy into cold pages would cost the learner a hundred times the next.
+    state: the state to copy, whose layout stays. The thread allocates the copy and touches its
+    memory: the first copy into cold pages would cost the learner a hundred times the next.
     """
 
     def __init__(self, state: State) -> None:
@@ -37,45 +37,45 @@ class AsyncCommitter:
         self._thread = threading.Thread()
         self._error: Exception | None = None
         self._hurry = threading.Event()
-        # What is copied while rows are learned is of no edge, and never used.
-        self.begin(self._prepare)
+        # This copy is made while rows are learned, so its contents are never used.
+        self.start(self._prepare)
 
     def _prepare(self) -> None:
         self._copy = self._state.copy()
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way."""
+        """Whether the thread is working."""
         return self._thread.is_alive()
 
-    def take(self) -> State:
-        """The state as it is now, in memory that the thread may read. Nothing may be under way."""
+    def copy_state(self) -> State:
+        """The state as it is now, in memory that the thread may read. It must not be working."""
         self._copy.take(self._state)
         return self._copy
 
-    def begin(self, work: Callable[[], object]) -> None:
-        """Have the thread do something. Nothing may be under way, nor its outcome unheard."""
+    def start(self, work: Callable[[], object]) -> None:
+        """Call ``work`` in the thread. The result of earlier work must have been collected."""
         context = contextvars.copy_context()  # where notes are sent, and whether they are shown
         self._thread = threading.Thread(
-            target=context.run, args=(self._tried, work), name="streamomd-commit", daemon=True
+            target=context.run, args=(self._run, work), name="streamomd-commit", daemon=True
         )
         self._thread.start()
 
-    def _tried(self, work: Callable[[], object]) -> None:
+    def _run(self, work: Callable[[], object]) -> None:
         try:
             work()
-        except Exception as error:  # for the learner to raise, at its next edge
+        except Exception as error:  # for the learner to raise, between two rows
             self._error = error
 
     def each(self, parts: Iterator[T]) -> Iterator[T]:
-        """Parts to be put by the thread; GivenUpError is raised between two in a hurry."""
+        """Parts for the thread to write. Raises CommitAbandonedError between two, in a hurry."""
         for part in parts:
             if self._hurry.is_set():
-                raise GivenUpError
+                raise CommitAbandonedError
             yield part
 
     def outcome(self, *, hurry: bool = False) -> Exception | None:
-        """Wait until nothing is under way; what it raised. hurry: no longer than for one part."""
+        """Wait for the thread, and return its error. hurry: wait for one part at most."""
         if hurry:
             self._hurry.set()
         if self.busy:
@@ -85,18 +85,18 @@ class AsyncCommitter:
         return found
 
 
-def aside_of(state: State, spare: float) -> AsyncCommitter | None:
-    """None where a copy of the state, which may itself not be in memory yet, is too much.
+def async_committer(state: State, spare: float) -> AsyncCommitter | None:
+    """None where memory does not suffice for the state, which may not be touched yet, and a copy.
 
-    spare: bytes that may be had, as far as the caller knows.
+    spare: bytes that are available, as far as the caller knows.
     """
-    return AsyncCommitter(state) if 2 * state.nbytes <= min(spare, left()) else None
+    return AsyncCommitter(state) if 2 * state.nbytes <= min(spare, available_memory()) else None
 
 
-def left() -> float:
+def available_memory() -> float:
     """Bytes of memory available to this process; infinite where the system does not report it.
 
-    >>> left() > 0
+    >>> available_memory() > 0
     True
     """
     found = [math.inf]

@@ -1,4 +1,4 @@
-"""When to commit, and what: the watcher that keeps a run."""
+"""When to commit, and what: the watcher that commits a run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_document
+from streamomd.config.spec import Checkpoint
 from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, StorageError, TooLargeError
 from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
-from streamomd.training.async_commit import AsyncCommitter, GivenUpError, aside_of
+from streamomd.training.async_commit import AsyncCommitter, CommitAbandonedError, async_committer
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.model_document import document_of, parts_of, parts_to_commit
@@ -37,6 +38,25 @@ def diverged_remedy(model: Model) -> str:
     )
 
 
+class CommitSchedule:
+    """When a commit is due: by rows exactly; by time, with a limit on the share of time spent."""
+
+    def __init__(self, settings: Checkpoint, rows: int) -> None:
+        self._settings = settings
+        self.record_commit(rows, 0.0)
+
+    def is_due(self, rows: int) -> bool:
+        """Whether a commit is due after this number of rows."""
+        return rows >= self.next_row or time.monotonic() >= self.next_time
+
+    def record_commit(self, rows: int, seconds: float) -> None:
+        """Plan the next commit after one of this duration."""
+        every, pause = self._settings.every_rows, self._settings.every_seconds
+        self.next_row = float((rows // every + 1) * every) if every else math.inf
+        wait = max(pause, seconds * (1 / SHARE - 1)) if pause else math.inf
+        self.next_time = time.monotonic() + wait
+
+
 class CheckpointManager:
     """Commits a model every ``every_rows`` rows or seconds, and on request.
 
@@ -50,22 +70,19 @@ class CheckpointManager:
     def __init__(self, model: Model, store: Store, writer: Writer, ledger: Ledger) -> None:
         self._model, self._store, self._writer, self._ledger = model, store, writer, ledger
         self._digests = len(model.digests.found())  # how many of those the ledger has
-        self._every_rows = model.spec.checkpoint.every_rows
-        self._every_seconds = model.spec.checkpoint.every_seconds
         self.spare = math.inf
         # In the other modes the committing owner waits for the others, between rounds.
-        self._may = model.spec.checkpoint.aside and model.spec.train.mode == "exact"
-        self._aside: AsyncCommitter | None = None
+        self._may_be_async = model.spec.checkpoint.aside and model.spec.train.mode == "exact"
+        self._committer: AsyncCommitter | None = None
         self._failed = 0
         self._started = time.monotonic()
         self._spent = 0.0
         self._warned = False
         self._names: tuple[int, str] = (0, "")
-        self._due_at = self._started + self._every_seconds
-        self._plan_next(model.metrics.total_rows)
+        self._schedule = CommitSchedule(model.spec.checkpoint, model.metrics.total_rows)
 
-    def far(self) -> RemoteState:
-        """The state of the last commit, left where it is."""
+    def remote_state(self) -> RemoteState:
+        """The state of the last commit, not read yet."""
         commit = self._writer.last
         return RemoteState(
             self._model.state.layout, self._store, StoredParts(commit.directory, commit.parts)
@@ -78,8 +95,13 @@ class CheckpointManager:
         self._model.digests, self._digests = digests, len(digests.found())
 
     def reserve(self) -> str:
-        """A directory of the checkpoint for parts that others put."""
+        """A directory of the checkpoint for parts that other processes write."""
         return self._writer.reserve()
+
+    @property
+    def next_row(self) -> float:
+        """The number of rows after which a commit is due."""
+        return self._schedule.next_row
 
     @property
     def sequence(self) -> int:
@@ -87,41 +109,44 @@ class CheckpointManager:
         return self._writer.sequence
 
     def update(self, metrics: Metrics) -> None:
-        """Commit if it is time. Raises what the last commit aside raised, but a StorageError only
-        when it is the third in a row: the last commit that was made stands."""
+        """Commit if it is time.
+
+        Raises the error of the last asynchronous commit, but a StorageError only when it is the
+        third in a row: the last good commit remains valid.
+        """
         by_rows = metrics.total_rows >= self.next_row
-        by_time = self._every_seconds > 0 and time.monotonic() >= self._due_at
-        if self._may and self._aside is None:
-            self._aside = aside_of(self._model.state, self.spare)
-            self._may = self._aside is not None
+        by_time = time.monotonic() >= self._schedule.next_time
+        if self._may_be_async and self._committer is None:
+            self._committer = async_committer(self._model.state, self.spare)
+            self._may_be_async = self._committer is not None
         began = time.monotonic()
-        free = self._aside is None or by_rows or not self._aside.busy
-        if free and self._aside:
-            self._settle(self._aside)
+        free = self._committer is None or by_rows or not self._committer.busy
+        if free and self._committer:
+            self._collect(self._committer)
         if free and (by_rows or by_time):
-            if self._aside:
-                self._begin(self._aside)
-                self._paid(began)
+            if self._committer:
+                self._begin(self._committer)
+                self._record_commit(began)
             else:
                 self.commit()
 
     def commit(self, *, hurry: bool = False) -> Commit:
-        """Commit now, and wait for it; first for one under way, or in a hurry for a part of it."""
+        """Commit now, after a commit in progress, or in a hurry after one part of it."""
         began = time.monotonic()
-        if self._aside:
-            self._settle(self._aside, hurry=hurry, last=True)
+        if self._committer:
+            self._collect(self._committer, hurry=hurry, last=True)
         model = self._model
         shared = self._names_now(), self._digests_now()
-        commit = self._put(self._document(), *shared, parts_to_commit(model))
+        commit = self._write(self._document(), *shared, parts_to_commit(model))
         model.sequence = commit.sequence
-        self._paid(began)
+        self._record_commit(began)
         return commit
 
     def diverged(self, error: DivergedError) -> DivergedError:
         """Name the parts of the last commit, which is finite, in one more that records the error.
 
         So a resumed run knows that the same rows lead to the same error. Gives the error with that
-        commit, which ``resume`` names too, and what to do. Nothing may be under way.
+        commit, which ``resume`` names too, and what to do. No commit may be in progress.
         """
         last = self._writer.last
         job = document_of(self._model)["job"]
@@ -140,25 +165,25 @@ class CheckpointManager:
         """The last commit is made by who knows that the run is finished."""
 
     def close(self) -> None:
-        """Wait for a commit under way: after an error it is the last one."""
-        error = self._aside.outcome() if self._aside else None
+        """Wait for a commit in progress: after an error it is the last one."""
+        error = self._committer.outcome() if self._committer else None
         if error and not isinstance(error, StorageError):  # which was reported when it occurred
-            note(f"the commit under way was not made: {error}")
+            note(f"the commit in progress failed: {error}")
 
-    def _begin(self, aside: AsyncCommitter) -> None:
-        """Copy what a commit keeps, all of one row's edge, and have it put."""
-        parts = parts_of(aside.take(), self._model.metrics.copy())
-        aside.begin(
+    def _begin(self, committer: AsyncCommitter) -> None:
+        """Copy what a commit saves, all as of one row, and start writing it."""
+        parts = parts_of(committer.copy_state(), self._model.metrics.copy())
+        committer.start(
             partial(
-                self._put_aside,
+                self._write_async,
                 self._document(),
                 self._names_now(),
                 self._digests_now(),
-                aside.each(parts),
+                committer.each(parts),
             )
         )
 
-    def _put_aside(
+    def _write_async(
         self,
         document: dict[str, Any],
         names: Named,
@@ -166,14 +191,14 @@ class CheckpointManager:
         parts: Iterable[Part],
     ) -> None:
         try:
-            self._put(document, names, digests, parts)
+            self._write(document, names, digests, parts)
         except StorageError as error:
             self._failed += 1
             note(f"{error}; training continues (last good commit: {self._writer.sequence})")
             raise
         self._failed = 0
 
-    def _put(
+    def _write(
         self,
         document: dict[str, Any],
         names: Named,
@@ -199,45 +224,42 @@ class CheckpointManager:
         return names.version, names.to_json()
 
     def _digests_now(self) -> list[Found]:
-        """Digests that the ledger has not. Nothing may be under way.
+        """Digests that the ledger has not. No commit may be in progress.
 
         A row group's is found before its first row is given, so those of all rows that were
         learned are among them.
         """
         return self._model.digests.found(self._digests)
 
-    def _settle(self, aside: AsyncCommitter, *, hurry: bool = False, last: bool = False) -> None:
+    def _collect(
+        self, committer: AsyncCommitter, *, hurry: bool = False, last: bool = False
+    ) -> None:
         """Collect the asynchronous commit's result. last: the next commit reports its own error."""
-        error = aside.outcome(hurry=hurry)
+        error = committer.outcome(hurry=hurry)
         self._model.sequence = self._writer.sequence
         if isinstance(error, TooLargeError):
             note(f"commits are made while learning waits: {error}")
-            self._may, self._aside = False, None
+            self._may_be_async, self._committer = False, None
         elif isinstance(error, StorageError):
             if self._failed >= FAILURES and not last:
                 raise error
-        elif error and not isinstance(error, GivenUpError):
+        elif error and not isinstance(error, CommitAbandonedError):
             raise error
 
-    def _paid(self, began: float) -> None:
+    def _record_commit(self, began: float) -> None:
         """Plan the next commit, after one for which learning has waited since then."""
         now = time.monotonic()
         self._spent += now - began
-        self._due_at = now + max(self._every_seconds, (now - began) * (1 / SHARE - 1))
-        self._plan_next(self._model.metrics.total_rows)
+        self._schedule.record_commit(self._model.metrics.total_rows, now - began)
         self._warn_if_slow(now)
 
-    def _plan_next(self, rows: int) -> None:
-        every = self._every_rows
-        self.next_row = float((rows // every + 1) * every) if every else math.inf
-
     def _warn_if_slow(self, now: float) -> None:
-        elapsed = now - self._started
-        if self._warned or not self._every_rows or elapsed < 5.0:
+        elapsed, every_rows = now - self._started, self._model.spec.checkpoint.every_rows
+        if self._warned or not every_rows or elapsed < 5.0:
             return
         if self._spent > SHARE * elapsed:
             self._warned = True
             note(
-                f"checkpoints every {self._every_rows:,} rows take {self._spent / elapsed:.0%} of "
+                f"checkpoints every {every_rows:,} rows take {self._spent / elapsed:.0%} of "
                 "the time; a larger checkpoint.every_rows, or every_seconds alone, would cost less"
             )

@@ -63,7 +63,7 @@ def best_epoch(held: Metrics, epochs: int) -> int | None:
     return by_epoch.index(min(by_epoch)) + 1 if by_epoch and min(by_epoch) < math.inf else None
 
 
-def is_spent(held: Metrics | None, epochs: int, patience: int) -> bool:
+def patience_exhausted(held: Metrics | None, epochs: int, patience: int) -> bool:
     """Whether after ``epochs`` epochs none of the last ``patience`` was better than the best one
     before; never with patience 0."""
     if held is None or not patience or epochs <= patience:

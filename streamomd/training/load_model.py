@@ -26,7 +26,7 @@ from streamomd.checkpoint import (
     read_document,
 )
 from streamomd.checkpoint.parts import DTYPES
-from streamomd.config.recorded import apart
+from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
@@ -55,13 +55,13 @@ def load_model(
     *,
     storage_options: Mapping[str, Any] | None = None,
     at: int | None = None,
-    far: Callable[[Spec], bool] | None = None,
+    remote: Callable[[Spec], bool] | None = None,
     needs: Collection[str] = ("names",),
     finite: bool = False,
 ) -> tuple[Model, Loaded]:
     """The model of the newest commit that is whole, or of commit ``at``, and that commit.
 
-    far: whether its state is to be proven, and left where it is until it is asked for. needs: kinds
+    remote: whether to verify its state and leave it in the store until it is needed. needs: kinds
     of shared documents without which a commit is not whole; only ``resume`` needs the shards'.
     finite: commits with a number that is not finite, of versions that made such, count as not
     whole. Raises NoCommitError if there is none, DivergedError if there is none that is finite,
@@ -84,7 +84,7 @@ def load_model(
                 f"(saved when the sweep is finished), or a model such as {place}/learners/000"
             )
         with _legible():
-            models.append(_described(commit, store, far))
+            models.append(_described(commit, store, remote))
         left = isinstance(models[-1].state, RemoteState)
         take = partial(fill_figures if left else fill, models[-1])
 
@@ -111,10 +111,10 @@ def load_model(
     return model, loaded
 
 
-def _described(commit: Commit, store: Store, far: Callable[[Spec], bool] | None) -> Model:
+def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | None) -> Model:
     """A model that is to be filled. Its job has no setting of a machine: see ``recorded``."""
     document = commit.document
-    job, recorded = apart(document["job"], store.url)
+    job, recorded = split_recorded(document["job"], store.url)
     spec, plan = Spec.parse(job), Plan.from_json(document["plan"])
     refuse_other_state(spec.rule, spec.saved(document.get("state_version", 1)))
     if plan.bits != spec.data.bits:
@@ -122,7 +122,7 @@ def _described(commit: Commit, store: Store, far: Callable[[Spec], bool] | None)
     layout = layout_of(spec, plan)
     _check_parts(layout, commit.parts)
     state = None
-    if far is not None and far(spec):  # no memory is taken for it here
+    if remote is not None and remote(spec):  # no memory is taken for it here
         state = RemoteState(layout, store, StoredParts(commit.directory, commit.parts))
     model = Model.new(spec, plan, state)
     model.recorded = recorded

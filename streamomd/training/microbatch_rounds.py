@@ -26,12 +26,12 @@ from streamomd.training.partitions import Share, micro_batches
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
 
 Floats = NDArray[np.float64]
-Swap = Callable[[Floats], Floats]
+Exchange = Callable[[Floats], Floats]
 """(own partitions, rows, n) to (all partitions, rows, n)."""
 
 
-def alone(found: Floats) -> Floats:
-    """The swap of an owner of all partitions."""
+def no_exchange(found: Floats) -> Floats:
+    """The exchange of an owner of all partitions."""
     return found
 
 
@@ -50,7 +50,7 @@ class Rounds:
     cursor: Cursor
     names: Names | None = None
     digests: Digests = field(default_factory=Digests)
-    swap: Swap = alone
+    exchange: Exchange = no_exchange
     guard: FiniteCheck = field(default_factory=FiniteCheck)
 
     def warm(self) -> float:
@@ -74,7 +74,7 @@ class Rounds:
             with closing(self._pieces()) as pieces:
                 most = self.spec.data.max_bad_rows
                 for batch, place, row, bad in micro_batches(pieces, self.spec.train.batch_rows):
-                    self.metrics.leave_out(bad, most)
+                    self.metrics.count_skipped(bad, most)
                     self._learn(batch, self._rows_to(order, place, row))
                     passed = self.metrics.rows[epoch] + self.metrics.bad[epoch].sum()
                     ended = passed == self.shards.rows
@@ -90,7 +90,7 @@ class Rounds:
         return (shards[order[at.place]].url, at.row), (shards[order[place]].url, row)
 
     def _learn(self, batch: Batch, rows: tuple[Place, Place]) -> None:
-        found = self.swap(self.share.sense(batch))
+        found = self.exchange(self.share.sense(batch))
         margins = self.share.follow(batch, self.metrics.current, found)
         self.metrics.count(len(batch))
         if self.spec.train.detail:

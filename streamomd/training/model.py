@@ -28,7 +28,7 @@ from streamomd.training.model_document import hash_of
 from streamomd.training.model_figures import result_of, summary_of
 from streamomd.training.predict import evaluate, predict
 from streamomd.training.row_stream import cache_of
-from streamomd.training.top_weights import heaviest, weighed
+from streamomd.training.top_weights import heaviest, weight_blocks
 from streamomd.training.training_step import learn_foreign_rows
 
 
@@ -112,7 +112,7 @@ class Model:
         are made of them, which is slower."""
         problem = self.state.problem()
         if not problem and weights:
-            sound = all(is_finite(some) for _, some in weighed(self.engine, self.state))
+            sound = all(is_finite(some) for _, some in weight_blocks(self.engine, self.state))
             problem = "" if sound else "a weight is not"
         if problem:
             where = f"commit {self.sequence} of {shown(self.url)}" if self.url else "this model"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def document_of(model: Model, **more: Any) -> dict[str, Any]:
     """The description of a model in a commit. more: what the commit refers to."""
     return {
-        "job": model.recorded.added_to(model.spec.to_json()),
+        "job": model.recorded.add_to(model.spec.to_json()),
         "plan": model.plan.to_json(),
         "state_version": model.spec.rule.state.version,
         "cursor": model.cursor.to_json(),
@@ -41,7 +41,7 @@ def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:
 
 def parts_to_commit(model: Model) -> Iterator[Part] | StoredParts:
     """The parts of a model, or the names of those that are in the checkpoint already."""
-    stored = model.state.put if isinstance(model.state, RemoteState) else None
+    stored = model.state.stored if isinstance(model.state, RemoteState) else None
     return stored or parts_of(model.state, model.metrics)
 
 

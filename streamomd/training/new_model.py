@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from streamomd.config.spec import Spec
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import shown
 from streamomd.features import Plan, check_schema, make_plan
 from streamomd.shards.distinct_labels import distinct_labels
 from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import note
-from streamomd.training.warm_start import begin_at, is_weights
-from streamomd.training.warm_start.from_model import start_from
+from streamomd.training.warm_start import is_weights, start_from_weights
 
 
 def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
@@ -36,18 +37,44 @@ def new_model(spec: Spec, plan: Plan, weights: Any = None) -> Model:
     model = Model.new(spec, plan)
     options = spec.checkpoint.storage_options
     if is_weights(spec.model.start):
-        begin_at(model, options, weights)
+        start_from_weights(model, options, weights)
     elif spec.model.start:
         start, loaded = load_model(
             spec.model.start,
             storage_options=options,
-            far=lambda _: spec.train.mode == "sharded",  # its owners may be elsewhere
+            remote=lambda _: spec.train.mode == "sharded",  # its owners may be elsewhere
             finite=True,
         )
         for sequence, reason in loaded.rejected:
             note(f"commit {sequence} rejected: {reason}; starting from {start.sequence}")
-        start_from(model, start)
+        _start_from(model, start)
     return model
+
+
+def _start_from(model: Model, other: Model) -> None:
+    """Give a model another's state and names; metrics restart. The learning rate may differ.
+
+    Raises UsageError with every part of the two descriptions that does not agree.
+    """
+    ours, theirs = _description(model), _description(other)
+    differ = [key for key in ours if ours[key] != theirs[key]]
+    if differ:
+        lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
+        raise UsageError(f"cannot start from {shown(other.url)}: " + "; ".join(lines))
+    model.state, model.names = other.state, other.names
+
+
+def _description(model: Model) -> dict[str, Any]:
+    job = model.spec.model
+    known = ("rule", "loss", "loss_params", "certificate", "dtype", "bias")
+    # A run that diverged may continue with a smaller learning rate.
+    params = {key: value for key, value in job.params.items() if key != "eta"}
+    plan = model.plan.to_json()
+    # Types may differ as they may between shards.
+    plan["types"] = [(column.name, column.family) for column in model.plan.types]
+    del plan["label_type"], plan["on_bad_row"]
+    plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save
+    return {**{key: getattr(job, key) for key in known}, "params": params, **plan}
 
 
 def _labels(shards: ShardSet, column: str) -> list[Any]:

@@ -100,7 +100,7 @@ class Share:
         return self.engine.follow(self.state, sums, batch, found)
 
     def fill(self, low: int, high: int, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take what is this share's of a part that a checkpoint keeps; the first is everyone's."""
+        """Take what is this share's of a part in a checkpoint; every share takes the first."""
         if low == 0:
             self.state.totals[...] = arrays["totals"]
             self.state.clock = int(arrays["clock"][0])

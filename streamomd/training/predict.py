@@ -18,9 +18,14 @@ from streamomd.engine.state import State
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.find import find
-from streamomd.shards.prediction_files import PredictionWriter, check_kept, empty_rows, output_names
+from streamomd.shards.prediction_files import (
+    PredictionWriter,
+    check_passthrough,
+    empty_rows,
+    output_names,
+)
 from streamomd.training.metrics import Metrics
-from streamomd.training.progress import hushed, note, progress, watching
+from streamomd.training.progress import note, progress, quiet_notes, watching
 from streamomd.training.row_stream import no_rows, rows_of
 from streamomd.training.slices import slices_of
 
@@ -57,7 +62,7 @@ def predict(
     _refuse_among_shards(to, shards)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
-        check_kept(shard, keep)
+        check_passthrough(shard, keep)
     engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
     writers = [
         PredictionWriter(
@@ -74,9 +79,11 @@ def predict(
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
                 _suspect(margins, suspect)
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
-                writer.write({"row": rows, **columns(plan, engine, margins)}, piece.value.kept)
+                writer.write(
+                    {"row": rows, **columns(plan, engine, margins)}, piece.value.passthrough
+                )
     seconds = time.perf_counter() - began
-    with hushed(quiet):
+    with quiet_notes(quiet):
         done = f"{counted(found.rows, 'row')} predicted in {counted(len(writers), 'file')}"
         note(f"{done}, {seconds:.2f} s")
     return [writer.path for writer in writers]
@@ -169,7 +176,7 @@ def evaluate(
     metrics.begin(0)
     began = time.perf_counter()
     columns = list(dict.fromkeys(by))
-    with hushed(quiet):
+    with quiet_notes(quiet):
         slices = slices_of(found, columns, plan.weight, classifies=bool(plan.classes))
     with watching([] if quiet else [progress(metrics, found.rows)], metrics) as watchers:
         for piece in rows_of(plan, found, range(len(found)), keep=columns, cache=cache):
@@ -177,10 +184,10 @@ def evaluate(
             margins = engine.predict(state, metrics.current, batch)
             _suspect(margins, suspect)
             metrics.examine(engine.loss, engine.classes, margins, batch.y, batch.weight)
-            metrics.leave_out(batch.skipped.counts(0, len(batch.skipped)), None)
+            metrics.count_skipped(batch.skipped.counts(0, len(batch.skipped)), None)
             metrics.count(len(batch))
             for one in slices:
-                one.add(engine, state, batch, piece.value.kept)
+                one.add(engine, state, batch, piece.value.passthrough)
             for watcher in watchers:
                 watcher.update(metrics)
     seconds = time.perf_counter() - began

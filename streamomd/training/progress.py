@@ -26,14 +26,16 @@ LOG_SECONDS = 10.0
 COPY_SECONDS = 2.0
 WIDE = 100
 """Columns of a terminal: in fewer the time left comes before the bar and the last loss."""
-_HUSHED = ContextVar("hushed", default=False)
+_QUIET = ContextVar("quiet", default=False)
 _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
 class Watcher(Protocol):
     """Receives the progress of a run."""
 
-    next_row: float  # updated at exactly this row, if batches pass it
+    @property
+    def next_row(self) -> float:
+        """Updated at exactly this row, if batches pass it."""
 
     def update(self, metrics: Metrics) -> None:
         """After each batch."""
@@ -242,7 +244,7 @@ def note(text: str) -> None:
     listener = _LISTENER.get()
     if listener is not None:
         listener(text)
-    if not _HUSHED.get():
+    if not _QUIET.get():
         _say(text, sys.stderr)
 
 
@@ -257,13 +259,13 @@ def listening(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def hushed(quiet: bool) -> Iterator[None]:
+def quiet_notes(quiet: bool) -> Iterator[None]:
     """Notes are not shown while inside, if ``quiet``."""
-    token = _HUSHED.set(quiet)
+    token = _QUIET.set(quiet)
     try:
         yield
     finally:
-        _HUSHED.reset(token)
+        _QUIET.reset(token)
 
 
 def copying() -> Callable[[int, int, int], None]:

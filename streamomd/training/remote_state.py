@@ -1,4 +1,4 @@
-"""A state that lies in a checkpoint, in parts that its owners put there, until it is asked for."""
+"""A state that stays in a checkpoint, in parts that its owners wrote, until it is needed."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from streamomd.engine.state import Arrays, Layout, State
 class RemoteState(State):
     """As any state, but its cells are read when they are first needed; its hash needs none.
 
-    put: where its parts are; None once its cells are here, for then they may have moved.
+    stored: where its parts are; None once its cells are here, for then they may have moved.
     """
 
-    def __init__(self, layout: Layout, store: Store, put: StoredParts) -> None:
+    def __init__(self, layout: Layout, store: Store, stored: StoredParts) -> None:
         self.layout, self.store = layout, store
-        self.put: StoredParts | None = put
+        self.stored: StoredParts | None = stored
         self.extra = {}
-        self._near: State | None = None
-        _, _, first = read_part(store, put, put.entries[0])
+        self._loaded: State | None = None
+        _, _, first = read_part(store, stored, stored.entries[0])
         self.totals = np.array(first["totals"], dtype=np.float64)
         self.clock = int(first["clock"][0])
 
-    def here(self) -> State:
+    def load(self) -> State:
         """The state in memory, which it takes as much of as it has."""
-        if self._near is None:
-            near = State.start(self.layout)
+        if self._loaded is None:
+            state = State.start(self.layout)
             for low, high, arrays in self._read():
-                near.fill(low, high, arrays)
-            self._near, self.put = near, None
-        return self._near
+                state.fill(low, high, arrays)
+            self._loaded, self.stored = state, None
+        return self._loaded
 
     @property
     def cells(self) -> NDArray[Any]:  # type: ignore[override]
         """All cells: as much memory as the whole state."""
-        return self.here().cells
+        return self.load().cells
 
     def parts(self) -> Iterator[tuple[int, int, Arrays]]:
         """As ``State.parts``, in the same ranges, however the parts in the checkpoint are cut."""
-        if self._near is not None:
+        if self._loaded is not None:
             yield from super().parts()
             return
         held: list[tuple[int, int, Arrays]] = []
@@ -70,12 +70,12 @@ class RemoteState(State):
 
     def problem(self) -> str:
         """As ``State.problem``; part by part, where its cells are not here."""
-        if self._near is not None:
+        if self._loaded is not None:
             return super().problem()
         found = (part_problem(low, arrays) for low, _, arrays in self._read())
         return next((problem for problem in found if problem), "")
 
     def _read(self) -> Iterator[tuple[int, int, Arrays]]:
-        assert self.put is not None
-        for entry in self.put.entries:
-            yield read_part(self.store, self.put, entry)
+        assert self.stored is not None
+        for entry in self.stored.entries:
+            yield read_part(self.store, self.stored, entry)

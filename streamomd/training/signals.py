@@ -50,11 +50,11 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def leave(stop: StopRequest, model: Model, keeper: CheckpointManager | None) -> NoReturn:
-    """The batch is finished: commit, and raise StoppedError with the command that resumes."""
+def raise_stopped(stop: StopRequest, model: Model, manager: CheckpointManager | None) -> NoReturn:
+    """Commit, and raise StoppedError with the command that resumes. Called between batches."""
     saved = "nothing was saved (checkpoint none)"
-    if keeper:
-        sequence = keeper.commit(hurry=True).sequence
+    if manager:
+        sequence = manager.commit(hurry=True).sequence
         saved = f"commit {sequence}; resume with: streamomd resume {shown(model.url)}"
     rows = model.metrics.total_rows
     raise StoppedError(f"stopped after row {rows:,}: {saved}", signal=stop.signal)

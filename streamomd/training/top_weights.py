@@ -1,4 +1,4 @@
-"""The heaviest coordinates of a state, and what its rule keeps of each."""
+"""The heaviest coordinates of a state, and the slots of its rule at each."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from streamomd.engine.state import State
 from streamomd.features import Names, Plan, name_of
 
 Floats = NDArray[np.float64]
-ROWS = 1 << 20  # coordinates weighed at a time
+ROWS = 1 << 20  # coordinates whose weights are computed at a time
 
 
-def weighed(engine: Engine, state: State) -> Iterator[tuple[int, Floats]]:
+def weight_blocks(engine: Engine, state: State) -> Iterator[tuple[int, Floats]]:
     """All weights, a stretch of coordinates at a time: where it begins, (coordinates, learners)."""
     size = state.layout.size
     for low in range(0, size, ROWS):
@@ -30,7 +30,7 @@ def heaviest(
     the first: coordinate, name, weight and slots of each learner.
     """
     found: list[tuple[float, int, list[float]]] = []
-    for low, weights in weighed(engine, state):
+    for low, weights in weight_blocks(engine, state):
         size = np.nan_to_num(np.abs(weights).max(axis=1), nan=np.inf, posinf=np.inf)
         some = [int(at) for at in np.argsort(-size, kind="stable")[:top] if size[at] > 0.0]
         found += [(-float(size[at]), low + at, weights[at].tolist()) for at in some]

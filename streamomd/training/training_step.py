@@ -41,7 +41,7 @@ def learn_rows(
     DivergedError if a number of the model is no longer finite.
     """
     if bad is not None:
-        model.metrics.leave_out(bad, model.spec.data.max_bad_rows)
+        model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     margins = _learn_all(model, batch) if held is None else _learn_some(model, batch, held)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))

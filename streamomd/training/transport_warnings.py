@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from streamomd.config.spec import Spec
-from streamomd.core.urls import in_clear, protocol, shown
+from streamomd.core.urls import is_unencrypted, protocol, shown
 
 ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST")
 UNCHECKED = (("verify", False), ("use_ssl", False), ("ssl", False))
 
 
-def exposed(spec: Spec, environment: Mapping[str, str]) -> list[str]:
+def transport_warnings(spec: Spec, environment: Mapping[str, str]) -> list[str]:
     """What of a job goes over a network so that others may read or change it, a line each.
 
     It is said and not refused: inside a private network it may be meant.
@@ -22,14 +22,16 @@ def exposed(spec: Spec, environment: Mapping[str, str]) -> list[str]:
     if any(map(protocol, given)):
         given += [environment.get(name, "") for name in ENDPOINTS]
     given += [text for options in stores.values() for text in _texts(options)]
-    places = dict.fromkeys(shown(url) for url in given if protocol(url) == "http" and in_clear(url))
+    places = dict.fromkeys(
+        shown(url) for url in given if protocol(url) == "http" and is_unencrypted(url)
+    )
     lines = [
         f"{place} is read and written unencrypted: https:// would encrypt it" for place in places
     ]
     for name, options in stores.items():
         if any(_has(options, *off) for off in UNCHECKED):
             lines.append(f"{name}.storage_options switch TLS or its check of certificates off")
-    if in_clear(spec.cluster.scheduler) and any(stores.values()):
+    if is_unencrypted(spec.cluster.scheduler) and any(stores.values()):
         lines.append(
             f"storage options go to {shown(spec.cluster.scheduler)} unencrypted: use tls://"
         )

@@ -17,7 +17,7 @@ from running import rows, run, write
 
 import streamomd
 from streamomd.analysis.certify import certify
-from streamomd.analysis.comparator import Problem, best, remembered
+from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.batch import Batch
 from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.losses import all_losses, find_loss
@@ -145,7 +145,7 @@ def test_rows_are_decoded_once_where_they_have_room(most: int, times: int) -> No
         read.append(1)
         yield from batches
 
-    again = remembered(decoded, most)
+    again = cache_batches(decoded, most)
     next(iter(again()))
     for _ in range(3):
         assert [*again()] == batches

@@ -145,7 +145,7 @@ def test_train_prints_the_new_kinds_before_the_first_row(here: Path) -> None:
 
 def test_a_state_too_large_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not made, and the time is not guessed."""
-    monkeypatch.setattr(preview, "left", lambda: 1000.0)
+    monkeypatch.setattr(preview, "available_memory", lambda: 1000.0)
     done = run("plan", "job.toml", "--set", "data.bits=30")
     assert done.code == 0, done.err
     assert "that is more than available" in done.out

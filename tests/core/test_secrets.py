@@ -16,10 +16,10 @@ from vault import Vault, filled
 import streamomd
 from streamomd.cli import main
 from streamomd.config.spec import Spec
-from streamomd.core.urls import in_clear
-from streamomd.runs.session import report_exposed
-from streamomd.training.progress import hushed, listening
-from streamomd.training.transport_warnings import exposed
+from streamomd.core.urls import is_unencrypted
+from streamomd.runs.session import report_transport_warnings
+from streamomd.training.progress import listening, quiet_notes
+from streamomd.training.transport_warnings import transport_warnings
 
 CANARY = "CANARY"
 
@@ -117,7 +117,7 @@ def test_what_goes_in_clear_is_said() -> None:
         "checkpoint": {"url": "s3://b/kept", "storage_options": off},
         "cluster": {"scheduler": "tcp://10.0.0.5:8786"},
     }
-    lines = exposed(Spec.parse(job), {"AWS_ENDPOINT_URL": "http://store:9000"})
+    lines = transport_warnings(Spec.parse(job), {"AWS_ENDPOINT_URL": "http://store:9000"})
     assert lines == [
         "http://h/a.parquet is read and written unencrypted: https:// would encrypt it",
         "http://store:9000 is read and written unencrypted: https:// would encrypt it",
@@ -125,10 +125,10 @@ def test_what_goes_in_clear_is_said() -> None:
         "checkpoint.storage_options switch TLS or its check of certificates off",
         "storage options go to tcp://10.0.0.5:8786 unencrypted: use tls://",
     ]
-    assert exposed(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
+    assert transport_warnings(Spec.parse({"data": {"shards": ["s3://b"]}}), {}) == []
     said: list[str] = []
-    with listening(said.append), hushed(True):
-        report_exposed(Spec.parse(job))
+    with listening(said.append), quiet_notes(True):
+        report_transport_warnings(Spec.parse(job))
     assert said == [line for line in lines if "store:9000" not in line]
 
 
@@ -144,7 +144,7 @@ def test_what_goes_in_clear_is_said() -> None:
 )  # fmt: skip
 def test_in_clear(url: str, clear: bool) -> None:
     """Loopback is no network, whatever looks like it is."""
-    assert in_clear(url) == clear
+    assert is_unencrypted(url) == clear
 
 
 def test_an_open_options_file_is_told(tmp_path: Path) -> None:

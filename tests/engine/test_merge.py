@@ -300,7 +300,7 @@ def test_what_cannot_be_merged_is_refused() -> None:
     for name in KEEP_ROWS:
         engine, start, parts, examples = run(name, 0)
         assert bits(merge(engine, parts[:1], start, (1,))) == bits(parts[0])
-        with pytest.raises(UsageError, match="keeps rows"):
+        with pytest.raises(UsageError, match="stores rows"):
             merge(engine, parts, start, examples)
 
 

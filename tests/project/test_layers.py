@@ -98,6 +98,17 @@ def test_names_of_files_say_where_they_are() -> None:
     assert len(names) == len(set(names)), sorted({n for n in names if names.count(n) > 1})
 
 
+def test_small_files_have_several_users() -> None:
+    """A file under 40 lines with one user is a part of that, but for a loss or a rule."""
+    used = [name for file in files() for name in imports(file)]
+    for file in files():
+        path = file.relative_to(PACKAGE)
+        small = len(file.read_text("utf-8").splitlines()) < 40 and file.name != "__init__.py"
+        if small and path.parent.as_posix() not in ("losses", "rules"):
+            name = ".".join(("streamomd", *path.with_suffix("").parts))
+            assert used.count(name) > 1, path
+
+
 def test_importing_streamomd_costs_nothing() -> None:
     """``import streamomd`` and listing the rules load neither numba, nor Dask, nor pyarrow."""
     code = (

@@ -14,7 +14,7 @@ from oracles_adagrad import NEAREST
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.lazy_shrinkage import shrunk
+from streamomd.rules.common.prox import shrunk
 from streamomd.rules.contract import Rule
 
 oracles.families()

@@ -80,14 +80,14 @@ def test_interruptions_change_no_bit(
     data: Path, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
     """Stopped as soon as so many rows are learned, then resumed: commits are between two."""
-    tell = sharded.Sharded._tell
+    tell = sharded.Sharded._report
 
     def signalled(self: Any) -> None:
         tell(self)
         if self.model.metrics.total_rows >= rows:
             self.stop.signal = signal.SIGTERM
 
-    monkeypatch.setattr(sharded.Sharded, "_tell", signalled)
+    monkeypatch.setattr(sharded.Sharded, "_report", signalled)
     url = tmp_path / "kept"
     with pytest.raises(StoppedError, match="resume with"):
         streamomd.train(job(data, url), quiet=True)

@@ -21,7 +21,7 @@ from streamomd.core.errors import (
 )
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.runs.sweep.batched import sides
+from streamomd.runs.sweep.batched import group_learners
 
 oracles.families()
 ETAS = [0.01, 0.1, 0.5, 1.0, 4.0]
@@ -92,11 +92,11 @@ def test_learners_alike_are_side_by_side(tmp_path: Path) -> None:
         told["model"] |= {"rule": "pnorm_lms", "loss": "square"}
         powers = streamomd.sweep(told, grid={"p": [2.0, 3.0]}, quiet=True)
     for threads, wide in ((1, [8, 8]), (2, [8, 8]), (3, [4] * 4), (5, [4] * 4), (6, [2] * 8)):
-        found = sides([*etas], threads)
+        found = group_learners([*etas], threads)
         assert [len(side.models) for side in found] == wide
         for side in found:
-            side.part()
-    assert [len(side.models) for side in sides([*powers], 1)] == [1, 1]
+            side.split()
+    assert [len(side.models) for side in group_learners([*powers], 1)] == [1, 1]
 
 
 def test_bad_rows_are_left_out_for_all(tmp_path: Path) -> None:

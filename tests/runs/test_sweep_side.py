@@ -14,7 +14,7 @@ from streamomd.core.batch import Batch
 from streamomd.engine import Engine
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
-from streamomd.runs.sweep.batched import alone, joined, observes_with_hyper
+from streamomd.runs.sweep.batched import extract_learner, join_states, observes_with_hyper
 
 oracles.families()
 ROWS, COLUMNS = 40, 7
@@ -57,11 +57,11 @@ def learners(rule: str, loss: str, *, compiled: bool, dtype: str, count: int) ->
 def learned(ones: list[Learner], batches: list[Batch]) -> list[tuple[Any, ...]]:
     """What each holds after the batches, learned side by side."""
     engine = Engine.side_by_side([one.engine for one in ones])
-    state = joined([one.state for one in ones], engine.layout)
+    state = join_states([one.state for one in ones], engine.layout)
     sums = np.concatenate([one.sums for one in ones])
     margins = np.vstack([engine.learn(state, sums, batch) for batch in batches])
     for k, one in enumerate(ones):
-        one.state, one.sums = alone(state, k), sums[3 * k : 3 * k + 3]
+        one.state, one.sums = extract_learner(state, k), sums[3 * k : 3 * k + 3]
     return [(*one.bits(), margins[:, k].tobytes()) for k, one in enumerate(ones)]
 
 

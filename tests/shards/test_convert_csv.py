@@ -14,7 +14,7 @@ from streamomd.cli import formatting
 from streamomd.core.errors import DataError, UsageError
 from streamomd.shards.convert import csv_dialect, csv_source
 from streamomd.shards.convert.convert import Converted, convert
-from streamomd.shards.formats.magic import what_is
+from streamomd.shards.formats.magic import describe_bytes
 
 DATA = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
 
@@ -233,7 +233,7 @@ def test_a_folder_that_was_there_stays(tmp_path):
 
 
 def test_gzipped_text_is_sent_to_convert():
-    assert "streamomd convert" in what_is(b"\x1f\x8b\x08")
+    assert "streamomd convert" in describe_bytes(b"\x1f\x8b\x08")
 
 
 def test_one_shard_is_one_shard():

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamomd.cli.storage_options import read_options
+from streamomd.cli.options import read_options_file
 from streamomd.config.build_job import build_job, change_job, parse_sets
 from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import StreamomdError
@@ -120,7 +120,7 @@ def test_any_bytes_of_a_job_file(tmp_path_factory: Any, content: bytes) -> None:
     """A job file and an options file of any bytes: tables, or an error that is ours."""
     path = tmp_path_factory.getbasetemp() / "job.toml"
     path.write_bytes(content)
-    for read in (read_job, read_options):
+    for read in (read_job, read_options_file):
         assert code_of(lambda read=read: dict(read(str(path)))) in (0, 2)
 
 
@@ -135,6 +135,6 @@ def test_deep_nesting(value: str, tmp_path: Path) -> None:
     """TOML nested deeper than Python's stack is refused as a file, and text as a set."""
     path = tmp_path / "job.toml"
     path.write_text(f"a={value}")
-    for read in (read_job, read_options):
+    for read in (read_job, read_options_file):
         assert code_of(lambda read=read: read(str(path))) == (0 if len(value) == 100 else 2)
     assert len(parse_sets((f"a={value}",))) == 1

@@ -32,7 +32,6 @@ from streamomd.checkpoint import load
 from streamomd.checkpoint.manifest import decode
 from streamomd.distributed import (
     averaged_worker,
-    commit_schedule,
     partition_owner,
     worker_group,
 )
@@ -96,7 +95,7 @@ def places() -> Iterator[tuple[Any, str, Any]]:
     for home in (writer, chain, sim_store):
         yield home, "decode", known
     yield worker_group, "QUEUE_POLL_SECONDS", 0.2
-    yield commit_schedule, "SHARE", 0.5  # or there is one commit due by time in a run so short
+    yield checkpoint_manager, "SHARE", 0.5  # or there is one commit due by time in a run so short
     yield averaged_worker, "_loaded", _Held()
     yield averaged_worker, "_load_lock", nullcontext()
     yield averaged_worker, "rows_of_group", rows_of_group

@@ -168,7 +168,7 @@ class World:
         self.disk.tell(f"{process.name} is {made._self.uuid[:4]}, after commit {last}")
         keeper = checkpoint_manager.CheckpointManager(model, store, made, Ledger())
         told: Any = (model, shards, keeper, [], stop, SimClient(self.cluster, process))
-        (Averaged if spec.train.mode == "averaged" else PartitionOwners)(*told).go()
+        (Averaged if spec.train.mode == "averaged" else PartitionOwners)(*told).run()
         model.finished = True
         keeper.commit()
 

@@ -12,8 +12,7 @@ from sweeping import plain
 
 import streamomd
 from streamomd.core.errors import StoppedError
-from streamomd.training.metrics import Metrics
-from streamomd.training.metrics.curve import next_point
+from streamomd.training.metrics import Metrics, next_point
 
 FLAGS = {"label": "y", "weight": "w", "numeric": ["n", "k"], "hashed": ["h"], "bits": 8}
 COUNT = 1500

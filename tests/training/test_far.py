@@ -57,9 +57,9 @@ def test_far_is_near(whole: State, tmp_path: Path, owners: int) -> None:
     far = RemoteState(whole.layout, store, put)
     assert (far.clock, far.totals.tolist()) == (41, [[7.5]])
     assert sha256(far) == sha256(whole)
-    assert far.put is put
+    assert far.stored is put
     assert far.slot("w").tobytes() == whole.slot("w").tobytes()
-    assert far.put is None
+    assert far.stored is None
     assert sha256(far) == sha256(whole)
     far.cells[0] += 1.0
     assert sha256(far) != sha256(whole)

@@ -174,14 +174,14 @@ def test_sharded_mode_refuses_a_state_larger_than_memory(
     result = train(data, *everything(), "--mode", "sharded", "--checkpoint", url)
     needed = streamomd.load(str(url)).state.layout.nbytes
     before = sorted(url.rglob("*"))
-    monkeypatch.setattr(modes, "left", lambda: needed - 1)
+    monkeypatch.setattr(modes, "available_memory", lambda: needed - 1)
     done = run("resume", url, "--epochs", 2)
     assert done.code == 2
     assert f"needs {needed:,} bytes, and {needed - 1:,} bytes of memory are available" in done.err
     assert "--scheduler" in done.err
     assert sorted(url.rglob("*")) == before
     assert run("resume", url, "--json").result["state_sha256"] == result["state_sha256"]
-    monkeypatch.setattr(modes, "left", lambda: needed)
+    monkeypatch.setattr(modes, "available_memory", lambda: needed)
     assert run("resume", url, "--epochs", 2).code == 0
 
 

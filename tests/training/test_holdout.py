@@ -17,7 +17,7 @@ from sweeping import plain
 import streamomd
 from streamomd.core.errors import StoppedError, UnsupportedError, UsageError
 from streamomd.shards.find import find
-from streamomd.training.holdout import best_epoch, held_out, is_spent
+from streamomd.training.holdout import best_epoch, held_out, patience_exhausted
 from streamomd.training.metrics import Metrics
 from streamomd.training.row_stream import rows_of
 
@@ -207,10 +207,10 @@ def test_when_patience_ends(
 ) -> None:
     """After so many epochs in a row that were not better than the best; never before as many."""
     held = with_losses(*losses)
-    ends = [done for done in range(len(losses) + 1) if is_spent(held, done, patience)]
+    ends = [done for done in range(len(losses) + 1) if patience_exhausted(held, done, patience)]
     assert (ends[0] if ends else None) == stops
     assert best_epoch(held, stops or len(losses)) == best
-    assert not is_spent(None, 9, 1)
+    assert not patience_exhausted(None, 9, 1)
 
 
 def test_a_run_stops_early(data: Path) -> None:

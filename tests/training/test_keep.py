@@ -114,7 +114,7 @@ def test_a_commit_is_of_one_edge_whatever_is_learned_meanwhile(rule: str) -> Non
     run = Run(rule, every_rows=10)
     run.learn(9)
     run.gate.shut("")
-    run.keeper.next_row = 14.0
+    run.keeper._schedule.next_row = 14.0
     run.learn(5)
     edge = run.now()
     assert run.gate.entered.wait(PATIENCE)
@@ -146,14 +146,14 @@ def test_time_is_not(clock: list[float]) -> None:
     """While one is under way nothing waits; however often it was due, one more follows."""
     run = Run(every_seconds=10.0)
     run.learn(1)
-    run.keeper._aside.outcome()
+    run.keeper._committer.outcome()
     run.gate.shut()
     for _ in range(7):
         clock[0] += 11.0
         run.learn(1)
     assert run.gate.entered.wait(PATIENCE)
     run.gate.open.set()
-    run.keeper._aside._thread.join(PATIENCE)
+    run.keeper._committer._thread.join(PATIENCE)
     run.learn(1)
     run.keeper.close()
     for _ in range(3):
@@ -179,8 +179,8 @@ def test_time_takes_a_twentieth_at_most(
     found = []
     for _ in range(90):
         clock[0] += 1.0
-        if run.keeper._aside:
-            run.keeper._aside._thread.join(PATIENCE)
+        if run.keeper._committer:
+            run.keeper._committer._thread.join(PATIENCE)
         before = clock[0]
         run.learn(1)
         if clock[0] > before:
@@ -200,7 +200,7 @@ def test_two_failures_are_told_and_the_third_is_an_error(
         run.learn(5)
     with pytest.raises(StorageError, match="the disk is full"):
         run.learn(1)
-        run.keeper._aside._thread.join(PATIENCE)
+        run.keeper._committer._thread.join(PATIENCE)
         run.learn(1)
     assert run.gate.rows() == [0, 15]
     said = capsys.readouterr().err
@@ -227,7 +227,7 @@ def test_who_was_overtaken_hears_of_it_at_the_next_edge() -> None:
     run.learn(4)
     other = Writer.take_over(run.gate.store, load_all(run.gate.store)[0])
     run.learn(1)
-    run.keeper._aside._thread.join(PATIENCE)
+    run.keeper._committer._thread.join(PATIENCE)
     with pytest.raises(ConcurrentWriterError):
         run.learn(1)
     run.keeper.close()
@@ -249,7 +249,7 @@ def test_a_signal_does_not_wait_for_a_whole_commit(
     assert run.gate.entered.wait(PATIENCE)
 
     def open_when_asked() -> None:
-        while hurry and not run.keeper._aside._hurry.is_set():
+        while hurry and not run.keeper._committer._hurry.is_set():
             time.sleep(0.001)
         run.gate.open.set()
 
@@ -276,12 +276,12 @@ def test_a_commit_under_way_is_made_when_learning_ends_with_an_error() -> None:
 def test_a_copy_has_memory_of_its_own_and_keeps_it() -> None:
     """Twice the state, however many commits."""
     one = Run().model.state
-    copy = async_commit.aside_of(one, 2.0 * one.nbytes)
+    copy = async_commit.async_committer(one, 2.0 * one.nbytes)
     assert copy is not None
     assert copy.outcome() is None
-    places = {copy.take().cells.ctypes.data for _ in range(3)}
+    places = {copy.copy_state().cells.ctypes.data for _ in range(3)}
     assert len(places) == 1
-    assert not np.shares_memory(copy.take().cells, one.cells)
+    assert not np.shares_memory(copy.copy_state().cells, one.cells)
 
 
 @pytest.mark.parametrize("why", ["told", "spare", "limit", "none to be had"])
@@ -305,7 +305,7 @@ def test_where_there_is_no_room_learning_waits(
     run.gate.store.after = lambda deed, name: time.sleep(0.003)
     for wanted in ([0, 5], [0, 5, 10]):
         run.learn(5 - run.model.metrics.total_rows % 5)
-        assert run.keeper._aside is None
+        assert run.keeper._committer is None
         assert run.gate.rows() == wanted
 
 

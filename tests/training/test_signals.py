@@ -141,7 +141,7 @@ def test_a_signal_before_the_first_row(
 
 
 @pytest.mark.slow
-def test_a_second_signal_ends_it_at_once(ground: Ground, tmp_path: Path) -> None:
+def test_a_second_signal_ends_it_immediately(ground: Ground, tmp_path: Path) -> None:
     """No last commit is made or told of; the one before stands."""
     place, log = Folder(str(tmp_path / "run")), tmp_path / "log"
     with running(ground.job.train(place.url, *RARELY), log) as process:
@@ -151,7 +151,7 @@ def test_a_second_signal_ends_it_at_once(ground: Ground, tmp_path: Path) -> None
             process.send_signal(number)
         assert process.wait(PATIENCE) in CODES.values()
     said = log.read_text()
-    assert "once more to leave at once" in said
+    assert "once more to leave immediately" in said
     assert "stopped after row" not in said
     assert document(place, newest(place))["rows"] % EPOCH == 0
     assert ground.resumed(tmp_path / "run") == ground.undisturbed

@@ -23,12 +23,12 @@ from streamomd.rules import all_rules
 from streamomd.rules.contract import Matrix
 from streamomd.shards.weight_files import KEY
 from streamomd.training.model import Model
-from streamomd.training.warm_start import begin_at, is_weights
+from streamomd.training.warm_start import is_weights, start_from_weights
 from streamomd.training.warm_start.weights import (
     StartWeights,
+    rules_with_start_weights,
     scales_of,
-    start_at,
-    starters,
+    set_start_weights,
     weight_slot,
 )
 
@@ -66,7 +66,7 @@ def test_every_rule_begins_at_given_weights_or_says_that_it_cannot(rule: str) ->
     plain = known.reduced_for(params)
     found = weight_slot(plain, params)
     assert (found is not None) == (rule in able())
-    assert starters().count(rule) or found is None
+    assert rules_with_start_weights().count(rule) or found is None
     if found is None:
         return
     if rule in ABLE | SCALED:
@@ -102,7 +102,7 @@ def test_margins_are_those_of_the_given_weights(rule: str) -> None:
     weights = np.array([[0.5], [-0.25], [3.0]])
     named = scales_of(known, model.engine.params, slot(model) or "")
     scales = {name: np.array([1.0, 5000.0, 9.0]) for name in named}
-    start_at(model, [StartWeights(np.arange(3), weights, scales, "here")])
+    set_start_weights(model, [StartWeights(np.arange(3), weights, scales, "here")])
     np.testing.assert_array_equal(model.engine.weights(model.state, 0, 3), weights)
     foresees = isinstance(known.storage, Matrix) and known.storage.foresee
     if foresees or known.row.part or known.row.clamp:
@@ -122,7 +122,7 @@ def test_a_rule_that_cannot_is_refused_with_those_that_can() -> None:
     rows = table()
     spec = {"rule": "da"}
     with pytest.raises(UnsupportedError, match=r"'da'.*use adagrad, .*ogd, .*nag, ng") as error:
-        start_at(_empty(rows, spec), [])
+        set_start_weights(_empty(rows, spec), [])
     assert "winnow" not in str(error.value)
 
 
@@ -156,7 +156,7 @@ def _at(start: Any, rows: pa.Table, spec: dict[str, Any], **data: Any) -> Model:
     given = start if not isinstance(start, str) else None
     url = start if isinstance(start, str) else "weights://x"
     model = _empty(rows, {**spec, "start": url}, **data)
-    begin_at(model, None, given)
+    start_from_weights(model, None, given)
     return model
 
 

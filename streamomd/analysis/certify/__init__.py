@@ -17,7 +17,7 @@ from streamomd.analysis.certify.claims import (
 from streamomd.analysis.certify.comparator_file import load_comparator
 from streamomd.analysis.certify.replay import Replay, unreplayable_reason
 from streamomd.analysis.certify.total_losses import FixedWeights
-from streamomd.analysis.comparator import Problem, best, remembered
+from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.nearest import named_keywords
 from streamomd.shards.find import find
 from streamomd.training.model import Model
@@ -63,7 +63,7 @@ def certify(
     if reason:
         return [nothing(model, k, reason) for k in range(learners)]
     size = (plan.size, model.engine.classes, learners, plan.bias)
-    problem = Problem(remembered(past), spec.loss, spec.model.loss_params, *size)
+    problem = Problem(cache_batches(past), spec.loss, spec.model.loss_params, *size)
     facts = facts_of(model, past, problem)
     sets = sets_of(model)
     if given is not None:

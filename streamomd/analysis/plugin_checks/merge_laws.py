@@ -98,7 +98,7 @@ def _slot_problems(rule: Rule, done: Experiment) -> Iterator[str]:
     totals = {slot.name for slot in rule.total_slots}
     for (name, start), (_, a), (_, b), (_, whole) in zip(*map(_numbers, states), strict=True):
         if float(whole.max()) == done.whole.clock or (rule.masses and name in totals):
-            continue  # the row a coordinate was last met in; functions of all coordinates
+            continue  # the row a coordinate last occurred in; functions of all coordinates
         kinds = {"sum": a + b - start, "max": np.maximum(a, b), "min": np.minimum(a, b)}
         fits = {kind for kind, merged in kinds.items() if _near(merged, whole, start, a, b)}
         kind, path = declared[name], [start, *(row[name] for row in done.history)]
@@ -174,7 +174,7 @@ def _labels(rng: np.random.Generator, X: Floats, loss: Loss) -> Floats:
 
 
 def _twins(rng: np.random.Generator, loss: Loss) -> list[Batch]:
-    """No start, and a row a part: along the same signs with another label, so that both teach."""
+    """No start, and a row a part: the same signs with another label, so that both cause updates."""
     x = rng.uniform(0.3, 3.0, (1, SIZE)) * rng.choice([-1.0, 1.0], (1, SIZE))
     other = x * rng.uniform(0.3, 3.0, (1, SIZE))
     low = -1.0 if loss.classifies or loss.least is None else 1.0

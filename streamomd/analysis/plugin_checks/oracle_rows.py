@@ -1,7 +1,7 @@
 """Oracles: a function that walks rows as the paper prints the algorithm, to compare with.
 
 ``oracle(d, rows, **params)`` walks ``rows`` in order. For each it forms the weights of the round, a
-dense vector, and asks ``row.slope(w)``, which predicts <w, x> and gives the derivative of the loss
+dense vector, and calls ``row.slope(w)``, which predicts <w, x> and gives the derivative of the loss
 there, times the row's importance. It may return its final slots, arrays by name, or None::
 
     def ogd(d, rows, eta, **_):
@@ -12,7 +12,7 @@ there, times the row's importance. It may return its final slots, arrays by name
 
 A margin is a sum in another order than the engine's. An oracle therefore runs three times, twice
 with margins moved by 1e-11 of their terms. Rows from the first on whose margin this moves ten
-thousand times as far are not compared: a kink is near, or the run diverges.
+thousand times as much are not compared: a kink is near, or the run diverges.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def run_oracle(
 
 
 class _Run:
-    """Margins of all learners, filled in as each learner's oracle asks for its slopes."""
+    """Margins of all learners, filled in as each learner's oracle calls for its slopes."""
 
     def __init__(self, rows: Rows, loss: Loss, classes: int, nudge: float) -> None:
         self.rows, self.loss, self.classes, self.nudge = rows, loss, classes, nudge
@@ -183,9 +183,9 @@ def steady_part(
 
 def _steady_rows(first: Trace, nudged: Trace) -> int:
     unit = np.maximum.accumulate(np.nan_to_num(first.scale, nan=np.inf), axis=0)
-    far = ~(np.abs(first.margins - nudged.margins) <= MOST_AMPLIFIED * NUDGE * unit)
-    unsteady = np.flatnonzero(np.any(far | ~np.isfinite(unit), axis=1))
-    return int(unsteady[0]) if len(unsteady) else len(far)
+    amplified = ~(np.abs(first.margins - nudged.margins) <= MOST_AMPLIFIED * NUDGE * unit)
+    unsteady = np.flatnonzero(np.any(amplified | ~np.isfinite(unit), axis=1))
+    return int(unsteady[0]) if len(unsteady) else len(amplified)
 
 
 def _same_slots(first: Trace, nudged: Trace) -> bool:

@@ -24,7 +24,7 @@ from streamomd.analysis.report.summary import verdict, warnings_section
 from streamomd.core.errors import OutputExistsError, StorageError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, shown
-from streamomd.shards.atomic_write import put
+from streamomd.shards.atomic_write import open_atomic
 from streamomd.training.model import Model
 
 __all__ = ["write_report"]
@@ -83,7 +83,7 @@ def write_report(
         job_section(model, run_history),
         element("footer", "Made by streamomd report. This page loads nothing and runs nothing."),
     )
-    with put(os.path.abspath(to), overwrite=overwrite) as file:
+    with open_atomic(os.path.abspath(to), overwrite=overwrite) as file:
         file.write(text.encode())
     warnings = [one._asdict() for one in found]
     return {"report": to, "bytes": len(text.encode()), "look": warnings}

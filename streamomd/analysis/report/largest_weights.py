@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from streamomd.analysis.report.feature_scales import FeatureScales
 from streamomd.features import name_of
 from streamomd.training.model import Model
-from streamomd.training.top_weights import weighed
+from streamomd.training.top_weights import weight_blocks
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -59,7 +59,7 @@ def weigh(model: Model, sizes: FeatureScales, top: int = 25) -> Weights:
     by_unit = not np.isnan(unit).all()
     heavy: list[tuple[float, int, tuple[float, ...]]] = []
     total, zeros, broken = 0.0, 0, 0
-    for low, block in weighed(model.engine, model.state):
+    for low, block in weight_blocks(model.engine, model.state):
         used = np.flatnonzero((block != 0.0).any(axis=1))
         zeros += int((block == 0.0).sum())
         weights = block[used]

@@ -21,7 +21,7 @@ def verdict(model: Model, run_history: History, figures: Mapping[str, Any], coun
         "header",
         element("h1", f"{model.plan.label}, learned by {model.spec.model.rule}"),
         element("p", _where(model, run_history), class_="soft"),
-        paragraph(_sentence(model, run_history, figures) + _beside(figures)),
+        paragraph(_sentence(model, run_history, figures) + _baseline(figures)),
         paragraph(_what_next(count)),
         _boxes(model, run_history, figures),
     )
@@ -68,7 +68,7 @@ def _by_epoch(metrics: Metrics) -> str:
     return f"{name} {before} in epoch 1, when rows were new, {after} in the last"
 
 
-def _beside(figures: Mapping[str, Any]) -> str:
+def _baseline(figures: Mapping[str, Any]) -> str:
     """The error of the most common class, if the classes' weights are known."""
     weights = [one["weight"] for one in figures["per_class"] or ()]
     if not sum(weights):

@@ -88,8 +88,8 @@ class Collection:
             kinds = [[name, str(kind), True] for name, kind in self.parts[0].dtypes.items()]
         else:
             names = (FEATURES, LABEL, WEIGHT)
-            told = zip(names, self.parts, strict=False)
-            kinds = [[name, f"{part.dtype}{_width(part)}", False] for name, part in told]
+            named = zip(names, self.parts, strict=False)
+            kinds = [[name, f"{part.dtype}{_width(part)}", False] for name, part in named]
         return [
             {"url": partition_url(i), "format": "dask", "key": f"{self.token}-{i}", "schema": kinds}
             for i in range(len(self))

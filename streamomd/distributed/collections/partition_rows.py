@@ -28,7 +28,7 @@ from streamomd.distributed.decode import ATTEMPTS, TASK_BYTES, arrays_to_batch
 from streamomd.distributed.scheduler import refuse_lost
 from streamomd.distributed.worker_monitor import monitor_of
 from streamomd.features import Names, Plan
-from streamomd.shards.allocator import steady
+from streamomd.shards.allocator import return_freed_memory
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.prefetch import Prefetcher
 from streamomd.shards.reader import Piece
@@ -53,7 +53,7 @@ class LocalPartitions:
         self, plan: Plan, names: Names, places: Sequence[int], start: Start
     ) -> Iterator[Piece[Rows]]:
         """Pieces of the partitions at ``places``, from position and row ``start`` on, in order."""
-        steady()
+        return_freed_memory()
         threads = dask.config.get("num_workers", None) or os.cpu_count()
         with ThreadPoolExecutor(threads, "streamomd-dask") as pool:
 

@@ -44,7 +44,7 @@ class Predictor:
         return object.__sizeof__(self) + sum(array.nbytes for array in arrays)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: kept for name, kept in self.__dict__.items() if name != "_learned"}
+        return {name: value for name, value in self.__dict__.items() if name != "_learned"}
 
     @functools.cached_property
     def _learned(self) -> tuple[Any, State]:
@@ -53,7 +53,7 @@ class Predictor:
         cells = np.require(self.cells, requirements="W")  # as the compiled loops expect
         return engine, State(engine.layout, cells, self.totals, self.clock, self.extra)
 
-    def told(self, margins: Any) -> dict[str, Any]:
+    def predictions(self, margins: Any) -> dict[str, Any]:
         """The columns of rows with these margins."""
         return columns(self.plan, self._learned[0], margins)
 
@@ -74,7 +74,9 @@ def predict_partition(part: Any, predictor: Predictor, keep: Sequence[str] = ())
     """Runs on a worker: one partition's predictions, as a pandas frame."""
     index: Any = part.index if is_dataframe_like(part) else None
     first = f" whose first row is {index[0]!r}" if index is not None and len(index) else ""
-    frame = frame_of(predictor.told(predictor.margins(part, f"dask partition{first}")), index)
+    frame = frame_of(
+        predictor.predictions(predictor.margins(part, f"dask partition{first}")), index
+    )
     # By position: an index may have duplicates.
     return frame.assign(**{name: part[name].array for name in keep})
 
@@ -96,7 +98,7 @@ def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = (
     model.refuse_non_finite()
     predictor = Predictor(model)
     learners = model.engine.layout.learners
-    none = frame_of(predictor.told(np.empty((0, learners))), None)
+    none = frame_of(predictor.predictions(np.empty((0, learners))), None)
     send_task = delayed(predictor, name=f"omd-model-{predictor.token}", traverse=False)
     if is_dataframe_like(collection) and hasattr(collection, "__dask_graph__"):
         _check_columns(model, collection, keep)
@@ -116,7 +118,7 @@ def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = (
 
 
 def _of_array(features: Any, send_task: Any, meta: Any) -> Any:
-    import dask.dataframe as dd  # slow; whoever lacks pandas has been told, when meta was made
+    import dask.dataframe as dd  # slow; making meta has already required pandas
 
     if features.ndim != 2 or features.numblocks[1] != 1:
         raise UsageError(

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def number(cell: Any) -> float:
-    """The cell as a float64: numba's float() alone keeps a float32 what it is."""
+    """The cell as a float64: numba's float() alone leaves a float32 unchanged."""
     return float(cell) * 1.0
 
 

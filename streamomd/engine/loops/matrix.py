@@ -1,4 +1,4 @@
-"""The loops over rows for rules that keep a matrix A for each learner: the second-order learners.
+"""The loops over rows for rules that store a matrix A for each learner: the second-order learners.
 
 What is stored is start_scale * A^-1 = U D U', U with ones on its diagonal and zeros below it: row j
 of a learner's matrix holds U_ij for i < j, and D_j at j. One observation moves it by Bierman's
@@ -30,7 +30,7 @@ from streamomd.engine.loops.step import (
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 
-make_look = sparse.make_look  # no rule that keeps a matrix looks ahead
+make_look = sparse.make_look  # no rule that stores a matrix looks ahead
 
 
 def collect(

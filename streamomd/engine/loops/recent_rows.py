@@ -1,4 +1,4 @@
-"""The loop for rules that keep the last rows and a multiplier for each: dual ascent (P2, eq. 31).
+"""The loop for rules that store the last rows and a multiplier for each: dual ascent (P2, eq. 31).
 
 Rows are CSR, the bias an entry like others. Stored rows come first; a row's multipliers may change
 until k rows have come after it, then its part of theta is final.
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.core.batch import Batch, KeptRows, SparseBatch
+from streamomd.core.batch import Batch, SparseBatch, StoredRows
 from streamomd.engine.loops import sparse
 from streamomd.engine.loops.load_store import put, take
 from streamomd.engine.loops.row import Shape, target
@@ -24,11 +24,11 @@ make_predict, make_look = sparse.make_predict, sparse.make_look
 SWEEPS = 1000  # of coordinate ascent over the stored rows, at most
 
 
-def extended(stored: KeptRows, batch: Batch, bias: int) -> KeptRows:
+def extended(stored: StoredRows, batch: Batch, bias: int) -> StoredRows:
     """The stored rows, and those of a batch after them."""
     rows = _stored(batch) if isinstance(batch, SparseBatch) else _sparse(batch)
     rows = _with_bias(rows) if bias else rows
-    return KeptRows(
+    return StoredRows(
         np.concatenate([stored.indptr, stored.indptr[-1] + rows.indptr[1:]]),
         np.concatenate([stored.indices, rows.indices.astype(np.int64)]),
         np.concatenate([stored.values, rows.values.astype(np.float64)]),
@@ -38,11 +38,11 @@ def extended(stored: KeptRows, batch: Batch, bias: int) -> KeptRows:
     )
 
 
-def last(stored: KeptRows, rows: int) -> KeptRows:
+def last(stored: StoredRows, rows: int) -> StoredRows:
     """The last rows, as copies."""
     first = max(0, len(stored.y) - rows)
     at = stored.indptr[first]
-    return KeptRows(
+    return StoredRows(
         stored.indptr[first:] - at,
         stored.indices[at:].copy(),
         stored.values[at:].copy(),

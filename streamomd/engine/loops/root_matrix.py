@@ -25,7 +25,7 @@ from streamomd.engine.loops.step import is_implicit, make_decide_row, move_numbe
 from streamomd.losses import Loss
 from streamomd.rules.contract import Rule, fields
 
-make_look = sparse.make_look  # no rule that keeps a root looks ahead
+make_look = sparse.make_look  # no rule that stores a root looks ahead
 TINY = 1e-250  # the square of a gradient's length that is nothing
 
 

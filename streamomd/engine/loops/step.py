@@ -26,7 +26,7 @@ def move_numbers(rule: Rule) -> int:
 
 
 def is_implicit(rule: Rule, loss: Loss) -> bool:
-    """Whether a loop has implicit steps: the engine takes ``along`` away where none is wanted."""
+    """Whether a loop has implicit steps: the engine removes ``along`` where none is wanted."""
     return rule.row.implicit != "" and loss.along is not None
 
 

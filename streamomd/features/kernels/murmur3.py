@@ -88,14 +88,14 @@ def murmur(h: int, rest: int, bits: int, length: int, text: Any) -> int:
 
 def places(
     codes: Any, gone: Any, data: Any, offsets: Any, h: int, rest: int, bits: int, length: int,
-    of_null: int, mask: int, first: int, table: Any, asked: Any, hashes: Any, out: Any,
+    of_null: int, mask: int, first: int, table: Any, wanted: Any, hashes: Any, out: Any,
 ) -> int:  # fmt: skip
     """Write each row's coordinate: first + the hash's bits under mask; how many were hashed.
 
     codes: each row's value, one past the last for a null; empty: value k is row k's. gone: which
     values are null; empty: none is. data, offsets: the values, as Arrow stores them. h … length:
     their prefix, as ``prefix_state`` gives it. With codes each value that rows have is hashed once:
-    table is −1 for each value and for null; asked: room for the codes of what is hashed, and one
+    table is −1 for each value and for null; wanted: room for the codes of what is hashed, and one
     more. Without: both empty. hashes: room for what is hashed.
     """
     count = 0 if len(codes) else len(out)
@@ -103,10 +103,10 @@ def places(
         table[codes[row]] = 0
     # Values are hashed as they lie in memory: a third of the time of the order of rows.
     for at in range(len(table)):
-        asked[count] = at
+        wanted[count] = at
         count += 1 + table[at]
     for k in range(count):
-        at = asked[k] if len(codes) else k
+        at = wanted[k] if len(codes) else k
         found = of_null
         if at + 1 < len(offsets) and not (len(gone) and gone[at]):
             found = murmur(h, rest, bits, length, data[offsets[at] : offsets[at + 1]])

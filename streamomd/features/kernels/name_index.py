@@ -22,7 +22,7 @@ MORE = ord("+")
 FEW = 1 << 10
 """Values that Python looks at, and names that it notes, before both are compiled: 30 ms."""
 LOW = 16
-"""Lowest bits of a hash, which ``met`` of ``unsettled`` is not searched by."""
+"""Lowest bits of a hash, which ``recent`` of ``unsettled`` is not searched by."""
 
 
 @functools.cache
@@ -44,7 +44,7 @@ def noter() -> LazyCompiled:
 
 @register_jitable(no_cfunc_wrapper=True)
 def slot(keys: Any, coordinate: int) -> int:
-    """The slot of a coordinate, or the one where it may be put."""
+    """The slot of a coordinate, or the one to store it in."""
     last = len(keys) - 1
     at = coordinate & last
     while keys[at] != 0 and keys[at] != coordinate + 1:
@@ -53,13 +53,13 @@ def slot(keys: Any, coordinate: int) -> int:
 
 
 def unsettled(
-    hashes: Any, first: int, mask: int, keys: Any, counts: Any, known: Any, closed: Any, met: Any,
-    fresh: Any,
+    hashes: Any, first: int, mask: int, keys: Any, counts: Any, known: Any, closed: Any,
+    recent: Any, fresh: Any,
 ) -> int:  # fmt: skip
     """Write the places of hashes without a recorded name to ``fresh``; return their number.
 
     first, mask: a hash's coordinate is first + its bits under mask. closed: a bit a coordinate, or
-    for all that have the same lowest bits: no name is taken there. met: the hash that was found
+    for all that have the same lowest bits: no name is taken there. recent: the hash that was found
     settled last, by its bits above the LOW ones. If another thread adds names meanwhile, a hash may
     be reported twice.
     """
@@ -68,7 +68,7 @@ def unsettled(
         h = hashes[k]
         bit = (first + (h & mask)) & (8 * len(closed) - 1)
         fresh[some] = k
-        settled = (closed[bit >> 3] >> (bit & 7)) & 1 or met[h >> LOW] == h
+        settled = (closed[bit >> 3] >> (bit & 7)) & 1 or recent[h >> LOW] == h
         some += 0 if settled else 1
     unnamed = 0
     for i in range(some):
@@ -78,7 +78,7 @@ def unsettled(
         for k in range(EACH * at, EACH * at + EACH):
             settled |= h != 0 and known[k] == h
         if settled:
-            met[h >> LOW] = h
+            recent[h >> LOW] = h
         fresh[unnamed] = fresh[i]
         unnamed += 0 if settled else 1
     return unnamed

@@ -71,14 +71,14 @@ def write(number: int, letters: Any, at: int) -> int:
 
 
 def split(
-    data: Any, offsets: Any, lower: Any, letters: Any, starts: Any, begins: Any, asked: Any
+    data: Any, offsets: Any, lower: Any, letters: Any, starts: Any, begins: Any, unknown: Any
 ) -> int:
     """Write all words, lower-cased and without anything between; how many there are.
 
     data, offsets: texts in Arrow's layout, valid UTF-8. lower: by character, its lower case,
     BETWEEN or 0; never 0 in ASCII. letters: room for half as much again as the texts have bytes
     ("Ⱥ" has 2, "ⱥ" 3). starts: where each word begins in letters, and the last one's end. begins:
-    each text's first word, and their number. asked: characters of which lower says 0, as far as
+    each text's first word, and their number. unknown: characters of which lower says 0, as far as
     there is room, then 0: if there is any, the words are not to be used.
     """
     at, word, some = 0, 0, 0
@@ -104,15 +104,15 @@ def split(
                     starts[word] = at
                     at = write(low, letters, at)
                     word += 1 - was
-                elif low == 0 and some < len(asked):
-                    asked[some] = number
+                elif low == 0 and some < len(unknown):
+                    unknown[some] = number
                     some += 1
                 here += size
             was = inside
     begins[len(offsets) - 1] = word
     starts[word] = at
-    if some < len(asked):
-        asked[some] = 0
+    if some < len(unknown):
+        unknown[some] = 0
     return word
 
 

@@ -12,7 +12,7 @@ from streamomd.integrations.export.to_parquet import FORMAT as PARQUET
 from streamomd.integrations.export.to_sklearn import FORMAT as SKLEARN
 from streamomd.integrations.export.to_sklearn import matrix_of, to_sklearn
 from streamomd.integrations.export.to_vw import FORMAT as VW
-from streamomd.shards.atomic_write import put
+from streamomd.shards.atomic_write import open_atomic
 from streamomd.training.model import Model
 
 __all__ = ["FORMATS", "Format", "export", "matrix_of", "to_sklearn"]
@@ -40,6 +40,6 @@ def export(
     if not allow_non_finite:
         # Parquet streams the state part by part: it may be too large for this process.
         model.refuse_non_finite(weights=kind != "parquet")
-    with put(to, overwrite=overwrite, storage_options=storage_options) as file:
+    with open_atomic(to, overwrite=overwrite, storage_options=storage_options) as file:
         figures = form.write(model, file)
     return {"as": kind, "file": to, **figures, "to_read": form.to_read.format(file=to)}

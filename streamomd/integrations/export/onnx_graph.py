@@ -35,7 +35,7 @@ class Graph:
         self._constants: list[Any] = []
         self._used = set(columns)
 
-    def free(self, name: str) -> str:
+    def unused_name(self, name: str) -> str:
         """An unused tensor name: this one if it is free."""
         while name in self._used:
             name += "_"
@@ -44,7 +44,7 @@ class Graph:
 
     def input(self, name: str, kind: str, width: int) -> str:
         """Add an input column: (rows, width), of an ONNX element type."""
-        self.inputs.append(self._told(name, kind, ["rows", width]))
+        self.inputs.append(self._value_info(name, kind, ["rows", width]))
         return name
 
     def constant(self, value: Any) -> str:
@@ -52,13 +52,13 @@ class Graph:
         array: NDArray[Any] = np.asarray(value)
         if array.dtype.kind == "U":
             array = array.astype(object)
-        name = self.free("/constant")
+        name = self.unused_name("/constant")
         self._constants.append(self._onnx.numpy_helper.from_array(array, name))
         return name
 
     def add(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output; return the output's name."""
-        output = self.free(f"/{operator}")
+        output = self.unused_name(f"/{operator}")
         node = self._onnx.helper.make_node(
             operator, inputs, [output], name=output, domain=domain, **attributes
         )
@@ -71,10 +71,10 @@ class Graph:
 
     def output(self, name: str, tensor: str, kind: str, width: int | None = None) -> None:
         """Add an output, (rows,) or (rows, width)."""
-        name = self.free(name)
+        name = self.unused_name(name)
         self._nodes.append(self._onnx.helper.make_node("Identity", [tensor], [name], name=name))
         shape = ["rows"] if width is None else ["rows", width]
-        self.outputs.append(self._told(name, kind, shape))
+        self.outputs.append(self._value_info(name, kind, shape))
 
     def model(self, title: str, metadata: Mapping[str, str]) -> Any:
         """The graph as a ModelProto, checked by onnx, with this metadata."""
@@ -90,6 +90,6 @@ class Graph:
         self._onnx.checker.check_model(made)
         return made
 
-    def _told(self, name: str, kind: str, shape: list[Any]) -> Any:
+    def _value_info(self, name: str, kind: str, shape: list[Any]) -> Any:
         number = getattr(self._onnx.TensorProto, kind)
         return self._onnx.helper.make_tensor_value_info(name, number, shape)

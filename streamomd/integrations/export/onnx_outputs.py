@@ -17,7 +17,7 @@ MEANS = {identity: "", sigmoid: "Sigmoid", rate: "Exp"}
 KINDS = {"b": "BOOL", "i": "INT64", "f": "DOUBLE", "U": "STRING"}
 
 
-def answers(graph: Graph, model: Model, margins: str) -> None:
+def add_outputs(graph: Graph, model: Model, margins: str) -> None:
     """Add the outputs score, prediction and probability of margins, (rows, learners)."""
     learners, loss = model.engine.layout.learners, model.engine.loss
     width = learners if learners > 1 else None
@@ -35,8 +35,8 @@ def answers(graph: Graph, model: Model, margins: str) -> None:
     chosen = graph.add("Gather", graph.constant(classes), places)
     graph.output("prediction", chosen, KINDS[classes.dtype.kind])
     if loss.probabilistic:
-        told = _shares(graph, loss, score, learners) if width else _mean(graph, loss, score)
-        graph.output("probability", told, "DOUBLE", width)
+        probability = _shares(graph, loss, score, learners) if width else _mean(graph, loss, score)
+        graph.output("probability", probability, "DOUBLE", width)
 
 
 def _mean(graph: Graph, loss: Loss, score: str) -> str:

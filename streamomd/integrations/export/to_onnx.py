@@ -23,7 +23,7 @@ from streamomd.features import Plan
 from streamomd.features.lookup import coordinates_of
 from streamomd.integrations.export.contract import Format
 from streamomd.integrations.export.onnx_graph import MICROSOFT, Graph
-from streamomd.integrations.export.onnx_outputs import answers
+from streamomd.integrations.export.onnx_outputs import add_outputs
 from streamomd.integrations.export.weight_chunks import refuse_more_than_weights, weights_of
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -37,12 +37,12 @@ HASHED = {"string": "STRING", "integer": "INT64", "boolean": "BOOL"}
 def write(model: Model, file: Any) -> dict[str, Any]:
     """As ``Format.write``."""
     graph = graph_of(model)
-    told = model.spec.model
+    job = model.spec.model
     made = graph.model(
         "streamomd",
         {
-            "rule": told.rule,
-            "loss": told.loss,
+            "rule": job.rule,
+            "loss": job.loss,
             "rows": str(model.metrics.total_rows),
             "commit": str(model.sequence),
         },
@@ -77,11 +77,11 @@ def graph_of(model: Model) -> Graph:
     if plan.indicators:
         margins.append(dense.times(dense.missing, weights[plan.indicator_offset :]))
     if plan.hashed:
-        _tell_of_nulls(plan, weights)
+        _note_nulls(plan, weights)
         table = weights[plan.hashed_offset : plan.sparse_offset]
         found = graph.add("Gather", graph.constant(table), _places(graph, plan), axis=0)
         margins.append(graph.add("ReduceSum", found, graph.constant([1]), keepdims=0))
-    answers(graph, model, _sum(graph, margins))
+    add_outputs(graph, model, _sum(graph, margins))
     return graph
 
 
@@ -123,8 +123,8 @@ def _places(graph: Graph, plan: Plan) -> str:
     places = []
     for name in plan.hashed:
         text = _text(graph, name, families[name])
-        told = {"seed": plan.hash_seed, "positive": 1}
-        hashed = graph.add("MurmurHash3", text, domain=MICROSOFT, **told)
+        attributes = {"seed": plan.hash_seed, "positive": 1}
+        hashed = graph.add("MurmurHash3", text, domain=MICROSOFT, **attributes)
         size = graph.constant(1 << plan.bits)
         places.append(graph.add("Mod", graph.cast(hashed, "INT64"), size))
     return graph.add("Concat", *places, axis=1)
@@ -141,7 +141,7 @@ def _text(graph: Graph, name: str, family: str) -> str:
     return graph.add("StringConcat", graph.constant(f"{name}="), values)
 
 
-def _tell_of_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
+def _note_nulls(plan: Plan, weights: NDArray[np.float64]) -> None:
     """Log that the category of nulls has a weight that no ONNX string can reach."""
     places = coordinates_of(plan, [f"{name} is null" for name in plan.hashed])
     found = [n for n, at in zip(plan.hashed, places, strict=True) if weights[at].any()]

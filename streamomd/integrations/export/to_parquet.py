@@ -28,7 +28,7 @@ from streamomd.training.warm_start import column_of, columns_of
 
 def write(model: Model, file: Any) -> dict[str, Any]:
     """As ``Format.write``."""
-    rows = write_weights(file, _columns(model), _told(model))
+    rows = write_weights(file, _columns(model), _metadata(model))
     return {"coordinates": model.plan.size, "rows": rows}
 
 
@@ -62,16 +62,16 @@ def _name(model: Model, coordinate: int) -> str | None:
     return name_of(plan, model.names, coordinate)
 
 
-def _told(model: Model) -> dict[str, Any]:
-    told = model.spec.model
+def _metadata(model: Model) -> dict[str, Any]:
+    job = model.spec.model
     return {
-        "rule": told.rule,
-        "params": told.params,
-        "loss": told.loss,
-        "loss_params": told.loss_params,
+        "rule": job.rule,
+        "params": job.params,
+        "loss": job.loss,
+        "loss_params": job.loss_params,
         "classes": list(model.plan.classes),
-        "bias": told.bias,
-        "dtype": told.dtype,
+        "bias": job.bias,
+        "dtype": job.dtype,
         "rows": model.metrics.total_rows,
         "clock": model.state.clock,
         "totals": [[finite(total) for total in one] for one in model.state.totals.tolist()],

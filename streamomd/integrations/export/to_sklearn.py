@@ -60,9 +60,9 @@ def matrix_of(model: Model, frame: Any) -> Any:
     from scipy.sparse import csr_array
 
     from streamomd.core.batch import DenseBatch
-    from streamomd.integrations.sklearn.inputs import of_frame
+    from streamomd.integrations.sklearn.inputs import batch_of_frame
 
-    batch = of_frame(model.plan, frame)
+    batch = batch_of_frame(model.plan, frame)
     if isinstance(batch, DenseBatch):
         return batch.values
     shape = len(batch), model.plan.size - int(model.plan.bias)
@@ -81,22 +81,22 @@ def _unfitted(model: Model) -> Any:
         raise MissingExtraError(
             "scikit-learn is not installed: pip install 'streamomd[sklearn]'"
         ) from None
-    told, classifies = model.spec.model, bool(model.plan.classes)
+    job, classifies = model.spec.model, bool(model.plan.classes)
     losses = _losses(model.engine.loss_params)
-    if told.loss == "softmax":
-        return linear_model.LogisticRegression(fit_intercept=told.bias)
-    if told.loss == "pinball" and not classifies:
+    if job.loss == "softmax":
+        return linear_model.LogisticRegression(fit_intercept=job.bias)
+    if job.loss == "pinball" and not classifies:
         return linear_model.QuantileRegressor(
-            quantile=told.loss_params["tau"], alpha=0.0, fit_intercept=told.bias
+            quantile=job.loss_params["tau"], alpha=0.0, fit_intercept=job.bias
         )
-    if told.loss not in losses:
+    if job.loss not in losses:
         known = ", ".join((*losses, "softmax", "pinball (regression)"))
         raise UnsupportedError(
-            f"scikit-learn has no linear model with loss {told.loss!r} with {told.loss_params}; it "
+            f"scikit-learn has no linear model with loss {job.loss!r} with {job.loss_params}; it "
             f"has those of {known}. --as onnx and --as parquet support other losses"
         )
     kind = linear_model.SGDClassifier if classifies else linear_model.SGDRegressor
-    return kind(**losses[told.loss], fit_intercept=told.bias, alpha=0.0)
+    return kind(**losses[job.loss], fit_intercept=job.bias, alpha=0.0)
 
 
 def _losses(params: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

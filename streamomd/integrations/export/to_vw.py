@@ -54,10 +54,10 @@ def write(model: Model, file: Any) -> dict[str, Any]:
 
 def _head(model: Model, bits: int) -> str:
     most = 50 if model.plan.classes else "inf"
-    told = model.spec.model
+    job = model.spec.model
     lines = (
         f"Version {LAYOUT}", "Id streamomd", f"Min label:-{most}", f"Max label:{most}",
-        f"bits:{bits}", "lda:0", "0 ngram:", "0 skip:", f"options: {LINKS.get(told.loss, '')}",
+        f"bits:{bits}", "lda:0", "0 ngram:", "0 skip:", f"options: {LINKS.get(job.loss, '')}",
         "Checksum: 0", ":0",
     )  # fmt: skip
     return "".join(f"{line}\n" for line in lines)

@@ -39,15 +39,15 @@ def pieces(model: Model) -> Iterator[WeightChunk]:
     state = model.state
     # For weights only, the rule's arrays other than slots are not read.
     plain = replace(state.layout.rule, storage=Coordinates())
-    told, size = time.monotonic(), state.layout.size
+    reported, size = time.monotonic(), state.layout.size
     totals = {"totals": state.totals, "clock": np.array([state.clock], dtype=np.int64)}
     for low, high, arrays in state.parts():
         block = State.start(replace(state.layout, rule=plain, size=high - low))
         block.fill(0, high - low, arrays | totals)
         slots = {slot.name: arrays[f"slot.{slot.name}"] for slot, _ in block.layout.columns()}
         yield WeightChunk(low, model.engine.weights(block, 0, high - low), slots)
-        if time.monotonic() - told > COPY_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - reported > COPY_SECONDS:
+            reported = time.monotonic()
             note(f"{high:,} of {size:,} coordinates")
 
 

@@ -17,14 +17,14 @@ from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed
 from streamomd.integrations.sklearn.fit import (
-    begun,
     distinct,
     is_dask,
+    learn_epochs,
     learn_more_rows,
-    trained_on,
-    walk,
+    start_model,
+    train_collection,
 )
-from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, read_in
+from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, validate_input
 from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.targets import Targets, weights_of
 
@@ -95,7 +95,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
             made.feature_names_in_ = np.array(plan.features, dtype=object)
             made.n_features_in_ = len(plan.features)
         made.n_iter_ = max(1, len(model.metrics.rows))
-        made._keep(PickledModel(model).copy(), np.array(plan.classes))
+        made._set_model(PickledModel(model).copy(), np.array(plan.classes))
         return made
 
     def to_model(self) -> Model:
@@ -141,14 +141,14 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         return np.ascontiguousarray(model.engine.weights(model.state, 0, model.plan.size).T)
 
     @abstractmethod
-    def _targets(self, y: Any, classes: Any, *, anew: bool) -> Targets:
+    def _targets(self, y: Any, classes: Any, *, reset: bool) -> Targets:
         """Labels for the loss: numbers, classes, and class weights."""
 
     @abstractmethod
     def _classes_among(self, labels: NDArray[Any]) -> NDArray[Any]:
         """The classes of these labels; none in regression."""
 
-    def _keep(self, held: PickledModel, classes: NDArray[Any]) -> None:
+    def _set_model(self, held: PickledModel, classes: NDArray[Any]) -> None:
         self._held = held
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -156,12 +156,12 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         state."""
         if is_dask(X):
             return self._fit_dask(X, y, sample_weight)
-        anew = not (self.warm_start and hasattr(self, "_held"))
-        held, classes, rows = self._taken_in(X, y, sample_weight, None, anew=anew)
+        reset = not (self.warm_start and hasattr(self, "_held"))
+        held, classes, rows = self._prepare(X, y, sample_weight, None, reset=reset)
         orders = check_random_state(self.random_state) if self.shuffle else None
-        walk(held.model, rows, self.max_iter, orders)
+        learn_epochs(held.model, rows, self.max_iter, orders)
         self.n_iter_ = self.max_iter
-        self._keep(held, classes)
+        self._set_model(held, classes)
         return self
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
@@ -171,42 +171,44 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
                 "partial_fit takes rows in memory: call it with each computed partition "
                 "in turn, or call fit, which reads a whole Dask collection"
             )
-        anew = not hasattr(self, "_held")
-        held, known, rows = self._taken_in(X, y, sample_weight, classes, anew=anew)
+        reset = not hasattr(self, "_held")
+        held, known, rows = self._prepare(X, y, sample_weight, classes, reset=reset)
         learn_more_rows(held.model, rows)
         self.n_iter_ = 1
-        self._keep(held, known)
+        self._set_model(held, known)
         return self
 
     def _fit_dask(self, X: Any, y: Any, sample_weight: Any) -> Self:
         classes = self._classes_among(distinct(y) if self._classifies else np.empty(0))
-        model = trained_on(self, X, y, sample_weight, classes)
+        model = train_collection(self, X, y, sample_weight, classes)
         head = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
         validate_data(self, head, reset=True, skip_check_array=True)
         self.n_iter_ = self.max_iter
-        self._keep(PickledModel(model), classes)
+        self._set_model(PickledModel(model), classes)
         return self
 
-    def _taken_in(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any, *, anew: bool
+    def _prepare(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any, *, reset: bool
     ) -> tuple[PickledModel, NDArray[Any], Batch]:
         """The model to continue, its classes, and its rows."""
-        if not anew and self._held.told != (told := repr(_parameters(self))):
+        if not reset and self._held.parameters != (parameters := repr(_parameters(self))):
             refuse_changed(self, self._held.model.spec)
-            self._held.told = told
-        read = read_in(self, X, reset=anew)
-        targets = self._targets(y, classes, anew=anew)
+            self._held.parameters = parameters
+        read = validate_input(self, X, reset=reset)
+        targets = self._targets(y, classes, reset=reset)
         check_consistent_length(read, targets.y)
         weight = weights_of(sample_weight, targets.y) * targets.weight
         known = targets.classes
-        held = PickledModel(begun(self, read, y, known, targets.kind)) if anew else self._held
+        held = (
+            PickledModel(start_model(self, read, y, known, targets.kind)) if reset else self._held
+        )
         batch = batch_of(held.model.plan, read, held.model.names)
         return held, known, labelled(batch, targets.y, weight)
 
     def _margins(self, X: Any) -> Floats:
         """(rows, learners)."""
         model = self._model
-        rows = batch_of(model.plan, read_in(self, X, reset=False))
+        rows = batch_of(model.plan, validate_input(self, X, reset=False))
         margins = model.engine.predict(model.state, np.zeros(3), rows)
         if not is_finite(margins):  # a finite model can also overflow if X has extreme values
             model.refuse_non_finite(weights=True)

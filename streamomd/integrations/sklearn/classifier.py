@@ -20,7 +20,7 @@ from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.targets import Targets, labels_of, places_of, refuse_no_classes
 
 
-def _tells_probabilities(estimator: Any) -> bool:
+def _has_probabilities(estimator: Any) -> bool:
     return loss_of(estimator).probabilistic
 
 
@@ -135,7 +135,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         places = chosen(_sound(self._margins(X)))
         return self.classes_[places]
 
-    @available_if(_tells_probabilities)  # type: ignore[untyped-decorator]  # as above
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]  # as above
     def predict_proba(self, X: Any) -> Any:
         """Probabilities (n, classes); with losses "logistic" and "softmax" only.
 
@@ -146,15 +146,15 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
             return self._lazy(X, "probability")
         from streamomd.training.predict import probabilities
 
-        told = probabilities(self._model.engine, _sound(self._margins(X)))
-        return np.column_stack([1.0 - told, told]) if told.ndim == 1 else told
+        found = probabilities(self._model.engine, _sound(self._margins(X)))
+        return np.column_stack([1.0 - found, found]) if found.ndim == 1 else found
 
     def _weights(self) -> Floats:
         weights = super()._weights()
         return weights[1:] - weights[:1] if len(weights) == 2 else weights
 
-    def _keep(self, held: PickledModel, classes: NDArray[Any]) -> None:
-        super()._keep(held, classes)
+    def _set_model(self, held: PickledModel, classes: NDArray[Any]) -> None:
+        super()._set_model(held, classes)
         self.classes_ = classes
 
     def _classes_among(self, labels: NDArray[Any]) -> NDArray[Any]:
@@ -162,27 +162,27 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
             raise DataError(f"y holds {len(labels)} class, expected two or more classes")
         return labels
 
-    def _targets(self, y: Any, classes: Any, *, anew: bool) -> Targets:
-        told = labels_of(self, y)
-        refuse_no_classes(told)
-        known = self._known(told, classes, anew=anew)
-        place = places_of(told, known)
+    def _targets(self, y: Any, classes: Any, *, reset: bool) -> Targets:
+        labels = labels_of(self, y)
+        refuse_no_classes(labels)
+        known = self._known(labels, classes, reset=reset)
+        place = places_of(labels, known)
         numbers = np.where(place == 1, 1.0, -1.0) if len(known) == 2 else place.astype(np.float64)
         if self.class_weight is None:
-            return Targets(numbers, known, np.ones(len(told)), known)
-        present = np.unique(told)
+            return Targets(numbers, known, np.ones(len(labels)), known)
+        present = np.unique(labels)
         weights = np.ones(len(known))
         weights[places_of(present, known)] = compute_class_weight(
-            self.class_weight, classes=present, y=told
+            self.class_weight, classes=present, y=labels
         )
         return Targets(numbers, known, weights[place], known)
 
-    def _known(self, labels: NDArray[Any], classes: Any, *, anew: bool) -> NDArray[Any]:
+    def _known(self, labels: NDArray[Any], classes: Any, *, reset: bool) -> NDArray[Any]:
         """All classes: those learned before, those passed, or those of the labels."""
-        if not anew and np.array_equal(classes, self.classes_):
+        if not reset and np.array_equal(classes, self.classes_):
             return self.classes_
         named = None if classes is None else np.unique(column_or_1d(classes))
-        if not anew:
+        if not reset:
             if named is not None and not np.array_equal(named, np.unique(self.classes_)):
                 raise UsageError(
                     f"classes={named.tolist()}, and the model has {self.classes_.tolist()}: pass "

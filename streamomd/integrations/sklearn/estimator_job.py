@@ -52,9 +52,11 @@ def spec_of(estimator: Any, data: Mapping[str, Any], classes: Any = ()) -> Spec:
         "bias": plain(estimator.fit_intercept),
         "dtype": estimator.dtype,
     }
-    told = {"bits": plain(estimator.bits), **data}
+    columns = {"bits": plain(estimator.bits), **data}
     train = {"epochs": plain(estimator.max_iter)}
-    return Spec.parse({"data": told, "model": model, "train": train, "checkpoint": {"url": "none"}})
+    return Spec.parse(
+        {"data": columns, "model": model, "train": train, "checkpoint": {"url": "none"}}
+    )
 
 
 def refuse_changed(estimator: Any, saved: Spec) -> None:

@@ -25,7 +25,9 @@ def is_dask(given: Any) -> bool:
     return hasattr(given, "__dask_graph__")
 
 
-def begun(estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any]) -> Model:
+def start_model(
+    estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArray[Any]
+) -> Model:
     """A new model of these columns.
 
     rows: a table, a matrix or a CSR matrix. classes: empty in regression. kind: values of the
@@ -44,7 +46,7 @@ def begun(estimator: Any, rows: Any, y: Any, classes: NDArray[Any], kind: NDArra
     return Model.new(spec, make_plan(spec.data, spec.model, schema_of(rows, {label: kind}), list))
 
 
-def walk(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
+def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
     """Learn all rows for ``epochs`` more epochs, as ``streamomd train`` reads its shards.
 
     orders: draws a permutation for each epoch, or None for the given order.
@@ -85,7 +87,9 @@ def learn_more_rows(model: Model, rows: Batch) -> None:
     model.cursor = Cursor(at.epoch, at.place, at.row + len(rows))
 
 
-def trained_on(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any]) -> Model:
+def train_collection(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any]
+) -> Model:
     """``streamomd.train`` on a Dask DataFrame with its labels, or on Dask arrays.
 
     Raises UnsupportedError for options that need all rows in memory or in another order.
@@ -110,11 +114,11 @@ def trained_on(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDAr
     taken_names = list(X.columns)
     label = _free(getattr(y, "name", None), taken_names)
     data = {"label": label}
-    beside = {label: y}
+    columns = {label: y}
     if sample_weight is not None:
         data["weight"] = _free(WEIGHT, [*taken_names, label])
-        beside[data["weight"]] = sample_weight
-    return train(_job(spec_of(estimator, data, classes)), shards=X.assign(**beside), quiet=True)
+        columns[data["weight"]] = sample_weight
+    return train(_job(spec_of(estimator, data, classes)), shards=X.assign(**columns), quiet=True)
 
 
 def distinct(y: Any) -> NDArray[Any]:
@@ -126,8 +130,8 @@ def distinct(y: Any) -> NDArray[Any]:
 def _job(spec: Any) -> dict[str, Any]:
     """The job's tables, without the columns that a collection defines."""
     tables: dict[str, Any] = spec.to_json()
-    told = tables["data"]
-    tables["data"] = {key: told[key] for key in ("label", "weight", "bits") if told[key]}
+    data = tables["data"]
+    tables["data"] = {key: data[key] for key in ("label", "weight", "bits") if data[key]}
     return tables
 
 

@@ -26,7 +26,7 @@ UNIT_BYTES = 4 << 20
 KINDS = (np.float64, np.float32)
 
 
-def read_in(estimator: Any, X: Any, *, reset: bool) -> Any:
+def validate_input(estimator: Any, X: Any, *, reset: bool) -> Any:
     """X as an Arrow table if it is a frame with named columns; else a matrix or CSR matrix.
 
     reset: for a new model, which gets these columns; else they must be those of the model.
@@ -62,7 +62,7 @@ def _is_plain(X: Any, estimator: Any) -> bool:
 def batch_of(plan: Plan, read: Any, names: Names | None = None) -> Batch:
     """The input as a batch for the engine; names: records hashed values."""
     frame = hasattr(read, "column_names")
-    return of_frame(plan, read, names) if frame else of_array(plan, read)
+    return batch_of_frame(plan, read, names) if frame else batch_of_array(plan, read)
 
 
 def is_framed(plan: Plan) -> bool:
@@ -76,7 +76,7 @@ def takes_arrays(plan: Plan) -> bool:
     return not is_framed(plan) or (plan.dense and not plan.vectors)
 
 
-def of_frame(plan: Plan, frame: Any, names: Names | None = None) -> Batch:
+def batch_of_frame(plan: Plan, frame: Any, names: Names | None = None) -> Batch:
     """A frame with rows, or a table made of one, encoded as ``streamomd.train`` does its Parquet.
 
     Raises SchemaError for columns that are not the plan's, BadRowError for the first bad row.
@@ -93,7 +93,7 @@ def of_frame(plan: Plan, frame: Any, names: Names | None = None) -> Batch:
     )
 
 
-def of_array(plan: Plan, X: Any) -> Batch:
+def batch_of_array(plan: Plan, X: Any) -> Batch:
     """A matrix or CSR matrix of finite float32 or float64, equal indices of a row summed.
 
     Raises DataError for numbers that the plan's slots cannot hold, or out of the rule's range.

@@ -22,7 +22,7 @@ class PickledModel:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.told = ""
+        self.parameters = ""
         """The estimator's parameters when they last matched the model."""
 
     def copy(self) -> PickledModel:

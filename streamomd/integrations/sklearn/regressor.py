@@ -49,7 +49,7 @@ class OMDRegressor(RegressorMixin, Estimator):  # type: ignore[misc]  # scikit-l
     def _classes_among(self, labels: NDArray[Any]) -> NDArray[Any]:
         return np.empty(0)
 
-    def _targets(self, y: Any, classes: Any, *, anew: bool) -> Targets:
+    def _targets(self, y: Any, classes: Any, *, reset: bool) -> Targets:
         numbers = np.ascontiguousarray(labels_of(self, y), dtype=np.float64)
         least = loss_of(self).least
         if least is not None and numbers.min(initial=least) < least:

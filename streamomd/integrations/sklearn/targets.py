@@ -33,9 +33,9 @@ def labels_of(estimator: Any, y: Any) -> NDArray[Any]:
         raise UsageError(f"{name} requires y to be passed, but the target y is None")
     if _is_plain(y):
         return np.asarray(y)
-    told: NDArray[Any] = column_or_1d(y, warn=True)
-    assert_all_finite(told, input_name="y", estimator_name=type(estimator).__name__)
-    return told
+    labels: NDArray[Any] = column_or_1d(y, warn=True)
+    assert_all_finite(labels, input_name="y", estimator_name=type(estimator).__name__)
+    return labels
 
 
 def refuse_no_classes(y: NDArray[Any]) -> None:

@@ -1,6 +1,6 @@
 """Accounts: slots that a certificate needs in addition to a learner's own.
 
-``keep_accounts`` makes the same rule with these slots after the learner's: its functions get and
+``with_accounts`` makes the same rule with these slots after the learner's: its functions get and
 return their own numbers, and what is added to the accounts is computed separately, from the numbers
 before and after. So a rule's module contains only its update.
 """
@@ -26,7 +26,7 @@ def certified(rule: Rule, claims: Claims, accounted: Rule | None = None) -> Rule
     return replace(rule, certificate=replace(certificate, accounted=accounted))
 
 
-def keep_accounts(
+def with_accounts(
     rule: Rule,
     *,
     own: Numbers = Nothing,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.certificates.accounts import certified, keep_accounts
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.adagrad_forms import averaged_in_ball, in_ball, reducer
 from streamomd.rules.common.ftrl_curvature import delta_of
@@ -69,7 +69,7 @@ def certified_forms(rule: Rule) -> Rule:
             own.paid + z * z / H,
         )
 
-    accounted = keep_accounts(replace(ball, update=update), own=Mirror, update=account)
+    accounted = with_accounts(replace(ball, update=update), own=Mirror, update=account)
     whole = certified(ball, mirror_claims, accounted)
     return replace(whole, storage=Coordinates(reduced=reducer(whole)))
 
@@ -83,8 +83,8 @@ def mirror_claims(run: Run) -> list[Claim]:
     start = 0.5 * h.delta * float(u @ u) / h.eta
     center = float(root @ (u * u)) - 2.0 * float(u @ own["s"]) + float(own["q"].sum())
     sharp = start + 0.5 * center / h.eta + 0.5 * h.eta * float(own["paid"].sum())
-    far = np.maximum(np.abs(u - own["low"]), np.abs(u - own["high"]))
-    wide = start + 0.5 * float(root @ (far * far)) / h.eta + h.eta * float(root.sum())
+    reach = np.maximum(np.abs(u - own["low"]), np.abs(u - own["high"]))
+    wide = start + 0.5 * float(root @ (reach * reach)) / h.eta + h.eta * float(root.sum())
     measured = run.loss - run.loss_u - run.rows * phi(u, h.l1, h.l2)
     name = "regret with phi" if h.l1 or h.l2 else "regret"
     claims = [
@@ -108,7 +108,7 @@ def _averaging_account(
 def averaging_certified(rule: Rule) -> Rule:
     """AdaGrad by dual averaging, in its ball, with its certificate."""
     ball = averaged_in_ball(rule)
-    accounted = keep_accounts(ball, own=Averaging, update=_averaging_account)
+    accounted = with_accounts(ball, own=Averaging, update=_averaging_account)
     return certified(ball, averaging_claims, accounted)
 
 
@@ -142,7 +142,7 @@ def _full_account(
 
 def full_certified(rule: Rule) -> Rule:
     """AdaGrad with a full matrix and its certificate."""
-    accounted = keep_accounts(rule, own=Spread, update=_full_account)
+    accounted = with_accounts(rule, own=Spread, update=_full_account)
     return certified(rule, full_claims, accounted)
 
 
@@ -159,8 +159,8 @@ def full_claims(run: Run) -> list[Claim]:
     source = "Duchi, Hazan & Singer 2011, theorem 8"
     norm = h.delta * float(u @ u)
     if h.update == MIRROR:
-        away = np.maximum(np.abs(u - run.own["low"]), np.abs(u - run.own["high"]))
-        bound = (norm + float(away @ away) * trace) / (2.0 * h.eta) + h.eta * trace
+        reach = np.maximum(np.abs(u - run.own["low"]), np.abs(u - run.own["high"]))
+        bound = (norm + float(reach @ reach) * trace) / (2.0 * h.eta) + h.eta * trace
     else:
         if h.delta**2 < run.totals["longest"]:
             least = float(np.sqrt(run.totals["longest"]))

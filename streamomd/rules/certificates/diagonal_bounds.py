@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificates.accounts import certified, keep_accounts
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.dual_diagonal import (
     claims,
@@ -51,7 +51,7 @@ def sop_claims(run: Run) -> list[Claim]:
 
 def sop_certified(rule: Rule) -> Rule:
     """The diagonal second-order Perceptron with its certificate."""
-    accounted = keep_accounts(rule, totals=RowsAndSharp, step=_mistakes, terms=terms, gathers=3)
+    accounted = with_accounts(rule, totals=RowsAndSharp, step=_mistakes, terms=terms, gathers=3)
     return certified(rule, sop_claims, accounted)
 
 
@@ -89,7 +89,7 @@ def aggressive_diag_claims(run: Run) -> list[Claim]:
 
 def aggressive_diag_certified(rule: Rule) -> Rule:
     """The aggressive diagonal learner with its certificate."""
-    accounted = keep_accounts(
+    accounted = with_accounts(
         rule, own=Sharp, update=_lift, totals=Rows, step=_updates, terms=square, gathers=1
     )
     return certified(rule, aggressive_diag_claims, accounted)

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificates.accounts import certified, keep_accounts
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.ftrl_curvature import (
     EVERY,
@@ -62,7 +62,7 @@ def averaging_claims(run: Run) -> list[Claim]:
 
 def da_certified(rule: Rule) -> Rule:
     """Dual averaging with its certificate."""
-    accounted = keep_accounts(rule, totals=Steps, step=_averaging_step, terms=square, gathers=1)
+    accounted = with_accounts(rule, totals=Steps, step=_averaging_step, terms=square, gathers=1)
     return certified(rule, averaging_claims, accounted)
 
 
@@ -82,7 +82,7 @@ def regularized_claims(run: Run) -> list[Claim]:
 
 def rda_certified(rule: Rule) -> Rule:
     """RDA with its certificate."""
-    accounted = keep_accounts(rule, totals=Steps, step=_regularized_step, terms=square, gathers=1)
+    accounted = with_accounts(rule, totals=Steps, step=_regularized_step, terms=square, gathers=1)
     return certified(rule, regularized_claims, accounted)
 
 
@@ -119,7 +119,7 @@ def composite_claims(run: Run) -> list[Claim]:
 def composite_certified(rule: Rule) -> Rule:
     """Composite mirror descent in its box, with its certificate."""
     rule = replace(rule, certificate=Certificate(feasible=box_of))
-    accounted = keep_accounts(
+    accounted = with_accounts(
         rule, totals=StepsAndTop, step=_composite_step, terms=square, gathers=1
     )
     return certified(rule, composite_claims, accounted)
@@ -154,7 +154,7 @@ def proximal_certified(rule: Rule) -> Rule:
         paid = pace(h) * gradient * (gradient / (first(h) + math.sqrt(G))) if G > 0.0 else 0.0
         return Proximal(own.s + growth * w, own.q + growth * w * w + paid)
 
-    return certified(rule, proximal_claims, keep_accounts(rule, own=Proximal, update=account))
+    return certified(rule, proximal_claims, with_accounts(rule, own=Proximal, update=account))
 
 
 def _centered_step(
@@ -186,7 +186,7 @@ def centered_claims(run: Run) -> list[Claim]:
 
 def centered_certified(rule: Rule) -> Rule:
     """FTRL-Centered with its certificate."""
-    accounted = keep_accounts(
+    accounted = with_accounts(
         rule, own=Steps, update=_centered_account, totals=Steepest, step=_centered_step
     )
     return certified(rule, centered_claims, accounted)

@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamomd.rules.certificates.accounts import certified, keep_accounts
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.linked import image_mass, linked, observe_share, pnorm_mass
 from streamomd.rules.common.links import (
@@ -83,7 +83,7 @@ def pnorm_certified(rule: Rule) -> Rule:
     whole = linked(rule, pnorm_of, pnorm_mass)
     whole = replace(whole, certificate=Certificate(live=pnorm_dual, live_name="dual"))
     observing = replace(whole, observe=Observe(observe_share, sums=3))
-    accounted = keep_accounts(observing, totals=Longest, step=_longest)
+    accounted = with_accounts(observing, totals=Longest, step=_longest)
     return certified(whole, pnorm_claims, accounted)
 
 
@@ -159,7 +159,7 @@ def eg_certified(rule: Rule) -> Rule:
     whole = linked(rule, eg_of, image_mass)
     certificate = Certificate(feasible=eg_set, live=eg_dual, live_name="dual")
     whole = replace(whole, certificate=certificate)
-    return certified(whole, eg_claims, keep_accounts(whole, shared=Largest, observe=_largest))
+    return certified(whole, eg_claims, with_accounts(whole, shared=Largest, observe=_largest))
 
 
 def winnow_claims(run: Run) -> list[Claim]:
@@ -194,7 +194,7 @@ def winnow_certified(rule: Rule, mass: Any) -> Rule:
     whole = linked(rule, winnow_of, mass)
     certificate = Certificate(feasible=winnow_set, live=winnow_dual, live_name="dual")
     whole = replace(whole, certificate=certificate)
-    return certified(whole, winnow_claims, keep_accounts(whole, shared=Largest, observe=_largest))
+    return certified(whole, winnow_claims, with_accounts(whole, shared=Largest, observe=_largest))
 
 
 class Rises(NamedTuple):
@@ -245,5 +245,5 @@ def step_set(slots: Any, h: Any) -> ComparatorSet:
 def step_certified(rule: Rule) -> Rule:
     """The aggressive dual step with its sums and certificate."""
     certificate = Certificate(feasible=step_set, live=live_step_dual, live_name="dual")
-    whole = keep_accounts(linked(rule, link_of, image_mass), totals=Rises, step=_rises)
+    whole = with_accounts(linked(rule, link_of, image_mass), totals=Rises, step=_rises)
     return certified(replace(whole, certificate=certificate), step_claims)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamomd.rules.certificates.accounts import certified, keep_accounts
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
 from streamomd.rules.common.scaled_ball import ETA, in_scaled_ball
 from streamomd.rules.contract import Max, Rule, Sum
@@ -61,8 +61,8 @@ def claims(run: Run) -> list[Claim]:
     if run.h.passes == 2.0:
         bound = 2.0 * math.sqrt(2.0) * C * float(share.sum())
         return [*found, Claim("regret", measured, bound, "Ross et al., theorem 1")]
-    far = np.divide(s, run.shared["first"], out=np.ones_like(s), where=s > 0.0)
-    factor = (1.0 + 6.0 * far + far * far) / (2.0 * math.sqrt(2.0))
+    growth = np.divide(s, run.shared["first"], out=np.ones_like(s), where=s > 0.0)
+    factor = (1.0 + 6.0 * growth + growth * growth) / (2.0 * math.sqrt(2.0))
     bound = C * float(share @ factor)
     return [*found, Claim("regret", measured, bound, "Ross et al., theorem 2")]
 
@@ -70,7 +70,7 @@ def claims(run: Run) -> list[Claim]:
 def certified_in_ball(rule: Rule) -> Rule:
     """NAG in its set, with its certificate."""
     ball = in_scaled_ball(rule)
-    accounted = keep_accounts(
+    accounted = with_accounts(
         ball, own=Accounts, update=account, align=account_scale, shared=First, observe=first_seen
     )
     return certified(ball, claims, accounted)

@@ -1,6 +1,6 @@
 """AdaGrad's forms: in a ball, and without the slots that parameters do not need.
 
-Mirror descent keeps (w, G, seen), its form without phi (w, G). In a ball the engine finds the
+Mirror descent has slots (w, G, seen), its form without phi (w, G). In a ball the engine finds the
 multiplier of the nearest point in the norm of H = delta + sqrt(G).
 """
 

@@ -1,7 +1,7 @@
 r"""Shared parts of the diagonal second-order learners in dual form (P0, section 6.3).
 
 Slots: theta, and S = sum of x^2 / r over the rows that caused an update; D = 1 + S. The prediction
-holds the row's own square already: yhat = sum theta_i x_i / (D_i + x_i^2 / r). S is stored
+includes the row's own square: yhat = sum theta_i x_i / (D_i + x_i^2 / r). S is stored
 instead of D because squares far below 1 would be lost in 1 + S: the certificate uses ln(1 + S).
 
 The certificates, with c = 1 where theta += y x, c = r where theta += y x / r, h the importance and
@@ -12,9 +12,9 @@ The certificates, with c = 1 where theta += y x, c = r where theta += y x / r, h
     sharper: Q = sum over upd of h^2 x'D_t^-1 x + 2 c h y yhat + c^2 theta'(D_t^-1 - D_t-1^-1) theta
     (22):    Q = max h^2 r sum ln D + 2 c U,  U = sum of h over right predictions with an update.
 
-This is of rows that D counts once (``sop_diag``); ``aggressive_second_order_diag`` counts them h
+This is for rows that D counts once (``sop_diag``); ``aggressive_second_order_diag`` counts them h
 times and has accounts of its own. Where U = 0, (23) bounds it by u, the longest row and L(u) alone.
-The sharper line and (23) need sums over each row that predicting does not: they are the accounts.
+The sharper line and (23) need sums over each row that predictions do not need: the accounts.
 """
 
 from __future__ import annotations

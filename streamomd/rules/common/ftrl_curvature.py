@@ -14,7 +14,7 @@ EVERY, ONCE = 0.0, 1.0
 
 
 def averaging_rate(clock: float, h: Any) -> float:
-    """eta_T of the T rows before this one; before the first any will do, theta is 0."""
+    """eta_T of the T rows before this one; before the first row any value will do: theta is 0."""
     return rate(h.eta, h.schedule, max(clock - 1.0, 1.0))
 
 

@@ -1,7 +1,7 @@
 """What the learners with a full matrix share: their limit, and what their bounds need of A.
 
-The engine keeps A^-1 as U D U' (see ``engine.loops.matrix``): a quadratic form of A is a triangular
-solve, its determinant a product.
+The engine stores A^-1 as U D U' (see ``engine.loops.matrix``): a quadratic form of A is a
+triangular solve, its determinant a product.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Updates(NamedTuple):
     """What ``margin_claims`` needs."""
 
     updates: Sum = 0.0  # of h, where it learned
-    lift: Sum = 0.0  # of what each update took from the bound
+    lift: Sum = 0.0  # of what each update subtracts from the bound
     heaviest: Max = 0.0  # h that it learned with
 
 
@@ -69,7 +69,7 @@ def form(run: Run, u: Any, start: float) -> float:
 
 
 def log_volume(run: Run) -> float:
-    """ln det(A / start), and what rounding may have taken from it.
+    """ln det(A / start), and what it may have lost by rounding.
 
     A row of which g^2 <x, A^-1 x> is below 1e-16 leaves A as it is: were that not added, bounds
     that multiply the volume with the length of a long u would be below what is measured.
@@ -88,17 +88,19 @@ def margin_claims(run: Run, r: float, unit: float, power: float) -> list[Claim]:
     """Bounds on the updates, by weight, of learners that add unit y x to theta and x x'/r to A.
 
     P0's proof, with importances: an update of importance h adds h unit y x, and h x x'/r where
-    ``power`` is 1, x x'/r where it is 2. The first bound is its last step before anything is given
-    away, <u, theta> <= |u|_A |theta|_(A^-1).
+    ``power`` is 1, x x'/r where it is 2. The first bound is its last step before any
+    simplification, <u, theta> <= |u|_A |theta|_(A^-1).
     """
     source = "Orabona, Crammer & Cesa-Bianchi 2015, section 6.2"
     hinge, totals = run.hinge_u(1.0), run.totals
-    far = form(run, run.u, 1.0)
+    primal = form(run, run.u, 1.0)
     dual = max(form(run, np.asarray(run.own["mu"]), 1.0), 0.0)
     volume = totals["heaviest"] ** power * log_volume(run)
     spread = np.sqrt(max(volume + totals["lift"], 0.0))
     name, updates = "updates, the mistakes among them", totals["updates"]
     return [
-        Claim(name, updates, float(hinge + np.sqrt(far * dual) / unit), source),
-        Claim(f"{name}; by the volume", updates, float(hinge + np.sqrt(r * far) * spread), source),
+        Claim(name, updates, float(hinge + np.sqrt(primal * dual) / unit), source),
+        Claim(
+            f"{name}; by the volume", updates, float(hinge + np.sqrt(r * primal) * spread), source
+        ),
     ]

@@ -31,7 +31,7 @@ def measure(w: float, h: Any) -> float:
 
 
 def nearer(own: Any, mu: float, h: Any) -> Any:
-    """The weight drawn in by mu."""
+    """The weight shrunk by mu."""
     D = h.epsilon + own.S
     if h.ball == L1:
         left = max(abs(own.w) - mu / D, 0.0)
@@ -66,7 +66,7 @@ def largest(params: Mapping[str, Any]) -> int | None:
 
 
 def in_newton_ball(rule: Rule) -> Rule:
-    """The rule, brought back into its ball after each row."""
+    """The rule, projected onto its ball after each row."""
     Own: Any = rule.state.own
 
     def project(own: Any, shared: object, mu: float, totals: Any, clock: float, h: Any) -> Any:

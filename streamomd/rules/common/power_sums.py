@@ -1,7 +1,7 @@
-"""The sum of powers of SI p-norm: slots, and the passes over all coordinates that renew it.
+"""The sum of powers of SI p-norm: slots, and the passes over all coordinates that recompute it.
 
-The slot ``rp`` holds (r_i / scale)^(p-1), r_i = abs(theta_i) / b_i: the scale, a total, keeps
-powers within what can be stored.
+The slot ``rp`` holds (r_i / scale)^(p-1), r_i = abs(theta_i) / b_i: the scale, a total,
+prevents overflow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from typing import Any, NamedTuple
 
 from streamomd.rules.contract import CoordinateSums, Coords, Max, Sum
 
-LEAST, MOST = 1e-24, 1e24  # of the sum of powers, between its renewals; float32 holds the parts
+LEAST, MOST = (
+    1e-24,
+    1e24,
+)  # of the sum of powers, else it is recomputed; float32 holds the parts
 
 
 class Shared(NamedTuple):
@@ -33,7 +36,7 @@ class Totals(NamedTuple):
     beta: Max = 0.0  # of the last row
     paid: Sum = 0.0  # of (p - 1) ||g x / b||_p^2 / beta
     steepest: Max = 0.0
-    ahead: Max = 0.0  # beta as the next row meets it
+    ahead: Max = 0.0  # beta for the next row
 
 
 def ratio(own: Own, shared: Shared, scale: float) -> float:

@@ -24,7 +24,7 @@ def ball(h: Any) -> float:
 
 
 def align(own: Any, old: Any, new: Any, totals: Any, clock: float, h: Any) -> Any:
-    return own  # the engine asks again what the coordinate adds to ``size``
+    return own  # the engine recomputes what the coordinate adds to ``size``
 
 
 def mass(own: Any, shared: Any, totals: Any, clock: float, h: Any) -> tuple[float]:
@@ -62,7 +62,7 @@ def feasible(slots: Any, h: Any) -> ComparatorSet:
 
 
 def in_scaled_ball(rule: Rule) -> Rule:
-    """The rule, brought back into the set after each row."""
+    """The rule, projected onto the set after each row."""
     Own: Any = rule.state.own
 
     def project(own: Any, shared: Any, mu: float, totals: Any, clock: float, h: Any) -> Any:

@@ -2,7 +2,7 @@
 
 argmin of sum H_i (w_i - v_i)^2 / 2 over sum s_i abs(w_i) <= radius is soft(v_i, mu s_i / H_i), over
 sum (s_i w_i)^2 <= radius^2 it is v_i H_i / (H_i + mu s_i^2), at the mu >= 0 that meets the radius:
-the engine finds it. A coordinate of H = 0 has not been moved yet: its v is 0.
+the engine finds it. A coordinate with H = 0 has not been updated: its v is 0.
 
 >>> drawn(3.0, 2.0, L1, 4.0), drawn(3.0, 2.0, L2, 4.0), drawn(0.0, 0.0, L2, 4.0)
 (1.0, 1.0, 0.0)
@@ -61,7 +61,7 @@ def beyond(total: float, ball: float, radius: float) -> bool:
 
 
 def outside(totals: Any, clock: float, h: Any) -> bool:
-    """``Constraint.outside`` of a total ``size``, asked after every ``project_every``-th row."""
+    """``Constraint.outside`` of a total ``size``, checked after every ``project_every``-th row."""
     return beyond(totals.size, h.ball, h.radius) and bool(clock % h.project_every == 0.0)
 
 

@@ -26,7 +26,7 @@ from streamomd.runs.sweep.sweep_checkpoint import (
 )
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model
-from streamomd.training.progress import hushed, note
+from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import stop_on_signals
 
@@ -77,7 +77,7 @@ def sweep(
     def make(chosen: Mapping[str, Any]) -> Spec:
         return build_job(job, flags, {**(sets or {}), **chosen})
 
-    with stop_on_signals() as stop, hushed(quiet):
+    with stop_on_signals() as stop, quiet_notes(quiet):
         found = entries(make, tried)
         _refuse_what_shares_no_rows(found[0].spec)
         session = Session.of(found[0].spec, stop=stop)
@@ -107,7 +107,7 @@ def resume_sweep(
 
     Arguments and errors are those of ``streamomd.resume``; learners that were dropped stay so.
     """
-    with stop_on_signals() as stop, hushed(quiet):
+    with stop_on_signals() as stop, quiet_notes(quiet):
         found, loaded, commits = load_sweep(url, checkpoint_storage_options)
         report_rejected(loaded, found.sequence)
         options, more = (storage_options, checkpoint_storage_options), False

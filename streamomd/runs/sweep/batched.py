@@ -1,6 +1,6 @@
 """Learners side by side: those that differ in hyper-parameters alone share a loop and a state.
 
-A row's entries and the slots that it alone moves (scales) are then met once for all of them. The
+A row's entries and the slots that it alone moves (scales) are then read once for all of them. The
 bits are those of each learner alone, for nothing of one enters the numbers of another.
 """
 
@@ -27,7 +27,7 @@ BLOCK = 1 << 14  # coordinates copied at a time, so that they stay in the cache
 
 @dataclass(eq=False)
 class LearnerGroup:
-    """Models that one loop moves. Their states are in ``state``, but while ``each`` gives one."""
+    """Models that one loop updates. ``state`` holds their states, but while ``each`` yields one."""
 
     models: list[Model]
     engine: Engine
@@ -40,12 +40,12 @@ class LearnerGroup:
         engine, state = models[0].engine, models[0].state
         if len(models) > 1:
             engine = Engine.side_by_side([model.engine for model in models])
-            state = joined([model.state for model in models], engine.layout)
+            state = join_states([model.state for model in models], engine.layout)
             for model in models:
                 model.state = state
         return cls([*models], engine, state)
 
-    def look(self, batch: Batch) -> None:
+    def observe(self, batch: Batch) -> None:
         """Observe rows, and learn nothing."""
         self.engine.look(self.state, batch)
 
@@ -87,17 +87,19 @@ class LearnerGroup:
             yield self.models[0]
             return
         for k, model in enumerate(self.models):
-            model.state = alone(self.state, k)
+            model.state = extract_learner(self.state, k)
             yield model
             model.state = self.state
 
-    def part(self) -> None:
-        """Give every model its own state, for good."""
+    def split(self) -> None:
+        """Give every model its own state again."""
         for k, model in enumerate(self.models if len(self.models) > 1 else ()):
-            model.state = alone(self.state, k)
+            model.state = extract_learner(self.state, k)
 
 
-def sides(models: Sequence[Model], threads: int = os.cpu_count() or 1) -> list[LearnerGroup]:
+def group_learners(
+    models: Sequence[Model], threads: int = os.cpu_count() or 1
+) -> list[LearnerGroup]:
     """The models in as few loops as may be, but enough of them for the threads.
 
     A loop has a power of two of learners, so that few are ever compiled.
@@ -119,7 +121,7 @@ def sides(models: Sequence[Model], threads: int = os.cpu_count() or 1) -> list[L
     return made
 
 
-def joined(states: Sequence[State], layout: Layout) -> State:
+def join_states(states: Sequence[State], layout: Layout) -> State:
     """The numbers of several states of one learner, side by side; shared slots are those of all."""
     made = State.start(layout)
     for low in range(0, layout.size, BLOCK):
@@ -132,7 +134,7 @@ def joined(states: Sequence[State], layout: Layout) -> State:
     return made
 
 
-def alone(state: State, k: int) -> State:
+def extract_learner(state: State, k: int) -> State:
     """Learner k's numbers, of several side by side, in a state of its own."""
     layout = replace(state.layout, learners=1)
     made = State.start(layout)

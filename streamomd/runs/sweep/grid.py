@@ -114,7 +114,7 @@ def entries(
             found.append(Entry(chosen, spec))
     if not found:
         raise UsageError(f"no combination of this grid can be learned: {'; '.join([*refused][:5])}")
-    for line in _left_out(refused):
+    for line in _skipped_notes(refused):
         note(line)
     return found
 
@@ -132,7 +132,7 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _left_out(refused: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+def _skipped_notes(refused: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     for reason, choices in refused.items():
         more = f" and {len(choices) - 1} more" if len(choices) > 1 else ""
         yield f"left out: {worded(choices[0])}{more}: {reason}"
@@ -157,7 +157,7 @@ def _dotted(key: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy's as Python's own: a commit keeps plain JSON."""
+    """A number of numpy's as Python's own: a commit saves plain JSON."""
     return value.item() if hasattr(value, "item") else value
 
 

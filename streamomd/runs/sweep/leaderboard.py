@@ -25,7 +25,7 @@ EVERY = 0.5  # seconds between two tables
 class SweepWatcher(Protocol):
     """Reports the progress of a sweep."""
 
-    next_row: float  # told at this row exactly, if batches pass it
+    next_row: float  # updated at exactly this row, if batches pass it
 
     def update(self) -> None:
         """After some rows."""
@@ -53,10 +53,10 @@ class LeaderboardLines:
         self.next_row = 1 << rows.bit_length()
         ranked = sweep.ranked()
         numbers = [show(learner.figures()[sweep.measure]) for learner in ranked]
-        told = f"{numbers[0]:>10} {numbers[len(numbers) // 2]:>10} {numbers[-1]:>10}"
+        figures = f"{numbers[0]:>10} {numbers[len(numbers) // 2]:>10} {numbers[-1]:>10}"
         done = f"{rows / self._total:.0%}" if self._total else ""
         note(
-            f"{rows:>12,} {done:>5} {len(ranked):>8} {told} {self._speed.rate(rows):>10,.0f}  "
+            f"{rows:>12,} {done:>5} {len(ranked):>8} {figures} {self._speed.rate(rows):>10,.0f}  "
             f"{worded(ranked[0].chosen)}{_skipped(sweep)}"
         )
 

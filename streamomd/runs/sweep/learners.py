@@ -149,7 +149,7 @@ class Sweep:
             )
 
     def document(self) -> dict[str, Any]:
-        """What a commit of the sweep keeps: its figures stand in the learners' own."""
+        """What a commit of the sweep saves: its figures are in the learners' own commits."""
         return {
             "sweep": {"halve": self.halve},
             "learners": [
@@ -170,12 +170,12 @@ class Sweep:
 
     def result(self) -> dict[str, Any]:
         """What ``--json`` prints: figures of each learner, which is the best, and the commit."""
-        told = {learner.model: _told(learner) for learner in self.learners}
-        best = dict(told[self.best])
+        results = {learner.model: _result(learner) for learner in self.learners}
+        best = dict(results[self.best])
         if self.url and self.finished:
             best["checkpoint"] = {"url": f"{self.url}/best"}
         return {
-            "learners": [*told.values()],
+            "learners": [*results.values()],
             "best": best,
             "measure": self.measure,
             "rows": self.rows,
@@ -193,7 +193,7 @@ def _least(number: float | None) -> float:
     return math.inf if number is None else number
 
 
-def _told(learner: Learner) -> dict[str, Any]:
+def _result(learner: Learner) -> dict[str, Any]:
     model, diverged = learner.model, learner.diverged
     figures = learner.figures()
     return {

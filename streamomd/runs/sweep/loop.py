@@ -15,7 +15,7 @@ from streamomd.core.errors import DataError, StoppedError
 from streamomd.core.finite import Place, between
 from streamomd.core.urls import shown
 from streamomd.runs.session import Session
-from streamomd.runs.sweep.batched import LearnerGroup, sides
+from streamomd.runs.sweep.batched import LearnerGroup, group_learners
 from streamomd.runs.sweep.leaderboard import SweepWatcher, sweep_watcher
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
@@ -31,12 +31,12 @@ from streamomd.training.row_stream import cache_of, no_rows, rows_of
 
 @dataclass(eq=False)
 class SweepLoop:
-    """One walk of a sweep over its shards, from its cursor on; its sides learn in threads."""
+    """One walk of a sweep over its shards, from its cursor on; its groups learn in threads."""
 
     sweep: Sweep
     session: Session
     manager: SweepCheckpoint | None
-    sides: list[LearnerGroup] = field(default_factory=list)
+    groups: list[LearnerGroup] = field(default_factory=list)
 
     def learn(self, *, quiet: bool) -> Sweep:
         """Learn the remaining rows, commit and report progress."""
@@ -44,15 +44,15 @@ class SweepLoop:
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         expected = self.session.shards.rows * sweep.lead.spec.train.epochs
-        telling = [] if quiet else [sweep_watcher(sweep, expected)]
+        watchers = [] if quiet else [sweep_watcher(sweep, expected)]
         try:
             with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
-                self._epochs(pool, telling)
+                self._epochs(pool, watchers)
         finally:
-            for one in telling:
+            for one in watchers:
                 one.close()
-        for side in self.sides:
-            side.part()
+        for group in self.groups:
+            group.split()
         last = {learner.model: learner.model.state.problem() for learner in sweep.active}
         sweep.drop_diverged({model: problem for model, problem in last.items() if problem})
         if not sweep.rows:
@@ -68,16 +68,16 @@ class SweepLoop:
 
     def _side_by_side(self) -> None:
         """Those that learn, in as few loops as may be, which are compiled."""
-        for side in self.sides:
-            side.part()
-        self.sides = sides([learner.model for learner in self.sweep.active])
+        for group in self.groups:
+            group.split()
+        self.groups = group_learners([learner.model for learner in self.sweep.active])
         empty = no_rows(self.sweep.lead.plan, self.session.shards)
-        for side in self.sides:
-            before = side.engine.compile_seconds
-            side.engine.warm(side.state, empty, learning=True)
-            self.sweep.compile_seconds += side.engine.compile_seconds - before
+        for group in self.groups:
+            before = group.engine.compile_seconds
+            group.engine.warm(group.state, empty, learning=True)
+            self.sweep.compile_seconds += group.engine.compile_seconds - before
 
-    def _epochs(self, pool: ThreadPoolExecutor, telling: Sequence[SweepWatcher]) -> None:
+    def _epochs(self, pool: ThreadPoolExecutor, watchers: Sequence[SweepWatcher]) -> None:
         sweep, spec = self.sweep, self.sweep.lead.spec
         cache = cache_of(spec.data)
         while sweep.cursor.epoch < spec.train.epochs:
@@ -95,7 +95,7 @@ class SweepLoop:
                 cache=cache,
                 digests=sweep.lead.digests,
             ):
-                self._learn(piece, order[piece.position], pool, telling)
+                self._learn(piece, order[piece.position], pool, watchers)
             self._move(Cursor(at.epoch + 1))
 
     def _learn(
@@ -103,30 +103,30 @@ class SweepLoop:
         piece: Piece[Rows],
         shard: int,
         pool: ThreadPoolExecutor,
-        telling: Sequence[SweepWatcher],
+        watchers: Sequence[SweepWatcher],
     ) -> None:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
         sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
         data = sweep.lead.spec.data
         while True:
             halving = sweep.next_halving
-            high = min(len(batch), low + self._rows_to_tell(telling))
+            high = min(len(batch), low + self._rows_to_report(watchers))
             bad = batch.skipped.before(high)
-            rows, left_out = batch.rows(low, high), batch.skipped.counts(passed, bad)
+            rows, skipped = batch.rows(low, high), batch.skipped.counts(passed, bad)
             if sweep.cursor.epoch < 0:
-                looking = [side for side in self.sides if side.models[0].cursor.epoch < 0]
-                list(pool.map(LearnerGroup.look, looking, repeat(rows)))
+                observing = [group for group in self.groups if group.models[0].cursor.epoch < 0]
+                list(pool.map(LearnerGroup.observe, observing, repeat(rows)))
             else:
                 for learner in sweep.active:
-                    learner.model.metrics.leave_out(left_out, data.max_bad_rows)
+                    learner.model.metrics.count_skipped(skipped, data.max_bad_rows)
                 url = self.session.shards.shards[shard].url
                 at = (url, piece.row + low + passed), (url, piece.row + high + bad)
                 self._drop_diverged(
-                    list(pool.map(LearnerGroup.learn, self.sides, repeat(rows))), at
+                    list(pool.map(LearnerGroup.learn, self.groups, repeat(rows))), at
                 )
             self._move(Cursor(sweep.cursor.epoch, piece.position, piece.row + high + bad))
             low, passed = high, bad
-            self._after_rows(telling, halve=sweep.rows >= halving)
+            self._after_rows(watchers, halve=sweep.rows >= halving)
             if low == len(batch):
                 return
 
@@ -141,12 +141,12 @@ class SweepLoop:
             self.sweep.drop_diverged(problems)
             self._side_by_side()
 
-    def _rows_to_tell(self, telling: Sequence[SweepWatcher]) -> int:
+    def _rows_to_report(self, watchers: Sequence[SweepWatcher]) -> int:
         sweep = self.sweep
         if sweep.cursor.epoch < 0:  # none is learned: what is due waits
             return 1 << 62
         due = [sweep.lead.metrics.next_point, sweep.next_halving]
-        due += [one.next_row for one in telling]
+        due += [one.next_row for one in watchers]
         due += [self.manager.next_row] if self.manager else []
         return int(min(2.0**62, *due)) - sweep.rows
 
@@ -157,16 +157,16 @@ class SweepLoop:
             if learner.model.cursor.epoch == at.epoch:
                 learner.model.cursor = to
 
-    def _after_rows(self, telling: Sequence[SweepWatcher], *, halve: bool) -> None:
+    def _after_rows(self, watchers: Sequence[SweepWatcher], *, halve: bool) -> None:
         manager, sweep = self.manager, self.sweep
         if halve:
             worse = sweep.drop_half()
             note(f"dropped after row {sweep.rows:,}: {counted(len(worse), 'learner')}")
-        if manager and (halve or self.session.stop.signal or manager.due(sweep.rows)):
-            manager.commit(self.sides)
-        if halve or sum(len(side.models) for side in self.sides) != len(sweep.active):
+        if manager and (halve or self.session.stop.signal or manager.is_due(sweep.rows)):
+            manager.commit(self.groups)
+        if halve or sum(len(group.models) for group in self.groups) != len(sweep.active):
             self._side_by_side()
-        for one in telling:
+        for one in watchers:
             one.update()
         if self.session.stop.signal:
             self._leave()

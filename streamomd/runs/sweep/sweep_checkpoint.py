@@ -10,7 +10,6 @@ ahead of it, and go back. Its learners keep one commit more than they need for t
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -36,7 +35,7 @@ from streamomd.runs.sweep.batched import LearnerGroup
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
-from streamomd.training.checkpoint_manager import SHARE, CheckpointManager
+from streamomd.training.checkpoint_manager import CheckpointManager, CommitSchedule
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 
@@ -51,28 +50,31 @@ class SweepCheckpoint:
         self, sweep: Sweep, writer: Writer, managers: Mapping[Model, CheckpointManager]
     ) -> None:
         self._sweep, self._writer, self._managers = sweep, writer, managers
-        kept = sweep.lead.spec.checkpoint
-        self._every_rows, self._every_seconds = kept.every_rows, kept.every_seconds
+        self._schedule = CommitSchedule(sweep.lead.spec.checkpoint, sweep.rows)
         sweep.url, sweep.sequence = writer.store.url, writer.sequence
-        self._plan_next(0.0)
 
-    def due(self, rows: int) -> bool:
-        """Whether it is time."""
-        return rows >= self.next_row or time.monotonic() >= self._due_at
+    @property
+    def next_row(self) -> float:
+        """The number of rows after which a commit is due."""
+        return self._schedule.next_row
 
-    def commit(self, sides: Sequence[LearnerGroup]) -> None:
-        """Commit all that learn, in these sides, and then the sweep. What diverged is dropped."""
+    def is_due(self, rows: int) -> bool:
+        """Whether a commit is due after this number of rows."""
+        return self._schedule.is_due(rows)
+
+    def commit(self, groups: Sequence[LearnerGroup]) -> None:
+        """Commit all that learn, in these groups, and then the sweep. What diverged is dropped."""
         began = time.monotonic()
         found: dict[Model, str] = {}
-        for side in sides:
-            for model in side.each():
+        for group in groups:
+            for model in group.each():
                 try:
                     self._managers[model].commit()
                 except DivergedError as error:
                     found[model] = str(error)
         self._sweep.drop_diverged(found)
         self._name_them()
-        self._plan_next(time.monotonic() - began)
+        self._schedule.record_commit(self._sweep.rows, time.monotonic() - began)
 
     def finish(self, session: Session) -> None:
         """The last commits: each model has its own state, and the best is saved once more."""
@@ -80,20 +82,14 @@ class SweepCheckpoint:
             learner.model.finished = True
             self._managers[learner.model].commit()
         best = self._sweep.best
-        kept = best.spec.checkpoint.model_copy(update={"url": f"{self._sweep.url}/best"})
-        spec = best.spec.model_copy(update={"checkpoint": kept})
+        checkpoint = best.spec.checkpoint.model_copy(update={"url": f"{self._sweep.url}/best"})
+        spec = best.spec.model_copy(update={"checkpoint": checkpoint})
         session.begin(replace(best, spec=spec), restart=True)
         self._sweep.finished = True
         self._name_them()
 
     def _name_them(self) -> None:
         self._sweep.sequence = self._writer.commit(self._sweep.document(), ()).sequence
-
-    def _plan_next(self, took: float) -> None:
-        wait = max(self._every_seconds, took * (1 / SHARE - 1)) if self._every_seconds else math.inf
-        self._due_at = time.monotonic() + wait
-        every, rows = self._every_rows, self._sweep.rows
-        self.next_row = float((rows // every + 1) * every) if every else math.inf
 
 
 def with_checkpoint(spec: Spec, url: str) -> Spec:
@@ -181,16 +177,16 @@ def _read(
 ) -> tuple[Sweep, dict[Model, Loaded]]:
     learners, commits = [], {}
     try:
-        for told in document["learners"]:
-            name, at = str(told["name"]), int(told["sequence"])
+        for entry in document["learners"]:
+            name, at = str(entry["name"]), int(entry["sequence"])
             if not name.isdecimal():
                 raise ValueError(f"no learner is called {name!r}")
             model, loaded = load_model(
                 f"{url}/learners/{name}", storage_options=storage_options, at=at
             )
-            mark = np.array([float.fromhex(number) for number in told["mark"]])
-            dropped, diverged = int(told["dropped"]), str(told.get("diverged", ""))
-            learners.append(Learner(name, told["chosen"], model, dropped, mark, diverged))
+            mark = np.array([float.fromhex(number) for number in entry["mark"]])
+            dropped, diverged = int(entry["dropped"]), str(entry.get("diverged", ""))
+            learners.append(Learner(name, entry["chosen"], model, dropped, mark, diverged))
             commits[model] = loaded
         halve, cursor = int(document["sweep"]["halve"]), Cursor.from_json(document["cursor"])
         sweep = Sweep(learners, halve, cursor, finished=bool(document["finished"]))

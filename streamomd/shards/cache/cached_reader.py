@@ -1,8 +1,8 @@
-"""Row groups from a cache where they are in it, else decoded and put there.
+"""Row groups from a cache where they are in it, else decoded and added to it.
 
 An entry's key holds all that its rows depend on: the plan, the shard as it was found, the place of
 the group in it, and the sources of everything that decodes. So no entry is ever out of date: what
-is asked for has another name.
+is needed has another name.
 """
 
 from __future__ import annotations

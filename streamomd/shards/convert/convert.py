@@ -28,7 +28,7 @@ READERS: dict[str, Callable[..., TextReader]] = {
     "vw": VwReader,
 }
 ROWS_PER_SHARD = 1_000_000
-TELL_SECONDS = 0.5
+REPORT_SECONDS = 0.5
 Progress = Callable[[int, int, int], None]
 
 
@@ -95,7 +95,7 @@ def convert(
             raise DataError(
                 f"the sources changed while they were read: {counted} rows in the first pass"
             )
-        stream.tell(always=True)
+        stream.report(always=True)
         urls = target.publish(count, form)
     names = tuple(stream.reader.schema.names)
     almost = stream.reader.almost_numbers if isinstance(stream.reader, CsvReader) else {}
@@ -125,7 +125,7 @@ class _Stream:
         self._sources = sources
         self._make = make
         self._progress = progress
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         self._bytes = sum(source.size for source in sources)
         self._passes = 1
         self._done = 0
@@ -147,7 +147,7 @@ class _Stream:
                 for batch in self.reader.batches(text):
                     self.rows += batch.num_rows
                     self._done = done + text.done
-                    self.tell()
+                    self.report()
                     yield batch
             done += source.size
         self._done = done
@@ -158,11 +158,11 @@ class _Stream:
         """All rows once more, after `count`."""
         return self.batches(self._bytes)
 
-    def tell(self, *, always: bool = False) -> None:
+    def report(self, *, always: bool = False) -> None:
         """Call the progress, unless that was less than half a second ago."""
         now = time.monotonic()
-        if self._progress is not None and (always or now - self._told >= TELL_SECONDS):
-            self._told = now
+        if self._progress is not None and (always or now - self._reported >= REPORT_SECONDS):
+            self._reported = now
             self._progress(self.rows, self._done, self._passes * self._bytes)
 
 
@@ -216,7 +216,7 @@ def _write(
             if writer is None:
                 writer = begin()
             writer.add(batch)
-            stream.tell()
+            stream.report()
         assert writer is not None
         return writer.finish(stream.reader.size)
     except BaseException:

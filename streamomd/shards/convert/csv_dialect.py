@@ -100,7 +100,7 @@ class CsvStream:
         return held
 
     def readable(self) -> bool:
-        """Arrow asks."""
+        """Called by Arrow."""
         return True
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ class CsvReader:
                 if batch.num_rows:
                     yield batch.select(self.schema.names)
         except pa.ArrowInvalid as error:
-            raise _told(error, text.name, own.names) from None
+            raise _data_error(error, text.name, own.names) from None
 
     def _inferred(self, head: bytes, delimiter: str, name: str) -> pa.Schema:
         """Names and types of the first file's head; of the header alone in later files."""
@@ -93,7 +93,7 @@ class CsvReader:
         types = {field.name: field.type for field in self.schema} or self._types
         try:
             opened = self._open(pa.BufferReader(start), delimiter, block, types)
-            opened.schema.names  # noqa: B018 (decoded when asked for)
+            opened.schema.names  # noqa: B018 (decoded on access)
         except UnicodeDecodeError as error:
             byte = error.object[error.start]
             raise DataError(
@@ -102,7 +102,7 @@ class CsvReader:
                 "iconv -f LATIN1 -t UTF-8"
             ) from None
         except pa.ArrowInvalid as error:
-            raise _told(error, name, self._names) from None
+            raise _data_error(error, name, self._names) from None
         if not self.schema.names:
             self._look_for_numbers(opened)
         return opened.schema
@@ -190,7 +190,7 @@ def _check_same(own: pa.Schema, first: pa.Schema, name: str) -> None:
         )
 
 
-def _told(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataError:
+def _data_error(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> DataError:
     """Arrow's error with file, line, column, value and remedy."""
     text = str(error)
     if match := _RAGGED.match(text):

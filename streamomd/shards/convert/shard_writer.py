@@ -35,19 +35,19 @@ class Target:
 
     url: str
     root: str
-    aside: str
+    temporary: str
     fs: fsspec.AbstractFileSystem
     old: tuple[str, ...]
     """Paths of shards written earlier, to be replaced."""
 
-    def aside_path(self, place: int) -> str:
+    def temporary_path(self, place: int) -> str:
         """The temporary path of a shard."""
-        return f"{self.aside}/{place}"
+        return f"{self.temporary}/{place}"
 
     @property
     def scratch(self) -> str | None:
         """A local directory for temporary files on the disk the shards go to; None: any."""
-        return self.aside if is_local(self.fs) else None
+        return self.temporary if is_local(self.fs) else None
 
     def publish(self, count: int, suffix: str) -> tuple[str, ...]:
         """Replace the old shards by the new ones; their URLs."""
@@ -62,7 +62,7 @@ class Target:
     def _put(self, paths: list[str]) -> None:
         try:
             for place, path in enumerate(paths):
-                self._move(self.aside_path(place), path)
+                self._move(self.temporary_path(place), path)
         except BaseException:
             # Some of the shards would look like all of them.
             for path in paths:
@@ -81,14 +81,14 @@ class Target:
     def clean(self) -> None:
         """Remove temporary files that were not renamed."""
         if is_local(self.fs):
-            shutil.rmtree(self.aside, ignore_errors=True)
+            shutil.rmtree(self.temporary, ignore_errors=True)
             return
         self.fs.invalidate_cache()
-        for path in self.fs.find(self.aside):
+        for path in self.fs.find(self.temporary):
             self.fs.rm_file(path)
         # An empty folder is all that can be left: a bucket has none, some stores cannot remove one.
         with suppress(OSError, NotImplementedError):
-            self.fs.rmdir(self.aside)
+            self.fs.rmdir(self.temporary)
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def opened_target(
         old = _old_shards(fs, root, url, overwrite=overwrite)
         made = not fs.exists(root)
         target = Target(url, root, f"{root}/.tmp-{uuid.uuid4().hex}", fs, old)
-        fs.makedirs(target.aside, exist_ok=True)
+        fs.makedirs(target.temporary, exist_ok=True)
     try:
         with _storing(url, OSError):
             yield target
@@ -228,7 +228,7 @@ class ShardWriter:
                 f"more than {MOST_OPEN} shards whose size is not known before the last row: "
                 "pass size, or shards, or more rows_per_shard"
             )
-        fs, path = self.target.fs, self.target.aside_path(self._count)
+        fs, path = self.target.fs, self.target.temporary_path(self._count)
         blocks = {} if is_local(fs) else {"block_size": _REMOTE_BLOCK}
         file = fs.open(path, "wb", **blocks)
         self._count += 1

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError, StorageError, UsageError
 from streamomd.core.urls import absolute, protocol, shown
-from streamomd.shards.filesystem import RemoteFile, asking, connect, is_local, look
+from streamomd.shards.filesystem import RemoteFile, connect, is_local, stat_entry, store_errors
 
 if TYPE_CHECKING:
     import fsspec
@@ -85,7 +85,7 @@ def _locate(name: str, options: Mapping[str, Any]) -> Source:
     url = absolute(name)
     fs = connect(url, options if protocol(url) else {})
     path = str(fs._strip_protocol(url)) if protocol(url) else url
-    entry = look(fs, path, url)
+    entry = stat_entry(fs, path, url)
     if entry.kind != "file":
         raise UsageError(f"{shown(url)} is not a file: pass the text files themselves")
     return Source(url, path, fs, max(entry.size, 0))
@@ -96,7 +96,7 @@ class Text:
 
     def __init__(self, source: Source) -> None:
         self.name = source.name
-        with asking(source.url):
+        with store_errors(source.url):
             self._raw = _open(source)
         try:
             self._file, self._pending = self._unpacked(source.url), b""
@@ -107,7 +107,7 @@ class Text:
             raise
 
     def _unpacked(self, url: str) -> Any:
-        with asking(url):
+        with store_errors(url):
             start = self._raw.read(8)
             self._raw.seek(0)
         self._refuse(start)

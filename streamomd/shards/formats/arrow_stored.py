@@ -2,7 +2,7 @@
 
 Nothing is mapped: what happens to the file after the copy changes no row and ends no process. The
 copy is an IPC stream of its own (schema, dictionaries, one record batch), in which only the buffers
-of the columns asked for are filled; pyarrow decodes it without copying again.
+of the requested columns are filled; pyarrow decodes it without copying again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class StoredBatches:
         return PendingBatch(block, metadata, head, self._body_spans(head, block.body))
 
     def stored(self, pending: PendingBatch) -> StoredBatch:
-        """A copy of a record batch: its metadata, and the buffers of the columns asked for."""
+        """A copy of a record batch: its metadata, and the buffers of the requested columns."""
         start, block = len(self._head), pending.block
         data = pa.allocate_buffer(start + block.metadata + block.body)
         view = memoryview(data).cast("B")
@@ -114,13 +114,13 @@ class StoredBatches:
         return digest_of([*self.read_before(pending), *buffers])
 
     def decode(self, stored: StoredBatch) -> pa.RecordBatch:
-        """The columns asked for, of a copy whose memory they share. Raises ArrowInvalid."""
+        """The requested columns, of a copy whose memory they share. Raises ArrowInvalid."""
         self._refuse_bomb(stored)
         with pa.ipc.open_stream(pa.BufferReader(stored.data), options=self._options) as stream:
             return stream.read_next_batch()
 
     def _body_spans(self, head: BatchHeader, body: int) -> tuple[Span, ...]:
-        """Where in a body the buffers of the columns asked for lie; all of it where unknown."""
+        """Where in a body the buffers of the requested columns lie; all of it where unknown."""
         wanted = self._wanted_buffers(head)
         if wanted is None:
             return ((0, body),) if body else ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import DataError, StorageError, StreamomdError
 from streamomd.core.urls import printable, shown
-from streamomd.shards.filesystem import Entry, look, open_file
+from streamomd.shards.filesystem import Entry, open_file, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
 from streamomd.shards.formats.magic import format_of
@@ -29,9 +29,9 @@ def format_named(name: str) -> Format:
     return next(form for form in FORMATS if form.name == name)
 
 
-def look_at_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
+def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     """The entry of a regular file that is not empty; `DataError` otherwise."""
-    entry = look(fs, path, url)
+    entry = stat_entry(fs, path, url)
     if entry.kind != "file":
         raise DataError(
             f"{shown(url)} is not a regular file (a pipe, a device?): remove it from the shards"
@@ -45,7 +45,7 @@ def look_at_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
 
 def read_shard(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Shard:
     """The metadata of a file, read before its rows; every error names the file."""
-    entry = look_at_file(fs, path, url)
+    entry = stat_file(fs, path, url)
     file = open_file(fs, path, url)
     try:
         form, footer, head = read_ends(file, entry.size, url)

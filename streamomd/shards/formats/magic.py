@@ -23,7 +23,7 @@ _KNOWN = {
 }
 
 
-def what_is(head: bytes) -> str:
+def describe_bytes(head: bytes) -> str:
     """A few words on what a file that starts like this is, and what to do."""
     for magic, words in _KNOWN.items():
         if head.startswith(magic):
@@ -46,7 +46,7 @@ def format_of(head: bytes, trailer: bytes, size: int, formats: list[Format], url
                 f"shard {shown(url)}: the first bytes of this {form.name} file are damaged "
                 f"(found {head[: len(form.magic)].hex(' ')}): write it again"
             )
-    raise DataError(f"shard {shown(url)} is not Parquet or Arrow, but {what_is(head)}")
+    raise DataError(f"shard {shown(url)} is not Parquet or Arrow, but {describe_bytes(head)}")
 
 
 def _refuse_tail(form: Format, trailer: bytes, size: int, url: str) -> None:

@@ -90,11 +90,11 @@ def open_groups(
 
     if check is None:
         return decoded
-    asked = RecordingFile(size)
-    asking = _opened(asked, metadata, texts, 0)
+    recorder = RecordingFile(size)
+    recording = _opened(recorder, metadata, texts, 0)
 
     def checked(group: int) -> Iterator[pa.RecordBatch]:
-        check(group, source.load(_ranges(asked, asking, group, wanted.columns)))
+        check(group, source.load(_ranges(recorder, recording, group, wanted.columns)))
         return decoded(group)
 
     return checked
@@ -113,16 +113,16 @@ def _opened(source: Any, metadata: Any, dictionaries: list[str], buffer_bytes: i
 
 
 def _ranges(
-    asked: RecordingFile, parquet: pq.ParquetFile, group: int, columns: tuple[str, ...]
+    recorder: RecordingFile, parquet: pq.ParquetFile, group: int, columns: tuple[str, ...]
 ) -> set[tuple[int, int]]:
     """The column chunks that are read of a row group: pyarrow reads all of them, then decodes."""
-    asked.ranges.clear()
+    recorder.ranges.clear()
     rows = parquet.iter_batches(
         batch_size=1, row_groups=[group], columns=list(columns), use_threads=False
     )
     with suppress(pa.ArrowException, OSError):  # zeros are no pages
         next(rows, None)
-    return asked.ranges
+    return recorder.ranges
 
 
 def _is_string(schema: pa.Schema, name: str) -> bool:

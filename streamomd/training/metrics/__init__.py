@@ -20,7 +20,6 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
 from streamomd.training.metrics.bins import FINE
-from streamomd.training.metrics.curve import next_point
 from streamomd.training.metrics.detail import NOTHING, Detail, detail_of, restored, saved
 
 Floats = NDArray[np.float64]
@@ -28,8 +27,22 @@ Counts = NDArray[np.int64]
 BLOCK = 1 << 13
 """Rows looked at in one go: memory for many more is allocated and returned to the system
 each time, at twice the cost."""
+POINTS = 8
+"""Points of the curve in an octave of rows, from EVENLY rows on."""
+EVENLY = 1024
 HELD = "held."
 """Prefix of the names of a checkpoint's arrays for hold-out rows."""
+
+
+def next_point(rows: int) -> int:
+    """The curve's first point after ``rows`` rows: 1, 2, 4 … 1,024, then eight per octave.
+
+    >>> [next_point(rows) for rows in (0, 1, 2, 3, 1000, 1024, 1152, 2047, 2048)]
+    [1, 2, 4, 4, 1024, 1152, 1280, 2048, 2304]
+    """
+    octave = 1 << rows.bit_length() >> 1
+    step = octave // POINTS if octave >= EVENLY else max(1, octave)
+    return (rows // step + 1) * step
 
 
 @dataclass(eq=False)
@@ -40,7 +53,7 @@ class Metrics:
     regression) times importance. Rows are added one by one, so how they are cut changes no bit.
     bad: int64 (epochs, reasons), rows skipped, by index in REASONS; they are not among ``rows``.
     curve: float64 (points, 4): rows learned in all epochs, and the sums of all epochs then; a point
-    where ``count`` came to the next one of ``metrics.curve``, or first went past it.
+    where ``count`` came to the ``next_point``, or first went past it.
     detail: more metrics of the same rows, if recorded; see ``streamomd.training.metrics.detail``.
     held: metrics of hold-out rows. Its detail restarts with each epoch; ranks, float64 (epochs
     before, 2), has their AUC and its error, NaN for none.
@@ -94,7 +107,7 @@ class Metrics:
             some = slice(low, low + BLOCK)
             self.detail.add(loss, margins[some], y[some], weight[some])
 
-    def leave_out(self, bad: Counts, most: int | None) -> None:
+    def count_skipped(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
 
         Raises TooManyBadRowsError when they are more than ``most``, if that is a number.
@@ -189,7 +202,7 @@ class Metrics:
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint keeps."""
+        """What a checkpoint saves."""
         more = {"metrics.bad": self.bad, "metrics.curve": self.curve, "metrics.ranks": self.ranks}
         held = self.held.arrays() if self.held is not None else {}
         below = {f"{HELD}{name}": array for name, array in held.items()}

@@ -176,7 +176,7 @@ def detail_of(classes: int, digits: int = FINE) -> Detail | None:
 
 
 def saved(detail: Detail | None) -> dict[str, NDArray[Any]]:
-    """What a checkpoint keeps: of each array the numbers that are not 0, few of thousands."""
+    """What a checkpoint saves: of each array the numbers that are not 0, few of thousands."""
     if detail is None:
         return {}
     found: dict[str, NDArray[Any]] = {"detail.of": np.array([detail.classes, detail.rows])}

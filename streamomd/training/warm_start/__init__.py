@@ -10,9 +10,9 @@ from streamomd.core.urls import shown
 from streamomd.training.model import Model
 from streamomd.training.warm_start.from_estimator import weights_in
 from streamomd.training.warm_start.from_file import read
-from streamomd.training.warm_start.weights import column_of, columns_of, start_at
+from streamomd.training.warm_start.weights import column_of, columns_of, set_start_weights
 
-__all__ = ["begin_at", "column_of", "columns_of", "is_weights", "split_weights"]
+__all__ = ["column_of", "columns_of", "is_weights", "split_weights", "start_from_weights"]
 
 IN_MEMORY = "weights://"
 """What ``model.start`` begins with where the weights were an object: no file can be read again."""
@@ -28,16 +28,18 @@ def split_weights(flags: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
     return {**flags, "start": f"{IN_MEMORY}{kind.__module__}.{kind.__qualname__}"}, start
 
 
-def begin_at(model: Model, storage_options: Mapping[str, Any] | None, given: Any = None) -> None:
+def start_from_weights(
+    model: Model, storage_options: Mapping[str, Any] | None, given: Any = None
+) -> None:
     """Set the weights of ``model.start``, a Parquet file, or of ``given``, a fitted linear model.
 
     Raises UsageError, DataError and UnsupportedError telling what does not fit, and what would.
     """
     url = model.spec.model.start
     if given is not None:
-        start_at(model, [weights_in(model, given)])
+        set_start_weights(model, [weights_in(model, given)])
     else:
-        start_at(model, read(model, url, storage_options))
+        set_start_weights(model, read(model, url, storage_options))
 
 
 def is_weights(url: str) -> bool:

@@ -33,7 +33,7 @@ class StartWeights(NamedTuple):
     where: str
 
 
-def start_at(model: Model, given: Iterable[StartWeights]) -> None:
+def set_start_weights(model: Model, given: Iterable[StartWeights]) -> None:
     """Set weights, and the scales they need; coordinates that are not given keep weight 0.
 
     Raises UnsupportedError (the rule), DataError (what is given twice, outside, or not finite).
@@ -59,13 +59,13 @@ def slots_of(model: Model) -> tuple[str, tuple[str, ...]]:
     if slot is None:
         raise UnsupportedError(
             f"rule {job.rule!r} with {job.params} computes its weights from other slots and cannot "
-            f"start from given weights: use {starters()}, or start from a checkpoint of "
-            f"{job.rule!r} (--start URL)"
+            f"start from given weights: use {rules_with_start_weights()}, or start from a "
+            f"checkpoint of {job.rule!r} (--start URL)"
         )
     return slot, scales_of(rule, model.engine.params, slot)
 
 
-def starters() -> str:
+def rules_with_start_weights() -> str:
     """The rules that can start from given weights, for a message."""
     alone: list[str] = []
     scaled: list[str] = []
@@ -140,7 +140,7 @@ def places_of(model: Model, names: Sequence[Any], where: str) -> NDArray[np.int6
 
 
 def why_scales(model: Model, scales: Sequence[str]) -> str:
-    """Why a rule asks for scales, to be added to an error; empty if it does not."""
+    """Why a rule needs scales, to be added to an error; empty if it does not."""
     if not scales:
         return ""
     return (

@@ -1,12 +1,12 @@
-"""When the leader of a group requests a commit."""
+"""When a commit is due."""
 
 from __future__ import annotations
 
 import pytest
 
 from streamomd.config.spec import Checkpoint
-from streamomd.distributed import commit_schedule
-from streamomd.distributed.commit_schedule import CommitSchedule
+from streamomd.training import checkpoint_manager
+from streamomd.training.checkpoint_manager import CommitSchedule
 
 
 def test_by_rows_exactly() -> None:
@@ -22,7 +22,7 @@ def test_by_rows_exactly() -> None:
 def test_by_time_within_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every ten seconds; after a commit of five seconds, when that is a twentieth of the time."""
     clock = [0.0]
-    monkeypatch.setattr(commit_schedule.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(checkpoint_manager.time, "monotonic", lambda: clock[0])
     now = CommitSchedule(Checkpoint(every_seconds=10), 0)
     for is_due, expected in ((9.9, False), (10.0, True)):
         clock[0] = is_due
