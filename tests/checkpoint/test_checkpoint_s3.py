@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
+from functools import partialmethod
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from streamomd.core.errors import ConcurrentWriterError, NoCommitError, StorageE
 moto_server = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
 BUCKET = "bucket"
+PIECE = 5 << 20  # the least that S3 allows
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +73,11 @@ def test_the_later_writer_wins_in_a_bucket(store: Store) -> None:
     holds(store, 1)
 
 
-def test_a_large_part_is_whole(store: Store) -> None:
+def test_a_large_part_is_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that is uploaded in pieces is the same part."""
-    array = np.arange(14 << 20, dtype=np.float64)
+    pieces = partialmethod(s3fs.S3FileSystem._pipe_file, chunksize=PIECE)
+    monkeypatch.setattr(s3fs.S3FileSystem, "_pipe_file", pieces)
+    array = np.arange(3 * PIECE // 8, dtype=np.float64)
     Writer.begin(store, {"rows": 0}, [(0, 1, {"w": array})])
     [(_, _, found)] = load_all(store)[1]
     assert found["w"] == ("<f8", array.shape, array.tobytes())

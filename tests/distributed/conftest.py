@@ -20,9 +20,18 @@ from streamomd.distributed import decode
 GROUP = 900
 # On a busy machine a worker that was killed is back after more than the 15 seconds of the default.
 dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"})
+_cluster: list[LocalCluster] = []
 
 
-@pytest.fixture(scope="module")
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """The cluster ends after the last test of this folder."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        while _cluster:
+            _cluster.pop().close()
+
+
+@pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four shards, groups that are not cut evenly."""
     folder = tmp_path_factory.mktemp("rows") / "data"
@@ -31,7 +40,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def alone(data: Path) -> Any:
     """The run of one process."""
     return streamomd.train(job(data), **QUIET)
@@ -39,9 +48,15 @@ def alone(data: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[LocalCluster]:
-    """Worker processes with a thread each; a test says how many it wants."""
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as made:
-        yield made
+    """Worker processes with a thread each; a test says how many it wants.
+
+    Files share them: their start and their imports take four seconds of processor time.
+    """
+    if not _cluster:
+        _cluster.append(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None))
+    yield _cluster[0]
+    if _cluster[0].scheduler.tasks:  # submitted jobs, which outlive their clients
+        _cluster.pop().close()
 
 
 @pytest.fixture(scope="module")

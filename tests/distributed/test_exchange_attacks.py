@@ -77,16 +77,19 @@ def assert_nothing(learned: bytes, keys: CurveKeys) -> None:
     assert b" of " not in learned
 
 
+@pytest.mark.parametrize("rounds", [1_000, *long(10_000)])
 @pytest.mark.parametrize("how", KINDS)
-def test_who_connects_before_the_real_peer_joins_nothing(how: str, tmp_path: Path) -> None:
+def test_who_connects_before_the_real_peer_joins_nothing(
+    how: str, rounds: int, tmp_path: Path
+) -> None:
     """Nor while numbers are exchanged: each owner receives what the others sent, and no more."""
     keys, out = new_keys(), tmp_path / "learned"
     made = meshes(3, keys)
     endpoints = [mesh.endpoint for mesh in made]
     ports = [port_of(mesh, peer) for mesh in made for peer in mesh.endpoint]
     with attacker(how, out, *ports):
-        found = together(made, lambda mesh: exchanged(mesh, endpoints, 5_000))
-        assert found == [honest(owner, 3, 5_000) for owner in range(3)]
+        found = together(made, lambda mesh: exchanged(mesh, endpoints, rounds))
+        assert found == [honest(owner, 3, rounds) for owner in range(3)]
         made[2].close()
         for mesh in made[:2]:  # a peer's end is seen among the ends of strangers
             with pytest.raises(PeerLostError, match="owner 2 was lost: its connection closed"):

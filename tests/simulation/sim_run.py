@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -94,6 +95,9 @@ def places() -> Iterator[tuple[Any, str, Any]]:
     known = lru_cache(2048)(decode)
     for home in (writer, chain, sim_store):
         yield home, "decode", known
+    # Nothing is installed meanwhile; otherwise half of the time is spent on this directory search.
+    for name in ("version", "requires"):
+        yield metadata, name, lru_cache(getattr(metadata, name))
     yield worker_group, "QUEUE_POLL_SECONDS", 0.2
     yield checkpoint_manager, "SHARE", 0.5  # or there is one commit due by time in a run so short
     yield averaged_worker, "_loaded", _Held()

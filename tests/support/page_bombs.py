@@ -24,6 +24,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import thrift_compact as thrift
 
+# Imported before the forks: otherwise each child would import them again.
+from streamomd.core.errors import StreamomdError
+from streamomd.shards.find import find
+from streamomd.shards.reader import read_batches
+
 ROWS = 96
 CODECS = {"none": 0, "snappy": 1, "gzip": 2, "zstd": 6, "lz4": 7}
 ENCODINGS = ("PLAIN", "RLE_DICTIONARY", "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY",
@@ -215,10 +220,6 @@ def assembled(given: Whole, numbers: dict[int, int]) -> bytes:
 
 def read(path: Path) -> str:
     """As training reads it: found, decoded, encoded; "read" or "refused"."""
-    from streamomd.core.errors import StreamomdError
-    from streamomd.shards.find import find
-    from streamomd.shards.reader import read_batches
-
     try:
         shards = find(str(path))
         texts = [f.name for f in shards.shards[0].schema if pa.types.is_string(f.type)]

@@ -96,7 +96,7 @@ def refused(done: Ran, shard: str, group: int) -> None:
 def test_labels_changed_between_run_and_resume(data: Path, url: Path) -> None:
     """A row group of which a part was learned: resume learns no further row of it. A row group of
     the first epoch: the second epoch stops before it."""
-    assert command("train", *words(data, url)).code == 0
+    train(*words(data, url))
     kept = url.with_name("kept")
     cut(url, 150)
     shutil.copytree(url, kept)
@@ -108,7 +108,7 @@ def test_labels_changed_between_run_and_resume(data: Path, url: Path) -> None:
     refused(command("resume", kept, "--epochs", "2"), "0.parquet", 0)
     assert learned(kept) <= ROWS * SHARDS
     flip(data / "0.parquet", group=0)
-    again = command("resume", kept, "--epochs", "2", "--json").result
+    again = run("resume", kept, "--epochs", "2", "--json").result
     assert (
         again["state_sha256"]
         == train(data, *words(data, url)[1:], "--epochs", "2", "--restart")["state_sha256"]
@@ -157,9 +157,9 @@ def test_labels_changed_while_a_run_learns(data: Path, url: Path, tmp_path: Path
 def test_certify_of_changed_labels(data: Path, url: Path) -> None:
     """certify walks the rows that were learned: other labels are exit 3, not another bound."""
     train(*words(data, url))
-    assert command("certify", url, data).code == 0
+    assert run("certify", url, data).code == 0
     flip(data / "2.parquet", group=2)
-    refused(command("certify", url, data), "2.parquet", 2)
+    refused(run("certify", url, data), "2.parquet", 2)
 
 
 def test_a_copy_elsewhere_is_certified_by_its_bytes(data: Path, url: Path, tmp_path: Path) -> None:
@@ -181,11 +181,11 @@ def test_a_cache_hides_no_change(data: Path, url: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "cache").iterdir())
     flip(data / "1.parquet", group=1, column="n")
     cut(url, 450)
-    refused(command("resume", url, "--epochs", "2", *cache), "1.parquet", 1)
+    refused(run("resume", url, "--epochs", "2", *cache), "1.parquet", 1)
     plain, cached = (words(data, tmp_path / name) for name in ("plain", "cached"))
     assert train(*cached, *cache)["state_sha256"] == train(*plain)["state_sha256"]
     flip(data / "1.parquet", group=1, column="n")
-    done = command("resume", url, "--epochs", "2", *cache, "--json")
+    done = run("resume", url, "--epochs", "2", *cache, "--json")
     assert done.result["state_sha256"] == expected
 
 
