@@ -117,6 +117,11 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
         active, move, after = step(row, Base(*totals[:n]), clock, h)
         return active, move, Whole(*(after[:] + account(row, totals, active, move, clock, h)[:]))
 
+    def stepped_alone(row: Any, totals: Any, clock: float, h: Any) -> Any:
+        """Of a learner without totals of its own: compiles in less time."""
+        active, move, _ = step(row, (), clock, h)
+        return active, move, account(row, totals, active, move, clock, h)
+
     def start_totals(d: float, h: Any) -> Any:
         return Whole(*begin(d, h), *extra()) if begin else Whole()
 
@@ -143,7 +148,7 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
     return replace(
         rule,
         state=replace(rule.state, totals=Whole, begin=start_totals if begin else None),
-        step=mine(step, stepped),
+        step=mine(step, stepped if n else stepped_alone),
         row=replace(rule.row, prepare=mine(prepare, prepared)),
         sums=sums,
         constraint=constraint,
