@@ -28,17 +28,7 @@ from typing import Annotated, Any, NamedTuple
 from streamomd.rules.certificates.adagrad_bounds import MIRROR, full_certified
 from streamomd.rules.common.full_matrix import Limit, largest
 from streamomd.rules.common.sets import box_of
-from streamomd.rules.contract import (
-    Certificate,
-    Max,
-    Mean,
-    RootMatrix,
-    Row,
-    RowHooks,
-    Rule,
-    Slots,
-    Sum,
-)
+from streamomd.rules.contract import Certificate, Mean, RootMatrix, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
 
 
@@ -59,22 +49,18 @@ class Own(NamedTuple):
     theta: Sum = 0.0
 
 
-class Totals(NamedTuple):
-    longest: Max = 0.0  # of |g x|^2
-
-
 class Move(NamedTuple):
     g: float
 
 
-def weight(own: Any, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+def weight(own: Any, shared: object, totals: object, clock: float, h: Hyper) -> float:
     w: float = own.w
     return w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     g = row.importance * row.slope
-    return g != 0.0, Move(g), Totals(max(totals.longest, g * g * row.q[0]))
+    return g != 0.0, Move(g), totals
 
 
 def update(own: Own, shared: object, w: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -87,7 +73,7 @@ RULE = full_certified(
         title="adaptive gradient, full matrix: few and correlated features",
         source="Duchi, Hazan & Singer 2011, sections 1.1 and 4",
         hyper=Hyper,
-        state=Slots(move=Move, own=Own, totals=Totals),
+        state=Slots(move=Move, own=Own),
         weight=weight,
         step=step,
         update=update,

@@ -31,18 +31,7 @@ from typing import NamedTuple
 from streamomd.rules.certificates.link_bounds import aggressive_certified
 from streamomd.rules.common.linked import observe_share, pnorm_weight
 from streamomd.rules.common.links import PNORM, Power, first, image, norm
-from streamomd.rules.contract import (
-    Coords,
-    Losses,
-    Max,
-    Mean,
-    Observe,
-    Row,
-    RowHooks,
-    Rule,
-    Slots,
-    Sum,
-)
+from streamomd.rules.contract import Coords, Losses, Max, Mean, Observe, Row, RowHooks, Rule, Slots
 
 
 class Hyper(NamedTuple):
@@ -60,39 +49,29 @@ class Totals(NamedTuple):
     scale: Max = 0.0  # w = scale * a in row ``at``
     at: Max = 0.0
     X: Max = 0.0
-    Y2: Max = 0.0
-    mistakes: Sum = 0.0
-    e: Sum = 0.0
-    c: Sum = 0.0
 
 
 class Move(NamedTuple):
     a: float
     ref: float
     p: float
+    eta: float  # for the certificate
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
-    S, ref, scale, at, X, Y2, mistakes, e, c = totals
-    length = norm(row.q[0], row.q[1], row.q[2], h.p)
-    X = max(X, length)
-    Y2 = max(Y2, row.importance * length * length)
-    m, weighs = row.y * row.margin, row.importance
+    ref, length = totals.ref, norm(row.q[0], row.q[1], row.q[2], h.p)
+    X, m = max(totals.X, length), row.y * row.margin
     eta = 0.0
     if m <= 0.0:
         eta = 1.0
-        mistakes += weighs
     elif row.loss > 0.0 and length > 0.0:
         part = m / (h.p - 1.0) / length / length
         eta = min(max((X / length) * (X / length) - part, 0.0), 1.0)
-        if weighs > 0.0:
-            e += weighs * eta
-            ratio = weighs * length * length / Y2  # at most 1
-            c += eta * ratio * (weighs * eta + 2.0 * part)
-    a = weighs * eta
+    a = row.importance * eta
     if a > 0.0 and length > 0.0:
         ref = first(PNORM, ref, a)
-    return a != 0.0, Move(a * row.y, ref, h.p), Totals(S, ref, scale, at, X, Y2, mistakes, e, c)
+    found = Totals(S=totals.S, ref=ref, scale=totals.scale, at=totals.at, X=X)
+    return a != 0.0, Move(a * row.y, ref, h.p, eta), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:

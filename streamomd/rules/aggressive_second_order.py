@@ -22,20 +22,19 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.certificates.second_order_bounds import aggressive_certified
 from streamomd.rules.common.full_matrix import (
     LIMIT,
     Limit,
     Move,
     Own,
-    Updates,
     gain,
     largest,
-    margin_claims,
+    unit,
     update,
     weight,
 )
-from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Saved, Slots
+from streamomd.rules.contract import Losses, Matrix, Row, RowHooks, Rule, Saved, Slots
 from streamomd.rules.params import Choice, Positive
 
 
@@ -45,28 +44,17 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-def unit(h: Hyper) -> float:
-    return 1.0 if h.scale == 0.0 else 1.0 / h.r
-
-
 def foresee(m: float, chi: float, h: Hyper) -> float:
     return m * h.r / (h.r + chi)
 
 
-def step(row: Row, totals: Updates, clock: float, h: Hyper) -> tuple[bool, Move, Updates]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     times = row.importance
     if row.y * row.margin >= 1.0 or times == 0.0:
         return False, Move(0.0, 0.0), totals
     m, chi = row.r
-    n = m / (unit(h) * h.r)  # the mean on AROW's scale
-    lift = times * h.r * n * (2.0 * row.y - n) / (h.r + times * chi)
-    seen = Updates(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
     c = times / h.r
-    return True, Move(gain(unit(h) * times * row.y, c, m, chi), c), seen
-
-
-def certificate(run: Run) -> list[Claim]:
-    return margin_claims(run, run.h.r, unit(run.h), 1.0)
+    return True, Move(gain(unit(h) * times * row.y, c, m, chi), c), totals
 
 
 def older(saved: Saved) -> str:
@@ -74,17 +62,18 @@ def older(saved: Saved) -> str:
     return "A does not count importances" if saved.weighted else ""
 
 
-RULE = Rule(
-    name="aggressive_second_order",
-    title="second-order Perceptron that also learns from small margins",
-    source="Orabona, Crammer & Cesa-Bianchi 2015, section 6.2",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, version=2, older=older, totals=Updates, weight="mu"),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("hinge",)),
-    row=RowHooks(importance="updates"),
-    storage=Matrix(largest, foresee=foresee),
-    certificate=Certificate(claims=certificate),
+RULE = aggressive_certified(
+    Rule(
+        name="aggressive_second_order",
+        title="second-order Perceptron that also learns from small margins",
+        source="Orabona, Crammer & Cesa-Bianchi 2015, section 6.2",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, version=2, older=older, weight="mu"),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="updates"),
+        storage=Matrix(largest, foresee=foresee),
+    )
 )

@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from streamomd.rules.certificates.diagonal_bounds import aggressive_diag_certified
-from streamomd.rules.common.dual_diagonal import UNIT, Own, Totals, part, share, weight
+from streamomd.rules.common.dual_diagonal import UNIT, Own, part, share, weight
 from streamomd.rules.contract import Losses, Row, RowHooks, Rule, Saved, Slots
 from streamomd.rules.params import Choice, Positive
 
@@ -38,22 +38,9 @@ class Move(NamedTuple):
     times: float
 
 
-def updates(row: Row) -> bool:
-    return bool(row.y * row.margin < 1.0 and row.importance > 0.0)
-
-
-def count(row: Row, totals: Totals) -> Totals:
-    """The totals after an update; ``largest`` is 1 while every importance is."""
-    times = row.importance
-    right = times if row.y * row.margin > 0.0 else 0.0
-    largest = max(totals.largest, times, 1.0 / times)
-    return Totals(totals.updates + times, totals.margins + right, largest)
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
-    if updates(row):
-        move = Move(row.importance * row.y / share(h), row.importance)
-        return True, move, count(row, totals)
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    if row.y * row.margin < 1.0 and row.importance > 0.0:
+        return True, Move(row.importance * row.y / share(h), row.importance), totals
     return False, Move(0.0, 0.0), totals
 
 
@@ -74,7 +61,7 @@ RULE = aggressive_diag_certified(
         title="aggressive second order, diagonal: informative rare features, a mistake bound",
         source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
         hyper=Hyper,
-        state=Slots(move=Move, own=Own, version=2, older=older, totals=Totals),
+        state=Slots(move=Move, own=Own, version=2, older=older),
         weight=weight,
         step=step,
         update=update,

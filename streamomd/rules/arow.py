@@ -20,20 +20,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.certificates.second_order_bounds import arow_certified
 from streamomd.rules.common.full_matrix import (
     LIMIT,
     Limit,
     Move,
     Own,
-    Updates,
     gain,
     largest,
-    margin_claims,
     update,
     weight,
 )
-from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots
+from streamomd.rules.contract import Losses, Matrix, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
@@ -42,32 +40,27 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-def step(row: Row, totals: Updates, clock: float, h: Hyper) -> tuple[bool, Move, Updates]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     times = row.importance
     m, chi = row.r
     if row.y * m >= 1.0 or times == 0.0:
         return False, Move(0.0, 0.0), totals
-    lift = times * h.r * m * (2.0 * row.y - m) / (h.r + times * chi)
-    seen = Updates(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
     c = times / h.r
-    return True, Move(gain(c * row.y, c, m, chi), c), seen
+    return True, Move(gain(c * row.y, c, m, chi), c), totals
 
 
-def certificate(run: Run) -> list[Claim]:
-    return margin_claims(run, run.h.r, 1.0 / run.h.r, 1.0)
-
-
-RULE = Rule(
-    name="arow",
-    title="adaptive regularization: confidence in each direction, robust to label noise",
-    source="Crammer, Kulesza & Dredze 2009; Orabona et al. 2015, section 6.2",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Updates, weight="mu"),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("hinge",)),
-    row=RowHooks(importance="updates"),
-    storage=Matrix(largest),
-    certificate=Certificate(claims=certificate),
+RULE = arow_certified(
+    Rule(
+        name="arow",
+        title="adaptive regularization: confidence in each direction, robust to label noise",
+        source="Crammer, Kulesza & Dredze 2009; Orabona et al. 2015, section 6.2",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, weight="mu"),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="updates"),
+        storage=Matrix(largest),
+    )
 )

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 from streamomd.rules.certificates.link_bounds import eg_certified
 from streamomd.rules.common.links import EG, image
-from streamomd.rules.contract import Coords, Losses, Max, Mean, Row, Rule, Slots, Sum
+from streamomd.rules.contract import Coords, Losses, Max, Mean, Row, Rule, Slots
 from streamomd.rules.params import NotNegative, Positive
 
 
@@ -53,10 +53,6 @@ class Own(NamedTuple):
 class Totals(NamedTuple):
     S: Coords = 0.0
     ref: Max = 0.0
-    n: Max = 0.0  # all coordinates
-    steps: Sum = 0.0  # of h C on mistakes
-    heaviest: Max = 0.0  # h of a mistake
-    gain: Sum = 0.0  # of g yhat
 
 
 class Move(NamedTuple):
@@ -70,17 +66,13 @@ def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> 
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
-    S, ref, n, steps, heaviest, gain = totals
     if h.C == 0.0:
-        g = row.importance * row.slope
-        found = Totals(S, ref, n, steps, heaviest, gain + g * row.margin)
-        a = -h.eta * g
-        return a != 0.0, Move(a, ref, math.exp(-ref)), found
-    if row.y * row.margin > 0.0 or row.importance == 0.0:
+        a = -h.eta * (row.importance * row.slope)
+    elif row.y * row.margin > 0.0:
         return False, Move(0.0, 0.0, 0.0), totals
-    a = row.importance * h.C
-    found = Totals(S, ref, n, steps + a, max(heaviest, row.importance), gain)
-    return a != 0.0, Move(a * row.y, ref, math.exp(-ref)), found
+    else:
+        a = row.importance * h.C * row.y
+    return a != 0.0, Move(a, totals.ref, math.exp(-totals.ref)), totals
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:

@@ -22,20 +22,18 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from streamomd.rules.certificates.newton_bounds import NONE, ons_claims, ons_set
+from streamomd.rules.certificates.newton_bounds import NONE, ons_certified, ons_set
 from streamomd.rules.common.full_matrix import LIMIT, Limit, largest
 from streamomd.rules.contract import (
     Certificate,
     Constraint,
     Losses,
     Matrix,
-    Max,
     Mean,
     Row,
     RowHooks,
     Rule,
     Slots,
-    Sum,
 )
 from streamomd.rules.params import Choice, NotNegative, Positive, YesNo
 
@@ -53,13 +51,6 @@ class Own(NamedTuple):
     w: Mean = 0.0
 
 
-class Totals(NamedTuple):
-    cost: Sum = 0.0  # of g^2 <x, A_t^-1 x>
-    steepest: Max = 0.0  # of h slope^2, the square loss's h (y - yhat)^2
-    widest: Max = 0.0  # of abs(yhat)
-    heaviest: Max = 0.0  # of h
-
-
 class Move(NamedTuple):
     s: float
     c: float
@@ -69,22 +60,14 @@ def start_scale(h: Hyper) -> float:
     return h.epsilon
 
 
-def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
+def weight(own: Own, shared: object, totals: object, clock: float, h: Hyper) -> float:
     return own.w
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
-    if row.importance == 0.0:
-        return False, Move(0.0, 0.0), totals
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     g = row.importance * row.slope
     c, chi = g * g, row.r[1]
-    seen = Totals(
-        totals.cost + c * chi / (1.0 + c * chi),
-        max(totals.steepest, g * row.slope),
-        max(totals.widest, abs(row.margin)),
-        max(totals.heaviest, row.importance),
-    )
-    return g != 0.0, Move(-g / h.gamma / (1.0 + c * chi), c), seen
+    return g != 0.0, Move(-g / h.gamma / (1.0 + c * chi), c), totals
 
 
 def stretch(move: Move, factor: float) -> Move:
@@ -95,11 +78,11 @@ def update(own: Own, shared: object, v: float, move: Move, clock: float, h: Hype
     return Own(own.w + move.s * v)
 
 
-def outside(totals: Totals, clock: float, h: Hyper) -> bool:
+def outside(totals: object, clock: float, h: Hyper) -> bool:
     return h.ball != NONE
 
 
-def reach(own: Own, shared: object, mu: float, totals: Totals, clock: float, h: Hyper) -> float:
+def reach(own: Own, shared: object, mu: float, totals: object, clock: float, h: Hyper) -> float:
     return own.w * own.w
 
 
@@ -107,18 +90,20 @@ def radius(h: Hyper) -> float:
     return h.radius
 
 
-RULE = Rule(
-    name="ons",
-    title="online Newton step: curved losses, correlated features",
-    source="Hazan, Agarwal & Kale 2007",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Totals, weight="w"),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("logistic", "square")),
-    row=RowHooks(stretch=stretch, implicit="implicit"),
-    constraint=Constraint(outside, reach, radius),
-    storage=Matrix(largest, start_scale=start_scale),
-    certificate=Certificate(claims=ons_claims, feasible=ons_set),
+RULE = ons_certified(
+    Rule(
+        name="ons",
+        title="online Newton step: curved losses, correlated features",
+        source="Hazan, Agarwal & Kale 2007",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, weight="w"),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("logistic", "square")),
+        row=RowHooks(stretch=stretch, implicit="implicit"),
+        constraint=Constraint(outside, reach, radius),
+        storage=Matrix(largest, start_scale=start_scale),
+        certificate=Certificate(feasible=ons_set),
+    )
 )

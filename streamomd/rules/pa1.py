@@ -28,20 +28,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.ascent_bounds import capped_claims, dual_value
-from streamomd.rules.common.links import rise
+from streamomd.rules.certificates.ascent_bounds import pa1_certified
 from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
-from streamomd.rules.contract import (
-    Certificate,
-    Losses,
-    Max,
-    Observe,
-    Row,
-    RowHooks,
-    Rule,
-    Slots,
-    Sum,
-)
+from streamomd.rules.contract import Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 from streamomd.rules.ranges import NORMS
 
@@ -50,40 +39,30 @@ class Hyper(NamedTuple):
     C: Positive = 1.0
 
 
-class Totals(NamedTuple):
-    dual: Sum = 0.0
-    mistakes: Sum = 0.0  # on rows that have features
-    hardest: Max = 0.0  # h / least rise of the dual on a mistake
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
-    cap = row.importance * h.C
-    norm2 = row.q[0]
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
+    cap, norm2 = row.importance * h.C, row.q[0]
     a = 0.0
     if norm2 * cap > row.loss:
         a = row.loss / norm2
     elif norm2 > 0.0 and row.loss > 0.0:
         a = cap
-    if a == 0.0:
-        return False, Move(0.0), totals
-    dual = totals.dual + a * (row.loss - 0.5 * a * norm2)
-    if row.y * row.margin > 0.0:
-        return True, Move(a * row.y), Totals(dual, totals.mistakes, totals.hardest)
-    hardest = max(totals.hardest, row.importance / rise(norm2, cap, 1.0))
-    return True, Move(a * row.y), Totals(dual, totals.mistakes + row.importance, hardest)
+    return a != 0.0, Move(a * row.y), totals
 
 
-RULE = Rule(
-    name="pa1",
-    title="passive-aggressive, capped: the smallest change that fits the row, up to a step of C",
-    source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA-I)",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),
-    observe=Observe(observe, sums=1),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("hinge",)),
-    row=RowHooks(importance="cap", range=NORMS),
-    certificate=Certificate(claims=capped_claims, live=dual_value, live_name="dual"),
+RULE = pa1_certified(
+    Rule(
+        name="pa1",
+        title=(
+            "passive-aggressive, capped: the smallest change that fits the row, up to a step of C"
+        ),
+        source="Shalev-Shwartz & Singer 2006, section 5 (Crammer et al. 2006, PA-I)",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, weight="theta"),
+        observe=Observe(observe, sums=1),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="cap", range=NORMS),
+    )
 )

@@ -22,19 +22,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.ascent_bounds import dual_value, perceptron_claims
+from streamomd.rules.certificates.ascent_bounds import perceptron_certified
 from streamomd.rules.common.mistakes import Move, Own, observe, update, weight
-from streamomd.rules.contract import (
-    Certificate,
-    Losses,
-    Max,
-    Observe,
-    Row,
-    RowHooks,
-    Rule,
-    Slots,
-    Sum,
-)
+from streamomd.rules.contract import Losses, Observe, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
@@ -42,33 +32,25 @@ class Hyper(NamedTuple):
     C: Positive = 1.0
 
 
-class Totals(NamedTuple):
-    dual: Sum = 0.0  # value; each mistake adds a - a y yhat - a^2 ||x||^2 / 2
-    mistakes: Sum = 0.0
-    longest: Max = 0.0  # h ||x||^2 of a mistake
-
-
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     if row.y * row.margin <= 0.0:
-        a = row.importance * h.C
-        gain = a * (1.0 - row.y * row.margin - 0.5 * a * row.q[0])
-        longest = max(totals.longest, row.importance * row.q[0])
-        found = Totals(totals.dual + gain, totals.mistakes + row.importance, longest)
-        return a != 0.0, Move(a * row.y), found
+        a = row.importance * h.C * row.y
+        return a != 0.0, Move(a), totals
     return False, Move(0.0), totals
 
 
-RULE = Rule(
-    name="perceptron",
-    title="Perceptron: learns from mistakes only, no step size to choose",
-    source="Shalev-Shwartz & Singer 2006, section 4",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Totals, weight="theta"),
-    observe=Observe(observe, sums=1),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("hinge",)),
-    row=RowHooks(importance="updates"),
-    certificate=Certificate(claims=perceptron_claims, live=dual_value, live_name="dual"),
+RULE = perceptron_certified(
+    Rule(
+        name="perceptron",
+        title="Perceptron: learns from mistakes only, no step size to choose",
+        source="Shalev-Shwartz & Singer 2006, section 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, weight="theta"),
+        observe=Observe(observe, sums=1),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="updates"),
+    )
 )

@@ -28,7 +28,7 @@ from typing import NamedTuple
 from streamomd.rules.certificates.link_bounds import pnorm_certified
 from streamomd.rules.common.linked import pnorm_weight
 from streamomd.rules.common.links import PNORM, Power, first, image
-from streamomd.rules.contract import Coords, Losses, Max, Mean, Row, RowHooks, Rule, Slots, Sum
+from streamomd.rules.contract import Coords, Losses, Max, Mean, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
@@ -47,7 +47,6 @@ class Totals(NamedTuple):
     ref: Max = 0.0
     scale: Max = 0.0  # w = scale * a in row ``at``
     at: Max = 0.0
-    steps: Sum = 0.0  # of h C on mistakes
 
 
 class Move(NamedTuple):
@@ -61,7 +60,7 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
         return False, Move(0.0, 0.0, 0.0), totals
     a = row.importance * h.C
     ref = first(PNORM, totals.ref, a)
-    found = Totals(totals.S, ref, totals.scale, totals.at, totals.steps + a)
+    found = Totals(S=totals.S, ref=ref, scale=totals.scale, at=totals.at)
     return a != 0.0, Move(a * row.y, ref, h.p), found
 
 

@@ -31,18 +31,7 @@ from typing import NamedTuple
 from streamomd.rules.certificates.link_bounds import lms_certified
 from streamomd.rules.common.linked import observe_share
 from streamomd.rules.common.links import PNORM, Power, factor, first, image, norm
-from streamomd.rules.contract import (
-    Coords,
-    Losses,
-    Max,
-    Mean,
-    Observe,
-    Row,
-    RowHooks,
-    Rule,
-    Slots,
-    Sum,
-)
+from streamomd.rules.contract import Coords, Losses, Max, Mean, Observe, Row, RowHooks, Rule, Slots
 
 
 class Hyper(NamedTuple):
@@ -60,9 +49,6 @@ class Totals(NamedTuple):
     scale: Max = 0.0  # w = scale * a in row ``at``
     at: Max = 0.0
     X: Max = 0.0
-    errors: Sum = 0.0  # of h (y - yhat)^2
-    targets: Sum = 0.0  # of h (y - yhat) y
-    excess: Sum = 0.0  # of h^2 (y - yhat)^2 ||x||^2 / X^2, less errors
 
 
 class Move(NamedTuple):
@@ -71,39 +57,32 @@ class Move(NamedTuple):
     p: float
 
 
-def scaled(totals: Totals, h: Hyper) -> float:
-    if totals.X == 0.0:
-        return 0.0
-    return factor(PNORM, totals.S, totals.ref, 1.0, h.p) / (h.p - 1.0) / totals.X / totals.X
+def scaled(S: float, ref: float, X: float, p: float) -> float:
+    """The weights are this times a."""
+    return factor(PNORM, S, ref, 1.0, p) / (p - 1.0) / X / X if X != 0.0 else 0.0
 
 
 def prepare(q: tuple[float, float, float], totals: Totals, clock: float, h: Hyper) -> Totals:
+    S, ref = totals.S, totals.ref
     X = max(totals.X, norm(q[0], q[1], q[2], h.p))
-    S, ref, _, _, _, errors, targets, excess = totals
-    found = Totals(S, ref, 0.0, clock, X, errors, targets, excess)
-    return Totals(S, ref, scaled(found, h), clock, X, errors, targets, excess)
+    return Totals(S=S, ref=ref, scale=scaled(S, ref, X, h.p), at=clock, X=X)
 
 
 def weight(own: Own, shared: object, totals: Totals, clock: float, h: Hyper) -> float:
     if totals.at == clock:
         return totals.scale * own.a
-    return scaled(totals, h) * own.a
+    return scaled(totals.S, totals.ref, totals.X, h.p) * own.a
 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
-    r = row.y - row.margin
-    a = row.importance * r
+    a = row.importance * (row.y - row.margin)
     if a == 0.0:
         return False, Move(0.0, 0.0, 0.0), totals
-    S, ref, scale, at, X, errors, targets, excess = totals
-    length = norm(row.q[0], row.q[1], row.q[2], h.p)
-    if length > 0.0:
+    ref = totals.ref
+    if norm(row.q[0], row.q[1], row.q[2], h.p) > 0.0:
         ref = first(PNORM, ref, a)
-    part = (length / X) * (length / X) if X > 0.0 else 0.0
-    errors += a * r
-    targets += a * row.y
-    excess += a * r * (row.importance * part - 1.0)
-    return a != 0.0, Move(a, ref, h.p), Totals(S, ref, scale, at, X, errors, targets, excess)
+    found = Totals(S=totals.S, ref=ref, scale=totals.scale, at=totals.at, X=totals.X)
+    return True, Move(a, ref, h.p), found
 
 
 def update(own: Own, shared: object, x: float, move: Move, clock: float, h: Hyper) -> Own:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.newton_bounds import rls_claims
+from streamomd.rules.certificates.newton_bounds import rls_certified
 from streamomd.rules.common.full_matrix import (
     LIMIT,
     Limit,
@@ -30,7 +30,7 @@ from streamomd.rules.common.full_matrix import (
     update,
     weight,
 )
-from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots, Sum
+from streamomd.rules.contract import Losses, Matrix, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
@@ -39,32 +39,28 @@ class Hyper(NamedTuple):
     limit: Limit = LIMIT
 
 
-class Totals(NamedTuple):
-    error: Sum = 0.0  # of h (y - yhat)^2 / (1 + h chi)
-
-
 def start_scale(h: Hyper) -> float:
     return h.a
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     m, chi = row.r
     times = row.importance
-    s = gain(times * row.y, times, m, chi)
-    return times > 0.0, Move(s, times), Totals(totals.error + s * (row.y - m))
+    return times > 0.0, Move(gain(times * row.y, times, m, chi), times), totals
 
 
-RULE = Rule(
-    name="rls",
-    title="recursive least squares: at each row the ridge solution of all before it",
-    source="Orabona, Crammer & Cesa-Bianchi 2015, section 4 (Gauss; Plackett 1950)",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Totals, weight="mu"),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("square",)),
-    row=RowHooks(importance="copies"),
-    storage=Matrix(largest, start_scale=start_scale),
-    certificate=Certificate(claims=rls_claims),
+RULE = rls_certified(
+    Rule(
+        name="rls",
+        title="recursive least squares: at each row the ridge solution of all before it",
+        source="Orabona, Crammer & Cesa-Bianchi 2015, section 4 (Gauss; Plackett 1950)",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, weight="mu"),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("square",)),
+        row=RowHooks(importance="copies"),
+        storage=Matrix(largest, start_scale=start_scale),
+    )
 )

@@ -29,18 +29,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from streamomd.rules.certificates.scale_bounds import si_adagrad_claims
-from streamomd.rules.contract import (
-    Certificate,
-    Losses,
-    Max,
-    Observe,
-    Row,
-    RowHooks,
-    Rule,
-    Slots,
-    Sum,
-)
+from streamomd.rules.certificates.scale_bounds import si_adagrad_certified
+from streamomd.rules.contract import Losses, Max, Observe, Row, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Lipschitz, Positive
 from streamomd.rules.ranges import RATIOS
 
@@ -61,7 +51,6 @@ class Own(NamedTuple):
 
 class Totals(NamedTuple):
     root: Max = 1.0  # of the number of coordinates
-    steepest: Max = 0.0
 
 
 class Move(NamedTuple):
@@ -69,7 +58,7 @@ class Move(NamedTuple):
 
 
 def begin(d: float, h: Hyper) -> Totals:
-    return Totals(math.sqrt(d), 0.0)
+    return Totals(math.sqrt(d))
 
 
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[()]]:
@@ -85,7 +74,7 @@ def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> 
 
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     g = row.importance * row.slope
-    return g != 0.0, Move(g), Totals(totals.root, max(totals.steepest, abs(g)))
+    return g != 0.0, Move(g), totals
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
@@ -93,17 +82,18 @@ def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hype
     return Own(own.theta - h.eta * (move.g * x), own.Q + z * z)
 
 
-RULE = Rule(
-    name="si_adagrad",
-    title="scale-invariant AdaGrad: raw units, a bound without knowing the weights",
-    source="Orabona, Crammer & Cesa-Bianchi 2015, equations 13 and 15",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, begin=begin),
-    observe=Observe(observe),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(lipschitz="L"),
-    row=RowHooks(range=RATIOS),
-    certificate=Certificate(claims=si_adagrad_claims),
+RULE = si_adagrad_certified(
+    Rule(
+        name="si_adagrad",
+        title="scale-invariant AdaGrad: raw units, a bound without knowing the weights",
+        source="Orabona, Crammer & Cesa-Bianchi 2015, equations 13 and 15",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, begin=begin),
+        observe=Observe(observe),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(lipschitz="L"),
+        row=RowHooks(range=RATIOS),
+    )
 )

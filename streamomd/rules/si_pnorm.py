@@ -57,7 +57,7 @@ class Move(NamedTuple):
 
 
 def begin(d: float, h: Hyper) -> Totals:
-    return Totals(0.0, h.eta * h.L if h.L > 0.0 else 1.0, 2.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    return Totals(scale=h.eta * h.L if h.L > 0.0 else 1.0)
 
 
 def observe(shared: Shared, x: float, clock: float, h: Hyper) -> tuple[Shared, tuple[float]]:
@@ -72,7 +72,18 @@ def prepare(q: tuple[float], totals: Totals, clock: float, h: Hyper) -> Totals:
     t, m = totals, max(totals.m, q[0])
     p = max(2.0, 2.0 * math.log(max(m, 1.0)))
     beta = beta_of(p, t.B, h)
-    return Totals(t.sum, t.scale, p, t.p_of_rp, m, t.B, beta, t.paid, t.steepest, beta)
+    return Totals(
+        sum=t.sum,
+        scale=t.scale,
+        p=p,
+        p_of_rp=t.p_of_rp,
+        m=m,
+        B=t.B,
+        beta=beta,
+        paid=t.paid,
+        steepest=t.steepest,
+        ahead=beta,
+    )
 
 
 def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
@@ -94,13 +105,21 @@ def terms(
 def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
     t, g = totals, row.importance * row.slope
     square = g * g * (t.p - 1.0) * math.pow(row.r[0], 2.0 / t.p)
-    paid = t.paid + (square / t.beta if t.beta > 0.0 else 0.0)
-    steepest = max(t.steepest, abs(g))
-    move = Move(g, t.scale, t.p_of_rp - 1.0)
     B = t.B + square
-    ahead = beta_of(t.p, B, h)
-    found = Totals(t.sum, t.scale, t.p, t.p_of_rp, t.m, B, t.beta, paid, steepest, ahead)
-    return g != 0.0, move, found
+    found = Totals(
+        sum=t.sum,
+        scale=t.scale,
+        p=t.p,
+        p_of_rp=t.p_of_rp,
+        m=t.m,
+        B=B,
+        beta=t.beta,
+        # The next two are for the certificate; saved states have them before ``ahead``.
+        paid=t.paid + (square / t.beta if t.beta > 0.0 else 0.0),
+        steepest=max(t.steepest, abs(g)),
+        ahead=beta_of(t.p, B, h),
+    )
+    return g != 0.0, Move(g, t.scale, t.p_of_rp - 1.0), found
 
 
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:

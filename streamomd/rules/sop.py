@@ -19,20 +19,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.certificates.second_order_bounds import sop_certified
 from streamomd.rules.common.full_matrix import (
     LIMIT,
     Limit,
     Move,
     Own,
-    Updates,
     gain,
     largest,
-    margin_claims,
     update,
     weight,
 )
-from streamomd.rules.contract import Certificate, Losses, Matrix, Row, RowHooks, Rule, Slots
+from streamomd.rules.contract import Losses, Matrix, Row, RowHooks, Rule, Slots
 
 
 class Hyper(NamedTuple):
@@ -43,31 +41,26 @@ def foresee(m: float, chi: float, h: Hyper) -> float:
     return m / (1.0 + chi)
 
 
-def step(row: Row, totals: Updates, clock: float, h: Hyper) -> tuple[bool, Move, Updates]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     times = row.importance
     if row.y * row.margin > 0.0 or times == 0.0:
         return False, Move(0.0, 0.0), totals
     m, chi = row.r
-    lift = m * (2.0 * times * row.y - m) / (1.0 + chi)
-    seen = Updates(totals.updates + times, totals.lift + lift, max(totals.heaviest, times))
-    return True, Move(gain(times * row.y, 1.0, m, chi), 1.0), seen
+    return True, Move(gain(times * row.y, 1.0, m, chi), 1.0), totals
 
 
-def certificate(run: Run) -> list[Claim]:
-    return margin_claims(run, 1.0, 1.0, 2.0)
-
-
-RULE = Rule(
-    name="sop",
-    title="second-order Perceptron: learns from mistakes, decorrelates features",
-    source="Cesa-Bianchi, Conconi & Gentile 2005; Orabona et al. 2015, section 6.2",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Updates, weight="mu"),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("hinge",)),
-    row=RowHooks(importance="step"),
-    storage=Matrix(largest, foresee=foresee),
-    certificate=Certificate(claims=certificate),
+RULE = sop_certified(
+    Rule(
+        name="sop",
+        title="second-order Perceptron: learns from mistakes, decorrelates features",
+        source="Cesa-Bianchi, Conconi & Gentile 2005; Orabona et al. 2015, section 6.2",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, weight="mu"),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("hinge",)),
+        row=RowHooks(importance="step"),
+        storage=Matrix(largest, foresee=foresee),
+    )
 )

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from streamomd.rules.certificates.diagonal_bounds import sop_certified
-from streamomd.rules.common.dual_diagonal import Move, Own, Totals, count, part, update, weight
+from streamomd.rules.common.dual_diagonal import Move, Own, part, update, weight
 from streamomd.rules.contract import Losses, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
@@ -30,10 +30,10 @@ class Hyper(NamedTuple):
     r: Positive = 1.0
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     if row.y * row.margin <= 0.0 and row.importance > 0.0:
         a = row.importance * row.y
-        return a != 0.0, Move(a), count(row, totals)
+        return a != 0.0, Move(a), totals
     return False, Move(0.0), totals
 
 
@@ -43,7 +43,7 @@ RULE = sop_certified(
         title="second-order Perceptron, diagonal: informative rare features, updates on mistakes",
         source="Orabona, Crammer & Cesa-Bianchi, section 6.3",
         hyper=Hyper,
-        state=Slots(move=Move, own=Own, totals=Totals),
+        state=Slots(move=Move, own=Own),
         weight=weight,
         step=step,
         update=update,

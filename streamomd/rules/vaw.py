@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from streamomd.rules.certificates.newton_bounds import vaw_claims
+from streamomd.rules.certificates.newton_bounds import vaw_certified
 from streamomd.rules.common.full_matrix import (
     LIMIT,
     Limit,
@@ -33,29 +33,13 @@ from streamomd.rules.common.full_matrix import (
     update,
     weight,
 )
-from streamomd.rules.contract import (
-    Certificate,
-    Losses,
-    Matrix,
-    Max,
-    Row,
-    RowHooks,
-    Rule,
-    Slots,
-    Sum,
-)
+from streamomd.rules.contract import Losses, Matrix, Row, RowHooks, Rule, Slots
 from streamomd.rules.params import Positive
 
 
 class Hyper(NamedTuple):
     a: Positive = 1.0
     limit: Limit = LIMIT
-
-
-class Totals(NamedTuple):
-    cost: Sum = 0.0  # of h y^2 h <x, A_t^-1 x>
-    Y: Max = 0.0  # of h y^2
-    extra: Sum = 0.0  # of h / 2 times the change of (y - yhat)^2 by not using h
 
 
 def start_scale(h: Hyper) -> float:
@@ -66,29 +50,24 @@ def foresee(m: float, chi: float, h: Hyper) -> float:
     return m / (1.0 + chi)
 
 
-def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, Totals]:
+def step(row: Row, totals: object, clock: float, h: Hyper) -> tuple[bool, Move, object]:
     m, chi = row.r
     times = row.importance
-    square = times * row.y * row.y
-    cost = totals.cost + square * (times * chi / (1.0 + times * chi))
-    best = m / (1.0 + times * chi)
-    off = row.margin - best
-    extra = totals.extra + times * off * (0.5 * off + best - row.y)
-    move = Move(gain(times * row.y, times, m, chi), times)
-    return times > 0.0, move, Totals(cost, max(totals.Y, square), extra)
+    return times > 0.0, Move(gain(times * row.y, times, m, chi), times), totals
 
 
-RULE = Rule(
-    name="vaw",
-    title="Vovk-Azoury-Warmuth: least squares without a step size, safe on new directions",
-    source="Orabona, Crammer & Cesa-Bianchi 2015, section 4",
-    hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Totals, weight="mu"),
-    weight=weight,
-    step=step,
-    update=update,
-    losses=Losses(names=("square",)),
-    row=RowHooks(importance="copies"),
-    storage=Matrix(largest, start_scale=start_scale, foresee=foresee),
-    certificate=Certificate(claims=vaw_claims),
+RULE = vaw_certified(
+    Rule(
+        name="vaw",
+        title="Vovk-Azoury-Warmuth: least squares without a step size, safe on new directions",
+        source="Orabona, Crammer & Cesa-Bianchi 2015, section 4",
+        hyper=Hyper,
+        state=Slots(move=Move, own=Own, weight="mu"),
+        weight=weight,
+        step=step,
+        update=update,
+        losses=Losses(names=("square",)),
+        row=RowHooks(importance="copies"),
+        storage=Matrix(largest, start_scale=start_scale, foresee=foresee),
+    )
 )

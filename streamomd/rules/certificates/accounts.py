@@ -2,7 +2,10 @@
 
 ``with_accounts`` makes the same rule with these slots after the learner's: its functions get and
 return their own numbers, and what is added to the accounts is computed separately, from the numbers
-before and after. So a rule's module contains only its update.
+before and after. So a rule's module contains only its update. Accounts that cost nothing next to a
+row are always there; the others belong to the form that ``model.certificate`` asks for.
+
+A slice makes a plain tuple of a NamedTuple: compiled code adds no others.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.tuples import joined, named, numbers
+from streamomd.rules.common.tuples import joined, named
 from streamomd.rules.contract import Functions, Nothing, Numbers, Observe, Rule, fields
 
 Claims = Callable[[Run], list[Claim]]
@@ -58,8 +61,7 @@ def with_accounts(
 
 def _with_own(rule: Rule, extra: Numbers, account: Any, account_align: Any) -> Rule:
     Base: Any = rule.state.own
-    Whole, n, m = joined(Base, extra), len(fields(Base)), len(fields(extra))
-    base, rest, new = numbers(0, n), numbers(n, m), numbers(0, m)
+    Whole, n = joined(Base, extra), len(fields(Base))
     update, align = rule.update, rule.align or _align
     refresh: Any = rule.sums.refresh if rule.sums else None
 
@@ -67,22 +69,22 @@ def _with_own(rule: Rule, extra: Numbers, account: Any, account_align: Any) -> R
         """A function of six arguments that returns own slots, the accounts as they are."""
 
         def carried(own: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
-            after = function(Base(*base(own)), a, b, c, d, e)
-            return Whole(*(base(after) + rest(own)))
+            after = function(Base(*own[:n]), a, b, c, d, e)
+            return Whole(*(after[:] + own[n:]))
 
         return named(carried, f"{rule.name}_{function.__name__}_widened") if function else None
 
     def updated(own: Any, shared: Any, x: float, move: Any, clock: float, h: Any) -> Any:
-        after = update(Base(*base(own)), shared, x, move, clock, h)
-        return Whole(*(base(after) + new(account(own, after, shared, x, move, clock, h))))
+        after = update(Base(*own[:n]), shared, x, move, clock, h)
+        return Whole(*(after[:] + account(own, after, shared, x, move, clock, h)[:]))
 
-    def aligned(own: Any, old: Any, new_: Any, totals: Any, clock: float, h: Any) -> Any:
-        after = align(Base(*base(own)), old, new_, totals, clock, h)
-        return Whole(*(base(after) + new(account_align(own, old, new_, clock, h))))
+    def aligned(own: Any, old: Any, new: Any, totals: Any, clock: float, h: Any) -> Any:
+        after = align(Base(*own[:n]), old, new, totals, clock, h)
+        return Whole(*(after[:] + account_align(own, old, new, clock, h)[:]))
 
     def refreshed(own: Any, shared: Any, totals: Any, clock: float, h: Any) -> Any:
-        after = refresh(Base(*base(own)), shared, totals, clock, h)
-        return Whole(*(base(after) + rest(own)))
+        after = refresh(Base(*own[:n]), shared, totals, clock, h)
+        return Whole(*(after[:] + own[n:]))
 
     sums, constraint = rule.sums, rule.constraint
     if sums is not None and sums.refresh:
@@ -102,8 +104,7 @@ def _with_own(rule: Rule, extra: Numbers, account: Any, account_align: Any) -> R
 
 def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
     Base: Any = rule.state.totals
-    Whole, n, m = joined(Base, extra), len(fields(Base)), len(fields(extra))
-    base, rest, new = numbers(0, n), numbers(n, m), numbers(0, m)
+    Whole, n = joined(Base, extra), len(fields(Base))
     step, begin = rule.step, rule.state.begin
     prepare: Any = rule.row.prepare
     rebase: Any = rule.sums.rebase if rule.sums else None
@@ -113,24 +114,28 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
         function.__dict__["inlined"] = True
 
     def stepped(row: Any, totals: Any, clock: float, h: Any) -> Any:
-        active, move, after = step(row, Base(*base(totals)), clock, h)
-        more = account(row, totals, active, move, clock, h)
-        return active, move, Whole(*(base(after) + new(more)))
+        active, move, after = step(row, Base(*totals[:n]), clock, h)
+        return active, move, Whole(*(after[:] + account(row, totals, active, move, clock, h)[:]))
+
+    def stepped_alone(row: Any, totals: Any, clock: float, h: Any) -> Any:
+        """Of a learner without totals of its own: compiles in less time."""
+        active, move, _ = step(row, (), clock, h)
+        return active, move, account(row, totals, active, move, clock, h)
 
     def start_totals(d: float, h: Any) -> Any:
         return Whole(*begin(d, h), *extra()) if begin else Whole()
 
     def prepared(q: Any, totals: Any, clock: float, h: Any) -> Any:
-        after = prepare(q, Base(*base(totals)), clock, h)
-        return Whole(*(base(after) + rest(totals)))
+        after = prepare(q, Base(*totals[:n]), clock, h)
+        return Whole(*(after[:] + totals[n:]))
 
     def rebased(totals: Any, peak: float, clock: float, h: Any) -> Any:
-        after = rebase(Base(*base(totals)), peak, clock, h)
-        return Whole(*(base(after) + rest(totals)))
+        after = rebase(Base(*totals[:n]), peak, clock, h)
+        return Whole(*(after[:] + totals[n:]))
 
     def settled(totals: Any, mu: float, h: Any) -> Any:
-        after = settle(Base(*base(totals)), mu, h)
-        return Whole(*(base(after) + rest(totals)))
+        after = settle(Base(*totals[:n]), mu, h)
+        return Whole(*(after[:] + totals[n:]))
 
     def mine(function: Any, made: Any) -> Any:
         return named(made, f"{rule.name}_{made.__name__}") if function else None
@@ -143,7 +148,7 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
     return replace(
         rule,
         state=replace(rule.state, totals=Whole, begin=start_totals if begin else None),
-        step=mine(step, stepped),
+        step=mine(step, stepped if n else stepped_alone),
         row=replace(rule.row, prepare=mine(prepare, prepared)),
         sums=sums,
         constraint=constraint,
@@ -152,14 +157,13 @@ def _with_totals(rule: Rule, extra: Numbers, account: Any) -> Rule:
 
 def _with_shared(rule: Rule, extra: Numbers, account: Any) -> Rule:
     Base: Any = rule.state.shared
-    Whole, n, m = joined(Base, extra), len(fields(Base)), len(fields(extra))
-    base, new = numbers(0, n), numbers(0, m)
+    Whole, n = joined(Base, extra), len(fields(Base))
     given = rule.observe or Observe(_nothing)
     observe = given.function
 
     def observed(shared: Any, x: float, clock: float, h: Any) -> Any:
-        after, q = observe(Base(*base(shared)), x, clock, h)
-        return Whole(*(base(after) + new(account(shared, x, clock, h)))), q
+        after, q = observe(Base(*shared[:n]), x, clock, h)
+        return Whole(*(after[:] + account(shared, x, clock, h)[:])), q
 
     return replace(
         rule,

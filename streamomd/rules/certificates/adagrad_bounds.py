@@ -15,7 +15,7 @@ from streamomd.rules.common.adagrad_forms import averaged_in_ball, in_ball, redu
 from streamomd.rules.common.ftrl_curvature import delta_of
 from streamomd.rules.common.prox import lead, phi
 from streamomd.rules.common.weighted_balls import NONE
-from streamomd.rules.contract import Coordinates, Max, Min, Rule, Sum
+from streamomd.rules.contract import Coordinates, Max, Min, Row, Rule, Sum
 
 MIRROR = 0.0  # the update of ``adagrad_full``
 
@@ -31,6 +31,10 @@ class Mirror(NamedTuple):
 class Averaging(NamedTuple):
     steepest: Max = 0.0  # of abs(g x_i)
     paid: Sum = 0.0  # of (g x_i)^2 / H_t
+
+
+class Longest(NamedTuple):
+    longest: Max = 0.0  # of ||g x||^2
 
 
 class Spread(NamedTuple):
@@ -140,10 +144,14 @@ def _full_account(
     return Spread(min(own.low, w), max(own.high, w))
 
 
+def _longest(row: Row, totals: Longest, active: bool, move: Any, clock: float, h: Any) -> Longest:
+    return Longest(max(totals.longest, move.g * move.g * row.q[0]))
+
+
 def full_certified(rule: Rule) -> Rule:
-    """AdaGrad with a full matrix and its certificate."""
-    accounted = with_accounts(rule, own=Spread, update=_full_account)
-    return certified(rule, full_claims, accounted)
+    """AdaGrad with a full matrix, its maximum and its certificate."""
+    whole = with_accounts(rule, totals=Longest, step=_longest)
+    return certified(whole, full_claims, with_accounts(whole, own=Spread, update=_full_account))
 
 
 def full_claims(run: Run) -> list[Claim]:

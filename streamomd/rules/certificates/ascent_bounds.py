@@ -2,14 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.links import few_mistakes
+from streamomd.rules.common.links import few_mistakes, rise
+from streamomd.rules.contract import Certificate, Max, Row, Rule, Sum
 
 SOURCE = "Shalev-Shwartz & Singer 2006"
 ROUNDING = 1e-12
 OTHER = "Orabona, Crammer & Cesa-Bianchi, corollary 2 (21)"
+
+
+class Mistakes(NamedTuple):
+    dual: Sum = 0.0  # value
+    mistakes: Sum = 0.0
+    longest: Max = 0.0  # h ||x||^2 of a mistake
+
+
+class Capped(NamedTuple):
+    dual: Sum = 0.0  # value
+    mistakes: Sum = 0.0  # on rows that have features
+    hardest: Max = 0.0  # h / least rise of the dual on a mistake
+
+
+def _risen(dual: float, row: Row, a: float) -> float:
+    """The dual value after a step a: it adds a l - a^2 ||x||^2 / 2."""
+    return dual + a * float(row.loss - 0.5 * a * row.q[0])
+
+
+def _mistakes(
+    row: Row, totals: Mistakes, active: bool, move: Any, clock: float, h: Any
+) -> Mistakes:
+    if not active:
+        return totals
+    return Mistakes(
+        dual=_risen(totals.dual, row, abs(move.a)),
+        mistakes=totals.mistakes + row.importance,
+        longest=max(totals.longest, row.importance * row.q[0]),
+    )
+
+
+def _capped(row: Row, totals: Capped, active: bool, move: Any, clock: float, h: Any) -> Capped:
+    if not active:
+        return totals
+    dual = _risen(totals.dual, row, abs(move.a))
+    if row.y * row.margin > 0.0:
+        return Capped(dual, totals.mistakes, totals.hardest)
+    least = rise(row.q[0], row.importance * h.C, 1.0)
+    hardest = max(totals.hardest, row.importance / least)
+    return Capped(dual, totals.mistakes + row.importance, hardest)
+
+
+def dual_value(totals: Any, clock: float, h: Any) -> Any:
+    return totals.dual
+
+
+DUAL = Certificate(live=dual_value, live_name="dual")
 
 
 def perceptron_claims(run: Run) -> list[Claim]:
@@ -20,6 +70,12 @@ def perceptron_claims(run: Run) -> list[Claim]:
         Claim("mistakes", run.totals["mistakes"], mistakes, f"{SOURCE}, theorem 2"),
         Claim("dual value", run.totals["dual"], dual, f"{SOURCE}, theorem 1"),
     ]
+
+
+def perceptron_certified(rule: Rule) -> Rule:
+    """The Perceptron with its sums and certificate."""
+    whole = with_accounts(rule, totals=Mistakes, step=_mistakes)
+    return certified(replace(whole, certificate=DUAL), perceptron_claims)
 
 
 def capped_claims(run: Run) -> list[Claim]:
@@ -44,14 +100,15 @@ def never_worse(run: Run) -> list[Claim]:
     return [Claim(name, run.totals["mistakes"], bound, OTHER, given=given)]
 
 
+def pa1_certified(rule: Rule) -> Rule:
+    """PA-I with its sums and certificate."""
+    whole = with_accounts(rule, totals=Capped, step=_capped)
+    return certified(replace(whole, certificate=DUAL), capped_claims)
+
+
 def ascent_claims(run: Run) -> list[Claim]:
     bound = 0.5 * float(run.u @ run.u) + run.h.C * run.hinge_u(1.0)
     return [Claim("dual value", run.totals["D"], bound, "P2, theorem 1")]
-
-
-def dual_value(totals: Any, clock: float, h: Any) -> Any:
-    """The dual value, where a rule stores it."""
-    return totals.dual
 
 
 def ascent_dual(totals: Any, clock: float, h: Any) -> Any:

@@ -28,19 +28,91 @@ SINGER = "Shalev-Shwartz & Singer 2006"
 ORABONA = "Orabona, Crammer & Cesa-Bianchi"
 
 
-class Longest(NamedTuple):
+class Steps(NamedTuple):
+    steps: Sum = 0.0  # of h C on mistakes
+
+
+class StepsAndLongest(NamedTuple):
+    steps: Sum = 0.0
     longest: Max = 0.0  # h ||x||_p^2 of a mistake
+
+
+class MarginErrors(NamedTuple):
+    Y2: Max = 0.0  # h ||x||_p^2
+    mistakes: Sum = 0.0
+    e: Sum = 0.0
+    c: Sum = 0.0
+
+
+class Residuals(NamedTuple):
+    errors: Sum = 0.0  # of h (y - yhat)^2
+    targets: Sum = 0.0  # of h (y - yhat) y
+    excess: Sum = 0.0  # of h^2 (y - yhat)^2 ||x||^2 / X^2, less errors
+
+
+class StepsOrGain(NamedTuple):
+    n: Max = 0.0  # all coordinates
+    steps: Sum = 0.0  # of h C on mistakes
+    heaviest: Max = 0.0  # h of a mistake
+    gain: Sum = 0.0  # of g yhat
 
 
 class Largest(NamedTuple):
     x: Max = 0.0  # largest of a coordinate
 
 
-def _longest(row: Row, totals: Any, active: bool, move: Any, clock: float, h: Any) -> Longest:
+def _steps(row: Row, totals: Any, active: bool, move: Any, clock: float, h: Any) -> Steps:
+    return Steps(totals.steps + abs(move.a))
+
+
+def _steps_and_longest(
+    row: Row, totals: Any, active: bool, move: Any, clock: float, h: Any
+) -> StepsAndLongest:
     if not active:
-        return Longest(totals.longest)
+        return StepsAndLongest(totals.steps, totals.longest)
     length = norm(row.q[0], row.q[1], row.q[2], h.p)
-    return Longest(max(totals.longest, row.importance * length * length))
+    longest = max(totals.longest, row.importance * length * length)
+    return StepsAndLongest(totals.steps + abs(move.a), longest)
+
+
+def _margin_errors(
+    row: Row, totals: Any, active: bool, move: Any, clock: float, h: Any
+) -> MarginErrors:
+    """The sums of equation 21."""
+    mistakes, e, c = totals.mistakes, totals.e, totals.c
+    length, m = norm(row.q[0], row.q[1], row.q[2], h.p), row.y * row.margin
+    square = row.importance * length * length
+    Y2 = max(totals.Y2, square)
+    if active and m <= 0.0:
+        mistakes += row.importance
+    elif active:
+        a, part = row.importance * move.eta, m / (h.p - 1.0) / length / length
+        e += a
+        c += move.eta * (square / Y2) * (a + 2.0 * part)  # the ratio is at most 1
+    return MarginErrors(Y2, mistakes, e, c)
+
+
+def _residuals(row: Row, totals: Any, active: bool, move: Any, clock: float, h: Any) -> Residuals:
+    r, X = row.y - row.margin, totals.X
+    length = norm(row.q[0], row.q[1], row.q[2], h.p)
+    part = (length / X) * (length / X) if X > 0.0 else 0.0
+    return Residuals(
+        errors=totals.errors + move.a * r,
+        targets=totals.targets + move.a * row.y,
+        excess=totals.excess + move.a * r * (row.importance * part - 1.0),
+    )
+
+
+def _steps_or_gain(
+    row: Row, totals: Any, active: bool, move: Any, clock: float, h: Any
+) -> StepsOrGain:
+    steps, heaviest, gain = totals.steps, totals.heaviest, totals.gain
+    if h.C == 0.0:
+        gain += row.importance * row.slope * row.margin
+    elif active:
+        steps += abs(move.a)
+        heaviest = max(heaviest, row.importance)
+    return StepsOrGain(totals.n, steps, heaviest, gain)
 
 
 def _largest(shared: Any, x: float, clock: float, h: Any) -> Largest:
@@ -80,10 +152,11 @@ def pnorm_dual(totals: Any, clock: float, h: Any) -> Any:
 
 def pnorm_certified(rule: Rule) -> Rule:
     """The p-norm Perceptron with its sums and certificate."""
-    whole = linked(rule, pnorm_of, pnorm_mass)
-    whole = replace(whole, certificate=Certificate(live=pnorm_dual, live_name="dual"))
+    whole = replace(rule, certificate=Certificate(live=pnorm_dual, live_name="dual"))
     observing = replace(whole, observe=Observe(observe_share, sums=3))
-    accounted = with_accounts(observing, totals=Longest, step=_longest)
+    accounted = with_accounts(observing, totals=StepsAndLongest, step=_steps_and_longest)
+    whole = with_accounts(whole, totals=Steps, step=_steps)
+    whole, accounted = (linked(form, pnorm_of, pnorm_mass) for form in (whole, accounted))
     return certified(whole, pnorm_claims, accounted)
 
 
@@ -107,7 +180,8 @@ def aggressive_claims(run: Run) -> list[Claim]:
 
 def aggressive_certified(rule: Rule) -> Rule:
     """The optimal aggressive Perceptron with its sums and certificate."""
-    return certified(linked(rule, pnorm_of, pnorm_mass), aggressive_claims)
+    whole = with_accounts(rule, totals=MarginErrors, step=_margin_errors)
+    return certified(linked(whole, pnorm_of, pnorm_mass), aggressive_claims)
 
 
 def lms_claims(run: Run) -> list[Claim]:
@@ -122,7 +196,8 @@ def lms_claims(run: Run) -> list[Claim]:
 
 def lms_certified(rule: Rule) -> Rule:
     """p-norm LMS with its sums and certificate."""
-    return certified(linked(rule, pnorm_of, pnorm_mass), lms_claims)
+    whole = with_accounts(rule, totals=Residuals, step=_residuals)
+    return certified(linked(whole, pnorm_of, pnorm_mass), lms_claims)
 
 
 def eg_claims(run: Run) -> list[Claim]:
@@ -156,7 +231,8 @@ def eg_dual(totals: Any, clock: float, h: Any) -> Any:
 
 def eg_certified(rule: Rule) -> Rule:
     """The rule with its sums and certificate."""
-    whole = linked(rule, eg_of, image_mass)
+    whole = with_accounts(rule, totals=StepsOrGain, step=_steps_or_gain)
+    whole = linked(whole, eg_of, image_mass)
     certificate = Certificate(feasible=eg_set, live=eg_dual, live_name="dual")
     whole = replace(whole, certificate=certificate)
     return certified(whole, eg_claims, with_accounts(whole, shared=Largest, observe=_largest))
@@ -191,7 +267,8 @@ def winnow_dual(totals: Any, clock: float, h: Any) -> Any:
 
 def winnow_certified(rule: Rule, mass: Any) -> Rule:
     """The rule with its sums and certificate."""
-    whole = linked(rule, winnow_of, mass)
+    whole = with_accounts(rule, totals=StepsOrGain, step=_steps_or_gain)
+    whole = linked(whole, winnow_of, mass)
     certificate = Certificate(feasible=winnow_set, live=winnow_dual, live_name="dual")
     whole = replace(whole, certificate=certificate)
     return certified(whole, winnow_claims, with_accounts(whole, shared=Largest, observe=_largest))
@@ -245,5 +322,6 @@ def step_set(slots: Any, h: Any) -> ComparatorSet:
 def step_certified(rule: Rule) -> Rule:
     """The aggressive dual step with its sums and certificate."""
     certificate = Certificate(feasible=step_set, live=live_step_dual, live_name="dual")
-    whole = with_accounts(linked(rule, link_of, image_mass), totals=Rises, step=_rises)
-    return certified(replace(whole, certificate=certificate), step_claims)
+    whole = with_accounts(rule, totals=Rises, step=_rises)
+    whole = replace(linked(whole, link_of, image_mass), certificate=certificate)
+    return certified(whole, step_claims)

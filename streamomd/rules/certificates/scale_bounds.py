@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamomd.rules.certificates.accounts import certified, with_accounts
 from streamomd.rules.certificates.certificate import Claim, Run
+from streamomd.rules.contract import Max, Row, Rule
+
+
+class Steepest(NamedTuple):
+    steepest: Max = 0.0  # h times the loss's slope
 
 
 def si_pnorm_claims(run: Run) -> list[Claim]:
@@ -26,6 +33,10 @@ def si_pnorm_claims(run: Run) -> list[Claim]:
     return claims
 
 
+def _steepest(row: Row, totals: Any, active: bool, move: Any, clock: float, h: Any) -> Steepest:
+    return Steepest(max(totals.steepest, abs(move.g)))
+
+
 def si_adagrad_claims(run: Run) -> list[Claim]:
     h, b = run.h, run.shared["b"]
     if run.totals["steepest"] > h.L * (1.0 + 1e-12):
@@ -39,3 +50,8 @@ def si_adagrad_claims(run: Run) -> list[Claim]:
         Claim("regret", measured, sharp, f"{source} (18)"),
         Claim("regret", measured, wide, source),
     ]
+
+
+def si_adagrad_certified(rule: Rule) -> Rule:
+    """Scale-invariant AdaGrad with its maximum and certificate."""
+    return certified(with_accounts(rule, totals=Steepest, step=_steepest), si_adagrad_claims)

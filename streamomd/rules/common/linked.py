@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from streamomd.rules.common.links import PNORM, base_of, factor, height, image, share, shares, unfit
-from streamomd.rules.common.tuples import numbers
 from streamomd.rules.contract import CoordinateSums, Rule, fields
 
 Parameters = Callable[[Any], tuple[float, float, float]]
@@ -52,11 +51,10 @@ def linked(rule: Rule, parameters: Parameters, mass: Callable[..., tuple[float]]
     """The rule with its sums. parameters(h): the link, U and p. mass: see ``CoordinateSums``."""
     Own: Any = rule.state.own
     Totals: Any = rule.state.totals
-    names, images = fields(Totals), numbers(0, len(fields(Own)) - 1)
+    names, images = fields(Totals), len(fields(Own)) - 1
     scaled = "scale" in names
     at = names.index("scale") if scaled else 2
     last = at + 2 if scaled else at
-    between, rest = numbers(2, at - 2), numbers(last, len(names) - last)
 
     def begin(d: float, h: Any) -> Any:
         return Totals(n=d)
@@ -64,7 +62,7 @@ def linked(rule: Rule, parameters: Parameters, mass: Callable[..., tuple[float]]
     def prepare(q: object, totals: Any, clock: float, h: Any) -> Any:
         link, U, p = parameters(h)
         scale = factor(link, totals.S, totals.ref, U, p)
-        return Totals(*((totals.S, totals.ref) + between(totals) + (scale, clock) + rest(totals)))  # noqa: RUF005
+        return Totals(*(totals[:at] + (scale, clock) + totals[last:]))  # noqa: RUF005
 
     def stale(totals: Any, clock: float, h: Any) -> bool:
         return unfit(parameters(h)[0], totals.S, totals.ref)
@@ -74,13 +72,13 @@ def linked(rule: Rule, parameters: Parameters, mass: Callable[..., tuple[float]]
 
     def rebase(totals: Any, peak: float, clock: float, h: Any) -> Any:
         if scaled:
-            return Totals(*((totals.S, peak) + between(totals) + (0.0, 0.0) + rest(totals)))  # noqa: RUF005
-        return Totals(*((totals.S, peak) + rest(totals)))  # noqa: RUF005
+            return Totals(*((totals.S, peak) + totals[2:at] + (0.0, 0.0) + totals[last:]))  # noqa: RUF005
+        return Totals(*((totals.S, peak) + totals[2:]))  # noqa: RUF005
 
     def refresh(own: Any, shared: object, totals: Any, clock: float, h: Any) -> Any:
         link, _, p = parameters(h)
         found = image(link, own.theta, totals.ref, base_of(link, totals.ref), p)
-        return Own(*((own.theta,) + images(found)))  # noqa: RUF005
+        return Own(*((own.theta,) + found[:images]))  # noqa: RUF005
 
     return replace(
         rule,
