@@ -123,6 +123,25 @@ def test_a_rebase_leaves_predictions_unchanged(loss: str) -> None:
     np.testing.assert_allclose(predictions(strong, rows), before, rtol=1e-11, atol=1e-11)
 
 
+def test_the_reference_of_adagrad() -> None:
+    """Where scales shrink, its predictions stay, and H with them in raw units; where they grow,
+    the slopes shrink instead and the prediction at the old centre stays."""
+    rows = made("square", 99)
+    for factor in (0.5, 2.0):
+        oracle = trained("square", rows)
+        oracle.lead = oracle.LEAD  # G alone
+        before, raw = oracle.export(), oracle.H[:, 1:5] * oracle.s[1:5] ** 2
+        centre = oracle.c[1:5].copy()
+        c, s = oracle.c + np.r_[0.0, oracle.s[1:5], np.zeros(6)], oracle.s.copy()
+        s[1:5] *= factor
+        oracle.change_reference_of_G(c, s, oracle.c_y - 90.0)
+        oracle.c, oracle.s, oracle.c_y = c, s, 90.0
+        after = oracle.export()
+        np.testing.assert_allclose(after.dense, before.dense / max(1.0, factor), rtol=1e-9)
+        np.testing.assert_allclose(after.margins(centre), before.margins(centre), rtol=1e-9)
+        np.testing.assert_allclose(oracle.H[:, 1:5] * s[1:5] ** 2, raw, rtol=1e-9)
+
+
 def run_without_rebase(oracle: Auto, rows: Rows) -> Auto:
     oracle.next = 10**9
     return run(oracle, rows)
