@@ -200,6 +200,18 @@ def test_weight_two_is_the_row_twice(loss: str) -> None:
     assert np.linalg.norm(weighted - twice) < 0.25 * np.linalg.norm(weighted - plain)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_four_copies_of_everything_are_four_times_the_prior(loss: str) -> None:
+    """B with 4 h, 4 lam, 4 lam0 and 4 lamS is B, recalibration included; P is a quarter."""
+    rows = made(loss, 99)
+    one = trained(loss, rows, prefer="whole", K=8)
+    more = {"lam": 4.0, "lam0": 0.04, "lamS": 4.0}
+    four = trained(loss, replace(rows, h=4.0 * rows.h), prefer="whole", K=8, **more)
+    assert loss == "square" or (one.rho < 1.0).all()
+    np.testing.assert_allclose(predictions(four, rows), predictions(one, rows), rtol=1e-7)
+    np.testing.assert_allclose(4.0 * four.P, one.P, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.parametrize("prefer", ["recent", "whole"])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_row_of_importance_zero_changes_nothing(loss: str, prefer: str) -> None:
