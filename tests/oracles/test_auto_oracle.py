@@ -149,7 +149,7 @@ def run_without_rebase(oracle: Auto, rows: Rows) -> Auto:
 
 @pytest.mark.parametrize("prefer", ["recent", "whole"])
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_predictions_are_invariant_under_affine_changes(loss: str, prefer: str, seed: int) -> None:
     """x_j -> alpha_j x_j + beta_j, shifts to 10^3 standard deviations, scales 10^-6 … 10^6 of
     either sign; and for the square loss y -> 7 y - 1000: from the second row on."""
@@ -225,7 +225,7 @@ def test_a_row_of_importance_zero_changes_nothing(loss: str, prefer: str) -> Non
         np.testing.assert_equal(vars(oracle)[name], value)
 
 
-@pytest.mark.parametrize("K", [3, 7, 64])
+@pytest.mark.parametrize("K", [7, 64])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_P_is_the_inverse(loss: str, K: int) -> None:
     """|P (A + prior) - I| <= 64 D eps cond(A + prior), whether or not all coordinates have slots,
