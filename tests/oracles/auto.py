@@ -1,0 +1,647 @@
+"""Oracle of the learner ``auto``: two predictors on standardised inputs, mixed by one number.
+
+B, online Laplace (Newton): a full matrix over the bias, the dense numeric columns and the first
+sparse coordinates; a diagonal for the other coordinates. G: AdaGrad on the same inputs.
+As ``oracles``: literal, dense, slow; only numpy and math, nothing of streamomd. Names and order of
+steps are the recipe's. Decisions where the recipe leaves a choice are marked "Choice".
+
+Importance h > 0 is a number of copies: h enters every statistic (n, mu, M2, n_i, q_i, ybar, M2y,
+mse, v, N, A, S, H) as h equal rows would. n is the sum of h and replaces t in means, in the pace
+and in the squash; t counts rows and is used for schedules and thresholds only. A row of h = 0 is
+predicted from the state before it and changes nothing, t included.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Sparse = Mapping[int, float]
+NONE: Sparse = {}
+
+
+class Linear(NamedTuple):
+    """A linear model in raw units, for each learner: bias (C,), dense (C, p), sparse {i: (C,)}."""
+
+    bias: Floats
+    dense: Floats
+    sparse: dict[int, Floats]
+
+    def margins(self, x: Floats, sparse: Sparse = NONE) -> Floats:
+        """Of one row, (C,)."""
+        total = self.bias + self.dense @ x
+        for i, value in sparse.items():
+            total = total + self.sparse.get(i, 0.0) * value
+        return total
+
+
+class Moments(NamedTuple):
+    """Weight n, mean mu and sum of squared deviations M2."""
+
+    n: float
+    mu: Floats
+    M2: Floats
+
+    def plus(self, b: Moments) -> Moments:
+        """Of both samples (Chan, Golub & LeVeque 1983)."""
+        n = self.n + b.n
+        if n == 0.0:
+            return self
+        d = b.mu - self.mu
+        return Moments(n, self.mu + d * b.n / n, self.M2 + b.M2 + d * d * self.n * b.n / n)
+
+    def minus(self, a: Moments) -> Moments:
+        """What was added to a."""
+        n = self.n - a.n
+        if n == 0.0:
+            return Moments(0.0, 0.0 * self.mu, 0.0 * self.M2)
+        d = (self.mu - a.mu) * self.n / n
+        return Moments(n, a.mu + d, self.M2 - a.M2 - d * d * a.n * n / self.n)
+
+
+class Auto:
+    """One learner for square and logistic loss, ``classes`` learners for softmax.
+
+    y: a number; -1 or 1; or 0 … classes - 1. p: dense numeric columns. K: coordinates of the
+    matrix at most, bias and columns included. prefer: "recent" (the mixture) or "whole" (B).
+    """
+
+    def __init__(
+        self,
+        loss: str,
+        p: int,
+        classes: int = 1,
+        *,
+        prefer: str = "recent",
+        lam: float = 1.0,
+        lam0: float = 0.01,
+        lamS: float = 1.0,
+        K: int = 64,
+        eta: float = 2.0,
+        LEAD: float = 50.0,
+    ) -> None:
+        self.loss, self.p, self.C, self.prefer = loss, p, classes, prefer
+        self.lam, self.lam0, self.lamS, self.K, self.eta, self.LEAD = lam, lam0, lamS, K, eta, LEAD
+        C, D = self.C, 1 + p
+        # shared, numeric j
+        self.mu, self.M2 = np.zeros(p), np.zeros(p)
+        # the reference of the matrix's coordinates; that of the bias, 0 and 1, never moves
+        self.c, self.s = np.zeros(D), np.zeros(D)
+        self.s[0] = 1.0
+        # shared, sparse i
+        self.n_i: dict[int, float] = {}
+        self.q: dict[int, float] = {}
+        self.slot: dict[int, int] = {}
+        # totals
+        self.t, self.n, self.next = 0, 0.0, 1
+        self.ybar = self.M2y = self.n_y = self.c_y = self.s_y = self.mse = self.v = 0.0
+        self.ymin, self.ymax = math.inf, -math.inf
+        self.lam_now, self.N, self.lead = lam, 0.0, 0.0
+        # B, per learner
+        self.w, self.A = np.zeros((C, D)), np.zeros((C, D, D))
+        self.P = np.tile(np.diag(1.0 / self.prior(self.lam_now)), (C, 1, 1))
+        self.w_i: dict[int, Floats] = {}
+        self.S: dict[int, Floats] = {}
+        # curvature since the last REBASE: sum of a, weight, rows; and of all rows
+        self.recent_a, self.recent_n, self.recent_t = np.zeros(C), 0.0, 0
+        self.sum_a, self.sum_n = np.zeros(C), 0.0
+        self.rho = np.ones(C)  # by what A was recalibrated in all: ``merge`` needs it
+        # G, per learner
+        self.g, self.H = np.zeros((C, D)), np.zeros((C, D))
+        self.g_i: dict[int, Floats] = {}
+        self.H_i: dict[int, Floats] = {}
+        # progressive loss: sums of h and of h * loss
+        self.weight_sum = self.loss_sum = 0.0
+
+    @property
+    def D(self) -> int:
+        """Coordinates of the matrix."""
+        return len(self.c)
+
+    def prior(self, lam: float) -> Floats:
+        """(lam0, lam, …, lam)."""
+        return np.r_[self.lam0, np.full(self.D - 1, lam)]
+
+    # Row (x, y, importance h)
+
+    def learn(self, x: Floats, sparse: Sparse, y: float, h: float = 1.0) -> Floats:
+        """The row's progressive prediction, (C,): margins, or the number predicted."""
+        if h == 0.0:
+            return self.shown(self.export().margins(x, sparse))
+        # Choice: a row whose value is 0 does not hold the coordinate.
+        sparse = {i: value for i, value in sorted(sparse.items()) if value != 0.0}
+        before = self.n
+        self.observe(x, h)
+        if self.t >= self.next:
+            self.rebase()
+            self.next = following(self.t)
+        z = self.standardise(x)
+        self.squash(z, before / h)
+        for i, value in sparse.items():
+            self.see(i, value, h)
+        z = np.r_[z, np.zeros(self.D - len(z))]
+        rest = {}
+        for i, value in sparse.items():
+            if i in self.slot:
+                z[self.slot[i]] = value / self.s[self.slot[i]]
+            else:
+                rest[i] = value
+
+        u = self.P @ z  # (C, D)
+        m = self.w @ z + sum((self.w_i[i] * value for i, value in rest.items()), np.zeros(self.C))
+        chi = u @ z
+        for i, value in rest.items():
+            chi = chi + value * value / self.precision(i)
+        g = self.g @ z0(z, self.p)
+        for i, value in sparse.items():
+            g = g + self.g_i[i] * value
+        wB = self.share_of_B()
+        shown = self.shown(self.c_y + wB * m + (1.0 - wB) * g)
+        self.weight_sum += h
+        self.loss_sum += h * self.row_loss(shown, y)
+
+        if self.loss == "square" and self.t == 1:
+            self.c_y = y  # the first label is the reference: the residual is 0
+        self.mix(m, g, y, h)
+        self.learn_B(z, rest, u, m, chi, y, h)
+        self.learn_G(z, sparse, g, y, h)
+        if self.loss == "square":
+            self.n_y += h
+            d = y - self.ybar
+            self.ybar += d * (h / self.n_y)
+            self.M2y += h * d * (y - self.ybar)
+            self.ymin, self.ymax = min(self.ymin, y), max(self.ymax, y)
+        return shown
+
+    def observe(self, x: Floats, h: float) -> None:
+        """Welford's mean and sum of squares (West 1979 for weights), before the prediction."""
+        self.t += 1
+        self.n += h
+        d = x - self.mu
+        self.mu = self.mu + d * (h / self.n)  # h / n = 1 in the first row: its mean is exact
+        self.M2 = self.M2 + h * d * (x - self.mu)
+
+    def standardise(self, x: Floats) -> Floats:
+        """z of the bias and of the numeric columns; zeros are visited, too."""
+        z = np.ones(1 + self.p)
+        for j in range(1, 1 + self.p):
+            d = x[j - 1] - self.c[j]
+            if self.s[j] == 0.0 and d != 0.0:
+                self.s[j] = abs(d)  # constant until now: z was 0, so row j of A is 0
+            z[j] = d / self.s[j] if self.s[j] > 0.0 else 0.0
+        return z
+
+    def squash(self, z: Floats, others: float) -> None:
+        """G only: of n + h copies, h of them equal, none is farther from the mean than
+        sqrt(n / h) standard deviations (Samuelson): a larger z says that s is too small.
+
+        Choice: sqrt(n / h) for the recipe's sqrt(t - 1), for it depends on ratios of importances
+        only. ``others`` is n / h. H stays.
+        """
+        for j in range(1, 1 + self.p):
+            if abs(z[j]) > math.sqrt(others):
+                self.g[:, j] *= math.sqrt(others) / abs(z[j])
+
+    def see(self, i: int, x: float, h: float) -> None:
+        """A sparse coordinate of the row: its slot at first sight, its mean x^2 over non-zeros."""
+        if i not in self.n_i:
+            self.n_i[i] = self.q[i] = 0.0
+            self.g_i[i], self.H_i[i] = np.zeros(self.C), np.zeros(self.C)
+            if self.D < self.K:
+                self.open_slot(i, abs(x))
+            else:
+                self.w_i[i], self.S[i] = np.zeros(self.C), np.zeros(self.C)
+        self.n_i[i] += h
+        self.q[i] += (x * x - self.q[i]) * (h / self.n_i[i])
+
+    def open_slot(self, i: int, scale: float) -> None:
+        """One more coordinate of the matrix, uncentred: P_jj = 1 / lam_now, A and w are 0."""
+        self.slot[i] = self.D
+        self.c, self.s = np.r_[self.c, 0.0], np.r_[self.s, scale]
+        self.w = np.pad(self.w, ((0, 0), (0, 1)))
+        self.A = np.pad(self.A, ((0, 0), (0, 1), (0, 1)))
+        self.P = np.pad(self.P, ((0, 0), (0, 1), (0, 1)))
+        self.P[:, -1, -1] = 1.0 / self.lam_now
+        # G has a weight g_i of each sparse coordinate in raw units, slot or not.
+        self.g, self.H = np.pad(self.g, ((0, 0), (0, 1))), np.pad(self.H, ((0, 0), (0, 1)))
+
+    def precision(self, i: int) -> Floats:
+        """D_i = lamS q_i + S_i."""
+        return self.lamS * self.q[i] + self.S[i]
+
+    def share_of_B(self) -> float:
+        """wB = 1 / (1 + exp(lead)); a positive lead says that G's losses are smaller."""
+        return 1.0 if self.prefer == "whole" else 1.0 / (1.0 + math.exp(self.lead))
+
+    def mix(self, m: Floats, g: Floats, y: float, h: float) -> None:
+        """mse, v and the lead, from the losses of B and G that are clipped (square) or smoothed.
+
+        Choice: mse and v are means over all rows, the first one's residual of 0 included; mse is
+        of these losses, too, so that an early spike does not stay in lam; v has this row's loss
+        in it when k is computed, and k = 0 while v = 0.
+        """
+        loss_m = self.row_loss(self.shown(self.c_y + m), y)
+        loss_g = self.row_loss(self.shown(self.c_y + g), y)
+        if self.loss == "square":
+            self.mse += (loss_m - self.mse) * h / self.n
+            self.v += (min(loss_m, loss_g) - self.v) * h / self.n
+            k = h / (2.0 * self.v) if self.v > 0.0 else 0.0
+        else:
+            k = h
+        if self.prefer == "recent":
+            lead = self.lead + k * (loss_m - loss_g)
+            self.lead = min(max(lead, -self.LEAD), self.LEAD)
+
+    def learn_B(
+        self, z: Floats, rest: Sparse, u: Floats, m: Floats, chi: Floats, y: float, h: float
+    ) -> None:
+        """The implicit step, and the curvature a of the secant."""
+        sg, a = self.solve(m, chi, y, h)
+        for k in range(self.C):
+            self.w[k] += sg[k] * u[k]
+            chi_P = u[k] @ z  # Choice: of the matrix alone, so that P (A + prior) = I
+            self.P[k] -= a[k] / (1.0 + a[k] * chi_P) * np.outer(u[k], u[k])
+            self.A[k] += a[k] * np.outer(z, z)
+        for i, x in rest.items():
+            self.w_i[i] = self.w_i[i] + sg * x / self.precision(i)
+            self.S[i] = self.S[i] + a * x * x
+        self.recent_a, self.sum_a = self.recent_a + a, self.sum_a + a
+        self.recent_n, self.sum_n = self.recent_n + h, self.sum_n + h
+        self.recent_t += 1
+
+    def learn_G(self, z: Floats, sparse: Sparse, g: Floats, y: float, h: float) -> None:
+        """AdaGrad, implicit. Choice: with prefer = "whole" it learns nothing; H grows by h (e z)^2,
+        as h copies would; it grows even where the pace is 0 (s_y is not known yet); 0/0 = 0."""
+        if self.prefer == "whole":
+            return
+        zz = z0(z, self.p)
+        z_i = {i: x / math.sqrt(self.q[i]) for i, x in sparse.items()}
+        self.N += h * (zz @ zz + sum(value * value for value in z_i.values()))
+        pace = self.eta * math.sqrt(self.n / self.N)
+        if self.loss == "square":
+            pace *= self.s_y
+        e = -self.slope(g, y)
+        self.H = self.H + h * np.outer(e, zz) ** 2
+        chiG = pace * ratio(zz * zz, np.sqrt(self.H)).sum(axis=1)
+        for i, x in sparse.items():
+            self.H_i[i] = self.H_i[i] + h * (e * x) ** 2
+            chiG = chiG + pace * ratio(x * x, math.sqrt(self.q[i]) * np.sqrt(self.H_i[i]))
+        sg, _ = self.solve(g, chiG, y, h)
+        self.g = self.g + pace * sg[:, np.newaxis] * ratio(zz, np.sqrt(self.H))
+        for i, x in sparse.items():
+            size = math.sqrt(self.q[i]) * np.sqrt(self.H_i[i])  # sqrt(q H) would overflow
+            self.g_i[i] = self.g_i[i] + pace * sg * ratio(x, size)
+
+    # Losses
+
+    def slope(self, m: Floats, y: float) -> Floats:
+        """l'(m); of the square loss, (y - c_y - m)^2 / 2."""
+        if self.loss == "square":
+            return m - (y - self.c_y)
+        if self.loss == "logistic":
+            return np.array([-y * sigmoid(-y * m[0])])
+        return softmax(m) - one_hot(y, self.C)
+
+    def solve(self, m: Floats, chi: Floats, y: float, h: float) -> tuple[Floats, Floats]:
+        """sg = -h l'(m + chi sg) and a, (C,) each."""
+        if self.loss == "square":
+            return -h * self.slope(m, y) / (1.0 + h * chi), np.full(1, h)
+        if self.loss == "logistic":
+            size, a = solve_logistic(y * m[0], h * chi[0])
+            return np.array([y * h * size]), np.array([h * a])
+        s = solve_softmax(m, chi, int(y), h)
+        before, after = softmax(m), softmax(m + chi * s)
+        return s, h * (before * (1.0 - before) + after * (1.0 - after)) / 2.0
+
+    def shown(self, margins: Floats) -> Floats:
+        """The progressive prediction: square loss clips it to [ymin - R, ymax + R]."""
+        if self.loss != "square" or self.n_y == 0.0:
+            return margins
+        R = self.ymax - self.ymin
+        return np.clip(margins, self.ymin - R, self.ymax + R)
+
+    def probabilities(self, margins: Floats) -> Floats:
+        """(1 - e) p + e / C with e = 1 / (t + 2): of -1 and 1, or of each class.
+
+        Choice: t counts the rows learned and, while a row is learned, that row.
+        """
+        e = 1.0 / (self.t + 2.0)
+        if self.loss == "logistic":
+            p = np.array([sigmoid(-margins[0]), sigmoid(margins[0])])
+        else:
+            p = softmax(margins)
+        return (1.0 - e) * p + e / len(p)
+
+    def row_loss(self, prediction: Floats, y: float) -> float:
+        """What the metrics and the lead count of a row: squared error, or log loss."""
+        if self.loss == "square":
+            return float((y - prediction[0]) ** 2)
+        at = int(y > 0.0) if self.loss == "logistic" else int(y)
+        return -math.log(self.probabilities(prediction)[at])
+
+    # REBASE (c, s, c_y) -> (c', s', c_y')
+
+    def rebase(self) -> None:
+        """The reference moves to the mean and standard deviation of the rows observed."""
+        self.recalibrate()
+        # Choice: s_y' is of the labels seen, one fewer than the rows observed.
+        s_y = math.sqrt(self.M2y / self.n_y) if self.n_y > 0.0 else 0.0
+        lam = self.next_lam(s_y)
+        self.change_reference(self.ybar, s_y, lam)
+
+    def recalibrate(self) -> None:
+        """A overstates the curvature of early rows: scale it to that of the recent ones.
+
+        Choice: means are over weights; both sums end with the row before this one.
+        """
+        if self.loss == "square" or self.recent_t < 8:
+            return
+        abar_w, abar_A = self.recent_a / self.recent_n, self.sum_a / self.sum_n
+        r = np.clip(ratio(abar_w, abar_A, 1.0), 0.1, 1.0)
+        self.A = self.A * r[:, np.newaxis, np.newaxis]
+        self.S = {i: S * r for i, S in self.S.items()}
+        self.sum_a, self.rho = self.sum_a * r, self.rho * r
+        self.recent_a, self.recent_n, self.recent_t = np.zeros(self.C), 0.0, 0
+
+    def next_lam(self, s_y: float) -> float:
+        """lam', from the noise (square) or the evidence (classification, from 100 rows on).
+
+        Choice: the evidence is that of the state before the REBASE, over coordinates with a scale.
+        """
+        if self.loss == "square":
+            return self.lam * float(np.clip(self.mse / s_y**2, 1e-6, 1.0)) if s_y > 0 else self.lam
+        if self.t < 100:
+            return self.lam
+        scaled = self.s[1:] > 0.0
+        diagonal = np.diagonal(self.P, axis1=1, axis2=2)[:, 1:][:, scaled]
+        known = float(np.sum(1.0 - self.lam_now * diagonal))
+        return float(np.clip((known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0), 0.1, 1.0))
+
+    def change_reference(self, c_y: float, s_y: float, lam: float) -> None:
+        """(c, s, c_y) -> (mu, sqrt(M2 / n), c_y'); of slots, (0, sqrt(q))."""
+        c, s = self.next_reference()
+        informations = [self.information(k, c, s, c_y) for k in range(self.C)]
+        self.change_reference_of_G(c, s, self.c_y - c_y)
+        self.c, self.s, self.c_y, self.s_y, self.lam_now = c, s, c_y, s_y, lam
+        self.solve_B(informations)
+
+    def next_reference(self) -> tuple[Floats, Floats]:
+        """(c', s')."""
+        c, s = np.r_[0.0, self.mu, np.zeros(len(self.slot))], np.ones(self.D)
+        s[1 : 1 + self.p] = np.sqrt(self.M2 / self.n)
+        for i, j in self.slot.items():
+            s[j] = math.sqrt(self.q[i])
+        return c, np.where(s > 0.0, s, self.s)  # s'_j = 0 < s_j: keep s_j
+
+    def information(
+        self, k: int, c: Floats, s: Floats, c_y: float, share: float = 1.0
+    ) -> tuple[Floats, Floats]:
+        """(A', b') in another reference, b = A w + prior * w; of ``share`` of A, if not all."""
+        T = transformation(self.c, self.s, c, s)
+        b = share * (self.A[k] @ self.w[k]) + self.prior(self.lam_now) * self.w[k]
+        A = share * (T @ self.A[k] @ T.T)
+        return A, T @ b + A[:, 0] * (self.c_y - c_y)
+
+    def solve_B(self, informations: Sequence[tuple[Floats, Floats]]) -> None:
+        """P = (A + prior)^-1 and w = P b."""
+        for k, (A, b) in enumerate(informations):
+            self.A[k], self.P[k] = A, np.linalg.inv(A + np.diag(self.prior(self.lam_now)))
+            self.w[k] = self.P[k] @ b
+
+    def change_reference_of_G(self, c: Floats, s: Floats, shift: float) -> None:
+        """The predictions stay, but for columns whose scale grows: these are squashed."""
+        for j in range(1, 1 + self.p):
+            if self.s[j] > 0.0:
+                self.g[:, j] *= min(1.0, s[j] / self.s[j])
+                self.g[:, 0] += self.g[:, j] * (c[j] - self.c[j]) / s[j]
+                self.H[:, j] *= (self.s[j] / s[j]) ** 2
+        self.g[:, 0] += shift
+
+    def export(self) -> Linear:
+        """One linear model in raw units: W_j = wB w_j / s_j + wG g_j / s_j."""
+        wB = self.share_of_B()
+        inverse = ratio(np.ones(self.D), self.s)
+        B, G = wB * self.w * inverse, (1.0 - wB) * self.g * inverse
+        W = B + G
+        bias = self.c_y + W[:, 0] - W[:, 1:] @ self.c[1:]
+        sparse = {i: (1.0 - wB) * g for i, g in self.g_i.items()}
+        for i in sparse:
+            sparse[i] = sparse[i] + (B[:, self.slot[i]] if i in self.slot else wB * self.w_i[i])
+        return Linear(bias, W[:, 1 : 1 + self.p], sparse)
+
+    def part(self) -> Auto:
+        """A copy to be trained on other rows and merged: it opens no slots, and its rho is 1."""
+        part = copy.deepcopy(self)
+        part.K, part.rho = part.D, np.ones(self.C)
+        return part
+
+
+def merge(start: Auto, parts: Sequence[Auto]) -> Auto:
+    """One state of several that were trained from ``start.part()``, each on rows of its own.
+
+    What every part has added to the common start adds up. The recipe adds A and b in raw
+    coordinates; here every state moves to the merged reference first, which is the same up to the
+    invertible map U and does not cancel digits where means are large. Choice: so does G, whose
+    weights are means by what each part has added to H.
+    """
+    whole = copy.deepcopy(start)
+    for name in ("t", "n", "N", "lead", "n_y", "sum_n"):
+        setattr(whole, name, grown(name, start, parts))
+    whole.next, whole.lead = following(whole.t), min(max(whole.lead, -whole.LEAD), whole.LEAD)
+    whole.recent_a, whole.recent_n, whole.recent_t = np.zeros(whole.C), 0.0, 0
+    whole.weight_sum = grown("weight_sum", start, parts)
+    whole.loss_sum = grown("loss_sum", start, parts)
+    merge_statistics(whole, start, parts)
+    whole.c, whole.s = whole.next_reference()
+    whole.c_y = whole.ybar
+    whole.s_y = math.sqrt(whole.M2y / whole.n_y) if whole.n_y > 0.0 else 0.0
+    # Choice: the evidence of the parts, for there is none of the whole before it is solved.
+    squared = whole.loss == "square"
+    means = [part.lam_now for part in parts]
+    whole.lam_now = whole.next_lam(whole.s_y) if squared else sum(means) / len(means)
+    merge_B(whole, start, parts)
+    merge_G(whole, start, parts)
+    return whole
+
+
+def grown(name: str, start: Auto, parts: Sequence[Auto]) -> float:
+    """A total that adds up."""
+    first = getattr(start, name)
+    return first + sum(getattr(part, name) - first for part in parts)
+
+
+def merge_statistics(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
+    """Means and sums of squares by Chan's formula, means by weight, extremes."""
+    x = [Moments(one.n, one.mu, one.M2) for one in (start, *parts)]
+    y = [Moments(one.n_y, np.array(one.ybar), np.array(one.M2y)) for one in (start, *parts)]
+    _, whole.mu, whole.M2 = joined(x)
+    _, ybar, M2y = joined(y)
+    whole.ybar, whole.M2y = float(ybar), float(M2y)
+    for name in ("mse", "v"):
+        first = start.n * getattr(start, name)
+        total = first + sum(part.n * getattr(part, name) - first for part in parts)
+        setattr(whole, name, total / whole.n if whole.n > 0.0 else 0.0)
+    whole.ymin = min(part.ymin for part in parts)
+    whole.ymax = max(part.ymax for part in parts)
+    for i in sorted({i for part in parts for i in part.n_i}):
+        n = [one.n_i.get(i, 0.0) for one in (start, *parts)]
+        nq = [one.n_i.get(i, 0.0) * one.q.get(i, 0.0) for one in (start, *parts)]
+        whole.n_i[i] = n[0] + sum(part - n[0] for part in n[1:])
+        whole.q[i] = (nq[0] + sum(part - nq[0] for part in nq[1:])) / whole.n_i[i]
+
+
+def joined(moments: Sequence[Moments]) -> Moments:
+    """Of the start, the first, and of what each other one has added to it."""
+    whole = start = moments[0]
+    for part in moments[1:]:
+        whole = whole.plus(part.minus(start))
+    return whole
+
+
+def merge_B(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
+    """A and b add up, in the merged reference.
+
+    Choice: a part that was recalibrated has only rho A_0 of the start's A left; its rho A_0, not
+    A_0, is subtracted, or the sum could lose its positive definiteness. Of the start, the mean
+    rho remains. Of the other coordinates b = D w adds up, too: a mean of the parts' w, weighted by
+    D, counts the prior once for each part, and held-out loss on text grows with every round.
+    """
+    none = np.zeros(whole.C)
+    rho = sum((part.rho for part in parts), none) / len(parts)
+    informations = []
+    for k in range(whole.C):
+        A, b = start.information(k, whole.c, whole.s, whole.c_y, rho[k])
+        for part in parts:
+            A_0, b_0 = start.information(k, whole.c, whole.s, whole.c_y, part.rho[k])
+            A_k, b_k = part.information(k, whole.c, whole.s, whole.c_y)
+            A, b = A + (A_k - A_0), b + (b_k - b_0)
+        informations.append((A, b))
+    whole.sum_a = rho * start.sum_a
+    whole.sum_a += sum((part.sum_a - part.rho * start.sum_a for part in parts), none)
+    whole.solve_B(informations)
+    for i in sorted({i for part in parts for i in part.S}):
+        S_0, q_0, w_0 = start.S.get(i, none), start.q.get(i, 0.0), start.w_i.get(i, none)
+        S = rho * S_0
+        b = (whole.lamS * q_0 + S) * w_0
+        for part in (one for one in parts if i in one.S):
+            D_0 = part.lamS * q_0 + part.rho * S_0
+            S = S + part.S[i] - part.rho * S_0
+            b = b + part.precision(i) * part.w_i[i] - D_0 * w_0
+        whole.S[i], whole.w_i[i] = S, b / (whole.lamS * whole.q[i] + S)
+
+
+def merge_G(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
+    """H adds up; g is the mean by the growth of H, coordinate by coordinate."""
+    first, *others = [copy.deepcopy(one) for one in (start, *parts)]
+    for one in (first, *others):
+        one.change_reference_of_G(whole.c, whole.s, one.c_y - whole.c_y)
+    whole.g, whole.H = mean_by_growth(first.H, [one.g for one in others], [one.H for one in others])
+    none = np.zeros(whole.C)
+    for i in sorted({i for part in parts for i in part.H_i}):
+        whole.g_i[i], whole.H_i[i] = mean_by_growth(
+            start.H_i.get(i, none),
+            [part.g_i.get(i, none) for part in parts],
+            [part.H_i.get(i, none) for part in parts],
+        )
+
+
+def mean_by_growth(H_0: Floats, g: Sequence[Floats], H: Sequence[Floats]) -> tuple[Floats, Floats]:
+    """(g, H) of all parts; where H has not grown, the plain mean."""
+    growth = [np.maximum(H_k - H_0, 0.0) for H_k in H]
+    total = sum(growth, np.zeros_like(H_0))
+    means = zip(g, growth, strict=True)
+    mean = sum((g_k * ratio(by, total, 1.0 / len(g)) for g_k, by in means), np.zeros_like(H_0))
+    return mean, H_0 + total
+
+
+# Numbers
+
+
+def following(t: int) -> int:
+    """The row of the next REBASE."""
+    if t < 16:
+        return t + 1
+    return math.ceil(1.25 * t) if t < 1000 else 2 * t
+
+
+def transformation(c: Floats, s: Floats, c_new: Floats, s_new: Floats) -> Floats:
+    """T: z' = T z, with al on the diagonal and be in the column of the bias.
+
+    A coordinate without a new scale has had one value only: its z and z' are 0.
+    """
+    al, be = ratio(s, s_new), ratio(c - c_new, s_new)
+    T = np.diag(al)
+    T[1:, 0] = be[1:]
+    return T
+
+
+def z0(z: Floats, p: int) -> Floats:
+    """z of G: slots are none of its coordinates, it has their g_i."""
+    return np.r_[z[: 1 + p], np.zeros(len(z) - 1 - p)]
+
+
+def ratio(a: object, b: Floats, where_zero: float = 0.0) -> Floats:
+    """a / b; ``where_zero`` where b is 0."""
+    numerator, divides = np.asarray(a), b != 0.0
+    return np.where(divides, numerator / np.where(divides, b, 1.0), where_zero)
+
+
+def sigmoid(u: float) -> float:
+    """1 / (1 + exp(-u)), without overflow."""
+    x = math.exp(-abs(u))
+    return (1.0 if u >= 0.0 else x) / (1.0 + x)
+
+
+def softmax(m: Floats) -> Floats:
+    p = np.exp(m - m.max())
+    return p / p.sum()
+
+
+def one_hot(y: float, C: int) -> Floats:
+    return np.eye(C)[int(y)]
+
+
+def solve_logistic(margin: float, X: float) -> tuple[float, float]:
+    """q = sigmoid(-(margin + X q)) and the secant's curvature, both for h = 1; X = h chi.
+
+    Bisection, to the last bit. With E = sigmoid(-margin) and d = X q the recipe's (E - q) / d is
+    E (1 - q) (1 - exp(-d)) / d, which cancels no digits and has the limit E (1 - E).
+    """
+    E = sigmoid(-margin)
+    low, high = 0.0, E
+    while X > 0.0 and low < (middle := (low + high) / 2.0) < high:
+        if middle < sigmoid(-(margin + X * middle)):
+            low = middle
+        else:
+            high = middle
+    q = high
+    d = X * q
+    return q, E * (1.0 - q) * (-math.expm1(-d) / d if d > 0.0 else 1.0)
+
+
+def solve_softmax(m: Floats, chi: Floats, y: int, h: float) -> Floats:
+    """s_k = h (y_k - p_k(m + chi * s)) for all k: Newton with step halving."""
+    target = one_hot(y, len(m))
+
+    def residual(s: Floats) -> Floats:
+        return s - h * (target - softmax(m + chi * s))
+
+    s = np.zeros(len(m))
+    F = residual(s)
+    for _ in range(100):
+        p = softmax(m + chi * s)
+        J = np.eye(len(m)) + h * (np.diag(p) - np.outer(p, p)) * chi
+        d, length = np.linalg.solve(J, F), 1.0
+        while length > 1e-9 and not np.linalg.norm(residual(s - length * d)) < np.linalg.norm(F):
+            length /= 2.0
+        if length <= 1e-9:  # no digit of the residual can be improved
+            break
+        s = s - length * d
+        F = residual(s)
+    return s
