@@ -240,7 +240,7 @@ def identity(file: Any) -> object:
 
 
 class RemoteFile(io.RawIOBase):
-    """A file of a store whose errors are converted by `asking`."""
+    """A file of a store whose errors are converted by `store_errors`."""
 
     # ruff: noqa: D102 (methods of every file)
 

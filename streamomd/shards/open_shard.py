@@ -92,12 +92,14 @@ class OpenShard:
             raise self._replaced("its first bytes or its footer are damaged now") from None
         if hashlib.sha256(footer).hexdigest() != self.shard.footer_sha256:
             raise self._replaced("it has another footer")
-        at = read_at(self._file, self.shard.url)
         try:
+            at = read_at(self._file, self.shard.url)
             return form.open_groups(self._file, footer, at, wanted, self._check)
-        except StreamomdError:
-            raise
         except Exception as error:
+            if self._local and version(self._file) != self.version:
+                raise self._replaced("it was written to as it was opened") from None
+            if isinstance(error, StreamomdError):
+                raise
             raise explain(error, self.shard, 0, self.shard.rows) from error
 
     def _replaced(self, how: str) -> ChangedDataError:

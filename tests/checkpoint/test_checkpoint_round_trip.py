@@ -92,7 +92,7 @@ def test_a_commit_that_is_not_there_is_refused(store: Store) -> None:
 def test_an_empty_store_is_reported(store: Store) -> None:
     """An empty place is no corrupt checkpoint: the message asks for the URL."""
     for look in (load_all, list_commits):
-        with pytest.raises(NoCommitError, match="is the URL right"):
+        with pytest.raises(NoCommitError, match="nothing was saved there"):
             look(store)
 
 

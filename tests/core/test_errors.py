@@ -6,7 +6,7 @@ import pytest
 
 from streamomd.checkpoint.stores import retry
 from streamomd.core.errors import StorageError, StreamomdError
-from streamomd.shards.filesystem import asking
+from streamomd.shards.filesystem import store_errors
 
 pytestmark = pytest.mark.smoke
 
@@ -41,7 +41,10 @@ def test_missing_credentials_come_with_advice(name: str, monkeypatch: pytest.Mon
 
         with pytest.raises(StorageError, match="no answer") as of_checkpoint:
             retry.retry_request(fail, "s3://b/run/FORMAT.json cannot be checked")
-        with pytest.raises(StorageError, match="no answer") as of_shards, asking("s3://b/rows"):
+        with (
+            pytest.raises(StorageError, match="no answer") as of_shards,
+            store_errors("s3://b/rows"),
+        ):
             fail()
         for error in (of_checkpoint, of_shards):
             assert ("--checkpoint-storage-options FILE" in str(error.value)) == advised

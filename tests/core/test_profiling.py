@@ -77,7 +77,7 @@ def test_nothing_is_kept_where_nobody_asks() -> None:
 
 def test_reading_is_shared_out_and_the_rest_is_all_else() -> None:
     """Stages sum to the processors' time of the run, without that of finding the shares."""
-    profile = Profile({"decode": 8.0, "learn": 3.0}, cpu=14.0, aside=1.0, shares=READING)
+    profile = Profile({"decode": 8.0, "learn": 3.0}, cpu=14.0, excluded=1.0, shares=READING)
     assert profile.stages() == {
         "read": 2.0, "decompress": 2.0, "decode": 4.0, "learn": 3.0, "all else": 2.0
     }  # fmt: skip

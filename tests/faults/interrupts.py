@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -80,12 +81,14 @@ def interruptions(folder: Path) -> Iterator[Cases]:
         writer = deed.prepare(place)
         handles = set(os.listdir("/proc/self/fd"))
         ended = Verdict.SAME
-        try:
-            with Tracer(at, error).tracing():
-                deed.do(place, writer)
-        except ERRORS:
-            ended = Verdict.NAMED
-        close_new(handles)
+        with warnings.catch_warnings():  # of what ``close_new`` closes
+            warnings.simplefilter("ignore", ResourceWarning)
+            try:
+                with Tracer(at, error).tracing():
+                    deed.do(place, writer)
+            except ERRORS:
+                ended = Verdict.NAMED
+            close_new(handles)
         legal = (deed.new,) if ended is Verdict.SAME else deed.legal
         verdict = stands(open_store(place), legal)
         verdict = ended if verdict is Verdict.SAME else verdict

@@ -23,7 +23,7 @@ from shard_rows import (
     write_parquet,
 )
 
-from streamomd.core.errors import ChangedDataError
+from streamomd.core.errors import ChangedDataError, DataError
 from streamomd.shards.find import find
 from streamomd.shards.formats import parquet
 from streamomd.shards.formats.contract import decoded_bytes
@@ -261,4 +261,21 @@ def test_a_shard_that_is_damaged_as_it_is_opened_was_replaced(
     monkeypatch.setattr("streamomd.shards.open_shard.read_footer", overwritten)
     # One thread: a second one would open the shard after it was overwritten, and see its new time.
     with pytest.raises(ChangedDataError, match="was replaced while it was in use: its first bytes"):
+        list(read_pieces(shards, places=range(4), columns=["id"], threads=1))
+
+
+@every_format
+def test_a_shard_that_is_damaged_after_its_footer_was_read_was_replaced(
+    suffix: str, write: Write, tmp_path: Path, monkeypatch
+) -> None:
+    """What follows from a change is not an error of the data."""
+    shards = small_set(tmp_path, suffix, write)
+
+    def overwritten(file, url: str):
+        with Path(shards.shards[0].path).open("r+b") as other:
+            other.write(b"\x7f" * 8)
+        raise DataError("the bytes that are read now say something else")
+
+    monkeypatch.setattr("streamomd.shards.open_shard.read_at", overwritten)
+    with pytest.raises(ChangedDataError, match="it was written to as it was opened"):
         list(read_pieces(shards, places=range(4), columns=["id"], threads=1))

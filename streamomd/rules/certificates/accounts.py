@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, get_type_hints
 
 from streamomd.rules.certificates.certificate import Claim, Run
-from streamomd.rules.common.tuples import joined, named
 from streamomd.rules.contract import Functions, Nothing, Numbers, Observe, Rule, fields
 
 Claims = Callable[[Run], list[Claim]]
@@ -178,3 +177,22 @@ def _align(own: Any, old: Any, new: Any, totals: Any, clock: float, h: Any) -> A
 
 def _nothing(shared: Any, x: float, clock: float, h: Any) -> Any:
     return shared, ()
+
+
+def joined(base: Numbers, extra: Numbers) -> Any:
+    """A NamedTuple of the fields of both."""
+    if not fields(base):
+        return extra
+    hints = {**get_type_hints(base, include_extras=True)}
+    hints |= get_type_hints(extra, include_extras=True)
+    made: Any = NamedTuple(base.__name__, [*hints.items()])  # type: ignore[misc]
+    starts = {**base._field_defaults, **extra._field_defaults}  # type: ignore[attr-defined]
+    made.__new__.__defaults__ = tuple(starts.values())
+    made._field_defaults = starts
+    return made
+
+
+def named(function: Any, name: str) -> Any:
+    """With a name of its own: see ``engine.compile._name_apart``."""
+    function.__name__ = function.__qualname__ = name
+    return function

@@ -109,8 +109,8 @@ def _steps_or_gain(
     steps, heaviest, gain = totals.steps, totals.heaviest, totals.gain
     if h.C == 0.0:
         gain += row.importance * row.slope * row.margin
-    elif active:
-        steps += abs(move.a)
+    elif row.y * row.margin <= 0.0:
+        steps += row.importance * h.C
         heaviest = max(heaviest, row.importance)
     return StepsOrGain(totals.n, steps, heaviest, gain)
 
