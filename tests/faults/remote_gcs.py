@@ -68,7 +68,7 @@ def taken_out(bucket: Bucket, folder: str) -> DictStore:
     return store
 
 
-@kind("gcs-seeded", quick=6)
+@kind("gcs-seeded", quick=3)
 @contextmanager
 def gcs_seeded(folder: Path) -> Iterator[Cases]:
     """GCS, its preconditions honoured: errors, lost replies, resets, stalls, untrue replies."""

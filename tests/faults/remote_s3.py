@@ -163,7 +163,7 @@ def in_pieces(wanted: bool) -> Iterator[None]:
         yield
 
 
-@kind("s3-seeded", quick=3)
+@kind("s3-seeded", quick=2)
 @contextmanager
 def s3_seeded(folder: Path) -> Iterator[Cases]:
     """S3 through a proxy: errors, lost replies, resets, stalls, untrue replies."""

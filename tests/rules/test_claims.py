@@ -65,7 +65,6 @@ def right_sides(model: streamomd.Model, comparator: Any) -> dict[tuple[str, str]
 
 RUNS = [  # rule, parameters, loss, steps of the search
     ("perceptron", {}, "hinge", 40),
-    ("ogd", {"ball": "l2", "radius": 2.0}, "logistic", 40),
     ("vaw", {}, "square", 40),
 ]
 MORE_RUNS = [
