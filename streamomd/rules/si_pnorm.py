@@ -73,17 +73,9 @@ def prepare(q: tuple[float], totals: Totals, clock: float, h: Hyper) -> Totals:
     p = max(2.0, 2.0 * math.log(max(m, 1.0)))
     beta = beta_of(p, t.B, h)
     return Totals(
-        sum=t.sum,
-        scale=t.scale,
-        p=p,
-        p_of_rp=t.p_of_rp,
-        m=m,
-        B=t.B,
-        beta=beta,
-        paid=t.paid,
-        steepest=t.steepest,
-        ahead=beta,
-    )
+        sum=t.sum, scale=t.scale, p=p, p_of_rp=t.p_of_rp, m=m, B=t.B, beta=beta,
+        paid=t.paid, steepest=t.steepest, ahead=beta,
+    )  # fmt: skip
 
 
 def weight(own: Own, shared: Shared, totals: Totals, clock: float, h: Hyper) -> float:
@@ -106,19 +98,11 @@ def step(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[bool, Move, 
     t, g = totals, row.importance * row.slope
     square = g * g * (t.p - 1.0) * math.pow(row.r[0], 2.0 / t.p)
     B = t.B + square
-    found = Totals(
-        sum=t.sum,
-        scale=t.scale,
-        p=t.p,
-        p_of_rp=t.p_of_rp,
-        m=t.m,
-        B=B,
-        beta=t.beta,
-        # The next two are for the certificate; saved states have them before ``ahead``.
-        paid=t.paid + (square / t.beta if t.beta > 0.0 else 0.0),
-        steepest=max(t.steepest, abs(g)),
-        ahead=beta_of(t.p, B, h),
-    )
+    paid = t.paid + (square / t.beta if t.beta > 0.0 else 0.0)
+    found = Totals(  # paid and steepest are for the certificate; saved states have them here
+        sum=t.sum, scale=t.scale, p=t.p, p_of_rp=t.p_of_rp, m=t.m, B=B, beta=t.beta,
+        paid=paid, steepest=max(t.steepest, abs(g)), ahead=beta_of(t.p, B, h),
+    )  # fmt: skip
     return g != 0.0, Move(g, t.scale, t.p_of_rp - 1.0), found
 
 

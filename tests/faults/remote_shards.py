@@ -167,7 +167,7 @@ def judge(ground: Ground, url: str, time: str, changed: Change, same: str) -> Ve
     return Verdict.NAMED if resumed.result["state_sha256"] == same else Verdict.LOST
 
 
-@kind("shards-change", quick=3)
+@kind("shards-change", quick=2)
 @contextmanager
 def shards_change(folder: Path) -> Iterator[Cases]:
     """A shard is removed, emptied, truncated, extended or replaced while a run reads it."""

@@ -57,7 +57,7 @@ def fill(folder: Path, options: dict[str, Any]) -> None:
     s3fs.S3FileSystem(**options).put(str(folder / "rows"), "struck/", recursive=True)
 
 
-@kind("s3-training", quick=2)
+@kind("s3-training", quick=1)
 @contextmanager
 def s3_training(folder: Path) -> Iterator[Cases]:
     """S3: training from shards behind the proxy into a checkpoint behind it, then resumed."""

@@ -8,7 +8,7 @@ from certified import Tally, certificate, examine, planted
 
 from streamomd.rules import all_rules
 
-STREAMS, MANY = 20, 1000
+STREAMS, MANY = 14, 1000
 CERTIFIED = [name for name, rule in all_rules().items() if certificate(rule)]
 
 # A run with a step too long overflows; such streams are drawn again with a shorter one.
