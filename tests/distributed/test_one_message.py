@@ -71,6 +71,7 @@ def test_a_lost_scheduler_is_one_line_and_it_resumes_the_run(
     assert not streamomd.load(rest[1]).finished
 
 
+@pytest.mark.slow  # test_clusters has the error itself in the quick run
 def test_from_python_the_same_error_comes_with_a_client_of_the_user_s(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
