@@ -169,7 +169,7 @@ def _run_name(job: str, shards: Sequence[str], time: str) -> str:
 
 
 def _data_name(shards: Sequence[str]) -> str:
-    """What the first shard's URL calls the data: its last part that is no pattern, "" if none.
+    """The last part of the first shard's URL that is not a pattern; "" if every part is one.
 
     >>> _data_name(["a/train.parquet", "a/test.parquet"]), _data_name(["s3://b/year=2026/x y/"])
     ('train', 'x_y')

@@ -7,7 +7,7 @@ f(w) = ||w||^2 / 2, w = grad f*(theta) = theta. When the hinge loss l is positiv
 with the row's importance multiplying C. O(nnz) a row. No certificate: it ascends the dual of the
 squared hinge loss, which the papers prove nothing for.
 
-Choose it like `pa1`: small C for noisy labels. Its steps grow with the loss: there is no cap.
+Choose it like `pa1`: small C for noisy labels. Its steps grow with the loss, without a limit.
 
 >>> from streamomd.training.demo import score
 >>> score("pa2"), score("pa2", C=0.01)

@@ -44,7 +44,7 @@ def test_cuts_leave_no_trace(rule, loss) -> None:
     """One batch, and batches of 1, of 7 and of 4096 rows, end in the same bits."""
     rows = stream("sparse", 3, 3)
     if all_rules()[rule].storage.kind == "root":  # d^3 steps a row
-        rows = rows._replace(X=rows.X[:12, :6], y=rows.y[:12], h=rows.h[:12])
+        rows = rows._replace(X=rows.X[:24, :6], y=rows.y[:24], h=rows.h[:24])
     batch = sparse(rows.X, rows.y, rows.h)
     ends = set()
     for size in (len(batch), 1, 7, 4096):

@@ -46,9 +46,9 @@ POOR = {  # scores measured, and what is asked for
     "OMDRegressor(rule='ons_diag')": f"-94 < 0.5: its gamma is one for logistic loss; {FEW}",
 }
 ALIKE = ("rls", "vaw")  # a weight of 2 is the row twice: sums of h x x' and h y x are all they have
-# It counts importances as rls does, and learns from the second copy of each row of that check, too.
+# Importances are counted. In general a second copy is not learned once its margin is 1.
 ALIKE_THERE = ("aggressive_second_order",)
-# Two columns around 100 and the default step: the steps of a gradient method double its error.
+# scikit-learn's rows are two columns around 100; at the default step the weights overflow.
 DIVERGES = "its default step diverges on columns far from 0, and that is an error"
 FAR = ("check_fit_idempotent", "check_fit_check_is_fitted", "check_n_features_in")
 DIVERGING = tuple(f"OMDRegressor(rule='{rule}')" for rule in ("composite", "da", "ogd", "rda"))

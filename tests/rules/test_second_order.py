@@ -190,7 +190,7 @@ def test_options_compiled_are_uncompiled(rule, params) -> None:
 @pytest.mark.parametrize("rule", CERTIFIED)
 def test_certificates_hold(rule, many) -> None:
     """On streams of all kinds (fewer where a row costs d^3), each against several comparators."""
-    many //= 8 if find_rule(rule).storage.kind == "root" else 1
+    many //= 4 if find_rule(rule).storage.kind == "root" else 1
     with np.errstate(over="ignore", invalid="ignore"):  # runs that are tried again, more slowly
         tally = certified.examine(find_rule(rule), many)
     assert not tally.failures
