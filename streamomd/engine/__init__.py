@@ -170,10 +170,16 @@ class Engine:
         margins = np.empty((len(batch), self.layout.learners))
         rows = batch.arrays
         loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
-        matrices = state.extra.values() if self.layout.rule.storage.matrices else ()
-        stored = (state.cells, state.totals.reshape(-1), *matrices)
+        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self._hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
+
+    def _matrices(self, state: State) -> tuple[Any, ...]:
+        """What the loops of a rule's storage take in addition to cells and totals."""
+        layout = self.layout
+        if layout.block:
+            return (*(state.extra[name] for name in layout.block), layout.numeric)
+        return tuple(state.extra.values()) if layout.rule.storage.matrices else ()
 
     def _walk_recent(
         self, operation: str, state: State, sums: Floats, batch: Batch

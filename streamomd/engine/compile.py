@@ -23,6 +23,7 @@ from numba.extending import register_jitable
 
 from streamomd.core import jit
 from streamomd.engine.loops import (  # fmt: skip
+    block,
     cache_prefetch,
     dense,
     full_pass,
@@ -43,6 +44,7 @@ LOOPS: dict[str, Any] = {
     "matrix": matrix,
     "root": root_matrix,
     "recent": recent_rows,
+    "block": block,
 }
 """The loops for each kind of ``Rule.storage``."""
 
@@ -207,6 +209,9 @@ def _rows(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of a loop over rows; one exact set, so that no call compiles anything else."""
     numbers = _array("float64")
     extra = [_array("float64", 3, written=True)] if rule.storage.matrices else []
+    if rule.storage.kind == "block":
+        extra = [_array("float64", 2, written=True), *3 * [_array("float64", 3, written=True)]]
+        extra += [_array("int64", written=True), types.int64]
     state = [_array(cell, written=True), _array("float64", written=True), *extra]
     # hyper is only read; as one that is written it is loaded by the functions that load cells.
     moved = [_array("float64", written=True), _array("float64", written=True), types.float64]

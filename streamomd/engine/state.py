@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import StoredRows, check_stored_rows
 from streamomd.core.errors import TooLargeError
 from streamomd.core.finite import is_finite, part_problem
-from streamomd.rules.contract import Rule, Slot
+from streamomd.rules.contract import Block, Rule, Slot
 
 CACHE_LINE = 64
 CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out, then the bytes
@@ -27,14 +28,45 @@ CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out,
 Arrays = dict[str, NDArray[Any]]
 
 
+GROUP, WIDE = 64, 128
+"""Coordinates of a group where the block is wider than ``WIDE``: a row costs d * GROUP, not d^2."""
+
+
 @dataclass(frozen=True)
 class Layout:
-    """Where numbers lie: ``size`` coordinates, ``learners`` side by side, cells of ``dtype``."""
+    """Where numbers lie: ``size`` coordinates, ``learners`` side by side, cells of ``dtype``.
+
+    For learners on standardised inputs: ``numeric`` columns, which follow the bias, and at most
+    ``most`` coordinates in the block.
+    """
 
     rule: Rule
     size: int
     learners: int
     dtype: str
+    numeric: int = 0
+    most: int = 0
+
+    @property
+    def block(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Dtype and shape of the block's arrays: see ``loops.block``; empty without a block."""
+        storage = self.rule.storage
+        if not isinstance(storage, Block):
+            return {}
+        d, second = self.most, int(storage.second)
+        matrix = ("float64", (self.learners, d * second, (GROUP if d > WIDE else d) * second))
+        return {
+            "reference": ("float64", (4, d)),
+            "vectors": ("float64", (self.learners, 3, d)),
+            "A": matrix,
+            "P": matrix,
+            "places": ("int64", (d,)),
+        }
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of the block's arrays."""
+        return sum(8 * math.prod(shape) for _, shape in self.block.values())
 
     @property
     def used(self) -> int:
@@ -62,7 +94,7 @@ class Layout:
     @property
     def nbytes(self) -> int:
         """Bytes of all coordinates."""
-        return self.size * self.row_bytes
+        return self.size * self.row_bytes + self.block_bytes
 
     @property
     def starts(self) -> NDArray[np.float64]:
@@ -87,6 +119,7 @@ class Layout:
         if low == 0:
             found["totals"] = ("float64", (learners, len(self.rule.total_slots)))
             found["clock"] = ("int64", (1,))
+            found |= {f"extra.{name}": array for name, array in self.block.items()}
             if self.rule.storage.kind == "recent":
                 for name, array in StoredRows.none(learners)._asdict().items():
                     found[f"extra.{name}"] = (array.dtype.name, (None, *array.shape[1:]))
@@ -200,6 +233,10 @@ class State:
             cells[...] = given
         if "matrix" in self.extra:
             self.extra["matrix"][:, low:high] = arrays["extra.matrix"]
+        elif low == 0 and self.layout.block:
+            for name, array in self.extra.items():
+                array[...] = arrays[f"extra.{name}"]
+            _check_places(self.extra["places"], self.layout)
         elif low == 0 and self.extra:
             rows = StoredRows(*(np.array(arrays[f"extra.{name}"]) for name in StoredRows._fields))
             check_stored_rows(rows, self.layout.size)
@@ -259,6 +296,8 @@ def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
     if layout.rule.storage.kind == "recent":
         rows: dict[str, NDArray[Any]] = StoredRows.none(layout.learners)._asdict()
         return rows
+    if layout.block:
+        return _start_block(layout)
     learners, size, columns = layout.matrix
     if not columns:
         return {}
@@ -266,6 +305,25 @@ def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
     if layout.rule.storage.kind == "matrix":
         matrix[:, np.arange(size), np.arange(size)] = 1.0
     return {"matrix": matrix}
+
+
+def _start_block(layout: Layout) -> dict[str, NDArray[Any]]:
+    """Zeros: P is known from the first row on. The bias has scale 1; its place and those of the
+    numeric columns are their coordinates."""
+    arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.block.items()}
+    arrays["reference"][3, 0] = 1.0
+    arrays["places"][: 1 + layout.numeric] = np.arange(1 + layout.numeric)
+    return arrays
+
+
+def _check_places(places: NDArray[np.int64], layout: Layout) -> None:
+    """Raises ValueError for places that the loops, which check nothing, could not walk."""
+    front, later = places[: 1 + layout.numeric], places[1 + layout.numeric :]
+    used = later[later != 0]
+    if np.any(front != np.arange(len(front))) or np.any(later[len(used) :]):
+        raise ValueError("saved places that do not begin with the bias and the numeric columns")
+    if len(used) and not layout.numeric < used.min() <= used.max() < layout.size:
+        raise ValueError(f"saved places outside of 0 … {layout.size - 1}")
 
 
 def _aligned(count: int, dtype: str) -> NDArray[Any]:

@@ -46,6 +46,8 @@ class Loss:
     probabilistic: bool = False
     along: Scalar | None = None
     couple: Callable[..., float] | None = None
+    solve: Callable[..., Any] | None = None
+    solve_all: Callable[..., None] | None = None
     least: float | None = None
     aliases: tuple[str, ...] = ()
 

@@ -34,6 +34,7 @@ from streamomd.core.nearest import nearest
 from streamomd.rules.groups import (
     MATRIX,
     PROJECTED,
+    Block,
     Certificate,
     Constraint,
     Coordinates,
@@ -67,6 +68,7 @@ from streamomd.rules.params import Kind
 __all__ = [
     "MATRIX",
     "PROJECTED",
+    "Block",
     "Certificate",
     "Constraint",
     "CoordinateSums",

@@ -258,7 +258,31 @@ class RecentRows:
     most: str = ""
 
 
-Storage = Coordinates | Matrix | RootMatrix | RecentRows
+@dataclass(frozen=True)
+class Block:
+    """Learners on standardised inputs, see ``engine.loops.block``.
+
+    second: B, with a full matrix over a block of coordinates. first: G, AdaGrad. ``Totals`` and
+    ``Shared`` are those of ``rules.common.standardized``. ``step`` gives (lead, mse, v), the mixture
+    of both; ``weight`` is that of a coordinate outside the block, in raw units; move is ``Move``.
+
+    terms(own, shared, x, scale, h) -> m, chi, g        what a coordinate adds to a row's sums
+    pull(own, shared, x, slope, importance) -> number   what it adds to the reach of G's step
+    most(params): coordinates of the block at most, besides numeric columns.
+    suited(loss): the rule for losses without a curvature to learn, None: itself.
+    """
+
+    kind: ClassVar[str] = "block"
+    matrices: ClassVar[int] = 0
+    second: bool
+    first: bool
+    terms: Functions
+    pull: Functions
+    most: Callable[[Params], int]
+    suited: Callable[[str], Rule | None] | None = None
+
+
+Storage = Coordinates | Matrix | RootMatrix | RecentRows | Block
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,510 @@
+"""The loop for learners on standardised inputs, with a full matrix over a block of coordinates.
+
+Row i of the block is coordinate ``places[i]``: the bias, the p numeric columns, then sparse
+coordinates in the order in which they were first seen, up to the block's end. Of two predictors
+that learn the same rows, B keeps A (the information of the data) and P = (A + prior)^-1 over the
+block, and a diagonal outside; G is AdaGrad. ``storage.second`` and ``storage.first`` say which of
+them a rule has; with both, a row's prediction is wB m_B + (1 - wB) m_G. Margins are relative to
+c_y. In wide blocks A and P are block-diagonal: see ``rebase``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamomd.engine.loops import sparse
+from streamomd.engine.loops.cache_prefetch import prefetch
+from streamomd.engine.loops.load_store import number, put, take
+from streamomd.engine.loops.rebase import AT, G, H, W, make_rebase, resolve
+from streamomd.engine.loops.reference import C, S, observe, standardise
+from streamomd.engine.loops.row import Shape, entry, miss_of, number_of_class, span, target
+from streamomd.losses import Loss
+from streamomd.losses.contract import identity
+from streamomd.losses.exact_step import make_solve
+from streamomd.rules.common.standardized import (
+    Move,
+    Shared,
+    Totals,
+    grown,
+    precision,
+    reach,
+    see,
+    share,
+    smoothed,
+)
+from streamomd.rules.contract import Row, Rule, fields
+
+make_look = sparse.make_look
+REFRESH = 4096
+"""Rows between two inversions of A + prior: rank-one updates of P add up their rounding."""
+WORK = 5
+
+
+def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
+    """row_loss(margins, i, y, e, hyper, slopes) -> loss of row i, smoothed by e."""
+    L, classes = shape.learners, shape.classes
+    Aim, n_rule = loss.hyper, len(fields(rule.hyper))
+    load_aim = take(len(fields(Aim)))
+    value, slope, couple, coupled = loss.value, loss.slope, loss.couple, loss.coupled
+    probable = loss.probabilistic
+
+    def coupled_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
+        found = couple(margins, i, number_of_class(y, classes), slopes)
+        return smoothed(found, e, float(L))
+
+    def single_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
+        total = 0.0
+        aim = Aim(*load_aim(hyper, n_rule, 1))
+        for k in range(L):
+            goal = target(y, k, classes, L)
+            found = value(margins[i, k], goal, aim)
+            slopes[k] = slope(margins[i, k], goal, aim)
+            total += smoothed(found, e, 2.0) if probable else found
+        return total
+
+    return coupled_loss if coupled else single_loss
+
+
+def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """exact_steps(margins, i, chi, y, importance, hyper, s, a, work): each learner's exact step."""
+    L, classes = shape.learners, shape.classes
+    Aim, n_rule = loss.hyper, len(fields(rule.hyper))
+    load_aim = take(len(fields(Aim)))
+    coupled = loss.coupled
+    solve_all = loss.solve_all
+    solve = None if coupled else make_solve(loss)
+
+    def all_steps(
+        margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
+        work: Any,
+    ) -> None:  # fmt: skip
+        solve_all(margins, i, chi, number_of_class(y, classes), importance, s, a, work)
+
+    def own_steps(
+        margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
+        work: Any,
+    ) -> None:  # fmt: skip
+        aim = Aim(*load_aim(hyper, n_rule, 1))
+        for k in range(L):
+            goal = target(y, k, classes, L)
+            s[k], a[k] = solve(margins[i, k], chi[k], goal, importance, aim)
+
+    return all_steps if coupled else own_steps
+
+
+def multiply(P: Any, z: Any, size: int, u: Any) -> Any:
+    """u = P z by groups, row after row where z is not 0; z'u."""
+    group = P.shape[1]
+    for j in range(size):
+        u[j] = 0.0
+    for low in range(0, size, group):
+        d = min(group, size - low)
+        for i in range(d):
+            v = z[low + i]
+            if v != 0.0:
+                for j in range(d):
+                    u[low + j] += v * P[low + i, j]
+    return inner(u, z, size)
+
+
+def inner(a: Any, b: Any, size: int) -> float:
+    """The sum of a_j b_j, in four parts that do not wait for each other."""
+    one = two = three = four = 0.0
+    whole = size - size % 4
+    for j in range(0, whole, 4):
+        one += a[j] * b[j]
+        two += a[j + 1] * b[j + 1]
+        three += a[j + 2] * b[j + 2]
+        four += a[j + 3] * b[j + 3]
+    for j in range(whole, size):
+        one += a[j] * b[j]
+    return (one + two) + (three + four)
+
+
+def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
+    """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
+
+    A's upper triangle alone is kept up to date between two changes of reference.
+    """
+    group = P.shape[1]
+    for low in range(0, size, group):
+        d = min(group, size - low)
+        chi = 0.0
+        for i in range(d):
+            chi += z[low + i] * u[low + i]
+        f = a / (1.0 + a * chi)
+        for i in range(d):
+            v = f * u[low + i]
+            if v != 0.0:
+                for j in range(d):
+                    P[low + i, j] -= v * u[low + j]
+            v = a * z[low + i]
+            if v != 0.0:
+                for j in range(i, d):
+                    A[low + i, j] += v * z[low + j]
+
+
+def whole_triangle(A: Any, size: int) -> None:
+    """A's lower triangle from the upper one."""
+    group = A.shape[1]
+    for low in range(0, size, group):
+        d = min(group, size - low)
+        for i in range(d):
+            for j in range(i):
+                A[low + i, j] = A[low + j, i]
+
+
+def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
+    """learn(…) -> clock, with the arguments of ``sparse.make_learn`` and, after totals, the arrays
+    of ``Layout.block`` and p, the number of numeric columns."""
+    L, classes, width, bias, dense = shape
+    assert bias == 1, rule.name
+    Own, Hyper = rule.state.own, rule.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    load_own, store_own = take(n_own), put(n_own)
+    load_shared, store_shared = take(n_shared), put(n_shared)
+    load_totals, load_hyper = take(n_totals), take(len(fields(Hyper)))
+    storage: Any = rule.storage
+    second, first = storage.second, storage.first
+    both = second and first
+    terms, pull, update, step = storage.terms, storage.pull, rule.update, rule.step
+    row_loss, exact_steps = make_losses(rule, loss, shape), make_solver(rule, loss, shape)
+    rebase, miss, mean = make_rebase(rule, loss, shape), miss_of(shape), loss.mean
+    squared, probable = loss.name == "square", loss.probabilistic
+    regression = classes == 1
+    centres = not loss.classifies and loss.mean is identity
+    t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
+    labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
+    min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
+    mse_, v_, since_ = AT["mse"], AT["v"], AT["since"]
+    recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
+    recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
+    squares_, is_squared = (2.0, 1.0) if squared else (1.0, 0.0)
+
+    def shown(totals: Any, margin: float) -> float:
+        """The progressive prediction: of numbers, at most a range of the labels away from them."""
+        if not squared or totals[labels_] == 0.0:
+            return margin
+        far = totals[max_] - totals[min_]
+        return min(max(margin, totals[min_] - far), totals[max_] + far)
+
+    def observe_label(totals: Any, y: float, h: float) -> None:
+        n = totals[labels_] + h
+        if totals[labels_] == 0.0:
+            totals[min_] = totals[max_] = y
+        totals[min_], totals[max_] = min(totals[min_], y), max(totals[max_], y)
+        d = y - totals[mean_]
+        totals[labels_] = n
+        totals[mean_] += d * (h / n)
+        totals[M2_] += h * d * (y - totals[mean_])
+
+    def learn(
+        cells: Any,
+        totals: Any,
+        reference: Any,
+        vectors: Any,
+        A: Any,
+        P: Any,
+        places: Any,
+        p: int,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> float:
+        most, group, stored = len(places), A.shape[2], len(indices)
+        size = p + 1
+        while size < most and places[size] > 0:
+            size += 1
+        x, z, u = np.zeros(p + 1), np.zeros(most), np.zeros((L, most))
+        longest = 0
+        for i in range(0 if dense else len(y)):
+            longest = max(longest, indptr[i + 1] - indptr[i])
+        at = np.zeros(indptr[0] if dense else longest, dtype=np.int64)
+        xs = np.zeros(len(at))
+        m, g, tried = np.zeros((1, L)), np.zeros((1, L)), np.zeros((1, L))
+        chi, reached, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
+        s, a, s_G, none = np.zeros(L), np.zeros(L), np.zeros(L), np.zeros(L)
+        scratch, work, root = np.zeros(8 * L), np.zeros((WORK, most)), np.zeros((group, group))
+        h = Hyper(*load_hyper(hyper, 0, 1))
+        for i in range(len(y)):
+            clock += 1.0
+            weight_of_row = importance[i]
+            learns = weight_of_row > 0.0
+            start, entries = span(indptr, i, bias, dense)
+            x[:] = 0.0
+            count = 0
+            for n in range(1, entries):
+                j, value = entry(indices, values, start, n, bias, dense)
+                if j <= p:
+                    x[j] = value
+                elif value != 0.0:
+                    at[count], xs[count] = j, value
+                    count += 1
+            others = totals[n_] / weight_of_row if learns else 0.0
+            if learns:
+                totals[t_] += 1.0
+                totals[n_] += weight_of_row
+                observe(reference, x, p, weight_of_row, totals[n_])
+                if totals[t_] >= totals[next_]:
+                    for k in range(L):
+                        if second:
+                            whole_triangle(A[k], size)
+                    rebase(
+                        cells, totals, reference, vectors, A, P, places, p, size, hyper, work, root
+                    )
+                elif second and totals[t_] % REFRESH == 0.0:
+                    for k in range(L):
+                        whole_triangle(A[k], size)
+                        for low in range(0, size, group):
+                            d = min(group, size - low)
+                            resolve(A[k], P[k], low, d, totals[lam_], h.prior_bias, root)
+                standardise(reference, x, p, z)
+            else:
+                for j in range(1, p + 1):
+                    scale = reference[S, j]
+                    z[j] = (x[j] - reference[C, j]) / scale if scale > 0.0 else 0.0
+            z[0] = 1.0
+            for j in range(p + 1, size):
+                z[j] = 0.0
+            length = 1.0
+            for j in range(1, p + 1):
+                length += z[j] * z[j]
+            if first and learns:
+                bound = math.sqrt(others)
+                for j in range(1, p + 1):
+                    if abs(z[j]) > bound:
+                        for k in range(L):
+                            vectors[k, G, j] *= bound / abs(z[j])
+            for k in range(L):
+                m[0, k] = g[0, k] = chi[k] = 0.0
+            for n in range(count):
+                j, value = at[n], xs[n]
+                if n + 8 < count:
+                    prefetch(cells, at[n + 8] * width, width)
+                shared = Shared(*load_shared(cells, j * width, 1))
+                if learns:
+                    new = shared.n == 0.0
+                    shared = see(shared, value, weight_of_row)
+                    if second and new and size < most:
+                        shared = Shared(shared.n, shared.q, float(size))
+                        places[size] = j
+                        reference[S, size] = abs(value)
+                        for k in range(L):
+                            P[k, size, size] = 1.0 / totals[lam_]
+                        size += 1
+                    store_shared(cells, j * width, 1, shared)
+                    shared = Shared(*load_shared(cells, j * width, 1))
+                place = int(shared.place)
+                if place > 0:
+                    z[place] = value / reference[S, place]
+                if shared.q > 0.0:
+                    length += value * (value / shared.q)
+                for k in range(L):
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    scale = totals[k * n_totals + scale_]
+                    dm, dchi, dg = terms(own, shared, value, scale, h)
+                    m[0, k] += dm
+                    chi[k] += dchi
+                    g[0, k] += dg
+            for k in range(L):
+                if second:
+                    if learns:
+                        chi[k] += multiply(P[k], z, size, u[k])
+                    m[0, k] += inner(vectors[k, W], z, size)
+                if first:
+                    g[0, k] += inner(vectors[k, G], z, p + 1)
+            whole = Totals(*load_totals(totals, 0, 1))
+            part = share(whole, h) if both else (1.0 if second else 0.0)
+            c_y = totals[c_y_]
+            for k in range(L):
+                margins[i, k] = shown(totals, c_y + part * m[0, k] + (1.0 - part) * g[0, k])
+            e = 1.0 / (totals[t_] + 2.0)
+            sums[0] += weight_of_row
+            sums[1] += weight_of_row * row_loss(margins, i, y[i], e, hyper, slopes)
+            sums[2] += weight_of_row * miss(margins, i, y[i], mean)
+            if not learns:
+                continue
+            if centres and totals[t_] == 1.0:
+                c_y = totals[c_y_] = y[i]  # the first label is the reference: the residual is 0
+            if second:
+                for k in range(L):
+                    tried[0, k] = shown(totals, c_y + m[0, k])
+                of_B = squares_ * row_loss(tried, 0, y[i], e, hyper, slopes)
+                of_G = of_B
+                if first:
+                    for k in range(L):
+                        tried[0, k] = shown(totals, c_y + g[0, k])
+                    of_G = squares_ * row_loss(tried, 0, y[i], e, hyper, slopes)
+                row = Row(0.0, y[i], weight_of_row, 0.0, 0.0, (of_B, of_G, is_squared), ())
+                lead, totals[mse_], totals[v_] = step(row, whole, clock, h)
+                if (lead > 0.0) != (totals[lead_] > 0.0):
+                    totals[since_] = totals[t_]
+                totals[lead_] = lead
+            goal = y[i] - c_y if centres else y[i]
+            for k in range(L):
+                s[k] = a[k] = s_G[k] = slopes[k] = 0.0
+            if second:
+                exact_steps(m, 0, chi, goal, weight_of_row, hyper, s, a, scratch)
+                for k in range(L):
+                    for j in range(size):
+                        vectors[k, W, j] += s[k] * u[k, j]
+                    absorb(A[k], P[k], z, u[k], size, a[k])
+                    totals[k * n_totals + recent_a_] += a[k]
+                    totals[k * n_totals + all_a_] += a[k]
+                totals[recent_n_] += weight_of_row
+                totals[all_n_] += weight_of_row
+                totals[recent_t_] += 1.0
+            gradients = first and h.prefer == 0.0
+            if gradients:
+                totals[N_] += weight_of_row * length
+                pace = h.eta * math.sqrt(totals[n_] / totals[N_])
+                if centres:
+                    pace *= totals[s_y_]
+                row_loss(g, 0, goal, e, hyper, slopes)
+                for k in range(L):
+                    total = 0.0
+                    for j in range(p + 1):
+                        if z[j] != 0.0:
+                            vectors[k, H, j] = grown(
+                                vectors[k, H, j], z[j], slopes[k], weight_of_row
+                            )
+                            root_of_H = math.sqrt(vectors[k, H, j])
+                            if root_of_H > 0.0:
+                                total += z[j] * (z[j] / root_of_H)
+                    for n in range(count):
+                        shared = Shared(*load_shared(cells, at[n] * width, 1))
+                        own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
+                        total += pull(own, shared, xs[n], slopes[k], weight_of_row)
+                    reached[k] = pace * total
+                exact_steps(g, 0, reached, goal, weight_of_row, hyper, s_G, none, scratch)
+                for k in range(L):
+                    s_G[k] *= pace
+                    for j in range(p + 1):
+                        root_of_H = math.sqrt(vectors[k, H, j])
+                        if z[j] != 0.0 and root_of_H > 0.0:
+                            vectors[k, G, j] += s_G[k] * (z[j] / root_of_H)
+            for n in range(count):
+                shared = Shared(*load_shared(cells, at[n] * width, 1))
+                for k in range(L):
+                    scale = totals[k * n_totals + scale_]
+                    own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
+                    move = Move(s[k], a[k], scale, slopes[k], weight_of_row, s_G[k])
+                    own = update(own, shared, xs[n], move, clock, h)
+                    store_own(cells, at[n] * width + n_shared + k, L, own)
+            if regression:
+                observe_label(totals, y[i], weight_of_row)
+        if second:
+            for k in range(L):
+                whole_triangle(A[k], size)
+        return clock
+
+    return learn
+
+
+def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s.
+
+    The same linear model in raw units as ``raw_block``.
+    """
+    L, _, width, bias, dense = shape
+    Own, Hyper = rule.state.own, rule.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    load_own, load_shared = take(n_own), take(n_shared)
+    load_totals, load_hyper = take(n_totals), take(len(fields(Hyper)))
+    weight = rule.weight
+    row_loss, miss, mean = make_losses(rule, loss, shape), miss_of(shape), loss.mean
+    raw = make_raw(rule, loss, shape)
+    t_ = AT["t"]
+
+    def predict(
+        cells: Any,
+        totals: Any,
+        reference: Any,
+        vectors: Any,
+        A: Any,
+        P: Any,
+        places: Any,
+        p: int,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> None:
+        w, slopes = np.zeros((L, len(places))), np.zeros(L)
+        raw(totals, reference, vectors, p, hyper, w)
+        h = Hyper(*load_hyper(hyper, 0, 1))
+        whole = Totals(*load_totals(totals, 0, 1))
+        e = 1.0 / (totals[t_] + 2.0)
+        for i in range(len(y)):
+            start, entries = span(indptr, i, bias, dense)
+            for k in range(L):
+                margins[i, k] = w[k, 0]
+            for n in range(1, entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if x == 0.0:
+                    continue
+                if j <= p:
+                    for k in range(L):
+                        margins[i, k] += w[k, j] * x
+                    continue
+                shared = Shared(*load_shared(cells, j * width, 1))
+                place = int(shared.place)
+                for k in range(L):
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    piece = weight(own, shared, whole, clock, h)
+                    if place > 0:
+                        piece += w[k, place]
+                    margins[i, k] += piece * x
+            sums[0] += importance[i]
+            sums[1] += importance[i] * row_loss(margins, i, y[i], e, hyper, slopes)
+            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+
+    return predict
+
+
+def make_raw(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """raw(totals, reference, vectors, p, hyper, w): the block's weights for rows in raw units.
+
+    w: (learners, block), written. W_j = wB w_j / s_j + wG g_j / s_j; the bias also takes the
+    references: c_y - sum W_j c_j. Of a sparse coordinate: what its place adds to its own weight.
+    """
+    L = shape.learners
+    load_totals, load_hyper = take(len(rule.total_slots)), take(len(fields(rule.hyper)))
+    Hyper = rule.hyper
+    storage: Any = rule.storage
+    second, first = storage.second, storage.first
+    c_y_ = AT["c_y"]
+
+    def raw(totals: Any, reference: Any, vectors: Any, p: int, hyper: Any, w: Any) -> None:
+        whole = Totals(*load_totals(totals, 0, 1))
+        h = Hyper(*load_hyper(hyper, 0, 1))
+        part = 1.0
+        if first:
+            part = share(whole, h) if second else 0.0
+        for k in range(L):
+            offset = 0.0
+            for j in range(w.shape[1]):
+                total = part * vectors[k, W, j] if second else 0.0
+                if j <= p:
+                    total += (1.0 - part) * vectors[k, G, j] if first else 0.0
+                scale = reference[S, j]
+                w[k, j] = total / scale if scale > 0.0 else 0.0
+                offset += w[k, j] * reference[C, j]
+            w[k, 0] += totals[c_y_] - offset
+
+    return raw

@@ -1,0 +1,49 @@
+"""The reference of numeric columns: running means and scales, and z = (x - c) / s.
+
+``reference``: (4, coordinates of the block): rows mu, M2 (Welford), c and s. Coordinate 0 is the
+bias: c = 0, s = 1. Column j of a row is coordinate j + 1. An s of 0: one value only so far.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+MU, M2, C, S = 0, 1, 2, 3
+
+
+def observe(reference: Any, x: Any, p: int, importance: float, n: float) -> None:
+    """Welford's step for every column (West 1979 for weights); n: all importance, this row's too.
+
+    importance / n comes first: it is 1 in the first row, whose mean is then exact.
+    """
+    part = importance / n
+    mu, squares = reference[MU], reference[M2]
+    for j in range(1, p + 1):
+        d = x[j] - mu[j]
+        mu[j] += d * part
+        squares[j] += importance * d * (x[j] - mu[j])
+
+
+def standardise(reference: Any, x: Any, p: int, z: Any) -> None:
+    """z of every column, zeros included. The first value that is not c gives a column its scale."""
+    c, s = reference[C], reference[S]
+    for j in range(1, p + 1):
+        d = x[j] - c[j]
+        if s[j] == 0.0:
+            if d != 0.0:
+                s[j] = abs(d)  # constant until now: z was 0, and so is what was learned from it
+                z[j] = d / s[j]
+            else:
+                z[j] = 0.0
+        else:
+            z[j] = d / s[j]
+
+
+def next_reference(reference: Any, j: int, n: float) -> Any:
+    """(c', s') of column j: the mean and the standard deviation of the rows observed.
+
+    A column that has become constant to the last digit keeps its scale.
+    """
+    s = math.sqrt(reference[M2, j] / n)
+    return reference[MU, j], s if s > 0.0 else reference[S, j]

@@ -1,0 +1,176 @@
+"""Formulas of the learners on standardised inputs: ``auto`` and its parts, ``laplace`` and
+``adagrad_standardized``.
+
+Two predictors learn the same rows. B: online Laplace (Newton) steps, with a full matrix over a
+block of coordinates and a diagonal for the others. G: AdaGrad with NAG's pace and squash. Here is
+what concerns one coordinate outside the block, and a row's totals; the block's algebra is in
+``engine.loops.block``. n counts a row of importance h as h copies; t counts rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, NamedTuple
+
+from streamomd.rules.contract import Max, Mean, Row, Sum
+from streamomd.rules.params import Between, Choice, Positive
+from streamomd.rules.ranges import SQUARES, Limits, Range
+
+RANGE = Range(Limits(1e-150, 1e150), SQUARES.float32)
+"""Slots and moments hold sums of x^2 over as many as 10^6 rows."""
+RECENT, WHOLE = 0.0, 1.0
+LEAD = 50.0
+"""Bound on the lead, in nats: by how much one predictor's past can outweigh the other's."""
+
+
+class Hyper(NamedTuple):
+    eta: Positive = 2.0
+    prior: Positive = 1.0
+    prior_bias: Positive = 0.01
+    prior_sparse: Positive = 1.0
+    block: Annotated[float, Between(1, 4096, whole=True)] = 32.0
+    prefer: Annotated[float, Choice(("recent", "whole"))] = RECENT
+
+
+class Shared(NamedTuple):
+    """n: rows that hold the coordinate, by importance. q: mean x^2 over them. place: its row in the
+    block, 0 outside."""
+
+    n: Sum = 0.0
+    q: Mean = 0.0
+    place: Max = 0.0
+
+
+class Totals(NamedTuple):
+    """Common to all learners, kept with the first, but for the last four.
+
+    t, n: rows learned and their importance. next: the row of the next change of reference.
+    labels, y_mean, y_M2, y_min, y_max: of the targets. c_y, s_y: their reference. mse, v: mean
+    squared error of B, and of the better one. lam: the prior's strength now. N: summed squares
+    of standardised rows. lead: of G over B, in nats. since: the row at which it changed its sign.
+    recent_n, recent_t, all_n: importance and rows since the last recalibration, and in all.
+    Of each learner: recent_a, all_a: curvature over the same rows. kept: what recalibrations have
+    left of A since the common start of a merge. scale: of S, which is stored without them.
+    """
+
+    t: Sum = 0.0
+    n: Sum = 0.0
+    next: Max = 1.0
+    labels: Sum = 0.0
+    y_mean: Mean = 0.0
+    y_M2: Sum = 0.0
+    y_min: Mean = 0.0
+    y_max: Mean = 0.0
+    c_y: Mean = 0.0
+    s_y: Mean = 0.0
+    mse: Mean = 0.0
+    v: Mean = 0.0
+    lam: Mean = 0.0
+    N: Sum = 0.0
+    lead: Sum = 0.0
+    since: Max = 0.0
+    recent_n: Sum = 0.0
+    recent_t: Sum = 0.0
+    all_n: Sum = 0.0
+    recent_a: Sum = 0.0
+    all_a: Sum = 0.0
+    kept: Mean = 1.0
+    scale: Mean = 1.0
+
+
+class Move(NamedTuple):
+    """A learner's step of a row: of B by s, with curvature a; of G by pace * s_G. slope: l' at G's
+    margin."""
+
+    s: float
+    a: float
+    scale: float
+    slope: float
+    importance: float
+    s_G: float
+
+
+def see(shared: Shared, x: float, importance: float) -> Shared:
+    """A sparse coordinate of a row, before it is predicted."""
+    n = shared.n + importance
+    return Shared(n, shared.q + (x * x - shared.q) * (importance / n), shared.place)
+
+
+def precision(S: float, q: float, scale: float, h: Hyper) -> float:
+    """D_i = lamS q_i + S_i of a coordinate outside the block."""
+    return h.prior_sparse * q + scale * S
+
+
+def newton(
+    w: float, S: float, q: float, x: float, move: Move, h: Hyper
+) -> tuple[float, float]:
+    """(w, S) of a coordinate outside the block after B's step."""
+    return w + move.s * (x / precision(S, q, move.scale, h)), S + move.a * x * x / move.scale
+
+
+def grown(H: float, x: float, slope: float, importance: float) -> float:
+    """H_i with this row: h copies of (l' x)^2."""
+    z = slope * x
+    return H + importance * (z * z)
+
+
+def reach(H: float, q: float, x: float) -> float:
+    """By how much a unit of G's step, over the pace, moves the margin: x^2 / sqrt(q H); 0/0 = 0."""
+    size = math.sqrt(q) * math.sqrt(H)  # sqrt(q H) would overflow
+    return x * (x / size) if size > 0.0 else 0.0
+
+
+def gradient(g: float, H: float, q: float, x: float, move: Move) -> tuple[float, float]:
+    """(g, H) of a sparse coordinate after G's step."""
+    H = grown(H, x, move.slope, move.importance)
+    size = math.sqrt(q) * math.sqrt(H)
+    return (g + move.s_G * (x / size) if size > 0.0 else g), H
+
+
+def share(totals: Totals, h: Hyper) -> float:
+    """wB = 1 / (1 + exp(lead)): B's share of the prediction."""
+    return 1.0 if h.prefer == WHOLE else 1.0 / (1.0 + math.exp(totals.lead))
+
+
+def following(t: float) -> float:
+    """The row of the change of reference after the one at row t."""
+    if t < 16.0:
+        return t + 1.0
+    return math.ceil(1.25 * t) if t < 1000.0 else 2.0 * t
+
+
+def smoothing(totals: Totals) -> float:
+    """e = 1 / (t + 2): what a probability loses to the uniform one."""
+    return 1.0 / (totals.t + 2.0)
+
+
+def smoothed(loss: float, e: float, classes: float) -> float:
+    """The log loss after p <- (1 - e) p + e / classes."""
+    return -math.log((1.0 - e) * math.exp(-loss) + e / classes)
+
+
+def mixed(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[float, float, float]:
+    """(lead, mse, v) after a row. row.q: the squared errors, or log losses, of B and of G, and
+    whether they are squared."""
+    of_B, of_G, squared = row.q
+    mse, v, k = totals.mse, totals.v, row.importance
+    if squared > 0.0:
+        part = row.importance / totals.n
+        mse += (of_B - mse) * part
+        v += (min(of_B, of_G) - v) * part
+        k = row.importance / (2.0 * v) if v > 0.0 else 0.0
+    if h.prefer == WHOLE:
+        return totals.lead, mse, v
+    return min(max(totals.lead + k * (of_B - of_G), -LEAD), LEAD), mse, v
+
+
+def strength(totals: Totals, squared: bool, known: float, weights: float, h: Hyper) -> float:
+    """lam' after a change of reference: from the noise (square), or the evidence (classification,
+    from 100 rows on) with known = sum of 1 - lam P_jj and weights = sum of w_j^2."""
+    if squared:
+        y = totals.s_y * totals.s_y
+        return h.prior * min(max(totals.mse / y, 1e-6), 1.0) if y > 0.0 else h.prior
+    if totals.t < 100.0:
+        return h.prior
+    found = (known + 5.0) / (weights + 5.0 / h.prior)
+    return min(max(found, 0.1 * h.prior), h.prior)
