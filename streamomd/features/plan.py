@@ -176,6 +176,11 @@ class Plan:
         return self.vector_offset + sum(vector.width for vector in self.vectors)
 
     @property
+    def numbers(self) -> int:
+        """How many numeric and vector coordinates there are; they follow the bias."""
+        return self.hashed_offset - int(self.bias)
+
+    @property
     def sparse_offset(self) -> int:
         """The coordinate of the sparse pair's index 0."""
         return self.hashed_offset + (2**self.bits if self.hashes else 0)

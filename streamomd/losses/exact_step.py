@@ -12,7 +12,7 @@ def lo(m, chi, y, h, p):
             else: lo_=q
             nq=q-f/(1.0+X*pr*(1.0-pr))
             if not (lo_<nq<hi): nq=0.5*(lo_+hi)
-            if abs(nq-q)<=1e-16*nq:
+            if abs(nq-q)<=1e-14*nq:
                 q=nq; break
             q=nq
     d=X*q

@@ -11,6 +11,7 @@ from streamomd.engine import Engine
 from streamomd.engine.state import Layout
 from streamomd.features import Plan
 from streamomd.losses.lipschitz import with_lipschitz
+from streamomd.rules.contract import Block
 
 
 def engine_of(spec: Spec, plan: Plan) -> Engine:
@@ -26,7 +27,15 @@ def layout_of(spec: Spec, plan: Plan) -> Layout:
     """How the state of a job lies in memory and in parts; nothing is allocated."""
     classes = _classes(spec, plan)
     learners = classes if classes > 2 or spec.loss.coupled else 1
-    return Layout(spec.rule, plan.size, learners, spec.model.dtype)
+    return Layout(spec.rule, plan.size, learners, spec.model.dtype, plan.numbers, _most(spec, plan))
+
+
+def _most(spec: Spec, plan: Plan) -> int:
+    """Coordinates of the block of a rule that has one: the bias and all numeric columns fit."""
+    storage = spec.rule.storage
+    if not isinstance(storage, Block):
+        return 0
+    return max(1 + plan.numbers, min(storage.most(spec.model.params), plan.size))
 
 
 def _classes(spec: Spec, plan: Plan) -> int:

@@ -21,7 +21,7 @@ from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.load_store import number, put, take
 from streamomd.engine.loops.rebase import AT, G, H, W, make_rebase, resolve
 from streamomd.engine.loops.reference import C, S, observe, standardise
-from streamomd.engine.loops.row import Shape, entry, miss_of, number_of_class, span, target
+from streamomd.engine.loops.row import FAR, Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
 from streamomd.losses.exact_step import make_solve
@@ -53,17 +53,20 @@ def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
     probable = loss.probabilistic
 
     def coupled_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
-        found = couple(margins, i, number_of_class(y, classes), slopes)
-        return smoothed(found, e, float(L))
+        goal = number_of_class(y, classes)
+        couple(margins, i, goal, slopes)
+        return smoothed(abs(slopes[goal]), e, L * 1.0)
 
     def single_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
         total = 0.0
         aim = Aim(*load_aim(hyper, n_rule, 1))
         for k in range(L):
             goal = target(y, k, classes, L)
-            found = value(margins[i, k], goal, aim)
             slopes[k] = slope(margins[i, k], goal, aim)
-            total += smoothed(found, e, 2.0) if probable else found
+            if probable:  # a log loss: its slope is the other class's probability
+                total += smoothed(abs(slopes[k]), e, 2.0)
+            else:
+                total += value(margins[i, k], goal, aim)
         return total
 
     return coupled_loss if coupled else single_loss
@@ -101,8 +104,9 @@ def multiply(P: Any, z: Any, size: int, u: Any) -> Any:
     group = P.shape[1]
     for j in range(size):
         u[j] = 0.0
-    for low in range(0, size, group):
-        d = min(group, size - low)
+    for first in range(0, size, group):
+        low = first & FAR  # an index that is never negative: what follows is vectorised
+        d = min(group, size - low) & FAR
         for i in range(d):
             v = z[low + i]
             if v != 0.0:
@@ -112,17 +116,11 @@ def multiply(P: Any, z: Any, size: int, u: Any) -> Any:
 
 
 def inner(a: Any, b: Any, size: int) -> float:
-    """The sum of a_j b_j, in four parts that do not wait for each other."""
-    one = two = three = four = 0.0
-    whole = size - size % 4
-    for j in range(0, whole, 4):
-        one += a[j] * b[j]
-        two += a[j + 1] * b[j + 1]
-        three += a[j + 2] * b[j + 2]
-        four += a[j + 3] * b[j + 3]
-    for j in range(whole, size):
-        one += a[j] * b[j]
-    return (one + two) + (three + four)
+    """The sum of a_j b_j."""
+    total = 0.0
+    for j in range(size & FAR):
+        total += a[j] * b[j]
+    return total
 
 
 def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
@@ -131,8 +129,9 @@ def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
     A's upper triangle alone is kept up to date between two changes of reference.
     """
     group = P.shape[1]
-    for low in range(0, size, group):
-        d = min(group, size - low)
+    for first in range(0, size, group):
+        low = first & FAR
+        d = min(group, size - low) & FAR
         chi = 0.0
         for i in range(d):
             chi += z[low + i] * u[low + i]
@@ -352,7 +351,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 totals[lead_] = lead
             goal = y[i] - c_y if centres else y[i]
             for k in range(L):
-                s[k] = a[k] = s_G[k] = slopes[k] = 0.0
+                s[k] = a[k] = s_G[k] = 0.0
             if second:
                 exact_steps(m, 0, chi, goal, weight_of_row, hyper, s, a, scratch)
                 for k in range(L):
@@ -370,7 +369,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 pace = h.eta * math.sqrt(totals[n_] / totals[N_])
                 if centres:
                     pace *= totals[s_y_]
-                row_loss(g, 0, goal, e, hyper, slopes)
+                if not (both and probable):  # else the slopes are those of the last prediction
+                    row_loss(g, 0, goal, e, hyper, slopes)
                 for k in range(L):
                     total = 0.0
                     for j in range(p + 1):

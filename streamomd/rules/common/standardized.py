@@ -144,9 +144,9 @@ def smoothing(totals: Totals) -> float:
     return 1.0 / (totals.t + 2.0)
 
 
-def smoothed(loss: float, e: float, classes: float) -> float:
-    """The log loss after p <- (1 - e) p + e / classes."""
-    return -math.log((1.0 - e) * math.exp(-loss) + e / classes)
+def smoothed(wrong: float, e: float, classes: float) -> float:
+    """The log loss after p <- (1 - e) p + e / classes; wrong: 1 - p of the row's class."""
+    return -math.log1p(-((1.0 - e) * wrong + e * (classes - 1.0) / classes))
 
 
 def mixed(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[float, float, float]:
