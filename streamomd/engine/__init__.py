@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
 from streamomd.engine.compile import compiled_loop, plain_loop
-from streamomd.engine.loops import dense, recent_rows
+from streamomd.engine.loops import block, dense, recent_rows
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.step import move_numbers, numbers_of
 from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
+from streamomd.rules.common.standardized import smoothing
 from streamomd.rules.contract import Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
@@ -148,8 +149,13 @@ class Engine:
         state.clock += len(batch)
         return margins
 
-    def weights(self, state: State, low: int, high: int) -> Floats:
-        """w of coordinates low … high − 1, (high − low, learners), as the next row would use it."""
+    def weights(self, state: State, low: int, high: int, first: int = 0) -> Floats:
+        """w of coordinates low … high − 1, (high − low, learners), as the next row would use it.
+
+        In raw units, the bias included. first: the model's coordinate that is the state's 0.
+        """
+        if self.layout.block:
+            return self._standardized_weights(state, low, high, first)
         unit = SparseBatch(  # a row for each coordinate, holding it alone with value 1
             indptr=np.arange(high - low + 1, dtype=np.int64),
             indices=np.arange(low, high, dtype=np.int32),
@@ -162,6 +168,33 @@ class Engine:
         plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
         walk = replace(self, bias=False, layout=replace(self.layout, rule=plain))
         return walk.predict(state, np.zeros(3), unit)
+
+    def _standardized_weights(self, state: State, low: int, high: int, first: int) -> Floats:
+        rule = self.layout.rule
+        own = [state.slot(slot.name)[low:high] for slot in rule.own_slots]
+        lead = state.totals[0, [slot.name for slot in rule.total_slots].index("lead")]
+        make: Any = rule.state.own
+        found = np.array(rule.weight(make(*own), lead, rule.hyper_of(self.params)), np.float64)
+        places = state.extra["places"]
+        used = np.flatnonzero((places > 0) | (np.arange(len(places)) == 0))
+        inside = used[(places[used] >= low + first) & (places[used] < high + first)]
+        found[places[inside] - low - first] += self.block_weights(state)[:, inside].T
+        return found
+
+    def block_weights(self, state: State) -> Floats:
+        """What the block adds to the weights of its coordinates, in raw units, (learners, block).
+
+        All of the weight of the bias and of numeric columns, see ``loops.block.make_raw``.
+        """
+        w = np.zeros((self.layout.learners, self.layout.most))
+        reference, vectors = state.extra["reference"], state.extra["vectors"]
+        raw = block.make_raw(self.layout.rule, self.loss, self._shape(dense=False))
+        raw(state.totals.reshape(-1), reference, vectors, self.layout.numeric, self._hyper, w)
+        return w
+
+    def smoothing(self, state: State) -> float:
+        """e of p' = (1 - e) p + e / classes: what the rule's probabilities lose to uniform ones."""
+        return smoothing(state.totals[0, 0]) if self.layout.block else 0.0
 
     def _numbers(self, state: State) -> tuple[NDArray[Any], Floats, Floats, float]:
         return state.cells, state.totals.reshape(-1), self._hyper, float(state.clock)
@@ -215,12 +248,15 @@ class Engine:
         return self._loops[key]
 
     def _make(self, operation: str, dense: bool, value: str) -> Any:
-        layout = self.layout
-        shape = Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
+        layout, shape = self.layout, self._shape(dense)
         loss = self.loss if self._is_implicit() else replace(self.loss, along=None)
         if not self.compiled:
             return plain_loop(operation, layout.rule, loss, shape)
         return compiled_loop(operation, layout.rule, loss, shape, layout.dtype, value)
+
+    def _shape(self, dense: bool) -> Shape:
+        layout = self.layout
+        return Shape(layout.learners, self.classes, layout.width, int(self.bias), dense)
 
     def _is_implicit(self) -> bool:
         """Whether a learner takes implicit steps: else their pass over a row is not compiled."""

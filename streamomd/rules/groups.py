@@ -262,14 +262,17 @@ class RecentRows:
 class Block:
     """Learners on standardised inputs, see ``engine.loops.block``.
 
-    second: B, with a full matrix over a block of coordinates. first: G, AdaGrad. ``Totals`` and
-    ``Shared`` are those of ``rules.common.standardized``. ``step`` gives (lead, mse, v), the mixture
-    of both; ``weight`` is that of a coordinate outside the block, in raw units; move is ``Move``.
+    second: B, with a full matrix over a block of coordinates. first: G, AdaGrad. ``Shared``,
+    ``Totals`` and ``Move`` are those of ``rules.common.standardized``, ``step`` is its ``mixed``.
+
+    weight(own, lead, h) -> w                           outside the block, in raw units
 
     terms(own, shared, x, scale, h) -> m, chi, g        what a coordinate adds to a row's sums
     pull(own, shared, x, slope, importance) -> number   what it adds to the reach of G's step
+    share(lead, h) -> number                            B's share of the prediction
+    learns_first(h) -> bool                             whether G learns
     most(params): coordinates of the block at most, besides numeric columns.
-    suited(loss): the rule for losses without a curvature to learn, None: itself.
+    other: the rule for losses whose curvature cannot be learned; None: it learns with all it names.
     """
 
     kind: ClassVar[str] = "block"
@@ -278,8 +281,10 @@ class Block:
     first: bool
     terms: Functions
     pull: Functions
+    share: Functions
+    learns_first: Functions
     most: Callable[[Params], int]
-    suited: Callable[[str], Rule | None] | None = None
+    other: Rule | None = None
 
 
 Storage = Coordinates | Matrix | RootMatrix | RecentRows | Block

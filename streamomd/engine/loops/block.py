@@ -28,15 +28,12 @@ from streamomd.losses.exact_step import make_solve
 from streamomd.rules.common.standardized import (
     Move,
     Shared,
-    Totals,
     grown,
-    precision,
-    reach,
     see,
-    share,
     smoothed,
+    smoothing,
 )
-from streamomd.rules.contract import Row, Rule, fields
+from streamomd.rules.contract import Rule, fields
 
 make_look = sparse.make_look
 REFRESH = 4096
@@ -166,11 +163,12 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     load_own, store_own = take(n_own), put(n_own)
     load_shared, store_shared = take(n_shared), put(n_shared)
-    load_totals, load_hyper = take(n_totals), take(len(fields(Hyper)))
+    load_hyper = take(len(fields(Hyper)))
     storage: Any = rule.storage
     second, first = storage.second, storage.first
     both = second and first
     terms, pull, update, step = storage.terms, storage.pull, rule.update, rule.step
+    share_of_B, learns_G = storage.share, storage.learns_first
     row_loss, exact_steps = make_losses(rule, loss, shape), make_solver(rule, loss, shape)
     rebase, miss, mean = make_rebase(rule, loss, shape), miss_of(shape), loss.mean
     squared, probable = loss.name == "square", loss.probabilistic
@@ -182,7 +180,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     mse_, v_, since_ = AT["mse"], AT["v"], AT["since"]
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
-    squares_, is_squared = (2.0, 1.0) if squared else (1.0, 0.0)
+    squares_ = 2.0 if squared else 1.0
 
     def shown(totals: Any, margin: float) -> float:
         """The progressive prediction: of numbers, at most a range of the labels away from them."""
@@ -322,12 +320,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     m[0, k] += inner(vectors[k, W], z, size)
                 if first:
                     g[0, k] += inner(vectors[k, G], z, p + 1)
-            whole = Totals(*load_totals(totals, 0, 1))
-            part = share(whole, h) if both else (1.0 if second else 0.0)
+            part = share_of_B(totals[lead_], h)
             c_y = totals[c_y_]
             for k in range(L):
                 margins[i, k] = shown(totals, c_y + part * m[0, k] + (1.0 - part) * g[0, k])
-            e = 1.0 / (totals[t_] + 2.0)
+            e = smoothing(totals[t_])
             sums[0] += weight_of_row
             sums[1] += weight_of_row * row_loss(margins, i, y[i], e, hyper, slopes)
             sums[2] += weight_of_row * miss(margins, i, y[i], mean)
@@ -344,11 +341,14 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     for k in range(L):
                         tried[0, k] = shown(totals, c_y + g[0, k])
                     of_G = squares_ * row_loss(tried, 0, y[i], e, hyper, slopes)
-                row = Row(0.0, y[i], weight_of_row, 0.0, 0.0, (of_B, of_G, is_squared), ())
-                lead, totals[mse_], totals[v_] = step(row, whole, clock, h)
-                if (lead > 0.0) != (totals[lead_] > 0.0):
-                    totals[since_] = totals[t_]
-                totals[lead_] = lead
+                lead, totals[mse_], totals[v_] = step(
+                    totals[lead_], totals[mse_], totals[v_], of_B, of_G, squared, weight_of_row,
+                    totals[n_],
+                )  # fmt: skip
+                if first and learns_G(h):
+                    if (lead > 0.0) != (totals[lead_] > 0.0):
+                        totals[since_] = totals[t_]
+                    totals[lead_] = lead
             goal = y[i] - c_y if centres else y[i]
             for k in range(L):
                 s[k] = a[k] = s_G[k] = 0.0
@@ -363,8 +363,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 totals[recent_n_] += weight_of_row
                 totals[all_n_] += weight_of_row
                 totals[recent_t_] += 1.0
-            gradients = first and h.prefer == 0.0
-            if gradients:
+            if first and learns_G(h):
                 totals[N_] += weight_of_row * length
                 pace = h.eta * math.sqrt(totals[n_] / totals[N_])
                 if centres:
@@ -418,13 +417,12 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """
     L, _, width, bias, dense = shape
     Own, Hyper = rule.state.own, rule.hyper
-    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    load_own, load_shared = take(n_own), take(n_shared)
-    load_totals, load_hyper = take(n_totals), take(len(fields(Hyper)))
+    n_shared, n_own = len(rule.shared_slots), len(rule.own_slots)
+    load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
     weight = rule.weight
     row_loss, miss, mean = make_losses(rule, loss, shape), miss_of(shape), loss.mean
     raw = make_raw(rule, loss, shape)
-    t_ = AT["t"]
+    t_, lead_ = AT["t"], AT["lead"]
 
     def predict(
         cells: Any,
@@ -448,8 +446,8 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
         w, slopes = np.zeros((L, len(places))), np.zeros(L)
         raw(totals, reference, vectors, p, hyper, w)
         h = Hyper(*load_hyper(hyper, 0, 1))
-        whole = Totals(*load_totals(totals, 0, 1))
-        e = 1.0 / (totals[t_] + 2.0)
+        lead = totals[lead_]
+        e = smoothing(totals[t_])
         for i in range(len(y)):
             start, entries = span(indptr, i, bias, dense)
             for k in range(L):
@@ -466,7 +464,7 @@ def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
                 place = int(shared.place)
                 for k in range(L):
                     own = Own(*load_own(cells, j * width + n_shared + k, L))
-                    piece = weight(own, shared, whole, clock, h)
+                    piece = weight(own, lead, h)
                     if place > 0:
                         piece += w[k, place]
                     margins[i, k] += piece * x
@@ -484,18 +482,14 @@ def make_raw(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     references: c_y - sum W_j c_j. Of a sparse coordinate: what its place adds to its own weight.
     """
     L = shape.learners
-    load_totals, load_hyper = take(len(rule.total_slots)), take(len(fields(rule.hyper)))
+    load_hyper = take(len(fields(rule.hyper)))
     Hyper = rule.hyper
     storage: Any = rule.storage
-    second, first = storage.second, storage.first
-    c_y_ = AT["c_y"]
+    second, first, share_of_B = storage.second, storage.first, storage.share
+    c_y_, lead_ = AT["c_y"], AT["lead"]
 
     def raw(totals: Any, reference: Any, vectors: Any, p: int, hyper: Any, w: Any) -> None:
-        whole = Totals(*load_totals(totals, 0, 1))
-        h = Hyper(*load_hyper(hyper, 0, 1))
-        part = 1.0
-        if first:
-            part = share(whole, h) if second else 0.0
+        part = share_of_B(totals[lead_], Hyper(*load_hyper(hyper, 0, 1)))
         for k in range(L):
             offset = 0.0
             for j in range(w.shape[1]):

@@ -18,7 +18,7 @@ from streamomd.engine.loops.reference import C, S, next_reference
 from streamomd.engine.loops.row import Shape
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
-from streamomd.rules.common.standardized import Totals, following, strength
+from streamomd.rules.common.standardized import Totals, following, of_evidence, of_noise
 from streamomd.rules.contract import Rule, fields
 
 AT = {name: at for at, name in enumerate(fields(Totals))}
@@ -35,7 +35,7 @@ def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     """
     L, width = shape.learners, shape.width
     n_shared, n_totals = len(rule.shared_slots), len(rule.total_slots)
-    load_totals, load_hyper = take(n_totals), take(len(fields(rule.hyper)))
+    load_hyper = take(len(fields(rule.hyper)))
     Hyper = rule.hyper
     second, first = rule.storage.second, rule.storage.first  # type: ignore[union-attr]
     squared = loss.name == "square"
@@ -43,7 +43,7 @@ def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     t_, n_, next_, labels_, mean_, M2_ = (
         AT[name] for name in ("t", "n", "next", "labels", "y_mean", "y_M2")
     )
-    c_y_, s_y_, lam_ = AT["c_y"], AT["s_y"], AT["lam"]
+    c_y_, s_y_, lam_, mse_ = AT["c_y"], AT["s_y"], AT["lam"], AT["mse"]
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
     recent_a_, all_a_, kept_, scale_ = AT["recent_a"], AT["all_a"], AT["kept"], AT["scale"]
     centres = not loss.classifies and loss.mean is identity
@@ -77,15 +77,16 @@ def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 
     def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, h: Any) -> Any:
         """lam', by the state before the change."""
+        if squared:
+            return of_noise(h.prior, totals[mse_], totals[s_y_])
         known = weights = 0.0
         group = P.shape[2]
-        if second and not squared:
-            for k in range(L):
-                for j in range(1, size):
-                    if reference[S, j] > 0.0:
-                        known += 1.0 - totals[lam_] * P[k, j, j % group]
-                        weights += vectors[k, W, j] * vectors[k, W, j]
-        return strength(Totals(*load_totals(totals, 0, 1)), squared, known, weights, h)
+        for k in range(L):
+            for j in range(1, size):
+                if reference[S, j] > 0.0:
+                    known += 1.0 - totals[lam_] * P[k, j, j % group]
+                    weights += vectors[k, W, j] * vectors[k, W, j]
+        return of_evidence(h.prior, totals[t_], known, weights)
 
     def change_of_B(
         A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: float, new: float,

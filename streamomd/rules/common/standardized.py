@@ -12,24 +12,22 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, NamedTuple
 
-from streamomd.rules.contract import Max, Mean, Row, Sum
-from streamomd.rules.params import Between, Choice, Positive
+from streamomd.rules.contract import Max, Mean, Sum
+from streamomd.rules.params import Between, Choice
 from streamomd.rules.ranges import SQUARES, Limits, Range
 
 RANGE = Range(Limits(1e-150, 1e150), SQUARES.float32)
 """Slots and moments hold sums of x^2 over as many as 10^6 rows."""
 RECENT, WHOLE = 0.0, 1.0
+"""Words of ``prefer``."""
 LEAD = 50.0
 """Bound on the lead, in nats: by how much one predictor's past can outweigh the other's."""
 
 
-class Hyper(NamedTuple):
-    eta: Positive = 2.0
-    prior: Positive = 1.0
-    prior_bias: Positive = 0.01
-    prior_sparse: Positive = 1.0
-    block: Annotated[float, Between(1, 4096, whole=True)] = 32.0
-    prefer: Annotated[float, Choice(("recent", "whole"))] = RECENT
+Size = Annotated[float, Between(1, 4096, whole=True)]
+Preference = Annotated[float, Choice(("recent", "whole"))]
+BLOCK = 64.0
+"""Coordinates of the block at most, besides numeric columns."""
 
 
 class Shared(NamedTuple):
@@ -79,8 +77,8 @@ class Totals(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A learner's step of a row: of B by s, with curvature a; of G by pace * s_G. slope: l' at G's
-    margin."""
+    """A learner's step of a row: B's is s, with curvature a; G's is s_G, the pace times its own.
+    slope: l' at G's margin."""
 
     s: float
     a: float
@@ -96,13 +94,13 @@ def see(shared: Shared, x: float, importance: float) -> Shared:
     return Shared(n, shared.q + (x * x - shared.q) * (importance / n), shared.place)
 
 
-def precision(S: float, q: float, scale: float, h: Hyper) -> float:
+def precision(S: float, q: float, scale: float, h: Any) -> float:
     """D_i = lamS q_i + S_i of a coordinate outside the block."""
     return h.prior_sparse * q + scale * S
 
 
 def newton(
-    w: float, S: float, q: float, x: float, move: Move, h: Hyper
+    w: float, S: float, q: float, x: float, move: Move, h: Any
 ) -> tuple[float, float]:
     """(w, S) of a coordinate outside the block after B's step."""
     return w + move.s * (x / precision(S, q, move.scale, h)), S + move.a * x * x / move.scale
@@ -127,9 +125,9 @@ def gradient(g: float, H: float, q: float, x: float, move: Move) -> tuple[float,
     return (g + move.s_G * (x / size) if size > 0.0 else g), H
 
 
-def share(totals: Totals, h: Hyper) -> float:
+def share_of_lead(lead: float) -> float:
     """wB = 1 / (1 + exp(lead)): B's share of the prediction."""
-    return 1.0 if h.prefer == WHOLE else 1.0 / (1.0 + math.exp(totals.lead))
+    return 1.0 / (1.0 + math.exp(lead))
 
 
 def following(t: float) -> float:
@@ -139,9 +137,9 @@ def following(t: float) -> float:
     return math.ceil(1.25 * t) if t < 1000.0 else 2.0 * t
 
 
-def smoothing(totals: Totals) -> float:
-    """e = 1 / (t + 2): what a probability loses to the uniform one."""
-    return 1.0 / (totals.t + 2.0)
+def smoothing(t: float) -> float:
+    """e = 1 / (t + 2): what a probability loses to the uniform one after t rows."""
+    return 1.0 / (t + 2.0)
 
 
 def smoothed(wrong: float, e: float, classes: float) -> float:
@@ -149,28 +147,25 @@ def smoothed(wrong: float, e: float, classes: float) -> float:
     return -math.log1p(-((1.0 - e) * wrong + e * (classes - 1.0) / classes))
 
 
-def mixed(row: Row, totals: Totals, clock: float, h: Hyper) -> tuple[float, float, float]:
-    """(lead, mse, v) after a row. row.q: the squared errors, or log losses, of B and of G, and
-    whether they are squared."""
-    of_B, of_G, squared = row.q
-    mse, v, k = totals.mse, totals.v, row.importance
-    if squared > 0.0:
-        part = row.importance / totals.n
-        mse += (of_B - mse) * part
-        v += (min(of_B, of_G) - v) * part
-        k = row.importance / (2.0 * v) if v > 0.0 else 0.0
-    if h.prefer == WHOLE:
-        return totals.lead, mse, v
-    return min(max(totals.lead + k * (of_B - of_G), -LEAD), LEAD), mse, v
-
-
-def strength(totals: Totals, squared: bool, known: float, weights: float, h: Hyper) -> float:
-    """lam' after a change of reference: from the noise (square), or the evidence (classification,
-    from 100 rows on) with known = sum of 1 - lam P_jj and weights = sum of w_j^2."""
+def mixed(
+    lead: float, mse: float, v: float, of_B: float, of_G: float, squared: bool, h: float, n: float
+) -> tuple[float, float, float]:
+    """(lead, mse, v) after a row of importance h. of_B, of_G: squared errors, or log losses."""
+    k = h
     if squared:
-        y = totals.s_y * totals.s_y
-        return h.prior * min(max(totals.mse / y, 1e-6), 1.0) if y > 0.0 else h.prior
-    if totals.t < 100.0:
-        return h.prior
-    found = (known + 5.0) / (weights + 5.0 / h.prior)
-    return min(max(found, 0.1 * h.prior), h.prior)
+        mse += (of_B - mse) * (h / n)
+        v += (min(of_B, of_G) - v) * (h / n)
+        k = h / (2.0 * v) if v > 0.0 else 0.0
+    return min(max(lead + k * (of_B - of_G), -LEAD), LEAD), mse, v
+
+
+def of_noise(prior: float, mse: float, s_y: float) -> float:
+    """lam' of the square loss: smaller where the rows are explained better."""
+    return prior * min(max(mse / (s_y * s_y), 1e-6), 1.0) if s_y > 0.0 else prior
+
+
+def of_evidence(prior: float, t: float, known: float, weights: float) -> float:
+    """lam' of a log loss, from 100 rows on; known = sum of 1 - lam P_jj, weights = sum of w_j^2."""
+    if t < 100.0:
+        return prior
+    return min(max((known + 5.0) / (weights + 5.0 / prior), 0.1 * prior), prior)

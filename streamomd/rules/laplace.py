@@ -1,0 +1,111 @@
+r"""Online Laplace approximation: Newton steps with a full matrix over a block of coordinates.
+
+The block is the bias, all numeric columns and the first sparse coordinates seen, up to ``block`` in
+all; the others have a diagonal. Inputs are standardised as in ``adagrad_standardized``. With A the
+summed curvature a z z' of the rows, P = (A + prior)^-1, m = w'z and chi = z'P z, a row's step is
+
+    s = -h l'(m + chi s),    w <- w + s P z,    A <- A + a z z',
+
+the exact (implicit) step; a = h (abs(l'(m)) - abs(s) / h) / (chi abs(s) / h) is the curvature of
+the secant. Outside the block D_i = prior_sparse q_i + S_i: w_i <- w_i + s x_i / D_i and
+S_i <- S_i + a x_i^2. For the square loss it is ridge regression in closed form, row by row, with a
+prior that shrinks as the noise does (mse / var y); for log loss a is scaled down where recent rows
+show less curvature, and the prior follows the evidence.
+
+Every row counts alike, however old: choose it for shuffled rows. ``auto`` mixes it with a learner
+that follows changes, and is the default. Regret of the square loss: that of ridge regression
+(Vovk 2001; Azoury & Warmuth 2001).
+
+Cost: O(block^2 + nnz); numeric columns beyond 127 are in groups of 64, O(64) a column.
+
+>>> from streamomd.training.demo import score
+>>> score("laplace"), score("laplace", "square")
+(0.0, 0.0)
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streamomd.rules.common.standardized import (
+    BLOCK,
+    RANGE,
+    Move,
+    Shared,
+    Size,
+    Totals,
+    mixed,
+    newton,
+    precision,
+)
+from streamomd.rules.contract import Block, Losses, Mean, Params, RowHooks, Rule, Slots, Sum
+from streamomd.rules.params import Positive
+
+LOSSES = ("logistic", "square", "softmax")
+"""Losses whose curvature can be learned."""
+
+
+class Hyper(NamedTuple):
+    prior: Positive = 1.0
+    prior_bias: Positive = 0.01
+    prior_sparse: Positive = 1.0
+    block: Size = BLOCK
+
+
+class Own(NamedTuple):
+    """w, S: weight and summed curvature, outside the block."""
+
+    w: Mean = 0.0
+    S: Sum = 0.0
+
+
+def weight(own: Own, lead: float, h: Hyper) -> float:
+    return own.w
+
+
+def terms(own: Own, shared: Shared, x: float, scale: float, h: Hyper) -> tuple[float, float, float]:
+    if shared.place > 0.0:
+        return 0.0, 0.0, 0.0
+    D = precision(own.S, shared.q, scale, h)
+    return own.w * x, x * (x / D), 0.0
+
+
+def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:
+    return 0.0
+
+
+def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
+    if shared.place > 0.0:
+        return own
+    w, S = newton(own.w, own.S, shared.q, x, move, h)
+    return Own(w, S)
+
+
+def share(lead: float, h: Hyper) -> float:
+    return 1.0
+
+
+def learns(h: Hyper) -> bool:
+    return False
+
+
+def most(params: Params) -> int:
+    return int(params["block"])
+
+
+RULE = Rule(
+    name="laplace",
+    title="online Laplace (Newton) steps, a full matrix over a block of coordinates",
+    source="docs/default-learner.md",
+    hyper=Hyper,
+    state=Slots(own=Own, shared=Shared, totals=Totals, move=Move),
+    weight=weight,
+    step=mixed,
+    update=update,
+    losses=Losses(names=LOSSES),
+    row=RowHooks(importance="copies", range=RANGE),
+    storage=Block(
+        second=True, first=False, terms=terms, pull=pull, share=share, learns_first=learns,
+        most=most,
+    ),
+)  # fmt: skip
