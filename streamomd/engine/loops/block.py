@@ -231,7 +231,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         m, g, tried = np.zeros((1, L)), np.zeros((1, L)), np.zeros((1, L))
         chi, reached, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
         s, a, s_G, none = np.zeros(L), np.zeros(L), np.zeros(L), np.zeros(L)
-        scratch, work, root = np.zeros(8 * L), np.zeros((WORK, most)), np.zeros((group, group))
+        scratch, work, root = np.zeros(L), np.zeros((WORK, most)), np.zeros((group, group))
         h = Hyper(*load_hyper(hyper, 0, 1))
         for i in range(len(y)):
             clock += 1.0
