@@ -7,8 +7,16 @@ is predicted. ``along(margin, y, change, p)`` is for implicit steps: by which fa
 to shorten a step that would move the margin by ``change``, so that the margin follows the loss's
 own flow along the row instead of its slope at the start.
 
+``solve(m, chi, y, h, p)`` gives (s, a) of the exact implicit step of importance h > 0 along a row,
+s = -h l'(m + chi s). chi >= 0 is by how much s = 1 moves the margin; h chi is finite. a is h times
+the secant's curvature, h (|l'(m)| - |s| / h) / (chi |s| / h); where chi s is 0, h l''(m).
+``exact_step.make_solve`` makes one of any other loss, with a = 0.
+
 A coupled loss sees the margins of all learners: ``couple(margins, i, y, slopes)`` gives row i's
 loss and writes a slope for each learner; y is the class's number.
+``solve_all(margins, i, chi, y, h, s, a, work)`` is its exact step, of all learners together: it
+writes s, s_k = -h times the slope of k at margins[i] + chi * s, and a, h times the mean of the
+curvatures at both ends. chi, s, a and work, which is scratch: float64 (learners,).
 """
 
 from __future__ import annotations
@@ -45,7 +53,9 @@ class Loss:
     lipschitz: Callable[[Any], float] | None = None
     probabilistic: bool = False
     along: Scalar | None = None
+    solve: Callable[..., tuple[float, float]] | None = None
     couple: Callable[..., float] | None = None
+    solve_all: Callable[..., None] | None = None
     least: float | None = None
     aliases: tuple[str, ...] = ()
 

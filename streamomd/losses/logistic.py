@@ -6,6 +6,8 @@ import math
 
 from streamomd.losses.contract import Loss
 
+STEPS = 100  # far more than are ever needed
+
 
 def sigmoid(margin: float) -> float:
     """1 / (1 + exp(-margin)), without overflow on either side.
@@ -62,6 +64,31 @@ def along(margin: float, y: float, change: float, p: object) -> float:
     return min(1.0, max(0.0, u / whole))
 
 
+def solve(m: float, chi: float, y: float, h: float, p: object) -> tuple[float, float]:
+    """The margin z = y m moves by d = X / (1 + e^(z + d)), X = h chi.
+
+    d (1 + e^(z + d)) is convex and rises in d: Newton's steps from an upper bound fall onto the
+    root. With E and q, the slopes before and after, (E - q) / d = E (1 - q) (1 - e^-d) / d.
+    """
+    z, X = y * m, h * chi
+    E = sigmoid(-z)
+    d = X * E
+    if not d > 1e-30:  # the slope does not change in any digit, or the margin is NaN
+        return y * (h * E), h * (E * sigmoid(z))
+    if d > 1.0:
+        d = min(d, max(1.0, math.log(X) - z))  # e^(z + d) <= X where d >= 1
+    for _ in range(STEPS):
+        v = z + d
+        e = math.exp(-abs(v))
+        q, rest = (e, 1.0) if v > 0.0 else (1.0, e)
+        q, rest = q / (1.0 + e), rest / (1.0 + e)
+        step = (d - X * q) / (1.0 + d * rest)
+        d -= step
+        if not step > 1e-9 * d:  # the next one would be below rounding
+            break
+    return y * (h * (d / X)), h * (E * sigmoid(z + d) * (-math.expm1(-d) / d))
+
+
 def lipschitz(p: object) -> float:
     return 1.0
 
@@ -72,6 +99,7 @@ LOSS = Loss(
     value=value,
     slope=slope,
     along=along,
+    solve=solve,
     mean=sigmoid,
     classifies=True,
     probabilistic=True,

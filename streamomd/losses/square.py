@@ -22,12 +22,18 @@ def along(margin: float, y: float, change: float, p: object) -> float:
     return -math.expm1(-rate) / rate if rate > 0.0 else 1.0
 
 
+def solve(m: float, chi: float, y: float, h: float, p: object) -> tuple[float, float]:
+    """The curvature is 1 everywhere."""
+    return -h * (m - y) / (1.0 + h * chi), h
+
+
 LOSS = Loss(
     name="square",
     title="half the squared difference; regression to the mean",
     value=value,
     slope=slope,
     along=along,
+    solve=solve,
     classifies=False,
     aliases=("squared_error", "squared", "mse", "mean_squared_error"),
 )
