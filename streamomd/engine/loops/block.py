@@ -231,7 +231,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         m, g, tried = np.zeros((1, L)), np.zeros((1, L)), np.zeros((1, L))
         chi, reached, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
         s, a, s_G, none = np.zeros(L), np.zeros(L), np.zeros(L), np.zeros(L)
-        scratch, work, root = np.zeros(L), np.zeros((WORK, most)), np.zeros((group, group))
+        scratch, work, square = np.zeros(L), np.zeros((WORK, most)), np.zeros((2, group, group))
         h = Hyper(*load_hyper(hyper, 0, 1))
         for i in range(len(y)):
             clock += 1.0
@@ -257,14 +257,14 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         if second:
                             whole_triangle(A[k], size)
                     rebase(
-                        cells, totals, reference, vectors, A, P, places, p, size, hyper, work, root
+                        cells, totals, reference, vectors, A, P, places, p, size, hyper, work, square
                     )
                 elif second and totals[t_] % REFRESH == 0.0:
                     for k in range(L):
                         whole_triangle(A[k], size)
                         for low in range(0, size, group):
                             d = min(group, size - low)
-                            resolve(A[k], P[k], low, d, totals[lam_], h.prior_bias, root)
+                            resolve(A[k], P[k], low, d, totals[lam_], h.prior_bias, square)
                 standardise(reference, x, p, z)
             else:
                 for j in range(1, p + 1):

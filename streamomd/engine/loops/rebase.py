@@ -29,9 +29,9 @@ LEAST = 1e-20
 
 
 def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """rebase(cells, totals, reference, vectors, A, P, places, size, hyper, work).
+    """rebase(cells, totals, reference, vectors, A, P, places, p, size, hyper, work, square).
 
-    size: coordinates of the block in use. work: (4, block) and (block, block), scratch.
+    size: coordinates of the block in use. work: (5, block); square: (2, group, group); scratch.
     """
     L, width = shape.learners, shape.width
     n_shared, n_totals = len(rule.shared_slots), len(rule.total_slots)
@@ -90,9 +90,9 @@ def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 
     def change_of_B(
         A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: float, new: float,
-        prior_bias: float, size: int, L_: Any,
+        prior_bias: float, size: int, square: Any,
     ) -> None:  # fmt: skip
-        """One learner's A, P and w. al, be: of T; b, L_: scratch. old, new: lam and lam'."""
+        """One learner's A, P and w. al, be: of T; b, square: scratch. old, new: lam and lam'."""
         group = A.shape[1]
         for low in range(0, size, group):
             d = min(group, size - low)
@@ -126,7 +126,7 @@ def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
             if low == 0:
                 for i in range(d):
                     b[i] += A[i, 0] * shift
-            resolve(A, P, low, d, new, prior_bias, L_)
+            resolve(A, P, low, d, new, prior_bias, square)
             for i in range(d):
                 total = 0.0
                 for j in range(d):
@@ -146,7 +146,7 @@ def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
 
     def rebase(
         cells: Any, totals: Any, reference: Any, vectors: Any, A: Any, P: Any, places: Any, p: int,
-        size: int, hyper: Any, work: Any, L_: Any,
+        size: int, hyper: Any, work: Any, square: Any,
     ) -> None:  # fmt: skip
         h = Hyper(*load_hyper(hyper, 0, 1))
         if second and not squared:
@@ -183,7 +183,7 @@ def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
             if second:
                 change_of_B(
                     A[k], P[k], vectors[k, W], al, be, work[4], shift, old, new, h.prior_bias,
-                    size, L_,
+                    size, square,
                 )  # fmt: skip
         for j in range(1, size):
             reference[C, j], reference[S, j] = c[j], s[j]
@@ -193,20 +193,21 @@ def make_rebase(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     return rebase
 
 
-def resolve(A: Any, P: Any, low: int, d: int, lam: float, prior_bias: float, L_: Any) -> None:
-    """P = (A + prior)^-1 of the group of d coordinates from ``low``.
+def resolve(
+    A: Any, P: Any, low: int, d: int, lam: float, prior_bias: float, square: Any
+) -> None:
+    """P = (A + prior)^-1 of the group of d coordinates from ``low``; square: scratch, 2 of d x d.
 
     A is positive semi-definite and the prior positive: where rounding says otherwise, the diagonal
     grows by the least power of ten times its rounding that helps.
     """
-    rows = P[low : low + d]
-    more = 0.0
+    whole, more = square[0], 0.0
     while True:
         for i in range(d):
             for j in range(d):
-                rows[i, j] = A[low + i, j]
+                whole[i, j] = A[low + i, j]
             prior = lam if low + i > 0 else prior_bias
-            rows[i, i] += prior + more * A[low + i, i]
-        if invert(rows, d, L_, rows) or more > 1.0:
+            whole[i, i] += prior + more * A[low + i, i]
+        if invert(whole, d, square[1], P[low : low + d]) or more > 1.0:
             break
         more = 1e-15 if more == 0.0 else 10.0 * more
