@@ -32,6 +32,7 @@ from streamomd.rules.common.standardized import (
     see,
     smoothed,
     smoothing,
+    sparse_unit,
 )
 from streamomd.rules.contract import Rule, fields
 
@@ -188,7 +189,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     mse_, v_, since_ = AT["mse"], AT["v"], AT["since"]
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
-    squares_ = 2.0 if squared else 1.0
+    squares_, unit = 2.0 if squared else 1.0, sparse_unit(squared)
 
     def shown(totals: Any, margin: float) -> float:
         """The progressive prediction: of numbers, at most a range of the labels away from them."""
@@ -295,7 +296,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         places[size] = j
                         reference[S, size] = abs(value)
                         for k in range(L):
-                            P[k, size, size] = 1.0 / totals[lam_]
+                            P[k, size, size % P.shape[2]] = 1.0 / totals[lam_]
                         size += 1
                     store_shared(cells, j * width, 1, shared)
                     shared = Shared(*load_shared(cells, j * width, 1))
@@ -307,7 +308,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     own = Own(*load_own(cells, j * width + n_shared + k, L))
                     scale = totals[k * n_totals + scale_]
-                    dm, dchi, dg = terms(own, shared, value, scale, h)
+                    dm, dchi, dg = terms(own, shared, value, scale, unit, h)
                     m[0, k] += dm
                     chi[k] += dchi
                     g[0, k] += dg
@@ -395,7 +396,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     scale = totals[k * n_totals + scale_]
                     own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    move = Move(s[k], a[k], scale, slopes[k], weight_of_row, s_G[k])
+                    move = Move(s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k])
                     own = update(own, shared, xs[n], move, clock, h)
                     store_own(cells, at[n] * width + n_shared + k, L, own)
             if regression:

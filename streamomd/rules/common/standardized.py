@@ -83,6 +83,7 @@ class Move(NamedTuple):
     s: float
     a: float
     scale: float
+    unit: float
     slope: float
     importance: float
     s_G: float
@@ -94,14 +95,22 @@ def see(shared: Shared, x: float, importance: float) -> Shared:
     return Shared(n, shared.q + (x * x - shared.q) * (importance / n), shared.place)
 
 
-def precision(S: float, q: float, scale: float, h: Any) -> float:
-    """D_i = lamS q_i + S_i of a coordinate outside the block."""
-    return h.prior_sparse * q + scale * S
+def precision(S: float, q: float, scale: float, unit: float, h: Any) -> float:
+    """D_i = lamS q_i + S_i of a coordinate outside the block; unit: see ``sparse_unit``."""
+    return h.prior_sparse * unit * q + scale * S
+
+
+def sparse_unit(squared: bool) -> float:
+    """What prior_sparse is a multiple of. Where A counts rows, as in the square loss, coordinates
+    of which a row has several overshoot together: 3 is better on 7 of 8 tables, by up to 0.7 %."""
+    return 3.0 if squared else 1.0
 
 
 def newton(w: float, S: float, q: float, x: float, move: Move, h: Any) -> tuple[float, float]:
     """(w, S) of a coordinate outside the block after B's step."""
-    return w + move.s * (x / precision(S, q, move.scale, h)), S + move.a * x * x / move.scale
+    return w + move.s * (
+        x / precision(S, q, move.scale, move.unit, h)
+    ), S + move.a * x * x / move.scale
 
 
 def grown(H: float, x: float, slope: float, importance: float) -> float:
