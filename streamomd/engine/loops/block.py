@@ -188,6 +188,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
     mse_, v_, since_ = AT["mse"], AT["v"], AT["since"]
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
+    horizon_ = AT["horizon"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
     squares_, unit = 2.0 if squared else 1.0, sparse_unit(squared)
 
@@ -344,7 +345,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     totals[lead_], totals[mse_], totals[v_], of_B, of_G, squared, weight_of_row,
                     totals[n_],
                 )  # fmt: skip
-                if first and learns_G(h):
+                if first and learns_G(h) and totals[horizon_] == 0.0:
                     if (lead > 0.0) != (totals[lead_] > 0.0):
                         totals[since_] = totals[t_]
                     totals[lead_] = lead
@@ -362,7 +363,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 totals[recent_n_] += weight_of_row
                 totals[all_n_] += weight_of_row
                 totals[recent_t_] += 1.0
-            if first and learns_G(h):
+            if first and learns_G(h) and not (both and totals[horizon_] > 0.0):
                 totals[N_] += weight_of_row * length
                 pace = h.eta * math.sqrt(totals[n_] / totals[N_])
                 if referred:

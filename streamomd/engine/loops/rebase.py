@@ -18,7 +18,7 @@ import numpy as np
 from streamomd.engine.linalg.cholesky import invert
 from streamomd.engine.loops.load_store import number
 from streamomd.engine.loops.reference import C, S, next_reference
-from streamomd.rules.common.standardized import Totals, following, of_evidence, of_noise
+from streamomd.rules.common.standardized import Totals, following, following_in_pass, of_evidence, of_noise
 from streamomd.rules.contract import fields
 
 AT = {name: at for at, name in enumerate(fields(Totals))}
@@ -26,6 +26,7 @@ T_, N_, NEXT_, LABELS_, MEAN_, M2_, C_Y_, S_Y_, MSE_, LAM_ = (
     AT[name] for name in ("t", "n", "next", "labels", "y_mean", "y_M2", "c_y", "s_y", "mse", "lam")
 )
 RECENT_N_, RECENT_T_, ALL_N_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
+HORIZON_ = AT["horizon"]
 RECENT_A_, ALL_A_, KEPT_, SCALE_ = AT["recent_a"], AT["all_a"], AT["kept"], AT["scale"]
 N_TOTALS = len(AT)
 W, G, H = 0, 1, 2
@@ -75,6 +76,7 @@ def rebase(
         return
     if kind.second and not kind.squared:
         recalibrate(cells, totals, A, size, kind.width)
+    kept = forget(totals, L) if totals[HORIZON_] > 0.0 and kind.second else 1.0
     s_y = 1.0
     c_y = 0.0
     if kind.centres:
@@ -104,12 +106,27 @@ def rebase(
         if kind.second:
             w = vectors[k, W]
             change_of_B(
-                A[k], P[k], w, al, be, work[4], shift, old, new, kind.prior_bias, size, square
+                A[k], P[k], w, al, be, work[4], shift, old, new, kind.prior_bias, kept, size,
+                square,
             )
     for j in range(1, size):
         reference[C, j], reference[S, j] = c[j], s[j]
     totals[C_Y_], totals[LAM_] = c_y, new
     totals[NEXT_] = following(totals[T_])
+    if totals[HORIZON_] > 0.0:
+        rows = totals[T_] * (totals[HORIZON_] / totals[N_])
+        totals[NEXT_] = following_in_pass(totals[T_], rows)
+
+
+def forget(totals: Any, L: int) -> float:
+    """What is kept of A and b, so that they hold no more than one pass over the rows."""
+    r = min(totals[HORIZON_] / totals[ALL_N_], 1.0)
+    totals[ALL_N_] *= r
+    for k in range(L):
+        totals[k * N_TOTALS + ALL_A_] *= r
+        totals[k * N_TOTALS + KEPT_] *= r
+        totals[k * N_TOTALS + SCALE_] *= r
+    return r
 
 
 def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
@@ -159,7 +176,7 @@ def next_strength(
 
 def change_of_B(
     A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: float, new: float,
-    prior_bias: float, size: int, square: Any,
+    prior_bias: float, kept: float, size: int, square: Any,
 ) -> None:  # fmt: skip
     """One learner's A, P and w. al, be: of T; b, square: scratch. old, new: lam and lam'."""
     group = A.shape[1]
@@ -170,7 +187,10 @@ def change_of_B(
             total = prior * w[low + i]
             for j in range(d):
                 total += A[low + i, j] * w[low + j]
-            b[low + i] = total
+            b[low + i] = kept * total
+        for i in range(d):
+            for j in range(d):
+                A[low + i, j] *= kept
     for j in range(group, size):  # what the bias takes over from the other groups
         shift += w[j] * be[j]
     for low in range(0, size, group):
