@@ -19,7 +19,7 @@ import numpy as np
 from streamomd.engine.loops import sparse
 from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.load_store import put, take
-from streamomd.engine.loops.rebase import AT, G, H, W, used
+from streamomd.engine.loops.rebase import AT, G, H, W, passes_held, used
 from streamomd.engine.loops.reference import C, S, observe, standardise
 from streamomd.engine.loops.row import FAR, Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
@@ -190,7 +190,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
     horizon_ = AT["horizon"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
-    squares_, unit = 2.0 if squared else 1.0, sparse_unit(squared)
+    squares_, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
 
     def shown(totals: Any, margin: float) -> float:
         """The progressive prediction: of numbers, at most a range of the labels away from them."""
@@ -284,6 +284,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                             vectors[k, G, j] *= bound / abs(z[j])
             for k in range(L):
                 m[0, k] = g[0, k] = chi[k] = 0.0
+            unit = sparse_unit_ * passes_held(totals)
             for n in range(count):
                 j, value = at[n], xs[n]
                 if n + 8 < count:

@@ -32,6 +32,8 @@ N_TOTALS = len(AT)
 W, G, H = 0, 1, 2
 """Rows of ``vectors``: weights of B, weights and summed squared slopes of G."""
 SHARED = len(("n", "q", "place"))
+PASSES = 3.0
+"""Passes that A holds at most. Of one alone, its last rows would count 2.7 times the first ones."""
 LEAST = 1e-20
 """Where the scale of S falls below, S is multiplied out: float32 slots hold S / scale."""
 
@@ -85,7 +87,9 @@ def rebase(
         c_y = totals[MEAN_]
     totals[S_Y_] = s_y
     old = totals[LAM_]
-    new = next_strength(totals, reference, vectors, P, size, kind) if kind.second else old
+    new = old
+    if kind.second:
+        new = passes_held(totals) * next_strength(totals, reference, vectors, P, size, kind)
     shift = totals[C_Y_] - c_y
     work = np.zeros((5, len(places)))
     al, be, c, s = work[0], work[1], work[2], work[3]
@@ -118,9 +122,14 @@ def rebase(
         totals[NEXT_] = following_in_pass(totals[T_], rows)
 
 
+def passes_held(totals: Any) -> float:
+    """How many passes over the rows A holds; the prior counts as often."""
+    return max(totals[ALL_N_] / totals[HORIZON_], 1.0) if totals[HORIZON_] > 0.0 else 1.0
+
+
 def forget(totals: Any, L: int) -> float:
-    """What is kept of A and b, so that they hold no more than one pass over the rows."""
-    r = min(totals[HORIZON_] / totals[ALL_N_], 1.0)
+    """What is kept of A and b, so that they hold no more than the last passes over the rows."""
+    r = min(PASSES * totals[HORIZON_] / totals[ALL_N_], 1.0)
     totals[ALL_N_] *= r
     for k in range(L):
         totals[k * N_TOTALS + ALL_A_] *= r
@@ -132,10 +141,11 @@ def forget(totals: Any, L: int) -> float:
 def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
     """A overstates the curvature of early rows: scaled to that of the rows since the last time.
 
-    Both means end with the row before this one.
+    Both means end with the row before this one. In later passes these are a quarter pass at least:
+    few rows of tables that are nearly separable may show no curvature at all.
     """
     L = A.shape[0]
-    if totals[RECENT_T_] < 8.0:
+    if totals[RECENT_T_] < 8.0 or totals[RECENT_N_] < 0.25 * totals[HORIZON_]:
         return
     for k in range(L):
         at = k * N_TOTALS
