@@ -253,6 +253,8 @@ class Engine:
         layout, loss, storage = self.layout, self.loss, self.layout.rule.storage
         assert isinstance(storage, Block)
         prior, prior_bias = (float(self.params.get(name, 0.0)) for name in ("prior", "prior_bias"))
+        # Groups do not know of each other: without it each would explain all of a row.
+        prior *= layout.groups
         return rebase.Kind(
             layout.width, layout.numeric, storage.second, storage.first, loss.name == "square",
             block.centres(loss), prior, prior_bias,

@@ -88,8 +88,8 @@ def rebase(
     totals[S_Y_] = s_y
     old = totals[LAM_]
     new = old
-    if kind.second:
-        new = passes_held(totals) * next_strength(totals, reference, vectors, P, size, kind)
+    if kind.second and (kind.squared or totals[HORIZON_] == 0.0):
+        new = next_strength(totals, reference, vectors, P, size, kind)
     shift = totals[C_Y_] - c_y
     work = np.zeros((5, len(places)))
     al, be, c, s = work[0], work[1], work[2], work[3]
@@ -171,7 +171,8 @@ def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
 def next_strength(
     totals: Any, reference: Any, vectors: Any, P: Any, size: int, kind: Kind
 ) -> float:
-    """lam', by the state before the change."""
+    """lam', by the state before the change. Of a log loss it stays in later passes: the evidence of
+    rows that were seen before is too strong."""
     if kind.squared:
         return of_noise(kind.prior, totals[MSE_], totals[S_Y_])
     known = weights = 0.0
