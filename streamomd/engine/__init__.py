@@ -138,6 +138,10 @@ class Engine:
         margins, _ = self._walk("predict", state, sums, batch)
         return margins
 
+    def spread(self, state: State, batch: Batch) -> Floats:
+        """x'P x of each row, (rows, learners): see ``standard_errors``."""
+        return self._walk("spread", state, np.zeros(3), batch)[0]
+
     def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Floats:
         """Observe a micro-batch; what each partition adds to its rows, (partitions, rows, n).
 

@@ -503,3 +503,68 @@ def make_raw(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
             w[k, 0] += totals[c_y_] - offset
 
     return raw
+
+
+def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """spread(…): each learner's x'P x of a row, in z, the variance of its margin in units of the
+    noise. Arguments as ``predict``'s; it is written to margins."""
+    L, _, width, bias, dense = shape
+    Own, Hyper = rule.state.own, rule.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
+    storage: Any = rule.storage
+    terms, unit, scale_ = storage.terms, sparse_unit(loss.name == "square"), AT["scale"]
+
+    def spread(
+        cells: Any,
+        totals: Any,
+        reference: Any,
+        vectors: Any,
+        A: Any,
+        P: Any,
+        places: Any,
+        p: int,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> None:
+        size, h = used(places, p), Hyper(*load_hyper(hyper, 0, 1))
+        z, u = np.zeros(size), np.zeros(size)
+        unit_now = unit * passes_held(totals)
+        for i in range(len(y)):
+            start, entries = span(indptr, i, bias, dense)
+            z[:] = 0.0
+            z[0] = 1.0
+            for j in range(1, p + 1):
+                if reference[S, j] > 0.0:
+                    z[j] = -reference[C, j] / reference[S, j]
+            for k in range(L):
+                margins[i, k] = 0.0
+            for n in range(1, entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if x == 0.0:
+                    continue
+                if j <= p:
+                    if reference[S, j] > 0.0:
+                        z[j] = (x - reference[C, j]) / reference[S, j]
+                    continue
+                shared = Shared(*load_shared(cells, j * width, 1))
+                if shared.n == 0.0:
+                    continue  # never seen: its weight is 0
+                place = int(shared.place)
+                if place > 0:
+                    z[place] = x / reference[S, place]
+                for k in range(L):
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    scale = totals[k * n_totals + scale_]
+                    margins[i, k] += terms(own, shared, x, scale, unit_now, h)[1]
+            for k in range(L):
+                margins[i, k] += multiply(P[k], z, size, u)
+
+    return spread

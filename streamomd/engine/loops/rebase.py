@@ -18,7 +18,13 @@ import numpy as np
 from streamomd.engine.linalg.cholesky import invert
 from streamomd.engine.loops.load_store import number
 from streamomd.engine.loops.reference import C, S, next_reference
-from streamomd.rules.common.standardized import Totals, following, following_in_pass, of_evidence, of_noise
+from streamomd.rules.common.standardized import (
+    Totals,
+    following,
+    following_in_pass,
+    of_evidence,
+    of_noise,
+)
 from streamomd.rules.contract import fields
 
 AT = {name: at for at, name in enumerate(fields(Totals))}
@@ -110,7 +116,18 @@ def rebase(
         if kind.second:
             w = vectors[k, W]
             change_of_B(
-                A[k], P[k], w, al, be, work[4], shift, old, new, kind.prior_bias, kept, size,
+                A[k],
+                P[k],
+                w,
+                al,
+                be,
+                work[4],
+                shift,
+                old,
+                new,
+                kind.prior_bias,
+                kept,
+                size,
                 square,
             )
     for j in range(1, size):

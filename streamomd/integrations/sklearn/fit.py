@@ -52,7 +52,7 @@ def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
     orders: draws a permutation for each epoch, or None for the given order.
     Raises DivergedError if a number is no longer finite.
     """
-    from streamomd.training.training_step import learn_rows
+    from streamomd.training.training_step import begin_epoch, learn_rows
 
     if model.cursor.row:  # what ``learn_more_rows`` learned is an epoch of its own
         model.cursor = Cursor(model.cursor.epoch + 1)
@@ -63,7 +63,7 @@ def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
         if epoch < 0:
             model.engine.look(model.state, some)
         else:
-            model.metrics.begin(epoch)
+            begin_epoch(model)
             learn_rows(model, some)
         model.cursor = Cursor(epoch + 1)
     refuse_diverged(model.state.problem())
