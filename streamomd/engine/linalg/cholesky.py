@@ -1,4 +1,6 @@
 import math
+
+
 def invert(A, n, L, P):
     for i in range(n):
         for j in range(i + 1):
@@ -6,7 +8,8 @@ def invert(A, n, L, P):
             for k in range(j):
                 t -= L[i, k] * L[j, k]
             if i == j:
-                if not t > 0.0: return False
+                if not t > 0.0:
+                    return False
                 L[i, i] = math.sqrt(t)
             else:
                 L[i, j] = t / L[j, j]
