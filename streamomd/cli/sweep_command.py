@@ -30,7 +30,7 @@ from streamomd.core.urls import typed
     multiple=True,
     metavar="KEY=VALUES",
     help="Values to try for a parameter, rule or loss: v1,v2 a list, a..b:n n values in equal "
-    "ratios, lin:a..b:n in equal steps. Repeated: every combination. [the job alone]",
+    "ratios, lin:a..b:n in equal steps. Repeated: every combination.  [the job alone]",
 )
 @click.option(
     "--halve", type=int, default=0, metavar="ROWS",

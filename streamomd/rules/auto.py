@@ -42,6 +42,7 @@ from streamomd.rules.common.standardized import (
     Totals,
     gradient,
     grown,
+    leverage,
     mixed,
     newton,
     precision,
@@ -79,7 +80,7 @@ def terms(own: Own, shared: Shared, x: float, scale: float, h: Hyper) -> tuple[f
     if shared.place > 0.0:
         return 0.0, 0.0, own.g * x
     D = precision(own.S, shared.q, scale, h)
-    return own.w * x, x * (x / D), own.g * x
+    return own.w * x, leverage(x, D), own.g * x
 
 
 def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:

@@ -34,6 +34,7 @@ from streamomd.rules.common.standardized import (
     Shared,
     Size,
     Totals,
+    leverage,
     mixed,
     newton,
     precision,
@@ -67,7 +68,7 @@ def terms(own: Own, shared: Shared, x: float, scale: float, h: Hyper) -> tuple[f
     if shared.place > 0.0:
         return 0.0, 0.0, 0.0
     D = precision(own.S, shared.q, scale, h)
-    return own.w * x, x * (x / D), 0.0
+    return own.w * x, leverage(x, D), 0.0
 
 
 def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:

@@ -99,6 +99,11 @@ def precision(S: float, q: float, scale: float, h: Any) -> float:
     return h.prior_sparse * q + scale * S
 
 
+def leverage(x: float, D: float) -> float:
+    """x^2 / D: by how much a unit of B's step moves the margin; 0 of a coordinate never learned."""
+    return x * (x / D) if D > 0.0 else 0.0
+
+
 def newton(w: float, S: float, q: float, x: float, move: Move, h: Any) -> tuple[float, float]:
     """(w, S) of a coordinate outside the block after B's step."""
     return w + move.s * (x / precision(S, q, move.scale, h)), S + move.a * x * x / move.scale
