@@ -59,11 +59,13 @@ EXTRA = {
     "matrix": "a symmetric matrix of all coordinates",
     "root": "a matrix of all coordinates and its root",
     "recent": "the last rows with their multipliers",
+    "block": "the reference of numeric columns, and weights and matrices of the block",
 }
 EXTRA_MERGES = {
     "matrix": "sum of increments; the weights by A w",
     "root": "sum of increments of its square",
     "recent": "does not merge (no averaged mode)",
+    "block": "in raw units",
 }
 
 

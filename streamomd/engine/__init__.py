@@ -20,6 +20,7 @@ from streamomd.engine.compile import (
     rebase_signature,
 )
 from streamomd.engine.loops import block, dense, rebase, recent_rows
+from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.step import move_numbers, numbers_of
 from streamomd.engine.state import Layout, State
@@ -213,6 +214,14 @@ class Engine:
         raw = block.make_raw(self.layout.rule, self.loss, self._shape(dense=False))
         raw(state.totals.reshape(-1), reference, vectors, self.layout.numeric, self._hyper, w)
         return w
+
+    def moments(self, state: State) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the numeric columns over the rows learned, (columns,) each.
+
+        By importance. Of a rule with a block, which stores them.
+        """
+        mean, squares = state.extra["reference"][[MU, M2], 1 : 1 + self.layout.numeric]
+        return mean, np.sqrt(squares / max(state.totals[0, 1], 1e-300))
 
     def smoothing(self, state: State) -> float:
         """e of p' = (1 - e) p + e / classes: what the rule's probabilities lose to uniform ones."""

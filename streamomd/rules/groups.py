@@ -272,7 +272,8 @@ class Block:
     share(lead, h) -> number                            B's share of the prediction
     learns_first(h) -> bool                             whether G learns
     most(params): coordinates of the block at most, besides numeric columns.
-    other: the rule for losses whose curvature cannot be learned; None: it learns with all it names.
+    curved: the losses whose curvature it learns. other: the rule for all others, None: it learns
+    with no other.
     """
 
     kind: ClassVar[str] = "block"
@@ -284,6 +285,7 @@ class Block:
     share: Functions
     learns_first: Functions
     most: Callable[[Params], int]
+    curved: tuple[str, ...] = ()
     other: Rule | None = None
 
 

@@ -73,14 +73,14 @@ def predict(
     none = np.empty((0, engine.layout.learners))
     for place, (shard, writer) in enumerate(zip(found, writers, strict=True)):
         with writer:
-            nothing = {"row": np.empty(0, np.int64), **columns(plan, engine, none)}
+            nothing = {"row": np.empty(0, np.int64), **columns(plan, engine, state, none)}
             writer.write(nothing, empty_rows(shard, keep))
             for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
                 _suspect(margins, suspect)
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
                 writer.write(
-                    {"row": rows, **columns(plan, engine, margins)}, piece.value.passthrough
+                    {"row": rows, **columns(plan, engine, state, margins)}, piece.value.passthrough
                 )
     seconds = time.perf_counter() - began
     with quiet_notes(quiet):
@@ -104,8 +104,8 @@ def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
             )
 
 
-def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
-    """What is said of rows with these margins, (rows, learners)."""
+def columns(plan: Plan, engine: Engine, state: State, margins: Floats) -> dict[str, Any]:
+    """What is predicted of rows with these margins, (rows, learners), by name."""
     score = margins[:, 0] if margins.shape[1] == 1 else margins
     if not plan.classes:
         return {"prediction": mean_of(engine, score), "score": score}
@@ -113,7 +113,7 @@ def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
     classes[np.isnan(margins).any(axis=1)] = -1  # no class: null
     outputs = {"prediction": decode_labels(plan, classes), "score": score}
     if engine.loss.probabilistic:
-        outputs["probability"] = probabilities(engine, margins)
+        outputs["probability"] = probabilities(engine, state, margins)
     return outputs
 
 
@@ -130,10 +130,19 @@ def mean_of(engine: Engine, margins: Floats) -> Floats:
     return found
 
 
-def probabilities(engine: Engine, margins: Floats) -> Floats:
-    """Of the second class, (rows,); with a learner a class, (rows, classes)."""
+def probabilities(engine: Engine, state: State, margins: Floats) -> Floats:
+    """Of the second class, (rows,); with a learner a class, (rows, classes).
+
+    They are smoothed as in the rule's log loss, see ``Engine.smoothing``: softmax over all classes,
+    other learners each over two classes, before the shares are taken.
+    """
+    e = engine.smoothing(state)
     one = margins.shape[1] == 1
-    return mean_of(engine, margins[:, 0]) if one else _shares(engine, margins)
+    return _smoothed(mean_of(engine, margins[:, 0]), e, 2) if one else _shares(engine, margins, e)
+
+
+def _smoothed(likely: Floats, e: float, classes: int) -> Floats:
+    return (1.0 - e) * likely + e / classes if e > 0.0 else likely
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,21 +203,21 @@ def evaluate(
     speed = {"seconds": seconds, "rows_per_second": metrics.total_rows / seconds}
     return {
         **metrics.result(),
-        **metrics.detailed(engine.loss, plan.classes),
+        **metrics.detailed(engine.loss, plan.classes, smoothing=engine.smoothing(state)),
         "slices": {one.column: one.result(engine, plan.classes) for one in slices},
         **speed,
         "compile_seconds": engine.compile_seconds,
     }
 
 
-def _shares(engine: Engine, margins: Floats) -> Floats:
+def _shares(engine: Engine, margins: Floats, e: float) -> Floats:
     """Each class's probability: softmax, or each one's part of the summed probabilities."""
     if engine.loss.coupled:
         with np.errstate(all="ignore"):
             odds: Floats = np.exp(margins - margins.max(axis=1, keepdims=True))
             softmax: Floats = odds / odds.sum(axis=1, keepdims=True)
-            return softmax
-    likely = mean_of(engine, margins)
+            return _smoothed(softmax, e, margins.shape[1])
+    likely = _smoothed(mean_of(engine, margins), e, 2)
     total = likely.sum(axis=1, keepdims=True)
     shares: Floats = np.full_like(likely, 1.0 / likely.shape[1])
     np.divide(likely, total, out=shares, where=total != 0.0)

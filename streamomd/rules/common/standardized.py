@@ -108,6 +108,11 @@ def sparse_unit(squared: bool) -> float:
     return 3.0 if squared else 1.0
 
 
+def leverage(x: float, D: float) -> float:
+    """x^2 / D: by how much a unit of B's step moves the margin; 0 of a coordinate never learned."""
+    return x * (x / D) if D > 0.0 else 0.0
+
+
 def newton(w: float, S: float, q: float, x: float, move: Move, h: Any) -> tuple[float, float]:
     """(w, S) of a coordinate outside the block after B's step."""
     return w + move.s * (
