@@ -38,6 +38,9 @@ from streamomd.rules.contract import Rule, fields
 make_look = sparse.make_look
 REFRESH = 4096
 """Rows between two inversions of A + prior: rank-one updates of P add up their rounding."""
+STEEP = 1e3
+"""A rank-one update that shrinks P along z by more than this factor would leave the rounding of
+what it cancels: P is inverted again instead."""
 WORK = 5
 
 
@@ -120,18 +123,21 @@ def inner(a: Any, b: Any, size: int) -> float:
     return total
 
 
-def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
+def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
     """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
 
-    A's upper triangle alone is kept up to date between two changes of reference.
+    A's upper triangle alone is kept up to date between two changes of reference. Returns the
+    largest a z'P z; above STEEP, P has to be inverted again.
     """
     group = P.shape[1]
+    most = 0.0
     for first in range(0, size, group):
         low = first & FAR
         d = min(group, size - low) & FAR
         chi = 0.0
         for i in range(d):
             chi += z[low + i] * u[low + i]
+        most = max(most, a * chi)
         f = a / (1.0 + a * chi)
         for i in range(d):
             v = f * u[low + i]
@@ -142,6 +148,15 @@ def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
             if v != 0.0:
                 for j in range(i, d):
                     A[low + i, j] += v * z[low + j]
+    return most
+
+
+def refresh(A: Any, P: Any, size: int, lam: float, prior_bias: float, root: Any) -> None:
+    """P = (A + prior)^-1 from A's upper triangle, by groups."""
+    whole_triangle(A, size)
+    group = A.shape[1]
+    for low in range(0, size, group):
+        resolve(A, P, low, min(group, size - low), lam, prior_bias, root)
 
 
 def whole_triangle(A: Any, size: int) -> None:
@@ -261,10 +276,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     )
                 elif second and totals[t_] % REFRESH == 0.0:
                     for k in range(L):
-                        whole_triangle(A[k], size)
-                        for low in range(0, size, group):
-                            d = min(group, size - low)
-                            resolve(A[k], P[k], low, d, totals[lam_], h.prior_bias, root)
+                        refresh(A[k], P[k], size, totals[lam_], h.prior_bias, root)
                 standardise(reference, x, p, z)
             else:
                 for j in range(1, p + 1):
@@ -357,7 +369,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     for j in range(size):
                         vectors[k, W, j] += s[k] * u[k, j]
-                    absorb(A[k], P[k], z, u[k], size, a[k])
+                    if absorb(A[k], P[k], z, u[k], size, a[k]) > STEEP:
+                        refresh(A[k], P[k], size, totals[lam_], h.prior_bias, root)
                     totals[k * n_totals + recent_a_] += a[k]
                     totals[k * n_totals + all_a_] += a[k]
                 totals[recent_n_] += weight_of_row
