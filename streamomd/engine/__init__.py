@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -12,14 +13,19 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
-from streamomd.engine.compile import compiled_loop, plain_loop
-from streamomd.engine.loops import block, dense, recent_rows
+from streamomd.engine.compile import (
+    compiled_function,
+    compiled_loop,
+    plain_loop,
+    rebase_signature,
+)
+from streamomd.engine.loops import block, dense, rebase, recent_rows
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.step import move_numbers, numbers_of
 from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
 from streamomd.rules.common.standardized import smoothing
-from streamomd.rules.contract import Coordinates, RecentRows, fields
+from streamomd.rules.contract import Block, Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
 
@@ -105,6 +111,8 @@ class Engine:
 
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
         """
+        if self.layout.block:
+            return self._learn_block(state, sums, batch)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
@@ -206,6 +214,39 @@ class Engine:
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self._hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
+
+    def _learn_block(self, state: State, sums: Floats, batch: Batch) -> Floats:
+        """Learn up to the next change of reference, change it, and go on."""
+        margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
+        learn = self._loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
+        learned = (sums, self._hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
+        change = self._rebase()
+        row = learn(*stored, 0, False, *learned)
+        while row != len(batch):
+            change(*stored[:-1], self._kind)
+            row = learn(*stored, row if row >= 0 else ~row, row >= 0, *learned)
+        state.clock += len(batch)
+        return margins
+
+    def _rebase(self) -> Any:
+        key = "rebase", False, ""
+        if key not in self._loops:
+            started, signature = time.perf_counter(), rebase_signature(self.layout.dtype)
+            made = compiled_function(rebase.rebase, signature) if self.compiled else rebase.rebase
+            self._loops[key] = made
+            self.compile_seconds += time.perf_counter() - started
+        return self._loops[key]
+
+    @cached_property
+    def _kind(self) -> rebase.Kind:
+        layout, loss, storage = self.layout, self.loss, self.layout.rule.storage
+        assert isinstance(storage, Block)
+        prior, prior_bias = (float(self.params.get(name, 0.0)) for name in ("prior", "prior_bias"))
+        return rebase.Kind(
+            layout.width, layout.numeric, storage.second, storage.first, loss.name == "square",
+            block.centres(loss), prior, prior_bias,
+        )  # fmt: skip
 
     def _matrices(self, state: State) -> tuple[Any, ...]:
         """What the loops of a rule's storage take in addition to cells and totals."""

@@ -18,9 +18,9 @@ import numpy as np
 
 from streamomd.engine.loops import sparse
 from streamomd.engine.loops.cache_prefetch import prefetch
-from streamomd.engine.loops.load_store import number, put, take
-from streamomd.engine.loops.rebase import AT, G, H, W, make_rebase, resolve
-from streamomd.engine.loops.reference import C, S, observe, standardise
+from streamomd.engine.loops.load_store import put, take
+from streamomd.engine.loops.rebase import AT, G, H, W, used
+from streamomd.engine.loops.reference import C, S, beyond, observe, standardise
 from streamomd.engine.loops.row import FAR, Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
@@ -37,11 +37,15 @@ from streamomd.rules.contract import Rule, fields
 
 make_look = sparse.make_look
 REFRESH = 4096
-"""Rows between two inversions of A + prior: rank-one updates of P add up their rounding."""
+"""Rows between two inversions of A + prior at least: P's rank-one updates add up their rounding."""
 STEEP = 1e3
-"""A rank-one update that shrinks P along z by more than this factor would leave the rounding of
-what it cancels: P is inverted again instead."""
-WORK = 5
+"""A rank-one update that shrinks P by more than this factor leaves the rounding of what it cancels:
+P is inverted again after the row."""
+
+
+def centres(loss: Loss) -> bool:
+    """Whether the target has a reference: predictions are its mean, or its median, themselves."""
+    return not loss.classifies and loss.mean is identity
 
 
 def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
@@ -126,18 +130,18 @@ def inner(a: Any, b: Any, size: int) -> float:
 def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
     """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
 
-    A's upper triangle alone is kept up to date between two changes of reference. Returns the
-    largest a z'P z; above STEEP, P has to be inverted again.
+    Returns the largest a z'P z. A's upper triangle alone is kept up to date between two changes of
+    reference.
     """
     group = P.shape[1]
-    most = 0.0
+    steepest = 0.0
     for first in range(0, size, group):
         low = first & FAR
         d = min(group, size - low) & FAR
         chi = 0.0
         for i in range(d):
             chi += z[low + i] * u[low + i]
-        most = max(most, a * chi)
+        steepest = max(steepest, a * chi)
         f = a / (1.0 + a * chi)
         for i in range(d):
             v = f * u[low + i]
@@ -148,15 +152,7 @@ def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
             if v != 0.0:
                 for j in range(i, d):
                     A[low + i, j] += v * z[low + j]
-    return most
-
-
-def refresh(A: Any, P: Any, size: int, lam: float, prior_bias: float, root: Any) -> None:
-    """P = (A + prior)^-1 from A's upper triangle, by groups."""
-    whole_triangle(A, size)
-    group = A.shape[1]
-    for low in range(0, size, group):
-        resolve(A, P, low, min(group, size - low), lam, prior_bias, root)
+    return steepest
 
 
 def whole_triangle(A: Any, size: int) -> None:
@@ -170,8 +166,12 @@ def whole_triangle(A: Any, size: int) -> None:
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
-    """learn(…) -> clock, with the arguments of ``sparse.make_learn`` and, after totals, the arrays
-    of ``Layout.block`` and p, the number of numeric columns."""
+    """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
+    ``Layout.block``, p, the number of numeric columns, and the row to begin with.
+
+    It ends after the last row, or where ``rebase`` is due: at row i, whose columns have been observed
+    already, as ``observed`` says to the next call; or, if it returns ~i, before row i.
+    """
     L, classes, width, bias, dense = shape
     assert bias == 1, rule.name
     Own, Hyper = rule.state.own, rule.hyper
@@ -185,10 +185,10 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     terms, pull, update, step = storage.terms, storage.pull, rule.update, rule.step
     share_of_B, learns_G = storage.share, storage.learns_first
     row_loss, exact_steps = make_losses(rule, loss, shape), make_solver(rule, loss, shape)
-    rebase, miss, mean = make_rebase(rule, loss, shape), miss_of(shape), loss.mean
+    miss, mean = miss_of(shape), loss.mean
     squared, probable = loss.name == "square", loss.probabilistic
     regression = classes == 1
-    centres = not loss.classifies and loss.mean is identity
+    referred = centres(loss)
     t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
     labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
@@ -223,6 +223,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         P: Any,
         places: Any,
         p: int,
+        row: int,
+        observed: bool,
         sums: Any,
         hyper: Any,
         clock: float,
@@ -232,11 +234,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         y: Any,
         importance: Any,
         margins: Any,
-    ) -> float:
-        most, group, stored = len(places), A.shape[2], len(indices)
-        size = p + 1
-        while size < most and places[size] > 0:
-            size += 1
+    ) -> int:
+        most, size = len(places), used(places, p)
         x, z, u = np.zeros(p + 1), np.zeros(most), np.zeros((L, most))
         longest = 0
         for i in range(0 if dense else len(y)):
@@ -246,10 +245,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         m, g, tried = np.zeros((1, L)), np.zeros((1, L)), np.zeros((1, L))
         chi, reached, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
         s, a, s_G, none = np.zeros(L), np.zeros(L), np.zeros(L), np.zeros(L)
-        scratch, work, root = np.zeros(L), np.zeros((WORK, most)), np.zeros((group, group))
+        scratch = np.zeros(L)
         h = Hyper(*load_hyper(hyper, 0, 1))
-        for i in range(len(y)):
-            clock += 1.0
+        due = len(y)
+        steepest = 0.0
+        for i in range(row, len(y)):
             weight_of_row = importance[i]
             learns = weight_of_row > 0.0
             start, entries = span(indptr, i, bias, dense)
@@ -262,21 +262,18 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 elif value != 0.0:
                     at[count], xs[count] = j, value
                     count += 1
-            others = totals[n_] / weight_of_row if learns else 0.0
             if learns:
-                totals[t_] += 1.0
-                totals[n_] += weight_of_row
-                observe(reference, x, p, weight_of_row, totals[n_])
-                if totals[t_] >= totals[next_]:
-                    for k in range(L):
-                        if second:
-                            whole_triangle(A[k], size)
-                    rebase(
-                        cells, totals, reference, vectors, A, P, places, p, size, hyper, work, root
-                    )
-                elif second and totals[t_] % REFRESH == 0.0:
-                    for k in range(L):
-                        refresh(A[k], P[k], size, totals[lam_], h.prior_bias, root)
+                if not observed:
+                    totals[t_] += 1.0
+                    totals[n_] += weight_of_row
+                    observe(reference, x, p, weight_of_row, totals[n_])
+                    others = (totals[n_] - weight_of_row) / weight_of_row
+                    if beyond(reference, x, p, others):
+                        totals[next_] = totals[t_]
+                    if totals[t_] >= totals[next_] or (second and totals[t_] % REFRESH == 0.0):
+                        due = i
+                        break
+                observed = False
                 standardise(reference, x, p, z)
             else:
                 for j in range(1, p + 1):
@@ -289,7 +286,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             for j in range(1, p + 1):
                 length += z[j] * z[j]
             if first and learns:
-                bound = math.sqrt(others)
+                bound = math.sqrt((totals[n_] - weight_of_row) / weight_of_row)
                 for j in range(1, p + 1):
                     if abs(z[j]) > bound:
                         for k in range(L):
@@ -342,7 +339,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             sums[2] += weight_of_row * miss(margins, i, y[i], mean)
             if not learns:
                 continue
-            if centres and totals[t_] == 1.0:
+            if referred and totals[t_] == 1.0:
                 c_y = totals[c_y_] = y[i]  # the first label is the reference: the residual is 0
             if second:
                 for k in range(L):
@@ -361,7 +358,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     if (lead > 0.0) != (totals[lead_] > 0.0):
                         totals[since_] = totals[t_]
                     totals[lead_] = lead
-            goal = y[i] - c_y if centres else y[i]
+            goal = y[i] - c_y if referred else y[i]
             for k in range(L):
                 s[k] = a[k] = s_G[k] = 0.0
             if second:
@@ -369,8 +366,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     for j in range(size):
                         vectors[k, W, j] += s[k] * u[k, j]
-                    if absorb(A[k], P[k], z, u[k], size, a[k]) > STEEP:
-                        refresh(A[k], P[k], size, totals[lam_], h.prior_bias, root)
+                    steepest = max(steepest, absorb(A[k], P[k], z, u[k], size, a[k]))
                     totals[k * n_totals + recent_a_] += a[k]
                     totals[k * n_totals + all_a_] += a[k]
                 totals[recent_n_] += weight_of_row
@@ -379,7 +375,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             if first and learns_G(h):
                 totals[N_] += weight_of_row * length
                 pace = h.eta * math.sqrt(totals[n_] / totals[N_])
-                if centres:
+                if referred:
                     pace *= totals[s_y_]
                 if not (both and probable):  # else the slopes are those of the last prediction
                     row_loss(g, 0, goal, e, hyper, slopes)
@@ -415,10 +411,13 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     store_own(cells, at[n] * width + n_shared + k, L, own)
             if regression:
                 observe_label(totals, y[i], weight_of_row)
+            if steepest > STEEP:
+                due = ~(i + 1)
+                break
         if second:
             for k in range(L):
                 whole_triangle(A[k], size)
-        return clock
+        return due
 
     return learn
 

@@ -99,9 +99,7 @@ def precision(S: float, q: float, scale: float, h: Any) -> float:
     return h.prior_sparse * q + scale * S
 
 
-def newton(
-    w: float, S: float, q: float, x: float, move: Move, h: Any
-) -> tuple[float, float]:
+def newton(w: float, S: float, q: float, x: float, move: Move, h: Any) -> tuple[float, float]:
     """(w, S) of a coordinate outside the block after B's step."""
     return w + move.s * (x / precision(S, q, move.scale, h)), S + move.a * x * x / move.scale
 
