@@ -306,10 +306,12 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         places[size] = j
                         reference[S, size] = abs(value)
                         for k in range(L):
-                            P[k, size, size] = 1.0 / totals[lam_]
+                            P[k, size, size % P.shape[2]] = 1.0 / totals[lam_]
                         size += 1
                     store_shared(cells, j * width, 1, shared)
                     shared = Shared(*load_shared(cells, j * width, 1))
+                elif shared.n == 0.0:
+                    continue  # nothing is known of it: D is 0
                 place = int(shared.place)
                 if place > 0:
                     z[place] = value / reference[S, place]
