@@ -169,8 +169,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
     ``Layout.block``, p, the number of numeric columns, and the row to begin with.
 
-    It ends after the last row, or where ``rebase`` is due: at row i, whose columns have been observed
-    already, as ``observed`` says to the next call; or, if it returns ~i, before row i.
+    It ends after the last row, or where ``rebase`` is due: at row i, which has been observed
+    already, as ``observed`` says to the next call; or, where it returns ~i, before row i.
     """
     L, classes, width, bias, dense = shape
     assert bias == 1, rule.name

@@ -33,10 +33,11 @@ def beyond(reference: Any, x: Any, p: int, others: float) -> bool:
     rows in units of this row's."""
     c, s = reference[C], reference[S]
     limit = max(LARGEST, math.sqrt(others))
+    found = 0
     for j in range(1, p + 1):
-        if s[j] > 0.0 and abs(x[j] - c[j]) / s[j] > limit:
-            return True
-    return False
+        if s[j] > 0.0 and abs(x[j] - c[j]) > limit * s[j]:
+            found += 1
+    return found > 0
 
 
 def standardise(reference: Any, x: Any, p: int, z: Any) -> None:
