@@ -11,7 +11,7 @@ from typing import Any
 
 MU, M2, C, S = 0, 1, 2, 3
 LARGEST = 1e6
-"""Of abs(z): its powers must not overflow, nor one row outweigh what all others have shown."""
+"""Of abs(z): powers of z must not overflow, nor one row outweigh what all others have shown."""
 
 
 def observe(reference: Any, x: Any, p: int, importance: float, n: float) -> None:
