@@ -15,6 +15,7 @@ from standardized import LOSSES, Rows, Run, made
 
 from streamomd.engine.loops.block import REFRESH
 from streamomd.engine.state import State
+from streamomd.rules import all_rules
 
 FORMS: dict[str, tuple[str, str]] = {
     "auto": ("auto", "recent"),
@@ -25,6 +26,12 @@ FORMS: dict[str, tuple[str, str]] = {
 """Of each form the rule, and ``prefer`` of the oracle."""
 QUICK = {("auto", "square"), ("auto", "logistic")}
 """Rules and losses that the quick run compiles."""
+
+
+def test_no_rule_with_a_block_lacks_an_oracle() -> None:
+    """Each is compared with ``Auto`` below."""
+    blocks = {name for name, rule in all_rules().items() if rule.storage.kind == "block"}
+    assert blocks == {rule for rule, _ in FORMS.values()}
 
 
 class Single(Auto):

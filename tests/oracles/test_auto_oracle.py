@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from auto import Auto, Floats, sigmoid, softmax, solve_logistic, solve_softmax
-from auto_merge import merge
+from auto import Auto, Floats, merge, sigmoid, softmax, solve_logistic, solve_softmax
 from standardized import Rows, made
 
 expit = np.vectorize(sigmoid)
