@@ -24,7 +24,7 @@ from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.step import move_numbers, numbers_of
 from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
-from streamomd.rules.common.standardized import smoothing
+from streamomd.rules.common.standardized import LEAD, smoothing
 from streamomd.rules.contract import Block, Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
@@ -77,6 +77,16 @@ class Engine:
             totals = rule.state.begin(float(state.layout.size), h)
             state.totals[:, : len(totals)] = totals
         self.renew(state)
+
+    def begin_pass(self, state: State) -> None:
+        """Another pass over the same rows begins."""
+        if self.layout.block:
+            totals = state.totals[0]
+            at = rebase.AT
+            if totals[at["horizon"]] == 0.0:
+                totals[at["horizon"]] = totals[at["n"]]
+                totals[at["next"]] = totals[at["t"]] + 1.0
+            totals[at["lead"]] = -LEAD
 
     def renew(self, state: State) -> None:
         """Recompute the totals that are sums over all coordinates."""
@@ -243,6 +253,8 @@ class Engine:
         layout, loss, storage = self.layout, self.loss, self.layout.rule.storage
         assert isinstance(storage, Block)
         prior, prior_bias = (float(self.params.get(name, 0.0)) for name in ("prior", "prior_bias"))
+        # Groups do not know of each other: without it each would explain all of a row.
+        prior *= layout.groups
         return rebase.Kind(
             layout.width, layout.numeric, storage.second, storage.first, loss.name == "square",
             block.centres(loss), prior, prior_bias,

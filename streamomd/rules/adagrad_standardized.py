@@ -56,7 +56,9 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return own.g
 
 
-def terms(own: Own, shared: Shared, x: float, scale: float, h: Hyper) -> tuple[float, float, float]:
+def terms(
+    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
+) -> tuple[float, float, float]:
     return 0.0, 0.0, own.g * x
 
 

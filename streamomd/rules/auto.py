@@ -75,10 +75,12 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return part * own.w + (1.0 - part) * own.g
 
 
-def terms(own: Own, shared: Shared, x: float, scale: float, h: Hyper) -> tuple[float, float, float]:
+def terms(
+    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
+) -> tuple[float, float, float]:
     if shared.place > 0.0:
         return 0.0, 0.0, own.g * x
-    D = precision(own.S, shared.q, scale, h)
+    D = precision(own.S, shared.q, scale, unit, h)
     return own.w * x, x * (x / D), own.g * x
 
 

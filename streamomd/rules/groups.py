@@ -267,7 +267,7 @@ class Block:
 
     weight(own, lead, h) -> w                           outside the block, in raw units
 
-    terms(own, shared, x, scale, h) -> m, chi, g        what a coordinate adds to a row's sums
+    terms(own, shared, x, scale, unit, h) -> m, chi, g  what a coordinate adds to a row's sums
     pull(own, shared, x, slope, importance) -> number   what it adds to the reach of G's step
     share(lead, h) -> number                            B's share of the prediction
     learns_first(h) -> bool                             whether G learns

@@ -88,7 +88,8 @@ class Auto:
         LEAD: float = 50.0,
     ) -> None:
         self.loss, self.p, self.C, self.prefer = loss, p, classes, prefer
-        self.lam, self.lam0, self.lamS, self.K, self.eta, self.LEAD = lam, lam0, lamS, K, eta, LEAD
+        self.lam, self.lam0, self.K, self.eta, self.LEAD = lam, lam0, K, eta, LEAD
+        self.lamS = 3.0 * lamS if loss == "square" else lamS
         C, D = self.C, 1 + p
         # shared, numeric j
         self.mu, self.M2 = np.zeros(p), np.zeros(p)

@@ -18,7 +18,11 @@ GROUP = 64
 
 
 class Grouped(Auto):
-    """``Auto`` in groups of coordinates."""
+    """``Auto`` in groups of coordinates. most: of the block at most, which says how many groups
+    share the prior: groups do not know of each other, and each would explain all of a row."""
+
+    def __init__(self, loss: str, p: int, classes: int = 1, *, most: int, **given: Any) -> None:
+        super().__init__(loss, p, classes, lam=float(-(-most // GROUP)), **given)
 
     def groups(self) -> list[slice]:
         return [slice(low, min(low + GROUP, self.D)) for low in range(0, self.D, GROUP)]

@@ -19,7 +19,7 @@ import numpy as np
 from streamomd.engine.loops import sparse
 from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.load_store import put, take
-from streamomd.engine.loops.rebase import AT, G, H, W, used
+from streamomd.engine.loops.rebase import AT, G, H, W, passes_held, used
 from streamomd.engine.loops.reference import C, S, beyond, observe, standardise
 from streamomd.engine.loops.row import FAR, Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
@@ -32,6 +32,7 @@ from streamomd.rules.common.standardized import (
     see,
     smoothed,
     smoothing,
+    sparse_unit,
 )
 from streamomd.rules.contract import Rule, fields
 
@@ -194,8 +195,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
     mse_, v_, since_ = AT["mse"], AT["v"], AT["since"]
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
+    horizon_ = AT["horizon"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
-    squares_ = 2.0 if squared else 1.0
+    squares_, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
 
     def shown(totals: Any, margin: float) -> float:
         """The progressive prediction: of numbers, at most a range of the labels away from them."""
@@ -293,6 +295,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                             vectors[k, G, j] *= bound / abs(z[j])
             for k in range(L):
                 m[0, k] = g[0, k] = chi[k] = 0.0
+            unit = sparse_unit_ * passes_held(totals)
             for n in range(count):
                 j, value = at[n], xs[n]
                 if n + 8 < count:
@@ -320,7 +323,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     own = Own(*load_own(cells, j * width + n_shared + k, L))
                     scale = totals[k * n_totals + scale_]
-                    dm, dchi, dg = terms(own, shared, value, scale, h)
+                    dm, dchi, dg = terms(own, shared, value, scale, unit, h)
                     m[0, k] += dm
                     chi[k] += dchi
                     g[0, k] += dg
@@ -356,7 +359,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     totals[lead_], totals[mse_], totals[v_], of_B, of_G, squared, weight_of_row,
                     totals[n_],
                 )  # fmt: skip
-                if first and learns_G(h):
+                if first and learns_G(h) and totals[horizon_] == 0.0:
                     if (lead > 0.0) != (totals[lead_] > 0.0):
                         totals[since_] = totals[t_]
                     totals[lead_] = lead
@@ -374,7 +377,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 totals[recent_n_] += weight_of_row
                 totals[all_n_] += weight_of_row
                 totals[recent_t_] += 1.0
-            if first and learns_G(h):
+            if first and learns_G(h) and not (both and totals[horizon_] > 0.0):
                 totals[N_] += weight_of_row * length
                 pace = h.eta * math.sqrt(totals[n_] / totals[N_])
                 if referred:
@@ -408,7 +411,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     scale = totals[k * n_totals + scale_]
                     own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    move = Move(s[k], a[k], scale, slopes[k], weight_of_row, s_G[k])
+                    move = Move(s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k])
                     own = update(own, shared, xs[n], move, clock, h)
                     store_own(cells, at[n] * width + n_shared + k, L, own)
             if regression:

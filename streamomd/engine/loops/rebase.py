@@ -18,7 +18,7 @@ import numpy as np
 from streamomd.engine.linalg.cholesky import invert
 from streamomd.engine.loops.load_store import number
 from streamomd.engine.loops.reference import C, S, next_reference
-from streamomd.rules.common.standardized import Totals, following, of_evidence, of_noise
+from streamomd.rules.common.standardized import Totals, following, following_in_pass, of_evidence, of_noise
 from streamomd.rules.contract import fields
 
 AT = {name: at for at, name in enumerate(fields(Totals))}
@@ -26,11 +26,14 @@ T_, N_, NEXT_, LABELS_, MEAN_, M2_, C_Y_, S_Y_, MSE_, LAM_ = (
     AT[name] for name in ("t", "n", "next", "labels", "y_mean", "y_M2", "c_y", "s_y", "mse", "lam")
 )
 RECENT_N_, RECENT_T_, ALL_N_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
+HORIZON_ = AT["horizon"]
 RECENT_A_, ALL_A_, KEPT_, SCALE_ = AT["recent_a"], AT["all_a"], AT["kept"], AT["scale"]
 N_TOTALS = len(AT)
 W, G, H = 0, 1, 2
 """Rows of ``vectors``: weights of B, weights and summed squared slopes of G."""
 SHARED = len(("n", "q", "place"))
+PASSES = 3.0
+"""Passes that A holds at most. Of one alone, its last rows would count 2.7 times the first ones."""
 LEAST = 1e-20
 """Where the scale of S falls below, S is multiplied out: float32 slots hold S / scale."""
 
@@ -75,6 +78,7 @@ def rebase(
         return
     if kind.second and not kind.squared:
         recalibrate(cells, totals, A, size, kind.width)
+    kept = forget(totals, L) if totals[HORIZON_] > 0.0 and kind.second else 1.0
     s_y = 1.0
     c_y = 0.0
     if kind.centres:
@@ -83,7 +87,9 @@ def rebase(
         c_y = totals[MEAN_]
     totals[S_Y_] = s_y
     old = totals[LAM_]
-    new = next_strength(totals, reference, vectors, P, size, kind) if kind.second else old
+    new = old
+    if kind.second and (kind.squared or totals[HORIZON_] == 0.0):
+        new = next_strength(totals, reference, vectors, P, size, kind)
     shift = totals[C_Y_] - c_y
     work = np.zeros((5, len(places)))
     al, be, c, s = work[0], work[1], work[2], work[3]
@@ -104,21 +110,42 @@ def rebase(
         if kind.second:
             w = vectors[k, W]
             change_of_B(
-                A[k], P[k], w, al, be, work[4], shift, old, new, kind.prior_bias, size, square
+                A[k], P[k], w, al, be, work[4], shift, old, new, kind.prior_bias, kept, size,
+                square,
             )
     for j in range(1, size):
         reference[C, j], reference[S, j] = c[j], s[j]
     totals[C_Y_], totals[LAM_] = c_y, new
     totals[NEXT_] = following(totals[T_])
+    if totals[HORIZON_] > 0.0:
+        rows = totals[T_] * (totals[HORIZON_] / totals[N_])
+        totals[NEXT_] = following_in_pass(totals[T_], rows)
+
+
+def passes_held(totals: Any) -> float:
+    """How many passes over the rows A holds; the prior counts as often."""
+    return max(totals[ALL_N_] / totals[HORIZON_], 1.0) if totals[HORIZON_] > 0.0 else 1.0
+
+
+def forget(totals: Any, L: int) -> float:
+    """What is kept of A and b, so that they hold no more than the last passes over the rows."""
+    r = min(PASSES * totals[HORIZON_] / totals[ALL_N_], 1.0)
+    totals[ALL_N_] *= r
+    for k in range(L):
+        totals[k * N_TOTALS + ALL_A_] *= r
+        totals[k * N_TOTALS + KEPT_] *= r
+        totals[k * N_TOTALS + SCALE_] *= r
+    return r
 
 
 def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
     """A overstates the curvature of early rows: scaled to that of the rows since the last time.
 
-    Both means end with the row before this one.
+    Both means end with the row before this one. In later passes these are a quarter pass at least:
+    few rows of tables that are nearly separable may show no curvature at all.
     """
     L = A.shape[0]
-    if totals[RECENT_T_] < 8.0:
+    if totals[RECENT_T_] < 8.0 or totals[RECENT_N_] < 0.25 * totals[HORIZON_]:
         return
     for k in range(L):
         at = k * N_TOTALS
@@ -144,7 +171,8 @@ def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
 def next_strength(
     totals: Any, reference: Any, vectors: Any, P: Any, size: int, kind: Kind
 ) -> float:
-    """lam', by the state before the change."""
+    """lam', by the state before the change. Of a log loss it stays in later passes: the evidence of
+    rows that were seen before is too strong."""
     if kind.squared:
         return of_noise(kind.prior, totals[MSE_], totals[S_Y_])
     known = weights = 0.0
@@ -159,7 +187,7 @@ def next_strength(
 
 def change_of_B(
     A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: float, new: float,
-    prior_bias: float, size: int, square: Any,
+    prior_bias: float, kept: float, size: int, square: Any,
 ) -> None:  # fmt: skip
     """One learner's A, P and w. al, be: of T; b, square: scratch. old, new: lam and lam'."""
     group = A.shape[1]
@@ -170,7 +198,10 @@ def change_of_B(
             total = prior * w[low + i]
             for j in range(d):
                 total += A[low + i, j] * w[low + j]
-            b[low + i] = total
+            b[low + i] = kept * total
+        for i in range(d):
+            for j in range(d):
+                A[low + i, j] *= kept
     for j in range(group, size):  # what the bias takes over from the other groups
         shift += w[j] * be[j]
     for low in range(0, size, group):
