@@ -246,9 +246,9 @@ class Engine:
         learned = (sums, self._hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         change = self._rebase()
         row = learn(*stored, 0, False, *learned)
-        while row < len(batch):
+        while row != len(batch):
             change(*stored[:-1], self._kind)
-            row = learn(*stored, row, True, *learned)
+            row = learn(*stored, row if row >= 0 else ~row, row >= 0, *learned)
         state.clock += len(batch)
         return margins
 

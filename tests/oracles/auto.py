@@ -69,7 +69,8 @@ class Auto:
     """One learner for square and logistic loss, ``classes`` learners for softmax.
 
     y: a number; -1 or 1; or 0 … classes - 1. p: dense numeric columns. K: coordinates of the
-    matrix at most, bias and columns included. prefer: "recent" (the mixture) or "whole" (B).
+    matrix at most, bias and columns included. prefer: "recent" (the mixture), "whole" (B)
+    or "first" (G).
     """
 
     def __init__(
@@ -143,6 +144,11 @@ class Auto:
             self.rebase()
             self.next = following(self.t)
         z = self.standardise(x)
+        if np.abs(z).max() > max(1e6, math.sqrt(before / h)):
+            # Choice: a column has left its reference, see ``squash``. Powers of z would overflow.
+            self.rebase()
+            self.next = following(self.t)
+            z = self.standardise(x)
         self.squash(z, before / h)
         for i, value in sparse.items():
             self.see(i, value, h)
@@ -238,6 +244,8 @@ class Auto:
 
     def share_of_B(self) -> float:
         """wB = 1 / (1 + exp(lead)); a positive lead says that G's losses are smaller."""
+        if self.prefer == "first":
+            return 0.0
         return 1.0 if self.prefer == "whole" else 1.0 / (1.0 + math.exp(self.lead))
 
     def mix(self, m: Floats, g: Floats, y: float, h: float) -> None:
@@ -373,7 +381,8 @@ class Auto:
     def next_lam(self, s_y: float) -> float:
         """lam', from the noise (square) or the evidence (classification, from 100 rows on).
 
-        Choice: the evidence is that of the state before the REBASE, over coordinates with a scale.
+        Choice: the evidence is that of the state before the REBASE, over coordinates with a scale;
+        its bounds and its 5 are of lam = 1, and scale with lam.
         """
         if self.loss == "square":
             return self.lam * float(np.clip(self.mse / s_y**2, 1e-6, 1.0)) if s_y > 0 else self.lam
@@ -382,7 +391,8 @@ class Auto:
         scaled = self.s[1:] > 0.0
         diagonal = np.diagonal(self.P, axis1=1, axis2=2)[:, 1:][:, scaled]
         known = float(np.sum(1.0 - self.lam_now * diagonal))
-        return float(np.clip((known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0), 0.1, 1.0))
+        found = (known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0 / self.lam)
+        return float(np.clip(found, 0.1 * self.lam, self.lam))
 
     def change_reference(self, c_y: float, s_y: float, lam: float) -> None:
         """(c, s, c_y) -> (mu, sqrt(M2 / n), c_y'); of slots, (0, sqrt(q))."""

@@ -20,7 +20,7 @@ from streamomd.engine.loops import sparse
 from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.load_store import put, take
 from streamomd.engine.loops.rebase import AT, G, H, W, passes_held, used
-from streamomd.engine.loops.reference import C, S, observe, standardise
+from streamomd.engine.loops.reference import C, S, beyond, observe, standardise
 from streamomd.engine.loops.row import FAR, Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
@@ -39,6 +39,9 @@ from streamomd.rules.contract import Rule, fields
 make_look = sparse.make_look
 REFRESH = 4096
 """Rows between two inversions of A + prior at least: P's rank-one updates add up their rounding."""
+STEEP = 1e3
+"""A rank-one update that shrinks P by more than this factor leaves the rounding of what it cancels:
+P is inverted again after the row."""
 
 
 def centres(loss: Loss) -> bool:
@@ -125,18 +128,21 @@ def inner(a: Any, b: Any, size: int) -> float:
     return total
 
 
-def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
+def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
     """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
 
-    A's upper triangle alone is kept up to date between two changes of reference.
+    Returns the largest a z'P z. A's upper triangle alone is kept up to date between two changes of
+    reference.
     """
     group = P.shape[1]
+    steepest = 0.0
     for first in range(0, size, group):
         low = first & FAR
         d = min(group, size - low) & FAR
         chi = 0.0
         for i in range(d):
             chi += z[low + i] * u[low + i]
+        steepest = max(steepest, a * chi)
         f = a / (1.0 + a * chi)
         for i in range(d):
             v = f * u[low + i]
@@ -147,6 +153,7 @@ def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
             if v != 0.0:
                 for j in range(i, d):
                     A[low + i, j] += v * z[low + j]
+    return steepest
 
 
 def whole_triangle(A: Any, size: int) -> None:
@@ -163,8 +170,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
     ``Layout.block``, p, the number of numeric columns, and the row to begin with.
 
-    It ends after the last row, or at a row at which ``rebase`` is due: that row's columns have been
-    observed already, as ``observed`` tells the next call.
+    It ends after the last row, or where ``rebase`` is due: at row i, which has been observed
+    already, as ``observed`` says to the next call; or, where it returns ~i, before row i.
     """
     L, classes, width, bias, dense = shape
     assert bias == 1, rule.name
@@ -243,6 +250,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         scratch = np.zeros(L)
         h = Hyper(*load_hyper(hyper, 0, 1))
         due = len(y)
+        steepest = 0.0
         for i in range(row, len(y)):
             weight_of_row = importance[i]
             learns = weight_of_row > 0.0
@@ -261,6 +269,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     totals[t_] += 1.0
                     totals[n_] += weight_of_row
                     observe(reference, x, p, weight_of_row, totals[n_])
+                    others = (totals[n_] - weight_of_row) / weight_of_row
+                    if beyond(reference, x, p, others):
+                        totals[next_] = totals[t_]
                     if totals[t_] >= totals[next_] or (second and totals[t_] % REFRESH == 0.0):
                         due = i
                         break
@@ -302,6 +313,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         size += 1
                     store_shared(cells, j * width, 1, shared)
                     shared = Shared(*load_shared(cells, j * width, 1))
+                elif shared.n == 0.0:
+                    continue  # nothing is known of it: D is 0
                 place = int(shared.place)
                 if place > 0:
                     z[place] = value / reference[S, place]
@@ -358,7 +371,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     for j in range(size):
                         vectors[k, W, j] += s[k] * u[k, j]
-                    absorb(A[k], P[k], z, u[k], size, a[k])
+                    steepest = max(steepest, absorb(A[k], P[k], z, u[k], size, a[k]))
                     totals[k * n_totals + recent_a_] += a[k]
                     totals[k * n_totals + all_a_] += a[k]
                 totals[recent_n_] += weight_of_row
@@ -403,6 +416,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     store_own(cells, at[n] * width + n_shared + k, L, own)
             if regression:
                 observe_label(totals, y[i], weight_of_row)
+            if steepest > STEEP:
+                due = ~(i + 1)
+                break
         if second:
             for k in range(L):
                 whole_triangle(A[k], size)
