@@ -8,9 +8,11 @@ prediction is wB m_B + (1 - wB) m_G, one linear model, with
 k = h for log loss and h / (2 v) for the square loss, v the mean of the smaller squared error. B is
 as good as a tuned batch model where the rows are shuffled; G follows a stream that changes, and
 learns where B's curvature is of no use. ``prefer`` = "whole" is B alone: for data whose rows of all
-times count alike. Log losses are those of p' = (1 - e) p + e / classes with e = 1 / (t + 2), after
-t rows, and so are the probabilities of predictions; progressive predictions of numbers are clipped
-to a range of the targets around them.
+times count alike. From the second pass over the same rows on, B alone learns and predicts.
+
+Log losses are those of p' = (1 - e) p + e / classes with e = 1 / (t + 2), after t rows, and so are
+the probabilities of predictions; progressive predictions of numbers are clipped to a range of the
+targets around them.
 
 Losses without a curvature to learn (hinge, absolute, ...) are learned by G alone.
 

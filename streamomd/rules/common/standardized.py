@@ -47,9 +47,9 @@ class Totals(NamedTuple):
     squared error of B, and of the better one. lam: the prior's strength now. N: summed squares
     of standardised rows. lead: of G over B, in nats. since: the row at which it changed its sign.
     recent_n, recent_t, all_n: importance and rows since the last recalibration, and in all.
-    horizon: importance of the first pass, once it has ended, else 0: then A holds as much of the
-    latest rows. Of each learner: recent_a, all_a: curvature over the same rows. kept: what recalibrations have
-    left of A since the common start of a merge. scale: of S, which is stored without them.
+    horizon: importance of the first pass, once it has ended, else 0. Of each learner: recent_a,
+    all_a: curvature over the same rows. kept: what recalibrations have left of A since the common
+    start of a merge. scale: of S, which is stored without them.
     """
 
     t: Sum = 0.0
