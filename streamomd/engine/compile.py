@@ -243,7 +243,7 @@ def _block(cell: str) -> list[Any]:
 def rebase_signature(cell: str) -> Any:
     """Argument types of ``loops.rebase.rebase``."""
     kinds = [types.int64] * 2 + [types.boolean] * 4 + [types.float64] * 2
-    return (*_block(cell), types.NamedTuple(kinds, rebase.Kind))
+    return (*_block(cell), types.NamedTuple(kinds, rebase.Kind))  # type: ignore[no-untyped-call]
 
 
 def _learn(rule: Rule, cell: str, value: str) -> Any:

@@ -54,7 +54,8 @@ def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
     L, classes = shape.learners, shape.classes
     Aim, n_rule = loss.hyper, len(fields(rule.hyper))
     load_aim = take(len(fields(Aim)))
-    value, slope, couple, coupled = loss.value, loss.slope, loss.couple, loss.coupled
+    value, slope, coupled = loss.value, loss.slope, loss.coupled
+    couple: Any = loss.couple
     probable = loss.probabilistic
 
     def coupled_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
@@ -83,8 +84,8 @@ def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
     Aim, n_rule = loss.hyper, len(fields(rule.hyper))
     load_aim = take(len(fields(Aim)))
     coupled = loss.coupled
-    solve_all = loss.solve_all
-    solve = None if coupled else make_solve(loss)
+    solve_all: Any = loss.solve_all
+    solve: Any = None if coupled else make_solve(loss)
 
     def all_steps(
         margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
@@ -175,7 +176,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     """
     L, classes, width, bias, dense = shape
     assert bias == 1, rule.name
-    Own, Hyper = rule.state.own, rule.hyper
+    Own: Any = rule.state.own
+    Hyper: Any = rule.hyper
     n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
     load_own, store_own = take(n_own), put(n_own)
     load_shared, store_shared = take(n_shared), put(n_shared)
@@ -199,7 +201,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
     squares_, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
 
-    def shown(totals: Any, margin: float) -> float:
+    def shown(totals: Any, margin: float) -> Any:
         """The progressive prediction: of numbers, at most a range of the labels away from them."""
         if not squared or totals[labels_] == 0.0:
             return margin

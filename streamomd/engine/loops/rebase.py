@@ -139,7 +139,7 @@ def rebase(
         totals[NEXT_] = following_in_pass(totals[T_], rows)
 
 
-def passes_held(totals: Any) -> float:
+def passes_held(totals: Any) -> Any:
     """How many passes over the rows A holds; the prior counts as often."""
     return max(totals[ALL_N_] / totals[HORIZON_], 1.0) if totals[HORIZON_] > 0.0 else 1.0
 

@@ -97,7 +97,7 @@ def see(shared: Shared, x: float, importance: float) -> Shared:
     return Shared(n, shared.q + (x * x - shared.q) * (importance / n), shared.place)
 
 
-def precision(S: float, q: float, scale: float, unit: float, h: Any) -> float:
+def precision(S: Any, q: Any, scale: Any, unit: float, h: Any) -> Any:
     """D_i = lamS q_i + S_i of a coordinate outside the block; unit: see ``sparse_unit``."""
     return h.prior_sparse * unit * q + scale * S
 
