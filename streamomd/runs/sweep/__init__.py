@@ -46,9 +46,10 @@ def sweep(
 
     grid: values by key, a list or a text: ``{"eta": "0.01..10:16", "rule": ["nag", "adagrad"]}``.
     A key is a parameter of the rule, or rule, loss, loss_params.NAME …; combinations that are no
-    valid job are skipped and reported. Without a grid the job itself is learned. halve: after this many rows, and whenever their number has
-    doubled, the worse half is dropped, by the loss of the rows since; 0: none is. The other
-    arguments are those of ``train``. Each learner ends with the bits of one trained alone.
+    valid job are skipped and reported. Without a grid the job itself is learned. halve: after this
+    many rows, and whenever their number has doubled, the worse half is dropped, by the loss of the
+    rows since; 0: none is. The other arguments are those of ``train``. Each learner ends with the
+    bits of one trained alone.
 
     Gives the models, in the order of the grid; ``best`` is the one with the lowest progressive
     loss (where losses differ: error or rmse). Raises what ``train`` raises; UnsupportedError in
