@@ -34,7 +34,7 @@ def build_job(
     flags: Mapping[str, Any],
     sets: Mapping[str, Any] | None = None,
     *,
-    report: Callable[[str], object] = lambda line: None,
+    report: Callable[[str], object] | None = None,
 ) -> Spec:
     """The Spec of a job (path of a TOML file, nested tables, a Spec, or none), flags and sets.
 

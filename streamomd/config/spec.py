@@ -294,7 +294,7 @@ class Spec(_Table):
 
     @classmethod
     def parse(
-        cls, given: Mapping[str, Any], *, report: Callable[[str], object] = lambda line: None
+        cls, given: Mapping[str, Any], *, report: Callable[[str], object] | None = None
     ) -> Self:
         """A Spec from nested tables. Raises UsageError: the key, its value, what was expected.
 
@@ -306,7 +306,8 @@ class Spec(_Table):
         if reason:
             model = {**tables.get("model", {}), "rule": FALLBACK}
             spec = cls._validated({**tables, "model": model})
-            report(f"rule {FALLBACK}: the default, {DEFAULT}, {reason}")
+            if report:
+                report(f"rule {FALLBACK}: the default, {DEFAULT}, {reason}")
         refuse_conflicts(spec)
         return spec
 

@@ -216,7 +216,7 @@ class Engine:
         return w
 
     def moments(self, state: State) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of the numeric columns over the rows learned, (columns,).
+        """Mean and standard deviation of numeric columns over the rows learned, (columns,) each.
 
         By importance. Of a rule with a block, which stores them.
         """

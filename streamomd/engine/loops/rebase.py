@@ -187,7 +187,7 @@ def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
 
 def next_strength(
     totals: Any, reference: Any, vectors: Any, P: Any, size: int, kind: Kind
-) -> float:
+) -> Any:
     """lam', by the state before the change. Of a log loss it stays in later passes: the evidence of
     rows that were seen before is too strong."""
     if kind.squared:

@@ -37,7 +37,7 @@ def spec_of(
     data: Mapping[str, Any],
     classes: Any = (),
     *,
-    report: Callable[[str], object] = lambda line: None,
+    report: Callable[[str], object] | None = None,
 ) -> Spec:
     """The ``streamomd.train`` job of ``fit``. Raises UsageError for invalid parameters.
 
