@@ -100,14 +100,20 @@ class Engine:
         walk = self.learn if learning else self.predict
         walk(state, np.zeros(3), empty)
 
-    def learn(self, state: State, sums: Floats, batch: Batch) -> Floats:
+    def learn(self, state: State, sums: Floats, batch: Batch, *, part: bool = False) -> Floats:
         """Predict each row, then learn from it; the margins, (rows, learners), of before learning.
 
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
+        part: the state will be merged with others of the same start, so its block takes no more
+        coordinates.
         """
+        given = state
+        if part and self.layout.block:
+            places = state.extra["places"][: state.used_places]
+            given = replace(state, extra={**state.extra, "places": places})
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
-        margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
+        margins, clock = walk("dense" if by_columns else "learn", given, sums, batch)
         state.clock = int(clock)
         return margins
 

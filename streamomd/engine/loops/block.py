@@ -297,7 +297,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         places[size] = j
                         reference[S, size] = abs(value)
                         for k in range(L):
-                            P[k, size, size] = 1.0 / totals[lam_]
+                            P[k, size, size % group] = 1.0 / totals[lam_]
                         size += 1
                     store_shared(cells, j * width, 1, shared)
                     shared = Shared(*load_shared(cells, j * width, 1))
