@@ -2,8 +2,8 @@
 
 Every state is a part: it was trained from the same start on rows of its own, and took no more
 coordinates into its block. What each part has added to the start adds up, and the sum is again a
-part of that start: merging parts in pairs or all of them at once gives the same to rounding, but
-for the bound on the lead.
+part of that start: merging parts in pairs or all together gives the same to rounding, but for the
+bound on the lead.
 
 Statistics of columns and targets are joined by Chan's formula; they are the merged reference. B's
 information, A and b = A w + prior w, is taken to that reference, where a sum is what one learner
