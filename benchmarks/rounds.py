@@ -1,80 +1,115 @@
-"""What does a round of sharded mode cost beside its arithmetic?
+"""What do the rounds of averaged mode cost auto in held-out loss, by parts and rounds?
 
-Two processes of one owner each, on loopback: in a round each sends the partial margins of its half
-of 16 partitions for a micro-batch of B rows, and waits for the other's. Nothing else is done, so
-the time of a round is what the exchange adds to it. For comparison, the same bytes through Dask's
-own comms are not measured here: they are for clusters where only Dask's ports are open.
+Sets of quality_sets.py, one epoch of their first split in memory: parts learned in turn from the
+common start, merged in a tree, with the exact stretches of ``streamomd.distributed.averaged``.
 
-Target: the median round at B = 256 takes at most 150 µs.
+    python benchmarks/rounds.py [--rule auto] [--epochs 1] [SETS ...]
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import statistics
-import time
-from contextlib import closing
-from typing import Any
+import argparse
+from itertools import pairwise
+from pathlib import Path
 
-import common
 import numpy as np
+import quality_sets
+import scipy.sparse as sp
+from quality_sets import BINARY, CLASSES, REGRESSION, Data
 
-from streamomd.distributed.allreduce_zmq import ZmqMesh
-from streamomd.distributed.curve_keys import CurveKeys, new_keys
+from streamomd.core.batch import SparseBatch
+from streamomd.distributed.averaged import EXACT_ROWS, FIRST_ROWS
+from streamomd.engine import Engine
+from streamomd.engine.merge import tree
+from streamomd.engine.state import Layout, State
+from streamomd.losses import find_loss
+from streamomd.rules import find_rule
+from streamomd.rules.contract import Block
 
-PARTS, GANG, HOST = 16, bytes(16), "127.0.0.1"
-
-
-def owner(number: int, keys: CurveKeys, pipe: Any, rows: int, rounds: int) -> None:
-    """Joins the other and makes rounds; sends the seconds of each."""
-    found = np.random.default_rng(number).normal(size=(PARTS // 2, rows, 1))
-    whole = np.empty((PARTS, rows, 1))
-    mine = slice(number * PARTS // 2, (number + 1) * PARTS // 2)
-    theirs = slice((1 - number) * PARTS // 2, (2 - number) * PARTS // 2)
-    with closing(ZmqMesh(HOST, GANG, number, 2, keys)) as mesh:
-        pipe.send(mesh.endpoint)
-        mesh.join(pipe.recv())
-        seconds = np.empty(rounds)
-        for i in range(rounds):
-            began = time.perf_counter()
-            mesh.send(1 - number, found.tobytes())
-            whole[mine] = found
-            whole[theirs] = np.frombuffer(mesh.receive(1 - number)).reshape(found.shape)
-            seconds[i] = time.perf_counter() - began
-        pipe.send(seconds)
+DATA = Path(__file__).parents[2] / "shared/data"
+SETS = ("covertype", "bank", "census", "20news-comp", "w8a")
+LOSS = {BINARY: "logistic", CLASSES: "softmax", REGRESSION: "square"}
+ROWS = 4096
 
 
-def microseconds(rows: int, rounds: int) -> list[float]:
-    """Median and 99th hundredth of the rounds of two owners."""
-    spawn = multiprocessing.get_context("spawn")
-    pipes, processes, keys = [], [], new_keys()
-    for number in range(2):
-        here, there = spawn.Pipe()
-        pipes.append(here)
-        processes.append(spawn.Process(target=owner, args=(number, keys, there, rows, rounds)))
-        processes[-1].start()
-    endpoints = [pipe.recv() for pipe in pipes]
-    for pipe in pipes:
-        pipe.send(endpoints)
-    seconds = np.concatenate([pipe.recv()[rounds // 10 :] for pipe in pipes])
-    for process in processes:
-        process.join()
-    return [1e6 * float(np.percentile(seconds, percent)) for percent in (50, 99)]
+def batch_of(data: Data, at: np.ndarray) -> SparseBatch:
+    """Numeric columns after the bias, then the others; zeros of numeric columns are left out."""
+    rows = sp.hstack([sp.csr_matrix(data.numeric[at]), data.sparse[at]], format="csr")
+    rows.sort_indices()
+    indptr, indices = rows.indptr.astype(np.int64), rows.indices.astype(np.int32)
+    y = data.y[at].astype(float)
+    return SparseBatch(indptr, indices, rows.data.astype(float), y, np.ones(len(at)))
+
+
+def engine_of(data: Data, rule_name: str) -> Engine:
+    """With the rule's default parameters."""
+    rule, loss = find_rule(rule_name), find_loss(LOSS[data.task])
+    assert isinstance(rule.storage, Block)
+    params, numeric = rule.parse_params({}), data.numeric.shape[1]
+    size = 1 + numeric + data.sparse.shape[1]
+    most = max(1 + numeric, min(rule.storage.most(params), size))
+    learners = data.classes if loss.coupled else 1
+    classes = 1 if data.task == REGRESSION else data.classes
+    layout = Layout(rule, size, learners, "float64", numeric, most)
+    return Engine(layout, loss, classes, True, params)
+
+
+def learn(engine: Engine, state: State, rows: SparseBatch, part: bool = False) -> State:
+    """Moves the state, and returns it."""
+    for low in range(0, len(rows), ROWS):
+        few = rows.rows(low, min(low + ROWS, len(rows)))
+        engine.learn(state, np.zeros(3), few, part=part)
+    return state
+
+
+def averaged(engine: Engine, rows: SparseBatch, parts: int, rounds: int, epochs: int) -> State:
+    """As ``averaged.rounds_of`` divides the rows, but for the edges of row groups."""
+    state = State.start(engine.layout)
+    engine.begin(state)
+    first = min(FIRST_ROWS, len(rows))
+    learn(engine, state, rows.rows(0, first))
+    for epoch in range(epochs):
+        edges = np.linspace(0 if epoch else first, len(rows), rounds + 1).astype(int)
+        for low, high in pairwise(edges):
+            middle = max(low, high - EXACT_ROWS)
+            cuts = np.linspace(low, middle, parts + 1).astype(int)
+            states = [
+                learn(engine, state.copy(), rows.rows(a, b), part=True) for a, b in pairwise(cuts)
+            ]
+            state = tree(engine, states, state, [1] * parts)
+            learn(engine, state, rows.rows(middle, high))
+    return state
+
+
+def held_out(engine: Engine, state: State, rows: SparseBatch) -> float:
+    """Mean loss, with the smoothed probabilities of a classifier."""
+    sums = np.zeros(3)
+    engine.predict(state, sums, rows)
+    return float(sums[1] / sums[0])
 
 
 def main() -> None:
-    parser = common.arguments(__doc__)
-    parser.add_argument("--rounds", type=int, default=5_000)
-    parser.add_argument("--runs", type=int, default=5)
-    args = parser.parse_args()
-    lines, figures = [], {}
-    for rows, target in ((1, ""), (256, "≤ 150"), (4096, "")):
-        found = [microseconds(rows, args.rounds) for _ in range(args.runs)]
-        half, worst = (statistics.median(one[i] for one in found) for i in range(2))
-        lines.append([f"{rows:,}", f"{half:.0f}", f"{worst:.0f}", target])
-        figures[f"B={rows}"] = {"median": half, "p99": worst, "runs": found}
-    common.table(["rows a micro-batch", "µs a round", "99 of 100 within", "target"], lines)
-    common.finish(figures, as_json=args.json)
+    options = argparse.ArgumentParser()
+    options.add_argument("sets", nargs="*", default=SETS)
+    options.add_argument("--rule", default="auto")
+    options.add_argument("--epochs", type=int, default=1)
+    given = options.parse_args()
+    cases = [(parts, rounds) for parts in (4, 16) for rounds in (1, 2, 4, 8, 16)]
+    print("| set | exact |", " | ".join(f"P={parts} R={rounds}" for parts, rounds in cases), "|")
+    for name in given.sets:
+        data = quality_sets.SETS[name](DATA)
+        train, test = (batch_of(data, at) for at in data.splits[0])
+        engine = engine_of(data, given.rule)
+        alone = State.start(engine.layout)
+        engine.begin(alone)
+        for _ in range(given.epochs):
+            learn(engine, alone, train)
+        exact = held_out(engine, alone, test)
+        losses = [
+            held_out(engine, averaged(engine, train, *case, given.epochs), test) for case in cases
+        ]
+        found = " | ".join(f"{loss / exact - 1.0:+.2%}" for loss in losses)
+        print(f"| {name} ({len(train):,}) | {exact:.5f} | {found} |", flush=True)
 
 
 if __name__ == "__main__":

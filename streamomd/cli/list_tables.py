@@ -101,7 +101,7 @@ def modes() -> list[dict[str, Any]]:
         {
             "name": "averaged",
             "what": "workers learn parts in parallel, then their states merge, in rounds",
-            "bits": "depend on train.parts, not on the number of workers",
+            "bits": "depend on train.parts and rounds_per_epoch, not on the number of workers",
         },
         {
             "name": "sharded",

@@ -223,7 +223,9 @@ class Train(_Table):
     parts: int = key(
         16, "Parts learned in parallel (averaged) or coordinate ranges (sharded).", flag=None, ge=1
     )
-    rounds_per_epoch: int = key(1, "Merges per epoch in averaged mode.", flag=None, ge=1)
+    rounds_per_epoch: int = key(
+        0, "Merges per epoch in averaged mode; 0: as many as the rule needs.", flag=None, ge=0
+    )
     merge: Literal["examples", "gradients"] = key(
         "examples", "What weights the means in averaged mode.", flag=None
     )
@@ -341,6 +343,11 @@ class Spec(_Table):
         if self.model.certificate:
             return rule.certificate.accounted or rule
         return rule.reduced_for(self.model.params)
+
+    @property
+    def rounds_per_epoch(self) -> int:
+        """Merges per epoch in averaged mode: the job's number, or what the rule needs."""
+        return self.train.rounds_per_epoch or self.rule.storage.rounds
 
     def saved(self, version: int) -> Saved:
         """What a commit of this job records about its state."""

@@ -8,13 +8,14 @@ die. Dask schedules one round at a time.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from distributed import Client, Future
 
+from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError
 from streamomd.core.urls import shown
 from streamomd.distributed.averaged_worker import (
@@ -28,6 +29,7 @@ from streamomd.distributed.events import subscribe_events
 from streamomd.distributed.memory_checks import refuse_too_small
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.order import places
+from streamomd.shards.reader import jobs_of
 from streamomd.shards.row_ranges import RowRange, split_rows
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
@@ -37,6 +39,36 @@ from streamomd.training.signals import StopRequest
 
 ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
 MERGE_FIRST = 1  # a merge frees a state, so it runs before a task that makes one
+FIRST_ROWS, EXACT_ROWS = 1024, 256
+"""Rows that a block rule learns in one part: before its first round, and after each round."""
+
+
+def rounds_of(
+    shards: ShardSet, order: Sequence[int], spec: Spec, epoch: int
+) -> list[list[RowRange]]:
+    """The parts of each round of an epoch, by the shards and the job only.
+
+    A rule whose parts take no coordinates into its block, and of which each corrects the same error
+    of the start, learns some rows in one part: before the first round, so that there is a start;
+    between two rounds and after the last, which corrects what all parts have corrected in sum.
+    """
+    parts, count = spec.train.parts, spec.rounds_per_epoch
+    exact = EXACT_ROWS if spec.rule.storage.kind == "block" and parts > 1 else 0
+    if not exact:
+        ranges = split_rows(shards, order, parts * count)
+        return [ranges[low : low + parts] for low in range(0, len(ranges), parts)]
+    rows = sum(job.group.rows for job in jobs_of(shards, order))
+    rounds, low = [], 0
+    if epoch == 0:
+        low = min(FIRST_ROWS, rows)
+        rounds.append(split_rows(shards, order, 1, 0, low))
+    for number in range(count):
+        high = low + (rows - low) // (count - number)
+        middle = max(low, high - exact)
+        rounds.append(split_rows(shards, order, parts, low, middle))
+        rounds.append(split_rows(shards, order, 1, middle, high))
+        low = high
+    return [ranges for ranges in rounds if ranges]
 
 
 @dataclass(eq=False)
@@ -65,11 +97,9 @@ class Averaged:
 
     def _rounds(self, epoch: int) -> Iterator[tuple[list[RowRange], Cursor]]:
         """The remaining rounds of an epoch, each with its end."""
-        train, cursor = self.model.spec.train, self.model.cursor
-        data = self.model.spec.data
+        data, cursor = self.model.spec.data, self.model.cursor
         order = places(data.order, data.seed, len(self.shards), epoch)
-        ranges = split_rows(self.shards, order, train.parts * train.rounds_per_epoch)
-        rounds = [ranges[low : low + train.parts] for low in range(0, len(ranges), train.parts)]
+        rounds = rounds_of(self.shards, order, self.model.spec, epoch)
         begins = [Cursor(epoch, *parts[0].begin) for parts in rounds]
         if cursor not in (Cursor(epoch), *begins):
             raise ResumeRefusedError(
@@ -114,7 +144,7 @@ class Averaged:
                 self.connection,
                 f"omd-part-{run}-{number}",
                 learn_range,
-                *(start, row_range, self._topic, number),
+                *(start, row_range, len(parts) > 1, self._topic, number),
                 waiting=self._report,
                 priority=-number,
             )

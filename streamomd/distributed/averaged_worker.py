@@ -111,24 +111,32 @@ def _load_commit(start: RoundStart) -> Model:
         ) from None
 
 
-def learn_range(start: RoundStart, row_range: RowRange, topic: str, number: int) -> PartialState:
+def learn_range(
+    start: RoundStart, row_range: RowRange, part: bool, topic: str, number: int
+) -> PartialState:
     """Learn a range of rows from the commit's state, reporting progress.
 
+    part: the round has other parts, with which the result will be merged.
     Decoded and learned in one thread: a worker runs as many tasks as it has threads.
     Raises DivergedError, naming rows, if a number is no longer finite.
     """
     guard = FiniteCheck()
     try:
-        return _learn(start, row_range, topic, number, guard)
+        return _learn(start, row_range, part, topic, number, guard)
     except DivergedError:
         if guard.exact:
             raise
         # The task is pure: repeat it, checking every slot after every batch, to name the first.
-        return _learn(start, row_range, topic, number, FiniteCheck(always=True))
+        return _learn(start, row_range, part, topic, number, FiniteCheck(always=True))
 
 
 def _learn(
-    start: RoundStart, row_range: RowRange, topic: str, number: int, guard: FiniteCheck
+    start: RoundStart,
+    row_range: RowRange,
+    part: bool,
+    topic: str,
+    number: int,
+    guard: FiniteCheck,
 ) -> PartialState:
     model = load_start_model(start)
     plan, state, names = model.plan, model.state.copy(), Names(model.names.seen())
@@ -150,7 +158,7 @@ def _learn(
         url = span.group.shard.url
         for piece in pieces:
             batch = piece.value.batch
-            margins = model.engine.learn(state, sums, batch)
+            margins = model.engine.learn(state, sums, batch, part=part)
             at = (url, piece.row), (url, piece.row + piece.rows)
             guard.after(state, sums, margins, batch.values.size, at)
             rows += len(batch)

@@ -117,13 +117,15 @@ class Engine:
         walk = self.learn if learning else self.predict
         walk(state, np.zeros(3), empty)
 
-    def learn(self, state: State, sums: Floats, batch: Batch) -> Floats:
+    def learn(self, state: State, sums: Floats, batch: Batch, *, part: bool = False) -> Floats:
         """Predict each row, then learn from it; the margins, (rows, learners), of before learning.
 
         Moves ``state`` and adds to ``sums``: importance, loss, and mistakes or squared errors.
+        part: the state will be merged with others of the same start, so its block takes no more
+        coordinates.
         """
         if self.layout.block:
-            return self._learn_block(state, sums, batch)
+            return self._learn_block(state, sums, batch, part=part)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
@@ -238,11 +240,14 @@ class Engine:
         moved = (sums, self._hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
-    def _learn_block(self, state: State, sums: Floats, batch: Batch) -> Floats:
+    def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""
         margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
         learn = self._loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name)
-        stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
+        *arrays, places, numeric = self._matrices(state)
+        if part:
+            places = places[: state.used_places]
+        stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
         learned = (sums, self._hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
         change = self._rebase()
         row = learn(*stored, 0, False, *learned)

@@ -8,7 +8,8 @@ merged. theta adds up where what divides it does (G, S, A, or the clock of dual 
 no example counts twice; under a fixed regularizer, where adding would overshoot, it is a mean. Of
 rules with a matrix, A = A_0 + what each has added, and the means are taken in the dual: theta = A w
 adds up, which for least squares is the solution of all rows. Of those with a root, the sum of z z'
-adds up; directions in which it is below rounding are dropped.
+adds up; directions in which it is below rounding are dropped. Learners on standardised inputs:
+``merge_block``.
 
 A state's weights are at their mean; where a set moves with the scales (projected NAG), they are
 brought back into it after the next row. Merging costs a few passes over the coordinates, and one
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
+from streamomd.engine.merge_block import merge_blocks
 from streamomd.engine.state import State
 from streamomd.rules.contract import Slot
 
@@ -53,6 +55,8 @@ def merge(
     rule = engine.layout.rule
     if len(states) == 1:
         return states[0].copy()
+    if rule.storage.kind == "block":
+        return merge_blocks(engine, states, start, _rows(start))
     if rule.storage.kind not in ("coordinates", "matrix", "root"):
         raise UsageError(f"states of rule {rule.name!r} cannot be merged: it stores rows")
     parts = [_normal(engine, state) for state in (start, *states)]
@@ -62,7 +66,7 @@ def merge(
     shares = shares / shares.sum() if shares.sum() > 0.0 else np.full(len(shares), 1 / len(shares))
     for at, slot in enumerate(rule.total_slots):
         whole.totals[:, at] = _join(slot, [part.totals[:, at] for part in parts], list(shares))
-    rows = max(1, BLOCK_BYTES // (whole.layout.width * whole.cells.itemsize))
+    rows = _rows(whole)
     for low in range(0, whole.layout.size, rows):
         high = min(low + rows, whole.layout.size)
         block = [part.block(low, high).copy() for part in parts]
@@ -96,6 +100,11 @@ def tree(
             above.append((merge(engine, (a, b), start, (n, m), by=by), n + m))
         nodes = above + nodes[len(nodes) - len(nodes) % 2 :]
     return nodes[0][0]
+
+
+def _rows(state: State) -> int:
+    """Coordinates that are merged in one batch."""
+    return max(1, BLOCK_BYTES // (state.layout.width * state.cells.itemsize))
 
 
 def _normal(engine: Engine, state: State) -> State:

@@ -173,6 +173,12 @@ class State:
         return self.cells.reshape(self.layout.size, self.layout.width)
 
     @property
+    def used_places(self) -> int:
+        """Coordinates that the block has taken, the bias and the numeric columns included."""
+        front = 1 + self.layout.numeric
+        return front + int(np.count_nonzero(self.extra["places"][front:]))
+
+    @property
     def nbytes(self) -> int:
         """Bytes held."""
         return sum(array.nbytes for array in (self.cells, self.totals, *self.extra.values()))

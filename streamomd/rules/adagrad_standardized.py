@@ -16,6 +16,9 @@ Predictions do not change with the units or the offset of a numeric column, nor,
 those of the target. It is the first-order part of ``auto``, and what ``auto`` is for losses without
 a curvature. No paper proves a bound for it.
 
+Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
+docs/modes.md.
+
 Cost: O(nnz + numeric columns).
 
 >>> from streamomd.training.demo import score

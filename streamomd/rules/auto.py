@@ -19,6 +19,9 @@ Losses without a curvature to learn (hinge, absolute, ...) are learned by G alon
 Predictions do not change with the units or the offset of a numeric column, nor, in regression, with
 those of the target. There is nothing to tune.
 
+Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
+docs/modes.md.
+
 Cost: O(block^2 + nnz); numeric columns beyond 127 are in groups of 64, O(64) a column.
 
 >>> from streamomd.training.demo import score

@@ -194,12 +194,15 @@ class Constraint:
 class Coordinates:
     """Slots of each coordinate and nothing else.
 
+    matrices: how many a state has next to its cells, as in every storage. rounds: merges per epoch
+    of averaged mode, unless a job sets their number.
     reduced(params): an equal rule without the slots that these parameters do not need; None: they
     need all.
     """
 
     kind: ClassVar[str] = "coordinates"
     matrices: ClassVar[int] = 0
+    rounds: ClassVar[int] = 1
     reduced: Callable[[Params], Rule | None] | None = None
 
 
@@ -217,6 +220,7 @@ class Matrix:
 
     kind: ClassVar[str] = "matrix"
     matrices: ClassVar[int] = 1
+    rounds: ClassVar[int] = 1
     largest: Callable[[Params], int]
     start_scale: Functions | None = None
     foresee: Functions | None = None
@@ -233,6 +237,7 @@ class RootMatrix:
 
     kind: ClassVar[str] = "root"
     matrices: ClassVar[int] = 2
+    rounds: ClassVar[int] = 1
     largest: Callable[[Params], int]
 
 
@@ -251,6 +256,7 @@ class RecentRows:
 
     kind: ClassVar[str] = "recent"
     matrices: ClassVar[int] = 0
+    rounds: ClassVar[int] = 1
     pair: Functions
     cap: Functions
     tolerance: Functions
@@ -278,6 +284,7 @@ class Block:
 
     kind: ClassVar[str] = "block"
     matrices: ClassVar[int] = 0
+    rounds: ClassVar[int] = 16
     second: bool
     first: bool
     terms: Functions

@@ -21,6 +21,9 @@ Every row counts alike, however old: choose it for shuffled rows. ``auto`` mixes
 that follows changes, and is the default. Regret of the square loss: that of ridge regression
 (Vovk 2001; Azoury & Warmuth 2001).
 
+Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
+docs/modes.md.
+
 Cost: O(block^2 + nnz); numeric columns beyond 127 are in groups of 64, O(64) a column.
 
 >>> from streamomd.training.demo import score

@@ -35,9 +35,11 @@ class RowRange:
         return sum(span.end - span.begin for span in self.spans)
 
 
-def split_rows(shards: ShardSet, places: Sequence[int], count: int) -> list[RowRange]:
+def split_rows(
+    shards: ShardSet, places: Sequence[int], count: int, begin: int = 0, end: int | None = None
+) -> list[RowRange]:
     """All rows of the shards at ``places``, in order, as ``count`` ranges of about equal length;
-    fewer if there are fewer rows.
+    fewer if there are fewer rows. begin, end: of rows ``begin`` … ``end`` − 1 of that order only.
 
     They depend on the shards and the count only. A boundary is at the edge of a row group if one is
     near, because a range that starts inside a group must skip its earlier rows.
@@ -47,30 +49,30 @@ def split_rows(shards: ShardSet, places: Sequence[int], count: int) -> list[RowR
     for job in jobs:
         edges.append(edges[-1] + job.group.rows)
     found = []
-    for low, high in pairwise(_cuts(edges, count)):
+    for low, high in pairwise(_cuts(edges, count, begin, edges[-1] if end is None else end)):
         if low == high:
             continue
-        spans, begin = [], None
+        spans, first_row = [], None
         for at in range(max(0, bisect_left(edges, low + 1) - 1), len(jobs)):
             if edges[at] >= high:
                 break
             job, first = jobs[at], jobs[at].group.row - edges[at]
-            begin = begin or (job.position, first + max(low, edges[at]))
+            first_row = first_row or (job.position, first + max(low, edges[at]))
             spans.append(
                 ShardRange(job.group, first + max(low, edges[at]), first + min(high, edges[at + 1]))
             )
-        assert begin is not None
-        found.append(RowRange(begin, tuple(spans)))
+        assert first_row is not None
+        found.append(RowRange(first_row, tuple(spans)))
     return found
 
 
-def _cuts(edges: list[int], count: int) -> list[int]:
+def _cuts(edges: list[int], count: int, begin: int, end: int) -> list[int]:
     """Boundaries of the ranges, in rows from the first."""
-    rows = edges[-1]
-    cuts = []
-    for k in range(count + 1):
-        ideal = k * rows // count
+    rows = end - begin
+    cuts = [begin]
+    for k in range(1, count):
+        ideal = begin + k * rows // count
         after = bisect_left(edges, ideal)
         near = min(edges[max(0, after - 1) : after + 1], key=lambda edge: abs(edge - ideal))
         cuts.append(near if abs(near - ideal) * count <= NEAR * rows else ideal)
-    return cuts
+    return [*cuts, end]

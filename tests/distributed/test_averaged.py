@@ -252,7 +252,7 @@ def test_what_is_learned_from_is_not_changed(data: Path, client: Client, tmp_pat
         patch.setattr(averaged_worker, "report_rows", lambda *_: None)
         cut = split_rows(shards, range(len(shards)), 2)
         before = averaged_worker.load_start_model(begin).state_sha256
-        a, b = (averaged_worker.learn_range(begin, stretch, "", 0) for stretch in cut)
+        a, b = (averaged_worker.learn_range(begin, stretch, True, "", 0) for stretch in cut)
         hashes = [hashed(one) for one in (a, b)]
         both = averaged_worker.merge_states(begin, "examples", a, b)
         assert averaged_worker.load_start_model(begin).state_sha256 == before

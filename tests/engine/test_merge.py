@@ -22,7 +22,9 @@ from streamomd.rules.contract import RootMatrix, Rule
 oracles.families()
 SIZE, PARTS = 7, 4
 KEEP_ROWS = [name for name, rule in all_rules().items() if rule.storage.kind == "recent"]
-MERGED = [name for name in all_rules() if name not in KEEP_ROWS]
+BLOCKS = [name for name, rule in all_rules().items() if rule.storage.kind == "block"]
+"""Merged by their information, no slot alone: see ``test_merge_block``."""
+MERGED = [name for name in all_rules() if name not in (*KEEP_ROWS, *BLOCKS)]
 CASES = [(name, at) for name in MERGED for at in range(len(oracles.VARIANTS.get(name, [{}])))]
 
 

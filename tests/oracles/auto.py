@@ -458,14 +458,17 @@ def merge(start: Auto, parts: Sequence[Auto]) -> Auto:
 
     What every part has added to the common start adds up. The recipe adds A and b in raw
     coordinates; here every state moves to the merged reference first, which is the same up to the
-    invertible map U and does not cancel digits where means are large. Choice: so does G, whose
-    weights are means by what each part has added to H.
+    invertible map U and does not cancel digits where means are large. Choice: G's weights are means
+    by what each part has added to H. Choice: the result is again a part of the same start, and
+    merging parts in pairs is merging them all, but for the bound on the lead. So means are by what
+    each part has learned, and G, whose coordinates are averaged one by one, moves without a squash
+    and has its bias averaged at the start's reference.
     """
     whole = copy.deepcopy(start)
     for name in ("t", "n", "N", "lead", "n_y", "sum_n"):
         setattr(whole, name, grown(name, start, parts))
-    whole.next, whole.lead = following(whole.t), min(max(whole.lead, -whole.LEAD), whole.LEAD)
-    whole.recent_a, whole.recent_n, whole.recent_t = np.zeros(whole.C), 0.0, 0
+    whole.lead = min(max(whole.lead, -whole.LEAD), whole.LEAD)
+    merge_recent(whole, start, parts)
     whole.weight_sum = grown("weight_sum", start, parts)
     whole.loss_sum = grown("loss_sum", start, parts)
     merge_statistics(whole, start, parts)
@@ -474,17 +477,38 @@ def merge(start: Auto, parts: Sequence[Auto]) -> Auto:
     whole.s_y = math.sqrt(whole.M2y / whole.n_y) if whole.n_y > 0.0 else 0.0
     # Choice: the evidence of the parts, for there is none of the whole before it is solved.
     squared = whole.loss == "square"
-    means = [part.lam_now for part in parts]
-    whole.lam_now = whole.next_lam(whole.s_y) if squared else sum(means) / len(means)
+    shares = shares_of(start, parts)
+    means = sum(by * part.lam_now for by, part in zip(shares, parts, strict=True))
+    whole.lam_now = whole.next_lam(whole.s_y) if squared else means
+    rhos = zip(shares, parts, strict=True)
+    whole.rho = sum((by * part.rho for by, part in rhos), np.zeros(whole.C))
     merge_B(whole, start, parts)
     merge_G(whole, start, parts)
     return whole
+
+
+def shares_of(start: Auto, parts: Sequence[Auto]) -> list[float]:
+    """Of the weight that all parts have learned; of none, equal ones."""
+    total = sum(part.n - start.n for part in parts)
+    return [(part.n - start.n) / total if total > 0.0 else 1.0 / len(parts) for part in parts]
 
 
 def grown(name: str, start: Auto, parts: Sequence[Auto]) -> float:
     """A total that adds up."""
     first = getattr(start, name)
     return first + sum(getattr(part, name) - first for part in parts)
+
+
+def merge_recent(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
+    """Choice: REBASE is due at the latest of the parts' own; the first row after the merge may be
+    beyond it. A part that has rebased has none of the start's in its recent sums."""
+    whole.next = max(part.next for part in parts)
+    for name in ("recent_a", "recent_n", "recent_t"):
+        first = getattr(start, name)
+        total = first if whole.next == start.next else first - first
+        for part in parts:
+            total = total + getattr(part, name) - (first if part.next == start.next else 0)
+        setattr(whole, name, total)
 
 
 def merge_statistics(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
@@ -523,8 +547,7 @@ def merge_B(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
     rho remains. Of the other coordinates b = D w adds up, too: a mean of the parts' w, weighted by
     D, counts the prior once for each part, and held-out loss on text grows with every round.
     """
-    none = np.zeros(whole.C)
-    rho = sum((part.rho for part in parts), none) / len(parts)
+    none, rho = np.zeros(whole.C), whole.rho
     informations = []
     for k in range(whole.C):
         A, b = start.information(k, whole.c, whole.s, whole.c_y, rho[k])
@@ -549,25 +572,34 @@ def merge_B(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
 
 def merge_G(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
     """H adds up; g is the mean by the growth of H, coordinate by coordinate."""
-    first, *others = [copy.deepcopy(one) for one in (start, *parts)]
-    for one in (first, *others):
-        one.change_reference_of_G(whole.c, whole.s, one.c_y - whole.c_y)
-    whole.g, whole.H = mean_by_growth(first.H, [one.g for one in others], [one.H for one in others])
+    shares, c_0 = shares_of(start, parts), np.r_[start.c, np.zeros(whole.D - start.D)]
+    first, *others = [at_reference(one, c_0, whole.s, start.c_y) for one in (start, *parts)]
+    g, whole.H = mean_by_growth(first[1], others, shares)
+    moved = g * ratio(whole.c - c_0, whole.s)
+    whole.g = g.copy()
+    whole.g[:, 0] += moved.sum(axis=1) + start.c_y - whole.c_y
     none = np.zeros(whole.C)
     for i in sorted({i for part in parts for i in part.H_i}):
-        whole.g_i[i], whole.H_i[i] = mean_by_growth(
-            start.H_i.get(i, none),
-            [part.g_i.get(i, none) for part in parts],
-            [part.H_i.get(i, none) for part in parts],
-        )
+        pairs = [(part.g_i.get(i, none), part.H_i.get(i, none)) for part in parts]
+        whole.g_i[i], whole.H_i[i] = mean_by_growth(start.H_i.get(i, none), pairs, shares)
 
 
-def mean_by_growth(H_0: Floats, g: Sequence[Floats], H: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """(g, H) of all parts; where H has not grown, the plain mean."""
-    growth = [np.maximum(H_k - H_0, 0.0) for H_k in H]
-    total = sum(growth, np.zeros_like(H_0))
-    means = zip(g, growth, strict=True)
-    mean = sum((g_k * ratio(by, total, 1.0 / len(g)) for g_k, by in means), np.zeros_like(H_0))
+def at_reference(one: Auto, c: Floats, s: Floats, c_y: float) -> tuple[Floats, Floats]:
+    """(g, H) in another reference; the predictions stay."""
+    g, H = one.g * ratio(s, one.s), one.H * ratio(one.s, s) ** 2
+    moved = g * ratio(c - one.c, s)
+    g[:, 0] += moved.sum(axis=1) + one.c_y - c_y
+    return g, H
+
+
+def mean_by_growth(
+    H_0: Floats, parts: Sequence[tuple[Floats, Floats]], shares: Sequence[float]
+) -> tuple[Floats, Floats]:
+    """(g, H) of all parts; where H has not grown, the mean by rows."""
+    growth = [np.maximum(H_k - H_0, 0.0) for _, H_k in parts]
+    total, mean = sum(growth, np.zeros_like(H_0)), np.zeros_like(H_0)
+    for (g, _), by, share in zip(parts, growth, shares, strict=True):
+        mean = mean + g * ratio(by, total, share)
     return mean, H_0 + total
 
 
