@@ -40,7 +40,7 @@ from streamomd.rules.common.standardized import (
     mixed,
     reach,
 )
-from streamomd.rules.contract import Block, Mean, Params, RowHooks, Rule, Slots, Sum
+from streamomd.rules.contract import Block, Certificate, Mean, Params, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
 
 
@@ -95,6 +95,7 @@ RULE = Rule(
     weight=weight,
     step=mixed,
     update=update,
+    certificate=Certificate(reason="AdaGrad's theorem is for inputs whose reference is fixed"),
     row=RowHooks(importance="copies", range=RANGE),
     storage=Block(
         second=False, first=True, terms=terms, pull=pull, share=share, learns_first=learns,

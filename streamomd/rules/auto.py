@@ -54,7 +54,7 @@ from streamomd.rules.common.standardized import (
     reach,
     share_of_lead,
 )
-from streamomd.rules.contract import Block, Mean, RowHooks, Rule, Slots, Sum
+from streamomd.rules.contract import Block, Certificate, Mean, RowHooks, Rule, Slots, Sum
 from streamomd.rules.params import Positive
 
 
@@ -121,6 +121,10 @@ RULE = Rule(
     weight=weight,
     step=mixed,
     update=update,
+    certificate=Certificate(
+        reason="its references and its prior follow the data; ridge regression and the online Newton "
+        "step have theorems for fixed ones"
+    ),
     row=RowHooks(importance="copies", range=RANGE),
     storage=Block(
         second=True, first=True, terms=terms, pull=pull, share=share, learns_first=learns,

@@ -47,7 +47,17 @@ from streamomd.rules.common.standardized import (
     newton,
     precision,
 )
-from streamomd.rules.contract import Block, Losses, Mean, Params, RowHooks, Rule, Slots, Sum
+from streamomd.rules.contract import (
+    Block,
+    Certificate,
+    Losses,
+    Mean,
+    Params,
+    RowHooks,
+    Rule,
+    Slots,
+    Sum,
+)
 from streamomd.rules.params import Positive
 
 LOSSES = ("logistic", "square", "softmax")
@@ -114,6 +124,10 @@ RULE = Rule(
     step=mixed,
     update=update,
     losses=Losses(names=LOSSES),
+    certificate=Certificate(
+        reason="its references and its prior follow the data; ridge regression and the online Newton "
+        "step have theorems for fixed ones"
+    ),
     row=RowHooks(importance="copies", range=RANGE),
     storage=Block(
         second=True, first=False, terms=terms, pull=pull, share=share, learns_first=learns,

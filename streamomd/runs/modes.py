@@ -27,6 +27,8 @@ from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
 from streamomd.training.signals import StopRequest
 
+ENOUGH = 3  # passes, after which sorted labels cost little
+
 
 def learn_remaining_rows(
     model: Model,
@@ -57,6 +59,8 @@ def learn_remaining_rows(
         if not model.metrics.total_rows:
             bad = model.metrics.skipped
             raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
+        if model.spec.train.epochs < ENOUGH and (runs := model.label_runs.warning()):
+            note(runs)
         model.finished = True
         if manager:
             manager.commit()

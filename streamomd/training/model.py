@@ -23,6 +23,7 @@ from streamomd.features import Names, Plan
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.training.build_engine import engine_of
+from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_document import hash_of
 from streamomd.training.model_figures import result_of, summary_of
@@ -39,6 +40,7 @@ class Model:
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
     ``digests``: of the row groups that were read. ``cursor``: the next row of the training stream.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
+    ``label_runs``: of the rows of this process.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
 
@@ -57,6 +59,7 @@ class Model:
     rows_per_second: float = 0.0
     recorded: Recorded = field(default_factory=Recorded)
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
+    label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""

@@ -51,6 +51,8 @@ def learn_rows(
     """
     if bad is not None:
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
+    if model.spec.model.classifies:
+        model.label_runs.add(batch.y)
     margins = _learn_all(model, batch) if held is None else _learn_some(model, batch, held)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))

@@ -62,14 +62,14 @@ def test_square_loss_is_weighted_ridge(n: int) -> None:
 
 
 def test_the_diagonal_alone_is_adaptive_least_squares() -> None:
-    """K = 0 and one sparse coordinate with x = 1: w is the sum of y over (lamS + rows), centred on
+    """K = 0 and one sparse coordinate with x = 1: w is the sum of y over (3 lamS + rows), centred on
     the bias's own part of the prediction."""
     oracle = Auto("square", 0, K=0, prefer="whole", lam0=1e300)
     oracle.learn(np.zeros(0), {}, 0.0)  # c_y = 0
     oracle.next = 99  # no REBASE: c_y and the bias stay
     for y in (3.0, 5.0, 1.0):
         oracle.learn(np.zeros(0), {7: 1.0}, y)
-    assert float(oracle.w_i[7][0]) == pytest.approx(9.0 / 4.0, rel=1e-12)
+    assert float(oracle.w_i[7][0]) == pytest.approx(9.0 / (3.0 + 3.0), rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -185,9 +185,7 @@ def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
     totals[RECENT_T_] = 0.0
 
 
-def next_strength(
-    totals: Any, reference: Any, vectors: Any, P: Any, size: int, kind: Kind
-) -> Any:
+def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, kind: Kind) -> Any:
     """lam', by the state before the change. Of a log loss it stays in later passes: the evidence of
     rows that were seen before is too strong."""
     if kind.squared:

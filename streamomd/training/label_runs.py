@@ -1,0 +1,55 @@
+"""Whether labels come in long runs, as in rows that are sorted by the label."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+LEAST = 1000
+SHARE = 0.5
+
+
+@dataclass(eq=False)
+class LabelRuns:
+    """Counts of a process's rows: changes of the label from row to row, and rows of each class."""
+
+    changes: int = 0
+    rows: int = 0
+    last: float | None = None
+    counts: dict[float, int] = field(default_factory=dict)
+
+    def add(self, y: Floats) -> None:
+        """The classes of the next rows, in their order."""
+        if not len(y):
+            return
+        self.changes += int(np.count_nonzero(y[1:] != y[:-1]))
+        self.changes += int(self.last is not None and self.last != y[0])
+        self.rows, self.last = self.rows + len(y), float(y[-1])
+        for label, count in zip(*np.unique(y, return_counts=True), strict=True):
+            self.counts[float(label)] = self.counts.get(float(label), 0) + int(count)
+
+    @property
+    def expected(self) -> float:
+        """Changes if the rows were shuffled."""
+        shares = [count / self.rows for count in self.counts.values()]
+        return self.rows * (1.0 - sum(share * share for share in shares))
+
+    def warning(self) -> str:
+        """What to say of them; "" of few rows, and of rows whose labels are mixed.
+
+        >>> runs = LabelRuns()
+        >>> runs.add(np.repeat([-1.0, 1.0], 1000))
+        >>> runs.warning()[:65]
+        'labels come in long runs (1 change in 2,000 rows; shuffled rows h'
+        """
+        if self.rows < LEAST or self.changes >= SHARE * self.expected:
+            return ""
+        what = "change" if self.changes == 1 else "changes"
+        return (
+            f"labels come in long runs ({self.changes:,} {what} in {self.rows:,} rows; shuffled "
+            f"rows have about {self.expected:,.0f}): one pass learns the last run best. Shuffle the "
+            "rows before, or learn several passes (--epochs 3)"
+        )
