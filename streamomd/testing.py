@@ -71,7 +71,8 @@ def check_rule(
     first.check_importance(seed)
     if scale_free(rule):
         first.check_units(seed)
-    if "averaged" in rule.modes and not first.loss.coupled:
+    merges_by_slot = "averaged" in rule.modes and rule.storage.kind != "block"
+    if merges_by_slot and not first.loss.coupled:
         reduced = rule.reduced_for(first.params)
         for problem in merge_problems(reduced, first.loss, first.params):
             raise AssertionError(f"{first}: {problem}")

@@ -122,8 +122,8 @@ RULE = Rule(
     step=mixed,
     update=update,
     certificate=Certificate(
-        reason="its references and its prior follow the data; ridge regression and the online Newton "
-        "step have theorems for fixed ones"
+        reason="its references and its prior follow the data; ridge regression and the online "
+        "Newton step have theorems for fixed ones"
     ),
     row=RowHooks(importance="copies", range=RANGE),
     storage=Block(

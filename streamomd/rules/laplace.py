@@ -125,8 +125,8 @@ RULE = Rule(
     update=update,
     losses=Losses(names=LOSSES),
     certificate=Certificate(
-        reason="its references and its prior follow the data; ridge regression and the online Newton "
-        "step have theorems for fixed ones"
+        reason="its references and its prior follow the data; ridge regression and the online "
+        "Newton step have theorems for fixed ones"
     ),
     row=RowHooks(importance="copies", range=RANGE),
     storage=Block(

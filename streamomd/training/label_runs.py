@@ -50,6 +50,6 @@ class LabelRuns:
         what = "change" if self.changes == 1 else "changes"
         return (
             f"labels come in long runs ({self.changes:,} {what} in {self.rows:,} rows; shuffled "
-            f"rows have about {self.expected:,.0f}): one pass learns the last run best. Shuffle the "
-            "rows before, or learn several passes (--epochs 3)"
+            f"rows have about {self.expected:,.0f}): one pass learns the last run best. Shuffle "
+            "the rows before, or learn several passes (--epochs 3)"
         )

@@ -151,6 +151,7 @@ class Auto:
             z = self.standardise(x)
         self.squash(z, before / h)
         for i, value in sparse.items():
+            self.squash_sparse(i, value, h)
             self.see(i, value, h)
         z = np.r_[z, np.zeros(self.D - len(z))]
         rest = {}
@@ -214,6 +215,16 @@ class Auto:
         for j in range(1, 1 + self.p):
             if abs(z[j]) > math.sqrt(others):
                 self.g[:, j] *= math.sqrt(others) / abs(z[j])
+
+    def squash_sparse(self, i: int, x: float, h: float) -> None:
+        """G only: a row whose x^2 is more than all others' before says that q is too small.
+
+        Choice: the same as ``squash`` for sparse coordinates, with which it is |z| > sqrt(n_i / h)
+        over q. Without it a first value near 0 leaves a weight far too large.
+        """
+        total = self.n_i.get(i, 0.0) * self.q.get(i, 0.0)
+        if 0.0 < total < h * x * x:
+            self.g_i[i] = self.g_i[i] * (math.sqrt(total / h) / abs(x))
 
     def see(self, i: int, x: float, h: float) -> None:
         """A sparse coordinate of the row: its slot at first sight, its mean x^2 over non-zeros."""

@@ -62,8 +62,8 @@ def test_square_loss_is_weighted_ridge(n: int) -> None:
 
 
 def test_the_diagonal_alone_is_adaptive_least_squares() -> None:
-    """K = 0 and one sparse coordinate with x = 1: w is the sum of y over (3 lamS + rows), centred on
-    the bias's own part of the prediction."""
+    """K = 0 and one sparse coordinate with x = 1: w is the sum of y over (3 lamS + rows), centred
+    on the bias's own part of the prediction."""
     oracle = Auto("square", 0, K=0, prefer="whole", lam0=1e300)
     oracle.learn(np.zeros(0), {}, 0.0)  # c_y = 0
     oracle.next = 99  # no REBASE: c_y and the bias stay

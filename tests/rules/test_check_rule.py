@@ -16,6 +16,7 @@ from merge_laws import mutated
 
 from streamomd.analysis.plugin_checks.learner import legal
 from streamomd.analysis.plugin_checks.merge_laws import merge_problems
+from streamomd.analysis.plugin_checks.rule_case import RuleCase
 from streamomd.losses import find_loss
 from streamomd.rules import all_rules
 from streamomd.rules.contract import RowHooks
@@ -148,3 +149,11 @@ def test_wrong_annotations_of_the_package_are_found(name: str) -> None:
     }
     assert not alive
     assert not [*merge_problems(rule, loss, params)]
+
+
+def test_a_rule_with_a_block_is_checked_but_for_copies_and_merges() -> None:
+    """Copies have an order, and a block merges as a whole; all else holds."""
+    rule = all_rules()["adagrad_standardized"]
+    case = RuleCase(rule, find_loss("logistic"), rule.parse_params({}))
+    case.check_splits(0)
+    case.check_importance(0)

@@ -28,9 +28,9 @@ class Learner:
     """An engine with its state and sums.
 
     classes: 2, also in regression, or how many; with more than 2, or with a coupled loss, there is
-    a learner a class. compiled: False for plain Python. A rule with a block always has a bias: it
-    is a coordinate more than ``size`` where ``bias`` is false; ``numeric`` of the coordinates after
-    it are numeric columns, half of all by default.
+    a learner a class. compiled: False for plain Python. A rule with a block always has a bias,
+    which is a coordinate more than ``size`` where ``bias`` is false; ``numeric`` of the coordinates
+    after it are numeric columns, half of all by default.
     """
 
     def __init__(

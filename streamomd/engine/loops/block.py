@@ -18,7 +18,7 @@ import numpy as np
 
 from streamomd.engine.loops import sparse
 from streamomd.engine.loops.cache_prefetch import prefetch
-from streamomd.engine.loops.load_store import put, take
+from streamomd.engine.loops.load_store import number, put, take
 from streamomd.engine.loops.rebase import AT, G, H, W, passes_held, used
 from streamomd.engine.loops.reference import C, S, beyond, observe, standardise
 from streamomd.engine.loops.row import FAR, Shape, entry, miss_of, number_of_class, span, target
@@ -29,10 +29,12 @@ from streamomd.rules.common.standardized import (
     Move,
     Shared,
     grown,
+    outweighs,
     see,
     smoothed,
     smoothing,
     sparse_unit,
+    squash,
 )
 from streamomd.rules.contract import Rule, fields
 
@@ -132,8 +134,7 @@ def inner(a: Any, b: Any, size: int) -> float:
 def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
     """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
 
-    Returns the largest a z'P z. A's upper triangle alone is kept up to date between two changes of
-    reference.
+    Returns the largest a z'P z. Between two changes of reference A's upper triangle alone is right.
     """
     group = P.shape[1]
     steepest = 0.0
@@ -174,7 +175,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     It ends after the last row, or where ``rebase`` is due: at row i, which has been observed
     already, as ``observed`` says to the next call; or, where it returns ~i, before row i.
     """
-    L, classes, width, bias, dense = shape
+    L, _, width, bias, dense = shape
     assert bias == 1, rule.name
     Own: Any = rule.state.own
     Hyper: Any = rule.hyper
@@ -190,7 +191,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     row_loss, exact_steps = make_losses(rule, loss, shape), make_solver(rule, loss, shape)
     miss, mean = miss_of(shape), loss.mean
     squared, probable = loss.name == "square", loss.probabilistic
-    regression = classes == 1
+    regression = not loss.classifies
+    at_g = [slot.name for slot in rule.own_slots].index("g") if first else 0
     referred = centres(loss)
     t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
     labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
@@ -305,6 +307,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 shared = Shared(*load_shared(cells, j * width, 1))
                 if learns:
                     new = shared.n == 0.0
+                    if first and outweighs(shared, value, weight_of_row):
+                        by = squash(shared, value, weight_of_row)
+                        for k in range(L):
+                            cell = j * width + n_shared + at_g * L + k
+                            cells[cell] = number(cells[cell]) * by
                     shared = see(shared, value, weight_of_row)
                     if second and new and size < most:
                         shared = Shared(shared.n, shared.q, float(size))

@@ -97,6 +97,17 @@ def see(shared: Shared, x: float, importance: float) -> Shared:
     return Shared(n, shared.q + (x * x - shared.q) * (importance / n), shared.place)
 
 
+def outweighs(shared: Shared, x: float, importance: float) -> bool:
+    """Whether a row's x^2 is more than all x^2 before it: then the scale so far was too small."""
+    return 0.0 < shared.n * shared.q < importance * x * x
+
+
+def squash(shared: Shared, x: float, importance: float) -> float:
+    """By what G's weight of such a coordinate is multiplied, as NAG's: else a first value near 0
+    would leave a weight that thousands of steps do not correct."""
+    return math.sqrt(shared.n * shared.q / importance) / abs(x)
+
+
 def precision(S: Any, q: Any, scale: Any, unit: float, h: Any) -> Any:
     """D_i = lamS q_i + S_i of a coordinate outside the block; unit: see ``sparse_unit``."""
     return h.prior_sparse * unit * q + scale * S
