@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run saved in ``kept``, of the shard in ``data``."""
     monkeypatch.chdir(tmp_path)
     write(Path("data/a.parquet"), rows(40))
-    assert run("train", "data", *NUMBERS, "--checkpoint", "kept").code == 0
+    assert run("train", "data", *NUMBERS, "--rule", "nag", "--checkpoint", "kept").code == 0
 
 
 def fields(*words: object) -> str:

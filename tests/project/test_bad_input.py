@@ -33,7 +33,8 @@ def with_cell(table: pa.Table, name: str, value: Any, kind: Any = None) -> pa.Ta
 @functools.cache
 def after(count: int) -> str:
     """``state_sha256`` of a model that has learned the first ``count`` good rows and no more."""
-    flags = {"label": "y", "weight": "w", "numeric": ["n", "k"], "hashed": ["h"], "bits": 10}
+    flags: dict[str, Any] = {"label": "y", "weight": "w", "numeric": ["n", "k"], "hashed": ["h"]}
+    flags |= {"bits": 10, "rule": "nag"}
     sets = {"data.sparse": {"indices": "i", "values": "v", "size": 100}}
     with tempfile.TemporaryDirectory() as folder:
         table = pa.concat_tables([rows(ROWS, first=place) for place in range(3)])

@@ -133,7 +133,11 @@ def job(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     is read beforehand."""
     write(tmp_path / "data" / "a.parquet", rows(400))
     data = {"shards": str(tmp_path / "data"), "label": "y", **KINDS[request.param]}
-    made = {"data": data, "model": {"classes": [0, 1]}, "checkpoint": {"url": "none"}}
+    made = {
+        "data": data,
+        "model": {"rule": "nag", "classes": [0, 1]},
+        "checkpoint": {"url": "none"},
+    }
     streamomd.train(made, quiet=True)
     return {**made, "checkpoint": {"url": str(tmp_path / "run"), "every_rows": 100}}
 
@@ -155,7 +159,8 @@ def test_every_function_on_the_page_is_called(tmp_path: Path) -> None:
     write(tmp_path / "data" / "a.parquet", rows(400))
     columns = KINDS["hashed"] | KINDS["sparse"]
     data = {"shards": str(tmp_path / "data"), "label": "y", **columns}
-    job = {"data": data, "checkpoint": {"url": str(tmp_path / "run"), "every_rows": 100}}
+    kept = {"url": str(tmp_path / "run"), "every_rows": 100}
+    job = {"data": data, "model": {"rule": "nag"}, "checkpoint": kept}
     streamomd.train({**job, "checkpoint": {"url": "none"}}, quiet=True)  # compiles, untraced,
     fuse.compiled_loop.cache_clear()  # into the disk cache
     ran = traced(job, lambda *_: True) | compiled()
