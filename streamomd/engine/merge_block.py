@@ -146,20 +146,23 @@ class _Merge:
         totals[:, AT["all_a"]] = self.of_start * curvature + self.added(others, curvature)
 
     def merge_recent(self) -> None:
-        """The next change of reference, and sums since the last one.
+        """The next change of reference, and sums since the last recalibration.
 
-        A part that has changed its reference has none of the start's in its sums. Of the whole,
-        whose rows may have come to ``next``, the first row after the merge changes the reference.
+        A part that was recalibrated has none of the start's in its sums, and so counts fewer rows
+        than it has learned since. Of the whole, whose rows may have come to ``next``, the first
+        row after the merge changes the reference.
         """
-        first, others = self.total("next")
-        last = max(others)
-        self.whole.totals[0, AT["next"]] = last
+        self.whole.totals[0, AT["next"]] = max(self.total("next")[1])
         columns = [AT[name] for name in ("recent_n", "recent_t", "recent_a")]
-        start = self.start.totals[:, columns]
-        sums = np.zeros_like(start) + (last == first) * start
-        for part, following in zip(self.parts, others, strict=True):
-            sums += part.totals[:, columns] - (following == first) * start
-        self.whole.totals[:, columns] = sums
+        first, rows = self.start.totals[0, AT["recent_t"]], self.start.totals[0, AT["t"]]
+        sums, start = 0.0 * self.start.totals[:, columns], self.start.totals[:, columns]
+        anew = False
+        for part in self.parts:
+            row = part.totals[0]
+            alone = row[AT["recent_t"]] < first + (row[AT["t"]] - rows)
+            sums += part.totals[:, columns] - (not alone) * start
+            anew = anew or alone
+        self.whole.totals[:, columns] = sums + (not anew) * start
 
     def added(self, of_parts: Sequence[Any], first: Any) -> Any:
         """What the parts have added to a sum of which each has left rho of the start's."""

@@ -512,13 +512,15 @@ def grown(name: str, start: Auto, parts: Sequence[Auto]) -> float:
 
 def merge_recent(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
     """Choice: REBASE is due at the latest of the parts' own; the first row after the merge may be
-    beyond it. A part that has rebased has none of the start's in its recent sums."""
+    beyond it. A part that was recalibrated has none of the start's in its recent sums, and so
+    counts fewer rows there than it has learned."""
     whole.next = max(part.next for part in parts)
+    alone = [part.recent_t < start.recent_t + part.t - start.t for part in parts]
     for name in ("recent_a", "recent_n", "recent_t"):
         first = getattr(start, name)
-        total = first if whole.next == start.next else first - first
-        for part in parts:
-            total = total + getattr(part, name) - (first if part.next == start.next else 0)
+        total = first * (not any(alone))
+        for part, anew in zip(parts, alone, strict=True):
+            total = total + getattr(part, name) - first * (not anew)
         setattr(whole, name, total)
 
 
