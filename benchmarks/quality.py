@@ -24,21 +24,17 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import common
 import numpy as np
 from quality_learners import Split, constant_loss, figures, fit_baseline, has_vowpal_wabbit, learner
-from quality_sets import REGRESSION, SETS, Data
+from quality_sets import SETS, Data
+from quality_tables import Figures, gap, percent, print_tables
 from threadpoolctl import threadpool_limits
 
 DATA = Path(__file__).parents[2] / "shared/data"
 RULES = ("nag", "adagrad", "ftrl_proximal", "arow_diag", "sgd-epochs", "sgd", "vw", "vw-coin")
-LARGE = 5000
-PEERS = ("nag", "sgd-epochs")
-"""No rule may be more than 1 % worse."""
-
-Figures = dict[str, Any]
+"""Names of rules, and those of quality_learners.LEARNERS."""
 
 
 class Saved:
@@ -90,111 +86,6 @@ def measure(name: str, passes: int, splits: list[Split]) -> Figures:
     return mean(found)
 
 
-def gap(found: Figures, base: Figures) -> float | None:
-    """By how many per cent the loss is above the baseline's."""
-    loss = found.get("loss")
-    return None if loss is None else 100.0 * (loss / base["loss"] - 1.0)
-
-
-def lost(found: Figures, base: Figures) -> float:
-    """The share of the attainable log loss that is lost, in per cent."""
-    return 100.0 * (found["loss"] - base["loss"]) / (base["constant"] - base["loss"])
-
-
-def shown(value: float | None, form: str = ".4g") -> str:
-    return "–" if value is None else format(value, form)
-
-
-def percent(value: float | None) -> str:
-    """Of a gap; it says little how far a diverged model is away."""
-    return "> +999" if value is not None and value > 999.0 else shown(value, "+.1f")
-
-
-def gap_table(bases: Figures, results: Figures, names: list[str], passes: int) -> None:
-    """Per cent above the baseline."""
-    print(f"\nHeld-out loss after {passes} pass(es), % above the tuned batch baseline\n")
-    print("| set | rows | constant | baseline | " + " | ".join(names) + " |")
-    print("|---|---|---|---|" + "---|" * len(names))
-    for name, base in bases.items():
-        cells = [percent(gap(results.get(f"{name}/{rule}/{passes}", {}), base)) for rule in names]
-        loss = [shown(base["constant"]), shown(base["loss"])]
-        print(f"| {name} | {base['train']:,} | " + " | ".join([*loss, *cells]) + " |")
-
-
-def detail_table(bases: Figures, results: Figures, names: list[str], all_passes: list[int]) -> None:
-    """Every figure; lost: the share of the attainable log loss, in per cent."""
-    print("\n| set | learner | passes | loss | lost | error or R² | AUC | progressive | CPU s |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for name, base in bases.items():
-        lines = [("baseline", "", base)]
-        lines += [
-            (rule, str(passes), results.get(f"{name}/{rule}/{passes}"))
-            for rule in names
-            for passes in all_passes
-        ]
-        for rule, passes, found in lines:
-            if not found:
-                continue
-            regression = base["task"] == REGRESSION
-            quality = found["r2"] if regression else found["error"]
-            share = None if regression or found["loss"] is None else lost(found, base)
-            cells = [shown(found["loss"]), percent(share), shown(quality), shown(found.get("auc"))]
-            cells += [shown(found["progressive"]), shown(found["seconds"], ".2f")]
-            print(f"| {name} | {rule} | {passes} | " + " | ".join(cells) + " |")
-
-
-REQUIRED = {
-    "RMSE ≤ baseline + 1 %": 0.95,
-    "≤ 3 % of the attainable log loss lost": 0.95,
-    "error ≤ baseline + 0.003": 0.90,
-    f"≤ 1 % worse than {' and '.join(PEERS)}": 1.0,
-}
-"""And the share of sets on which it must hold."""
-
-
-def criteria(bases: Figures, results: Figures, rule: str) -> list[dict[str, bool]]:
-    """For each requirement, the sets that it is about and whether it holds."""
-    close, little, errors, peers = {}, {}, {}, {}
-    for name, base in bases.items():
-        found = results.get(f"{name}/{rule}/1", {})
-        if not found or not base["shuffled"] or base["train"] < LARGE:
-            continue
-        if base["task"] != REGRESSION:
-            errors[name] = found["error"] <= base["error"] + 0.003
-        if found["loss"] is None:  # no probabilities: only its error counts
-            continue
-        if base["task"] == REGRESSION:
-            close[name] = gap(found, base) <= 1.0
-        else:
-            little[name] = lost(found, base) <= 3.0
-        others = [results.get(f"{name}/{peer}/1", {}).get("loss") for peer in PEERS if peer != rule]
-        peers[name] = all(other is None or found["loss"] <= 1.01 * other for other in others)
-    return [close, little, errors, peers]
-
-
-def criteria_table(bases: Figures, results: Figures, names: list[str]) -> Figures:
-    """On how many sets each requirement holds, and where it does not."""
-    print(f"\nSets with at least {LARGE:,} shuffled training rows, one pass\n")
-    heads = [f"{text} (on {share:.0%})" for text, share in REQUIRED.items()]
-    print("| learner | " + " | ".join(heads) + " |")
-    print("|---|" + "---|" * len(heads))
-    holding = {rule: criteria(bases, results, rule) for rule in names}
-    for rule, found in holding.items():
-        cells = []
-        for sets, needed in zip(found, REQUIRED.values(), strict=True):
-            holds = sum(sets.values())
-            verdict = "" if holds >= needed * len(sets) else ", missed"
-            cells.append(f"{holds} of {len(sets)}{verdict}" if sets else "–")
-        print(f"| {rule} | " + " | ".join(cells) + " |")
-    for rule, found in holding.items():
-        for text, sets in zip(REQUIRED, found, strict=True):
-            missed = [name for name, holds in sets.items() if not holds]
-            if missed:
-                print(f"\n{rule}, {text}: not on {', '.join(missed)}", end="")
-    print()
-    return {rule: dict(zip(REQUIRED, found, strict=True)) for rule, found in holding.items()}
-
-
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of data sets")
@@ -202,6 +93,8 @@ def main() -> None:
     parser.add_argument("--rules", default=",".join(RULES), help="rules and other learners")
     parser.add_argument("--passes", default="1,3", help="numbers of passes")
     parser.add_argument("--out", type=Path, help="JSON file of figures, continued if it exists")
+    parser.add_argument("--saved", action="store_true", help="measure nothing: print saved figures")
+    parser.add_argument("--brief", action="store_true", help="print no table of every figure")
     args = parser.parse_args()
     names = args.rules.split(",")
     all_passes = [int(passes) for passes in args.passes.split(",")]
@@ -213,7 +106,7 @@ def main() -> None:
     for name in args.sets.split(","):
         wanted = [(rule, passes) for rule in names for passes in all_passes]
         missing = [one for one in wanted if f"{name}/{one[0]}/{one[1]}" not in results.found]
-        if not missing and name in baselines.found:
+        if args.saved or (not missing and name in baselines.found):
             continue
         try:
             data = SETS[name](args.data)
@@ -233,11 +126,8 @@ def main() -> None:
     bases = {
         name: baselines.found[name] for name in args.sets.split(",") if name in baselines.found
     }
-    for passes in all_passes:
-        gap_table(bases, results.found, names, passes)
-    detail_table(bases, results.found, names, all_passes)
-    holding = criteria_table(bases, results.found, names)
-    figures_of = {"baselines": bases, "results": results.found, "criteria": holding}
+    found = print_tables(bases, results.found, names, all_passes, detail=not args.brief)
+    figures_of = {"baselines": bases, "results": results.found, "required": found}
     common.finish(figures_of, as_json=args.json)
 
 
