@@ -6,10 +6,13 @@ logistic regression with the best of nine strengths, 10^-4 … 10^4, by 5-fold v
 training part. Sets and split seeds are in quality_sets.py, learners in quality_learners.py.
 
     python benchmarks/quality.py --sets diabetes,california --rules nag,adagrad,sgd-epochs,vw
-    python benchmarks/quality.py --out quality.json        # all: hours; run again to continue
+    python benchmarks/quality.py --out quality.json        # all: an hour; run again to continue
+    python benchmarks/quality.py --out quality.json --saved --brief --rules nag,vw
+    python benchmarks/quality.py --mistakes --sets bank --rules nag  # a look at misclassified rows
 
-Figures are saved in --out after each run and not measured again; the baselines next to it. Vowpal
-Wabbit is measured where its package is installed. Seconds of streamomd and Vowpal Wabbit include
+Figures are saved in --out after each run and not measured again; the baselines next to it: remove
+a rule's figures after a change to it. A set whose folder or package is missing is skipped, and the
+reason printed; so is Vowpal Wabbit. Seconds of streamomd and Vowpal Wabbit include
 reading the rows, those of scikit-learn do not.
 
 Required, of sets with at least 5,000 shuffled training rows, after one pass: RMSE at most 1 % above
@@ -28,6 +31,7 @@ from pathlib import Path
 import common
 import numpy as np
 from quality_learners import Split, constant_loss, figures, fit_baseline, has_vowpal_wabbit, learner
+from quality_mistakes import print_mistakes
 from quality_sets import SETS, Data
 from quality_tables import Figures, gap, percent, print_tables
 from threadpoolctl import threadpool_limits
@@ -66,7 +70,7 @@ def measure_baseline(data: Data, splits: list[Split]) -> Figures:
     """Figures of the baseline and of the constant, and the set's size."""
     found, strengths = [], []
     for split in splits:
-        fit, strength = fit_baseline(split)
+        fit, strength, _ = fit_baseline(split)
         strengths.append(strength)
         found.append({**figures(split, fit), "constant": constant_loss(split)})
     train, test = data.splits[0]
@@ -86,6 +90,40 @@ def measure(name: str, passes: int, splits: list[Split]) -> Figures:
     return mean(found)
 
 
+def load(name: str, folder: Path, skipped: dict[str, str]) -> Data | None:
+    """A set; None where its folder or package is missing, which is printed."""
+    try:
+        return SETS[name](folder)
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        skipped[name] = str(error)
+        print(f"skipped: {name}: {error}", file=sys.stderr, flush=True)
+        return None
+
+
+def show_mistakes(name: str, data: Data, rules: list[str], base: Figures | None) -> None:
+    """Of the first split, after one pass."""
+    with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
+        split = Split(data, 0, Path(temporary))
+        fit, _, model = fit_baseline(split, base and base["strengths"][0])
+        for rule in rules:
+            found = learner(rule).fit(split, 1)
+            if found:
+                print_mistakes(name, rule, split, found, fit, model)
+
+
+def measure_all(
+    name: str, data: Data, missing: list[tuple[str, int]], results: Saved, baselines: Saved
+) -> None:
+    with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
+        parts = [Split(data, at, Path(temporary) / str(at)) for at in range(len(data.splits))]
+        base = baselines.found.get(name) or baselines.add(name, measure_baseline(data, parts))
+        print(f"{name}: baseline {base['loss']:.4g}", file=sys.stderr, flush=True)
+        for rule, passes in missing:
+            found = results.add(f"{name}/{rule}/{passes}", measure(rule, passes, parts))
+            above = percent(gap(found, base))
+            print(f"{name} {rule} {passes}: {above} %", file=sys.stderr, flush=True)
+
+
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of data sets")
@@ -95,40 +133,34 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file of figures, continued if it exists")
     parser.add_argument("--saved", action="store_true", help="measure nothing: print saved figures")
     parser.add_argument("--brief", action="store_true", help="print no table of every figure")
+    parser.add_argument("--mistakes", action="store_true", help="measure nothing: show mistakes")
     args = parser.parse_args()
-    names = args.rules.split(",")
+    names, sets = args.rules.split(","), args.sets.split(",")
     all_passes = [int(passes) for passes in args.passes.split(",")]
     results = Saved(args.out)
     baselines = Saved(args.out and args.out.with_name(f"{args.out.stem}-baseline.json"))
-    if any(name.startswith("vw") for name in names) and not has_vowpal_wabbit():
+    if not args.saved and any(name.startswith("vw") for name in names) and not has_vowpal_wabbit():
         print("skipped: vowpalwabbit is not installed", file=sys.stderr)
         names = [name for name in names if not name.startswith("vw")]
-    for name in args.sets.split(","):
+    skipped: dict[str, str] = {}
+    if args.mistakes:
+        for name in sets:
+            if (data := load(name, args.data, skipped)) is not None:
+                show_mistakes(name, data, names, baselines.found.get(name))
+        return
+    for name in sets:
         wanted = [(rule, passes) for rule in names for passes in all_passes]
         missing = [one for one in wanted if f"{name}/{one[0]}/{one[1]}" not in results.found]
         if args.saved or (not missing and name in baselines.found):
             continue
-        try:
-            data = SETS[name](args.data)
-        except (FileNotFoundError, ModuleNotFoundError) as error:
-            print(f"skipped: {name}: {error}", file=sys.stderr)
-            continue
-        with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
-            parts = [Split(data, at, Path(temporary) / str(at)) for at in range(len(data.splits))]
-            base = baselines.found.get(name)
-            base = base or baselines.add(name, measure_baseline(data, parts))
-            print(f"{name}: baseline {base['loss']:.4g}", file=sys.stderr, flush=True)
-            for rule, passes in missing:
-                found = measure(rule, passes, parts)
-                results.add(f"{name}/{rule}/{passes}", found)
-                above = percent(gap(found, base))
-                print(f"{name} {rule} {passes}: {above} %", file=sys.stderr, flush=True)
-    bases = {
-        name: baselines.found[name] for name in args.sets.split(",") if name in baselines.found
-    }
+        if (data := load(name, args.data, skipped)) is not None:
+            measure_all(name, data, missing, results, baselines)
+    bases = {name: baselines.found[name] for name in sets if name in baselines.found}
     found = print_tables(bases, results.found, names, all_passes, detail=not args.brief)
+    for name, reason in skipped.items():
+        print(f"\nskipped: {name}: {reason}")
     figures_of = {"baselines": bases, "results": results.found, "required": found}
-    common.finish(figures_of, as_json=args.json)
+    common.finish({**figures_of, "skipped": skipped}, as_json=args.json)
 
 
 if __name__ == "__main__":

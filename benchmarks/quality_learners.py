@@ -272,8 +272,9 @@ def learner(name: str) -> Any:
 # The baseline
 
 
-def fit_baseline(split: Split, strength: float | None = None) -> tuple[Fit, float]:
-    """Ridge or logistic regression of a strength (alpha or C), else of the best one; and that."""
+def fit_baseline(split: Split, strength: float | None = None) -> tuple[Fit, float, Any]:
+    """Ridge or logistic regression of a strength (alpha or C), else of the best one; the strength;
+    the estimator."""
     x, test = split.standardised
     y, task = split.y(split.train), split.data.task
     began = time.process_time()
@@ -281,7 +282,7 @@ def fit_baseline(split: Split, strength: float | None = None) -> tuple[Fit, floa
     model = estimator(task, x, y)
     fit(model, strength, x, y)
     seconds = time.process_time() - began
-    return Fit(*predicted(model, test, task), None, seconds), strength
+    return Fit(*predicted(model, test, task), None, seconds), strength, model
 
 
 def best_strength(x: Any, y: np.ndarray, task: str) -> float:

@@ -158,7 +158,8 @@ def summary_table(bases: Figures, found: Figures, results: Figures, names: list[
         counts = [verdict(found[rule][text], *needed) for text, needed in REQUIRED.items()]
         pairs = [(results.get(f"{name}/{rule}/1"), bases[name]) for name in bases]
         costs = [one["seconds"] / base["train"] for one, base in pairs if one and required(base)]
-        lines.append([rule, *medians, *counts, f"{1e6 * np.median(costs or [np.nan]):.1f}"])
+        cost = 1e6 * float(np.median(costs)) if costs else None
+        lines.append([rule, *medians, *counts, shown(cost, ".1f")])
     heads = [f"{text} ({share:.0%} of sets)" for text, (_, share) in REQUIRED.items()]
     middles = ["median RMSE, % above the baseline", "median log loss lost, %"]
     print(f"\nAfter one pass, on sets with at least {LARGE:,} shuffled training rows")
