@@ -84,12 +84,22 @@ def by_kind(bases: Figures, cells: Callable[[str, Figures], Sequence[str]]) -> l
 
 
 def gap_table(bases: Figures, results: Figures, names: list[str], passes: list[int]) -> None:
-    """Of docs/choosing-a-rule.md."""
+    """Of docs/choosing-a-rule.md; without learners that have no probabilities."""
+
+    def gaps(name: str, rule: str, base: Figures) -> list[float | None]:
+        return [gap(results.get(f"{name}/{rule}/{count}", {}), base) for count in passes]
+
+    def cell(found: list[float | None]) -> str:
+        return "–" if set(found) == {None} else " / ".join(map(percent, found))
 
     def cells(name: str, base: Figures) -> list[str]:
-        found = [[results.get(f"{name}/{rule}/{p}", {}) for p in passes] for rule in names]
-        gaps = [" / ".join(percent(gap(one, base)) for one in line) for line in found]
-        return [shown(base["constant"]), shown(base["loss"]), *gaps]
+        found = [cell(gaps(name, rule, base)) for rule in names]
+        return [shown(base["constant"]), shown(base["loss"]), *found]
+
+    names = [
+        rule for rule in names
+        if any(set(gaps(name, rule, base)) != {None} for name, base in bases.items())
+    ]  # fmt: skip
 
     counts = " / ".join(map(str, passes))
     print(f"\nHeld-out log loss or RMSE, % above the tuned batch baseline, after {counts} pass(es)")
