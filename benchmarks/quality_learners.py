@@ -317,7 +317,7 @@ def estimator(task: str, x: Any, y: np.ndarray) -> Any:
         return Ridge(tol=1e-8)
     size = x.shape[1] * (len(np.unique(y)) if task == CLASSES else 1)
     solver = "newton-cholesky" if x.shape[0] * size**2 < NEWTON else "lbfgs"
-    # Several classes by L-BFGS, which is 20news alone: 45 CPU minutes, at 1e-7 hours.
+    # Several classes by L-BFGS, which is 20news alone: some 30 CPU minutes; at 1e-7 hours.
     tol = 1e-5 if solver == "lbfgs" and task == CLASSES else 1e-7
     return LogisticRegression(solver=solver, max_iter=1000, tol=tol, warm_start=True)
 
