@@ -6,10 +6,13 @@ logistic regression with the best of nine strengths, 10^-4 … 10^4, by 5-fold v
 training part. Sets and split seeds are in quality_sets.py, learners in quality_learners.py.
 
     python benchmarks/quality.py --sets diabetes,california --rules nag,adagrad,sgd-epochs,vw
-    python benchmarks/quality.py --out quality.json        # all: hours; run again to continue
+    python benchmarks/quality.py --out quality.json        # all: an hour; run again to continue
+    python benchmarks/quality.py --out quality.json --saved --brief --rules nag,vw
+    python benchmarks/quality.py --mistakes --sets bank --rules nag  # a look at misclassified rows
 
-Figures are saved in --out after each run and not measured again; the baselines next to it. Vowpal
-Wabbit is measured where its package is installed. Seconds of streamomd and Vowpal Wabbit include
+Figures are saved in --out after each run and not measured again; the baselines next to it: remove
+a rule's figures after a change to it. A set whose folder or package is missing is skipped, and the
+reason printed; so is Vowpal Wabbit. Seconds of streamomd and Vowpal Wabbit include
 reading the rows, those of scikit-learn do not.
 
 Required, of sets with at least 5,000 shuffled training rows, after one pass: RMSE at most 1 % above
@@ -24,21 +27,18 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import common
 import numpy as np
 from quality_learners import Split, constant_loss, figures, fit_baseline, has_vowpal_wabbit, learner
-from quality_sets import REGRESSION, SETS, Data
+from quality_mistakes import print_mistakes
+from quality_sets import SETS, Data
+from quality_tables import Figures, gap, percent, print_tables
 from threadpoolctl import threadpool_limits
 
 DATA = Path(__file__).parents[2] / "shared/data"
 RULES = ("nag", "adagrad", "ftrl_proximal", "arow_diag", "sgd-epochs", "sgd", "vw", "vw-coin")
-LARGE = 5000
-PEERS = ("nag", "sgd-epochs")
-"""No rule may be more than 1 % worse."""
-
-Figures = dict[str, Any]
+"""Names of rules, and those of quality_learners.LEARNERS."""
 
 
 class Saved:
@@ -70,7 +70,7 @@ def measure_baseline(data: Data, splits: list[Split]) -> Figures:
     """Figures of the baseline and of the constant, and the set's size."""
     found, strengths = [], []
     for split in splits:
-        fit, strength = fit_baseline(split)
+        fit, strength, _ = fit_baseline(split)
         strengths.append(strength)
         found.append({**figures(split, fit), "constant": constant_loss(split)})
     train, test = data.splits[0]
@@ -90,109 +90,38 @@ def measure(name: str, passes: int, splits: list[Split]) -> Figures:
     return mean(found)
 
 
-def gap(found: Figures, base: Figures) -> float | None:
-    """By how many per cent the loss is above the baseline's."""
-    loss = found.get("loss")
-    return None if loss is None else 100.0 * (loss / base["loss"] - 1.0)
+def load(name: str, folder: Path, skipped: dict[str, str]) -> Data | None:
+    """A set; None where its folder or package is missing, which is printed."""
+    try:
+        return SETS[name](folder)
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        skipped[name] = str(error)
+        print(f"skipped: {name}: {error}", file=sys.stderr, flush=True)
+        return None
 
 
-def lost(found: Figures, base: Figures) -> float:
-    """The share of the attainable log loss that is lost, in per cent."""
-    return 100.0 * (found["loss"] - base["loss"]) / (base["constant"] - base["loss"])
+def show_mistakes(name: str, data: Data, rules: list[str], base: Figures | None) -> None:
+    """Of the first split, after one pass."""
+    with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
+        split = Split(data, 0, Path(temporary))
+        fit, _, model = fit_baseline(split, base and base["strengths"][0])
+        for rule in rules:
+            found = learner(rule).fit(split, 1)
+            if found:
+                print_mistakes(name, rule, split, found, fit, model)
 
 
-def shown(value: float | None, form: str = ".4g") -> str:
-    return "–" if value is None else format(value, form)
-
-
-def percent(value: float | None) -> str:
-    """Of a gap; it says little how far a diverged model is away."""
-    return "> +999" if value is not None and value > 999.0 else shown(value, "+.1f")
-
-
-def gap_table(bases: Figures, results: Figures, names: list[str], passes: int) -> None:
-    """Per cent above the baseline."""
-    print(f"\nHeld-out loss after {passes} pass(es), % above the tuned batch baseline\n")
-    print("| set | rows | constant | baseline | " + " | ".join(names) + " |")
-    print("|---|---|---|---|" + "---|" * len(names))
-    for name, base in bases.items():
-        cells = [percent(gap(results.get(f"{name}/{rule}/{passes}", {}), base)) for rule in names]
-        loss = [shown(base["constant"]), shown(base["loss"])]
-        print(f"| {name} | {base['train']:,} | " + " | ".join([*loss, *cells]) + " |")
-
-
-def detail_table(bases: Figures, results: Figures, names: list[str], all_passes: list[int]) -> None:
-    """Every figure; lost: the share of the attainable log loss, in per cent."""
-    print("\n| set | learner | passes | loss | lost | error or R² | AUC | progressive | CPU s |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for name, base in bases.items():
-        lines = [("baseline", "", base)]
-        lines += [
-            (rule, str(passes), results.get(f"{name}/{rule}/{passes}"))
-            for rule in names
-            for passes in all_passes
-        ]
-        for rule, passes, found in lines:
-            if not found:
-                continue
-            regression = base["task"] == REGRESSION
-            quality = found["r2"] if regression else found["error"]
-            share = None if regression or found["loss"] is None else lost(found, base)
-            cells = [shown(found["loss"]), percent(share), shown(quality), shown(found.get("auc"))]
-            cells += [shown(found["progressive"]), shown(found["seconds"], ".2f")]
-            print(f"| {name} | {rule} | {passes} | " + " | ".join(cells) + " |")
-
-
-REQUIRED = {
-    "RMSE ≤ baseline + 1 %": 0.95,
-    "≤ 3 % of the attainable log loss lost": 0.95,
-    "error ≤ baseline + 0.003": 0.90,
-    f"≤ 1 % worse than {' and '.join(PEERS)}": 1.0,
-}
-"""And the share of sets on which it must hold."""
-
-
-def criteria(bases: Figures, results: Figures, rule: str) -> list[dict[str, bool]]:
-    """For each requirement, the sets that it is about and whether it holds."""
-    close, little, errors, peers = {}, {}, {}, {}
-    for name, base in bases.items():
-        found = results.get(f"{name}/{rule}/1", {})
-        if not found or not base["shuffled"] or base["train"] < LARGE:
-            continue
-        if base["task"] != REGRESSION:
-            errors[name] = found["error"] <= base["error"] + 0.003
-        if found["loss"] is None:  # no probabilities: only its error counts
-            continue
-        if base["task"] == REGRESSION:
-            close[name] = gap(found, base) <= 1.0
-        else:
-            little[name] = lost(found, base) <= 3.0
-        others = [results.get(f"{name}/{peer}/1", {}).get("loss") for peer in PEERS if peer != rule]
-        peers[name] = all(other is None or found["loss"] <= 1.01 * other for other in others)
-    return [close, little, errors, peers]
-
-
-def criteria_table(bases: Figures, results: Figures, names: list[str]) -> Figures:
-    """On how many sets each requirement holds, and where it does not."""
-    print(f"\nSets with at least {LARGE:,} shuffled training rows, one pass\n")
-    heads = [f"{text} (on {share:.0%})" for text, share in REQUIRED.items()]
-    print("| learner | " + " | ".join(heads) + " |")
-    print("|---|" + "---|" * len(heads))
-    holding = {rule: criteria(bases, results, rule) for rule in names}
-    for rule, found in holding.items():
-        cells = []
-        for sets, needed in zip(found, REQUIRED.values(), strict=True):
-            holds = sum(sets.values())
-            verdict = "" if holds >= needed * len(sets) else ", missed"
-            cells.append(f"{holds} of {len(sets)}{verdict}" if sets else "–")
-        print(f"| {rule} | " + " | ".join(cells) + " |")
-    for rule, found in holding.items():
-        for text, sets in zip(REQUIRED, found, strict=True):
-            missed = [name for name, holds in sets.items() if not holds]
-            if missed:
-                print(f"\n{rule}, {text}: not on {', '.join(missed)}", end="")
-    print()
-    return {rule: dict(zip(REQUIRED, found, strict=True)) for rule, found in holding.items()}
+def measure_all(
+    name: str, data: Data, missing: list[tuple[str, int]], results: Saved, baselines: Saved
+) -> None:
+    with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
+        parts = [Split(data, at, Path(temporary) / str(at)) for at in range(len(data.splits))]
+        base = baselines.found.get(name) or baselines.add(name, measure_baseline(data, parts))
+        print(f"{name}: baseline {base['loss']:.4g}", file=sys.stderr, flush=True)
+        for rule, passes in missing:
+            found = results.add(f"{name}/{rule}/{passes}", measure(rule, passes, parts))
+            above = percent(gap(found, base))
+            print(f"{name} {rule} {passes}: {above} %", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -202,43 +131,36 @@ def main() -> None:
     parser.add_argument("--rules", default=",".join(RULES), help="rules and other learners")
     parser.add_argument("--passes", default="1,3", help="numbers of passes")
     parser.add_argument("--out", type=Path, help="JSON file of figures, continued if it exists")
+    parser.add_argument("--saved", action="store_true", help="measure nothing: print saved figures")
+    parser.add_argument("--brief", action="store_true", help="print no table of every figure")
+    parser.add_argument("--mistakes", action="store_true", help="measure nothing: show mistakes")
     args = parser.parse_args()
-    names = args.rules.split(",")
+    names, sets = args.rules.split(","), args.sets.split(",")
     all_passes = [int(passes) for passes in args.passes.split(",")]
     results = Saved(args.out)
     baselines = Saved(args.out and args.out.with_name(f"{args.out.stem}-baseline.json"))
-    if any(name.startswith("vw") for name in names) and not has_vowpal_wabbit():
+    if not args.saved and any(name.startswith("vw") for name in names) and not has_vowpal_wabbit():
         print("skipped: vowpalwabbit is not installed", file=sys.stderr)
         names = [name for name in names if not name.startswith("vw")]
-    for name in args.sets.split(","):
+    skipped: dict[str, str] = {}
+    if args.mistakes:
+        for name in sets:
+            if (data := load(name, args.data, skipped)) is not None:
+                show_mistakes(name, data, names, baselines.found.get(name))
+        return
+    for name in sets:
         wanted = [(rule, passes) for rule in names for passes in all_passes]
         missing = [one for one in wanted if f"{name}/{one[0]}/{one[1]}" not in results.found]
-        if not missing and name in baselines.found:
+        if args.saved or (not missing and name in baselines.found):
             continue
-        try:
-            data = SETS[name](args.data)
-        except (FileNotFoundError, ModuleNotFoundError) as error:
-            print(f"skipped: {name}: {error}", file=sys.stderr)
-            continue
-        with tempfile.TemporaryDirectory() as temporary, threadpool_limits(1):
-            parts = [Split(data, at, Path(temporary) / str(at)) for at in range(len(data.splits))]
-            base = baselines.found.get(name)
-            base = base or baselines.add(name, measure_baseline(data, parts))
-            print(f"{name}: baseline {base['loss']:.4g}", file=sys.stderr, flush=True)
-            for rule, passes in missing:
-                found = measure(rule, passes, parts)
-                results.add(f"{name}/{rule}/{passes}", found)
-                above = percent(gap(found, base))
-                print(f"{name} {rule} {passes}: {above} %", file=sys.stderr, flush=True)
-    bases = {
-        name: baselines.found[name] for name in args.sets.split(",") if name in baselines.found
-    }
-    for passes in all_passes:
-        gap_table(bases, results.found, names, passes)
-    detail_table(bases, results.found, names, all_passes)
-    holding = criteria_table(bases, results.found, names)
-    figures_of = {"baselines": bases, "results": results.found, "criteria": holding}
-    common.finish(figures_of, as_json=args.json)
+        if (data := load(name, args.data, skipped)) is not None:
+            measure_all(name, data, missing, results, baselines)
+    bases = {name: baselines.found[name] for name in sets if name in baselines.found}
+    found = print_tables(bases, results.found, names, all_passes, detail=not args.brief)
+    for name, reason in skipped.items():
+        print(f"\nskipped: {name}: {reason}")
+    figures_of = {"baselines": bases, "results": results.found, "required": found}
+    common.finish({**figures_of, "skipped": skipped}, as_json=args.json)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import StandardScaler
 
 import streamomd
+from streamomd.core.errors import DivergedError
 from streamomd.rules import find_rule
 
 STRENGTHS = [10.0**exponent for exponent in range(-4, 5)]
@@ -36,6 +37,8 @@ FOLDS = 5
 LOSS = {BINARY: "logistic", CLASSES: "softmax", REGRESSION: "square"}
 WIDE = 1000
 """Above it the baseline's matrix is sparse."""
+NEWTON = 1e10
+"""Multiplications for a Hessian, at most; above them L-BFGS is quicker."""
 
 
 class Fit(NamedTuple):
@@ -46,6 +49,11 @@ class Fit(NamedTuple):
     probability: np.ndarray | None
     progressive: float | None
     seconds: float
+
+
+def diverged(split: Split, seconds: float) -> Fit:
+    """Without a model: every score is missing."""
+    return Fit(np.full(len(split.test), np.nan), None, None, seconds)
 
 
 class Split:
@@ -143,7 +151,10 @@ class RuleLearner:
 
         train("warm", 1)  # compiles
         began = time.process_time()
-        trained = train("train", passes)
+        try:
+            trained = train("train", passes)
+        except DivergedError:
+            return diverged(split, time.process_time() - began)
         seconds = time.process_time() - began
         out = split.folder / "predictions"
         shards = str(split.folder / "test")
@@ -177,7 +188,12 @@ class SGD:
         began = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(x, split.y(split.train))
+            try:
+                model.fit(x, split.y(split.train))
+            except ValueError as error:
+                if "overflow" not in str(error):
+                    raise
+                return diverged(split, time.process_time() - began)
         seconds = time.process_time() - began
         return Fit(*predicted(model, test, task), None, seconds)
 
@@ -256,39 +272,54 @@ def learner(name: str) -> Any:
 # The baseline
 
 
-def fit_baseline(split: Split) -> tuple[Fit, float]:
-    """Ridge or logistic regression of the best strength (alpha or C) of STRENGTHS, by the log loss
-    or squared error of FOLDS folds of the training part; and that strength."""
+def fit_baseline(split: Split, strength: float | None = None) -> tuple[Fit, float, Any]:
+    """Ridge or logistic regression of a strength (alpha or C), else of the best one; the strength;
+    the estimator."""
     x, test = split.standardised
     y, task = split.y(split.train), split.data.task
     began = time.process_time()
-    sums = dict.fromkeys(STRENGTHS, 0.0)
-    for inner, outer in KFold(FOLDS, shuffle=True, random_state=0).split(x):
-        model = estimator(task, x.shape[1])
-        for strength in STRENGTHS:
+    strength = strength or best_strength(x, y, task)
+    model = estimator(task, x, y)
+    fit(model, strength, x, y)
+    seconds = time.process_time() - began
+    return Fit(*predicted(model, test, task), None, seconds), strength, model
+
+
+def best_strength(x: Any, y: np.ndarray, task: str) -> float:
+    """Of STRENGTHS, by the log loss or squared error of FOLDS folds.
+
+    C grows, from a start at the weights of the C before; once the log loss has been 2 % above the
+    least for two C in a row, the larger ones are not tried.
+    """
+    folds = list(KFold(FOLDS, shuffle=True, random_state=0).split(x))
+    models = [estimator(task, x, y) for _ in folds]
+    losses: dict[float, float] = {}
+    for strength in STRENGTHS:
+        losses[strength] = 0.0
+        for model, (inner, outer) in zip(models, folds, strict=True):
             fit(model, strength, x[inner], y[inner])
             score, probability = predicted(model, x[outer], task)
-            if probability is not None:
-                seen = np.searchsorted(model.classes_, y[outer]).clip(max=len(model.classes_) - 1)
-                known = model.classes_[seen] == y[outer]
-                score, y_outer = probability, np.where(known, seen, -1)
-                sums[strength] += log_losses(score, y_outer).sum()
-            else:
-                sums[strength] += ((score - y[outer]) ** 2).sum()
-    best = min(STRENGTHS, key=sums.__getitem__)
-    model = estimator(task, x.shape[1])
-    fit(model, best, x, y)
-    seconds = time.process_time() - began
-    return Fit(*predicted(model, test, task), None, seconds), best
+            if probability is None:
+                losses[strength] += ((score - y[outer]) ** 2).sum()
+                continue
+            seen = np.searchsorted(model.classes_, y[outer]).clip(max=len(model.classes_) - 1)
+            known = model.classes_[seen] == y[outer]
+            losses[strength] += log_losses(probability, np.where(known, seen, -1)).sum()
+        last = list(losses.values())[-2:]
+        if task != REGRESSION and min(last) > 1.02 * min(losses.values()):
+            break
+    return min(losses, key=losses.__getitem__)
 
 
-def estimator(task: str, columns: int) -> Any:
-    """By Newton's method where the Hessian is small."""
+def estimator(task: str, x: Any, y: np.ndarray) -> Any:
+    """By Newton's method where the Hessian is quickly computed."""
     if task == REGRESSION:
-        return Ridge()
-    small = columns <= 100
-    solver = "newton-cholesky" if small else "lbfgs"
-    return LogisticRegression(solver=solver, max_iter=1000, tol=1e-5, warm_start=True)
+        return Ridge(tol=1e-8)
+    size = x.shape[1] * (len(np.unique(y)) if task == CLASSES else 1)
+    solver = "newton-cholesky" if x.shape[0] * size**2 < NEWTON else "lbfgs"
+    # Several classes by L-BFGS, which is 20news alone: some 30 CPU minutes; at 1e-7 hours.
+    tol = 1e-5 if solver == "lbfgs" and task == CLASSES else 1e-7
+    return LogisticRegression(solver=solver, max_iter=1000, tol=tol, warm_start=True)
 
 
 def fit(model: Any, strength: float, x: Any, y: np.ndarray) -> None:
@@ -314,9 +345,15 @@ def class_numbers(y: np.ndarray, task: str) -> np.ndarray:
 
 
 def figures(split: Split, found: Fit) -> dict[str, float | None]:
-    """Held-out loss (rmse in regression), error (R²), AUC, progressive loss, CPU seconds."""
+    """Held-out loss (rmse in regression), error (R²), AUC, progressive loss, CPU seconds.
+
+    Of a model that diverged the loss is infinite.
+    """
     y, task = split.y(split.test), split.data.task
     more = {"progressive": found.progressive, "seconds": found.seconds}
+    if np.isnan(found.score).any():
+        worst = {"r2": -np.inf} if task == REGRESSION else {"error": 1.0, "auc": None}
+        return {"loss": np.inf, **worst, **more}
     if task == REGRESSION:
         squares = float(np.mean((found.score - y) ** 2))
         r2 = 1.0 - squares / float(np.var(y))

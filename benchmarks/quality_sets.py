@@ -33,7 +33,7 @@ class Data:
     """Rows of a set. y: -1 or 1, a class number, or the number to predict.
 
     splits: rows to learn from, in this order, and rows to predict. shuffled: whether that order is
-    random.
+    random. names: of the columns, numeric ones first; empty: they have none.
     """
 
     task: str
@@ -42,6 +42,7 @@ class Data:
     y: np.ndarray
     splits: Sequence[tuple[np.ndarray, np.ndarray]]
     shuffled: bool = True
+    names: Sequence[str] = ()
 
     @property
     def classes(self) -> int:
@@ -62,22 +63,30 @@ def shares(rows: int, most: int = 50_000) -> list[tuple[Any, Any]]:
 
 
 def data(
-    task: str, numeric: Any, sparse: Any, y: Any, splits: Any, *, shuffled: bool = True
-) -> Any:
+    task: str,
+    numeric: Any,
+    sparse: Any,
+    y: Any,
+    splits: Any,
+    *,
+    shuffled: bool = True,
+    names: Sequence[str] = (),
+) -> Data:
     """With a matrix that is absent as one without columns."""
     y = np.asarray(y, dtype=np.float64)
     numeric = np.zeros((len(y), 0)) if numeric is None else np.asarray(numeric, dtype=np.float64)
     empty = sp.csr_matrix((len(y), 0), dtype=np.float64)
     matrix = empty if sparse is None else sp.csr_matrix(sparse, dtype=np.float64)
     matrix.sort_indices()
-    return Data(task, numeric, matrix, y, splits, shuffled)
+    return Data(task, numeric, matrix, y, splits, shuffled, names)
 
 
-def one_hot(frame: pd.DataFrame) -> sp.csr_matrix | None:
-    """A column for each value of each column."""
-    parts = [pd.factorize(frame[name].astype(str), sort=True)[0] for name in frame]
-    eyes = [sp.eye(int(part.max()) + 1, format="csr")[part] for part in parts]
-    return sp.hstack(eyes, format="csr") if eyes else None
+def one_hot(frame: pd.DataFrame) -> tuple[sp.csr_matrix | None, list[str]]:
+    """A column for each value of each column; names ``column=value``."""
+    parts = {name: pd.factorize(frame[name].astype(str), sort=True) for name in frame}
+    eyes = [sp.eye(len(values), format="csr")[codes] for codes, values in parts.values()]
+    names = [f"{name}={value}" for name, (_, values) in parts.items() for value in values]
+    return (sp.hstack(eyes, format="csr") if eyes else None), names
 
 
 def table(frame: pd.DataFrame, target: str, task: str, categories: Iterable[str] = ()) -> Data:
@@ -91,7 +100,9 @@ def table(frame: pd.DataFrame, target: str, task: str, categories: Iterable[str]
         y = pd.Series(pd.factorize(y, sort=True)[0])
     if task == BINARY:
         y = np.where(y > 0, 1, -1)
-    return data(task, x[numbers], one_hot(x.drop(columns=numbers)), y, shares(len(frame)))
+    sparse, values = one_hot(x.drop(columns=numbers))
+    names = [*map(str, numbers), *values]
+    return data(task, x[numbers], sparse, y, shares(len(frame)), names=names)
 
 
 # From the folder
@@ -126,10 +137,11 @@ def bank(folder: Path, *, in_order: bool = False) -> Data:
     frame = pd.read_csv(folder / "bank-marketing/bank-full.csv.gz", sep=";")
     numeric = ["age", "balance", "day", "duration", "campaign", "pdays", "previous"]
     [(train, test)] = permuted(len(frame), 36_000, 9211)
-    sparse = one_hot(frame.drop(columns=[*numeric, "y"]))
+    sparse, values = one_hot(frame.drop(columns=[*numeric, "y"]))
     y = np.where(frame["y"] == "yes", 1, -1)
     splits = [(np.sort(train) if in_order else train, test)]
-    return data(BINARY, frame[numeric], sparse, y, splits, shuffled=not in_order)
+    names = [*numeric, *values]
+    return data(BINARY, frame[numeric], sparse, y, splits, shuffled=not in_order, names=names)
 
 
 def census(folder: Path) -> Data:
@@ -137,36 +149,43 @@ def census(folder: Path) -> Data:
     file = folder / "census-income-kdd/census-income.data.gz"
     frame = pd.read_csv(file, header=None, skipinitialspace=True)
     numeric = [0, 5, 16, 17, 18, 30, 39]
-    sparse = one_hot(frame.drop(columns=[*numeric, 2, 3, 24, 41]))
+    sparse, values = one_hot(frame.drop(columns=[*numeric, 2, 3, 24, 41]))
     y = np.where(frame[41].str.strip().str.startswith("50000"), 1, -1)
-    return data(BINARY, frame[numeric], sparse, y, permuted(len(frame), 50_000, 20_000))
+    names = [*map(str, numeric), *values]
+    splits = permuted(len(frame), 50_000, 20_000)
+    return data(BINARY, frame[numeric], sparse, y, splits, names=names)
 
 
-def counted(rows: Iterable[Iterable[tuple[Any, float]]]) -> sp.csr_matrix:
-    """Rows of (name, value); a coordinate for each name."""
-    names: dict[Any, int] = {}
+def counted(rows: Iterable[Iterable[tuple[str, float]]]) -> tuple[sp.csr_matrix, list[str]]:
+    """Rows of (name, value); a coordinate for each name, and the names."""
+    names: dict[str, int] = {}
     indices, values, indptr = [], [], [0]
     for row in rows:
         for name, value in row:
             indices.append(names.setdefault(name, len(names)))
             values.append(value)
         indptr.append(len(values))
-    return sp.csr_matrix((values, indices, indptr), shape=(len(indptr) - 1, len(names)))
+    shape = (len(indptr) - 1, len(names))
+    return sp.csr_matrix((values, indices, indptr), shape=shape), list(names)
 
 
 def blitzer(folder: Path) -> Data:
     reviews, y = [], []
-    for file in sorted((folder / "blitzer-sentiment/processed_acl").rglob("*.review.gz")):
+    files = sorted((folder / "blitzer-sentiment/processed_acl").rglob("*.review.gz"))
+    if not files:
+        raise FileNotFoundError(f"no reviews below {folder / 'blitzer-sentiment'}")
+    for file in files:
         for line in gzip.decompress(file.read_bytes()).decode().splitlines():
             pairs = [word.rpartition(":") for word in line.split()[:-1]]
             reviews.append([(name, float(count)) for name, _, count in pairs])
             y.append(1 if file.name.startswith("positive") else -1)
-    return data(BINARY, None, counted(reviews), y, permuted(len(y), 6400, 1600))
+    words, names = counted(reviews)
+    return data(BINARY, None, words, y, permuted(len(y), 6400, 1600), names=names)
 
 
 def newsgroups(folder: Path, *, binary: bool = False) -> Data:
     """Words hashed into 2^18; binary: comp.* against the others."""
-    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 
     texts, groups, training = [], [], []
     with tarfile.open(folder / "20newsgroups/20news-bydate.tar.gz") as archive:
@@ -176,16 +195,22 @@ def newsgroups(folder: Path, *, binary: bool = False) -> Data:
                 texts.append(opened.read().decode("latin-1"))
                 groups.append(group)
                 training.append("train" in part)
-    hashed = HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False).transform(texts)
-    words = hashed[:, np.unique(hashed.indices)]
+    hashing = HashingVectorizer(n_features=2**18, norm=None, alternate_sign=False)
+    hashed = hashing.transform(texts)
+    coordinates = np.unique(hashed.indices)
+    words = hashed[:, coordinates]
+    vocabulary = [*CountVectorizer().fit(texts).vocabulary_]
+    named = dict(zip(hashing.transform(vocabulary).indices, vocabulary, strict=True))
+    names = [named[at] for at in coordinates]
     rng, part = np.random.default_rng(0), np.array(training)
     splits = [
         (rng.permutation(np.flatnonzero(part)), rng.permutation(np.flatnonzero(~part))[:4000])
     ]
     if binary:
         y = [1 if group.startswith("comp") else -1 for group in groups]
-        return data(BINARY, None, words, y, splits)
-    return data(CLASSES, None, words, pd.factorize(np.array(groups), sort=True)[0], splits)
+        return data(BINARY, None, words, y, splits, names=names)
+    kinds = pd.factorize(np.array(groups), sort=True)[0]
+    return data(CLASSES, None, words, kinds, splits, names=names)
 
 
 def rcv1(folder: Path) -> Data:
@@ -199,7 +224,8 @@ def rcv1(folder: Path) -> Data:
             y.append(float(label.split()[0]))
             rows.append([(name, float(value)) for name, value in pairs])
     splits = [(np.arange(1000), np.arange(1000, 1500))]
-    return data(BINARY, None, counted(rows), y, splits)
+    matrix, names = counted(rows)
+    return data(BINARY, None, matrix, y, splits, names=names)
 
 
 def svmlight(
@@ -225,8 +251,10 @@ def svmlight(
 
 def california(folder: Path) -> Data:
     file = folder / "california-housing/california_housing.parquet.brotli"
-    rows = pd.read_parquet(file).to_numpy(float)
-    return data(REGRESSION, rows[:, :-1], None, rows[:, -1], permuted(len(rows), 16_000, 4640))
+    frame = pd.read_parquet(file)
+    rows, names = frame.to_numpy(float), [*frame.columns[:-1]]
+    splits = permuted(len(rows), 16_000, 4640)
+    return data(REGRESSION, rows[:, :-1], None, rows[:, -1], splits, names=names)
 
 
 def blogfeedback(folder: Path) -> Data:
@@ -247,9 +275,9 @@ def nycflights(folder: Path) -> Data:
     frame = frame.dropna(subset=["arr_delay", "dep_delay"])
     numeric = ["month", "day", "sched_dep_time", "dep_delay", "sched_arr_time", "distance", "hour",
                "minute"]  # fmt: skip
-    sparse = one_hot(frame[["carrier", "origin", "dest"]])
-    splits = permuted(len(frame), 50_000, 20_000)
-    return data(REGRESSION, frame[numeric], sparse, frame["arr_delay"], splits)
+    sparse, values = one_hot(frame[["carrier", "origin", "dest"]])
+    splits, names = permuted(len(frame), 50_000, 20_000), [*numeric, *values]
+    return data(REGRESSION, frame[numeric], sparse, frame["arr_delay"], splits, names=names)
 
 
 # Bundled with packages, and made
@@ -260,7 +288,8 @@ def bundled(name: str, task: str, _: Path) -> Data:
 
     found = getattr(sklearn.datasets, f"load_{name}")()
     y = np.where(found.target > 0, 1, -1) if task == BINARY else found.target
-    return data(task, found.data, None, y, shares(len(y)))
+    names = [*map(str, found.feature_names)]
+    return data(task, found.data, None, y, shares(len(y)), names=names)
 
 
 def regression(kind: str, _: Path) -> Data:
