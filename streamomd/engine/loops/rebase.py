@@ -144,7 +144,7 @@ def passes_held(totals: Any) -> Any:
     return max(totals[ALL_N_] / totals[HORIZON_], 1.0) if totals[HORIZON_] > 0.0 else 1.0
 
 
-def forget(totals: Any, L: int) -> float:
+def forget(totals: Any, L: int) -> Any:
     """What is kept of A and b, so that they hold no more than the last passes over the rows."""
     r = min(PASSES * totals[HORIZON_] / totals[ALL_N_], 1.0)
     totals[ALL_N_] *= r
