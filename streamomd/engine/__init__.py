@@ -225,6 +225,17 @@ class Engine:
         mean, squares = state.extra["reference"][[MU, M2], 1 : 1 + self.layout.numeric]
         return mean, np.sqrt(squares / max(state.totals[0, 1], 1e-300))
 
+    def mixture(self, state: State) -> tuple[float, int] | None:
+        """The second-order predictor's share of predictions, and the row since which it, or the
+        other one, has had the larger part. None for rules with one predictor."""
+        storage = self.layout.rule.storage
+        if not (isinstance(storage, Block) and storage.first and storage.second):
+            return None
+        totals = state.totals[0]
+        h = self.layout.rule.hyper_of(self.params)
+        share = float(storage.share(float(totals[rebase.AT["lead"]]), h))
+        return share, int(totals[rebase.AT["since"]])
+
     def smoothing(self, state: State) -> float:
         """e of p' = (1 - e) p + e / classes: what the rule's probabilities lose to uniform ones."""
         return smoothing(state.totals[0, 0]) if self.layout.block else 0.0

@@ -39,9 +39,25 @@ def summary_of(model: Model) -> dict[str, Any]:
         "classes": list(model.plan.classes),
         "rows": model.metrics.total_rows,
         **model.metrics.figures(model.metrics.total),
+        **_mixture(model),
         "checkpoint": {"url": model.url, "sequence": model.sequence},
         "finished": model.finished,
     }
+
+
+def mixture_of(model: Model) -> str:
+    """Which predictor of a mixture carries the weight, and since when; "" of other rules."""
+    found = model.engine.mixture(model.state)
+    if found is None:
+        return ""
+    share, since = found
+    name = "Laplace steps" if share >= 0.5 else "AdaGrad, which follows recent rows,"
+    return f"{name} {max(share, 1.0 - share):.1%}, since row {max(since, 1):,}"
+
+
+def _mixture(model: Model) -> dict[str, str]:
+    text = mixture_of(model)
+    return {"mixture": text} if text else {}
 
 
 def rule_figure(model: Model) -> Figure | None:

@@ -12,6 +12,7 @@ from streamomd.analysis.report.markup import element, paragraph, section
 from streamomd.core.urls import shown, typed
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
+from streamomd.training.model_figures import mixture_of
 from streamomd.training.progress import show
 
 
@@ -105,6 +106,7 @@ def _boxes(model: Model, run_history: History, figures: Mapping[str, Any]) -> El
     if figures["holdout"] is not None:
         boxes.append(("hold-out loss", show(figures["holdout"]["loss"])))
     boxes.append(("coordinates", f"{model.plan.size:,}"))
+    boxes += [("mixture", text)] if (text := mixture_of(model)) else []
     left_out = sum(model.metrics.skipped.values())
     boxes += [("rows skipped", f"{left_out:,}")] if left_out else []
     return element(
