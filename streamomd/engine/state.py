@@ -290,6 +290,8 @@ def _memory_for(layout: Layout) -> Iterator[None]:
         remedy = 'set model.dtype = "float32"'
         if layout.rule.storage.matrices:
             remedy = "choose a rule without a matrix (the _diag ones)"
+        if layout.block:
+            remedy = 'choose rule = "nag", whose state is half as large, or model.dtype = "float32"'
         raise TooLargeError(
             f"{layout.size:,} coordinates of {layout.rule.name} need "
             f"{layout.nbytes / 2**30:.1f} GiB, more than is available: lower data.bits, or "
