@@ -218,7 +218,8 @@ def change_of_B(
             for j in range(d):
                 A[low + i, j] *= kept
     for j in range(group, size):  # what the bias takes over from the other groups
-        shift += w[j] * be[j]
+        if al[j] > 0.0:
+            shift -= w[j] * (be[j] / al[j])
     for low in range(0, size, group):
         d = min(group, size - low)
         if low == 0:  # T A, then (T A) T'
