@@ -75,7 +75,12 @@ def preview(
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [*describe(plan), *_loss_note(spec, plan), *checksum_warnings(shards)],
+        "plan": [
+            *describe(plan),
+            *session.choices,
+            *_loss_note(spec, plan),
+            *checksum_warnings(shards),
+        ],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),

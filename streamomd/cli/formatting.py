@@ -150,6 +150,11 @@ def format_inspection(result: Mapping[str, Any]) -> str:
             "name": one["name"],
             "weight": " ".join(f"{weight:.6g}" for weight in one["weight"]),
             **{
+                name: " ".join("-" if number is None else f"{number:.3g}" for number in one[name])
+                for name in ("error", "z")
+                if name in one
+            },
+            **{
                 name: " ".join(f"{number:.6g}" for number in slot)
                 for name, slot in one["slots"].items()
                 if name != "w"

@@ -11,7 +11,7 @@ GUIDE = (
     (
         "What are the features like?",
         ("raw units, on unknown scales", "nag", "the default; start with eta 0.5"),
-        ("… with rare, huge values", "snag", "mean squares, not maxima"),
+        ("… with rare, huge values", "snag", "mean squares; --set squash=true"),
         (
             "wide and sparse: words, hashed values",
             "ftrl_proximal adagrad",
@@ -39,9 +39,10 @@ GUIDE = (
 
 
 def rules() -> list[dict[str, Any]]:
-    """Every rule, for a table. also: other names."""
+    """Every rule, for a table. needs: parameters that no default fits. also: other names."""
     from streamomd.losses import all_losses
     from streamomd.rules import ALIASES, all_rules
+    from streamomd.rules.params import needs
 
     return [
         {
@@ -51,6 +52,7 @@ def rules() -> list[dict[str, Any]]:
             "losses": [*(rule.losses.names or all_losses())],
             "modes": [*rule.modes],
             "params": rule.parse_params({}),
+            "needs": needs(rule.hyper),
             "also": [alias for alias, name in ALIASES.items() if name == rule.name],
             "source": rule.source,
         }

@@ -69,6 +69,13 @@ def evaluate(
 @click.option(
     "--keep", type=LIST, metavar="A,B,…", help="Columns to copy to the files of predictions."
 )
+@click.option(
+    "--with",
+    "more",
+    type=click.Choice(["interval"]),
+    multiple=True,
+    help="interval: also lower and upper, a 95 % interval of the mean or probability.",
+)
 @click.option("--overwrite", is_flag=True, help="Overwrite existing predictions.")
 @allow_non_finite
 @data_options
@@ -79,6 +86,7 @@ def predict(
     shards: tuple[str, ...],
     to: str,
     keep: list[str] | None,
+    more: tuple[str, ...],
     overwrite: bool,
     allow_non_finite: bool,
     storage_options: str,
@@ -88,12 +96,14 @@ def predict(
 
     Columns: row, prediction, score, probability (logistic), and those of --keep. With three or
     more classes, score and probability are lists in the order of "classes" in the schema's
-    metadata.
+    metadata. The interval of --with interval tells how well the weights are known, not how far a
+    target may be from its mean.
     """
     written = open_model(url, checkpoint_storage_options).predict(
         list(shards),
         to,
         keep=keep or (),
+        interval="interval" in more,
         overwrite=overwrite,
         storage_options=read_options_file(storage_options),
         quiet=False,

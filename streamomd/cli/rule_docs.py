@@ -17,7 +17,7 @@ from typing import Any
 from streamomd.cli.list_tables import format_value
 from streamomd.rules import all_rules
 from streamomd.rules.contract import Rule, Slot
-from streamomd.rules.params import Above, Between, Choice, Kind, kinds
+from streamomd.rules.params import Above, Between, Choice, Kind, kinds, needs
 from streamomd.rules.ranges import ANY
 
 MADE = (
@@ -59,11 +59,13 @@ EXTRA = {
     "matrix": "a symmetric matrix of all coordinates",
     "root": "a matrix of all coordinates and its root",
     "recent": "the last rows with their multipliers",
+    "block": "the reference of numeric columns, and weights and matrices of the block",
 }
 EXTRA_MERGES = {
     "matrix": "sum of increments; the weights by A w",
     "root": "sum of increments of its square",
     "recent": "does not merge (no averaged mode)",
+    "block": "in raw units",
 }
 
 
@@ -179,13 +181,16 @@ def _prose(text: str) -> str:
 
 
 def _parameters(rule: Rule) -> str:
+    needed = needs(rule.hyper)
     rows = [
-        [f"`{name}`", format_value(value), _legal_of(name, kind)]
+        [f"`{name}`", format_value(value), _legal_of(name, kind), needed.get(name, "")]
         for (name, kind), value in zip(
             kinds(rule.hyper).items(), rule.parse_params({}).values(), strict=True
         )
     ]
-    return _table(["parameter", "default", "accepts"], rows) if rows else "None."
+    head = ["parameter", "default", "accepts", "set it to"]
+    width = len(head) if needed else len(head) - 1
+    return _table(head[:width], [row[:width] for row in rows]) if rows else "None."
 
 
 def _legal_of(name: str, kind: Kind) -> str:

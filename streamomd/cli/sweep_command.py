@@ -28,10 +28,9 @@ from streamomd.core.urls import typed
     "--grid",
     "texts",
     multiple=True,
-    required=True,
     metavar="KEY=VALUES",
     help="Values to try for a parameter, rule or loss: v1,v2 a list, a..b:n n values in equal "
-    "ratios, lin:a..b:n in equal steps. Repeated: every combination.",
+    "ratios, lin:a..b:n in equal steps. Repeated: every combination.  [the job alone]",
 )
 @click.option(
     "--halve", type=int, default=0, metavar="ROWS",
@@ -48,9 +47,9 @@ def sweep(
     the best is also saved to URL/best.
 
     \b
-      streamomd sweep job.toml --grid eta=0.01..10:16
+      streamomd sweep job.toml --rule nag --grid eta=0.01..10:16
       streamomd sweep data/ --label y --checkpoint runs/s --grid rule=nag,ogd --grid eta=0.1..1:4
-      streamomd sweep job.toml --grid eta=0.01..10:32 --halve 10000    # then 16, 8 after 20,000 …
+      streamomd sweep job.toml --rule nag --grid eta=0.01..10:32 --halve 10000    # then 16 …
     """
     from streamomd.runs.sweep import sweep
     from streamomd.runs.sweep.grid import parse_grid

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -33,13 +33,15 @@ def build_job(
     job: str | Path | Sequence[str] | Mapping[str, Any] | Spec | None,
     flags: Mapping[str, Any],
     sets: Mapping[str, Any] | None = None,
+    *,
+    report: Callable[[str], object] = lambda line: None,
 ) -> Spec:
     """The Spec of a job (path of a TOML file, nested tables, a Spec, or none), flags and sets.
 
     Sets win over flags, flags over the job, the job over defaults. Shard and checkpoint URLs come
     out absolute. A list, or a text without ".toml" at its end, names shards. Raises UsageError
     with the unknown or missing key; a missing label is reported by ``require_label``, after the
-    shards were found.
+    shards were found. report: as in ``Spec.parse``.
     """
     for rows in (job, flags.get("shards")):
         refuse_rows_in_memory(rows)
@@ -52,7 +54,7 @@ def build_job(
     assign_flags(tables, flags)
     for key, value in (sets or {}).items():
         assign(tables, key, value)
-    spec = Spec.parse(tables)
+    spec = Spec.parse(tables, report=report)
     if not spec.data.shards:
         raise UsageError("no shards to read: give files, a directory, a glob or URLs")
     spec = _absolute(spec, _stem(job))

@@ -15,6 +15,7 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from streamomd.config.flags import assign
+from streamomd.config.refusals import FALLBACK
 from streamomd.config.spec import Cluster, Data, Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import shown, typed
@@ -82,7 +83,8 @@ def split_recorded(job: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Re
     data = {key: value for key, value in job["data"].items() if key not in CACHE}
     tables = {name: table for name, table in job.items() if name != "cluster"}
     checkpoint = {**job["checkpoint"], "url": url}
-    return {**tables, "data": data, "checkpoint": checkpoint}, Recorded.of(job)
+    model = {"rule": FALLBACK, **job["model"]}  # the default when jobs may have left it out
+    return {**tables, "data": data, "model": model, "checkpoint": checkpoint}, Recorded.of(job)
 
 
 def with_settings(spec: Spec, given: Mapping[str, Any]) -> Spec:

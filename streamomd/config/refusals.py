@@ -15,6 +15,10 @@ from streamomd.rules.contract import Rule, fields
 if TYPE_CHECKING:
     from streamomd.config.spec import Spec
 
+DEFAULT, FALLBACK = "auto", "nag"
+"""The rule of a job that names none, and where that one cannot learn the job."""
+NEEDS_BIAS = "needs the bias, the reference of standardised columns"
+
 
 def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of [model] with rule, loss and parameters under their own names and complete.
@@ -22,7 +26,9 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises UsageError for a rule, loss or parameter that is unknown, and for a rule that does not
     learn with the loss.
     """
-    rule = find_rule(str(given.get("rule", "nag")))
+    rule = find_rule(str(given.get("rule", DEFAULT)))
+    if "rule" not in given:
+        _refuse_parameters(_parameters(given, "params"))
     default = rule.losses.default
     loss = find_loss(str(given.get("loss") or default))
     if rule.losses.names and loss.name not in rule.losses.names:
@@ -41,18 +47,55 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
         exact = ", ".join(known.name for known in all_losses().values() if known.along)
         raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
     if given.get("certificate") and rule.certificate.claims is None:
-        raise UsageError(f"rule {rule.name!r} has no certificate: {rule.certificate.reason}")
+        raise UsageError(
+            f"rule {rule.name!r} has no certificate: {rule.certificate.reason}; rules with one: "
+            "streamomd list rules"
+        )
     return {"rule": rule.name, "loss": loss.name, "params": params, "loss_params": loss_params}
+
+
+def names_no_rule(tables: Mapping[str, Any]) -> bool:
+    """Whether a job leaves its rule to the default."""
+    return "rule" not in (tables.get("model") or {})
+
+
+def not_default(spec: Spec) -> str:
+    """Why the default rule cannot learn this job, of which it is the rule; "" if it can."""
+    rule, model, mode = spec.rule, spec.model, spec.train.mode
+    if mode not in rule.modes_with(model.params):
+        return _wrong_mode(rule, model.params, mode)
+    return "" if model.bias else NEEDS_BIAS
+
+
+def _refuse_parameters(given: Mapping[str, Any]) -> None:
+    """Raise UsageError for parameters of the default or the fallback of a job without a rule: they
+    may be meant for another. One that neither has is reported as unknown."""
+    ours, theirs = fields(find_rule(DEFAULT).hyper), fields(find_rule(FALLBACK).hyper)
+    if given and all(name in (*ours, *theirs) for name in given):
+        raise UsageError(
+            f"model.params sets {', '.join(given)}, but no rule is named: rule {DEFAULT} (the "
+            f"default) has {', '.join(ours)}; rule {FALLBACK} has {', '.join(theirs)}; name one "
+            f"(--rule {FALLBACK}, model.rule = {FALLBACK!r})"
+        )
+
+
+def _wrong_mode(rule: Rule, params: Mapping[str, Any], mode: str) -> str:
+    return f"learns in mode {' or '.join(rule.modes_with(params))}, not {mode}"
 
 
 def refuse_conflicts(spec: Spec) -> None:
     """Raise UsageError or UnsupportedError for keys that contradict each other."""
-    mode, rule = spec.train.mode, spec.rule
-    modes = rule.modes_with(spec.model.params)
-    if mode not in modes:
+    mode, rule, params = spec.train.mode, spec.rule, spec.model.params
+    if mode not in rule.modes_with(params):
+        able = mode in find_rule(FALLBACK).modes and rule.name != FALLBACK
         raise UnsupportedError(
-            f"rule {rule.name!r} with {spec.model.params} learns in mode "
-            f"{' or '.join(modes)}, not {mode}: see streamomd list rules"
+            f"rule {rule.name!r} with {params} {_wrong_mode(rule, params, mode)}: "
+            f"{f'rule {FALLBACK} does; ' if able else ''}see streamomd list rules"
+        )
+    if rule.storage.kind == "block" and not spec.model.bias:
+        raise UnsupportedError(
+            f"rule {rule.name!r} {NEEDS_BIAS}: set model.bias = true, or take a rule that learns "
+            f"without one, such as {FALLBACK} (--rule {FALLBACK})"
         )
     if spec.data.holdout and mode != "exact":
         raise UnsupportedError(

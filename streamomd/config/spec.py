@@ -8,7 +8,7 @@ command line's flags are generated from these fields (``streamomd.config.flags``
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -35,7 +35,14 @@ from streamomd.config.field_types import (
     Seconds,
     as_texts,
 )
-from streamomd.config.refusals import parse_model, refuse_conflicts
+from streamomd.config.refusals import (
+    DEFAULT,
+    FALLBACK,
+    names_no_rule,
+    not_default,
+    parse_model,
+    refuse_conflicts,
+)
 from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.core.urls import without_secrets
 from streamomd.losses import Loss, find_loss
@@ -163,7 +170,7 @@ class Model(_Table):
     """
 
     rule: str = key(
-        "nag", "Learning rule; without a name: prints a guide. See: streamomd list rules.",
+        DEFAULT, "Learning rule; without a name: prints a guide. See: streamomd list rules.",
         flag="rule", metavar="NAME",
     )  # fmt: skip
     loss: str = key(
@@ -288,14 +295,29 @@ class Spec(_Table):
     cluster: Cluster = Cluster()
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Self:
-        """A Spec from nested tables. Raises UsageError: the key, its value, what was expected."""
-        try:
-            spec = cls.model_validate(canonical_keys(given))
-        except ValidationError as error:
-            raise UsageError(explain(error, cls)) from None
+    def parse(
+        cls, given: Mapping[str, Any], *, report: Callable[[str], object] = lambda line: None
+    ) -> Self:
+        """A Spec from nested tables. Raises UsageError: the key, its value, what was expected.
+
+        report: called with a line where no rule is named and the default does not apply.
+        """
+        tables = canonical_keys(given)
+        spec = cls._validated(tables)
+        reason = not_default(spec) if names_no_rule(tables) else ""
+        if reason:
+            model = {**tables.get("model", {}), "rule": FALLBACK}
+            spec = cls._validated({**tables, "model": model})
+            report(f"rule {FALLBACK}: the default, {DEFAULT}, {reason}")
         refuse_conflicts(spec)
         return spec
+
+    @classmethod
+    def _validated(cls, tables: Mapping[str, Any]) -> Self:
+        try:
+            return cls.model_validate(tables)
+        except ValidationError as error:
+            raise UsageError(explain(error, cls)) from None
 
     def to_json(self, *, secrets: bool = False) -> dict[str, Any]:
         """Nested tables that parse back to this Spec; without secrets unless asked."""
@@ -315,8 +337,8 @@ class Spec(_Table):
 
     @property
     def rule(self) -> Rule:
-        """The rule of the job, with its accounts if a certificate is wanted."""
-        rule = find_rule(self.model.rule)
+        """The rule of the job with its loss, with its accounts if a certificate is wanted."""
+        rule = find_rule(self.model.rule).for_loss(self.model.loss)
         if self.model.certificate:
             return rule.certificate.accounted or rule
         return rule.reduced_for(self.model.params)

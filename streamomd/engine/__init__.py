@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -12,14 +13,20 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
-from streamomd.engine.compile import compiled_loop, plain_loop
-from streamomd.engine.loops import block, dense, recent_rows
+from streamomd.engine.compile import (
+    compiled_function,
+    compiled_loop,
+    plain_loop,
+    rebase_signature,
+)
+from streamomd.engine.loops import block, dense, rebase, recent_rows
+from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.step import move_numbers, numbers_of
 from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
-from streamomd.rules.common.standardized import smoothing
-from streamomd.rules.contract import Coordinates, RecentRows, fields
+from streamomd.rules.common.standardized import LEAD, smoothing
+from streamomd.rules.contract import Block, Coordinates, RecentRows, fields
 
 Floats = NDArray[np.float64]
 
@@ -72,6 +79,16 @@ class Engine:
             state.totals[:, : len(totals)] = totals
         self.renew(state)
 
+    def begin_pass(self, state: State) -> None:
+        """Another pass over the same rows begins."""
+        if self.layout.block:
+            totals = state.totals[0]
+            at = rebase.AT
+            if totals[at["horizon"]] == 0.0:
+                totals[at["horizon"]] = totals[at["n"]]
+                totals[at["next"]] = totals[at["t"]] + 1.0
+            totals[at["lead"]] = -LEAD
+
     def renew(self, state: State) -> None:
         """Recompute the totals that are sums over all coordinates."""
         if self.layout.rule.masses:
@@ -107,13 +124,11 @@ class Engine:
         part: the state will be merged with others of the same start, so its block takes no more
         coordinates.
         """
-        given = state
-        if part and self.layout.block:
-            places = state.extra["places"][: state.used_places]
-            given = replace(state, extra={**state.extra, "places": places})
+        if self.layout.block:
+            return self._learn_block(state, sums, batch, part)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
-        margins, clock = walk("dense" if by_columns else "learn", given, sums, batch)
+        margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
         state.clock = int(clock)
         return margins
 
@@ -125,6 +140,10 @@ class Engine:
         """As ``learn``, but nothing is learned."""
         margins, _ = self._walk("predict", state, sums, batch)
         return margins
+
+    def spread(self, state: State, batch: Batch) -> Floats:
+        """x'P x of each row, (rows, learners): see ``standard_errors``."""
+        return self._walk("spread", state, np.zeros(3), batch)[0]
 
     def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Floats:
         """Observe a micro-batch; what each partition adds to its rows, (partitions, rows, n).
@@ -198,6 +217,14 @@ class Engine:
         raw(state.totals.reshape(-1), reference, vectors, self.layout.numeric, self._hyper, w)
         return w
 
+    def moments(self, state: State) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of the numeric columns over the rows learned, (columns,).
+
+        By importance. Of a rule with a block, which stores them.
+        """
+        mean, squares = state.extra["reference"][[MU, M2], 1 : 1 + self.layout.numeric]
+        return mean, np.sqrt(squares / max(state.totals[0, 1], 1e-300))
+
     def smoothing(self, state: State) -> float:
         """e of p' = (1 - e) p + e / classes: what the rule's probabilities lose to uniform ones."""
         return smoothing(state.totals[0, 0]) if self.layout.block else 0.0
@@ -212,6 +239,46 @@ class Engine:
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
         moved = (sums, self._hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
+
+    def _learn_block(self, state: State, sums: Floats, batch: Batch, part: bool) -> Floats:
+        """Learn up to the next change of reference, change it, and go on.
+
+        part: the loop gets the places in use only, and so has none to fill.
+        """
+        margins, rows = np.empty((len(batch), self.layout.learners)), batch.arrays
+        learn = self._loop("learn", isinstance(batch, DenseBatch), rows[2].dtype.name)
+        *arrays, places, numeric = self._matrices(state)
+        places = places[: state.used_places] if part else places
+        stored = (state.cells, state.totals.reshape(-1), *arrays, places, numeric)
+        learned = (sums, self._hyper, float(state.clock), *rows, batch.y, batch.weight, margins)
+        change = self._rebase()
+        row = learn(*stored, 0, False, *learned)
+        while row != len(batch):
+            change(*stored[:-1], self._kind)
+            row = learn(*stored, row if row >= 0 else ~row, row >= 0, *learned)
+        state.clock += len(batch)
+        return margins
+
+    def _rebase(self) -> Any:
+        key = "rebase", False, ""
+        if key not in self._loops:
+            started, signature = time.perf_counter(), rebase_signature(self.layout.dtype)
+            made = compiled_function(rebase.rebase, signature) if self.compiled else rebase.rebase
+            self._loops[key] = made
+            self.compile_seconds += time.perf_counter() - started
+        return self._loops[key]
+
+    @cached_property
+    def _kind(self) -> rebase.Kind:
+        layout, loss, storage = self.layout, self.loss, self.layout.rule.storage
+        assert isinstance(storage, Block)
+        prior, prior_bias = (float(self.params.get(name, 0.0)) for name in ("prior", "prior_bias"))
+        # Groups do not know of each other: without it each would explain all of a row.
+        prior *= layout.groups
+        return rebase.Kind(
+            layout.width, layout.numeric, storage.second, storage.first, loss.name == "square",
+            block.centres(loss), prior, prior_bias,
+        )  # fmt: skip
 
     def _matrices(self, state: State) -> tuple[Any, ...]:
         """What the loops of a rule's storage take in addition to cells and totals."""

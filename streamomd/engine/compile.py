@@ -30,6 +30,7 @@ from streamomd.engine.loops import (  # fmt: skip
     matrix,
     merge_pass,
     microbatch,
+    rebase,
     recent_rows,
     root_matrix,
     sparse,
@@ -64,6 +65,17 @@ def plain_loop(operation: str, rule: Rule, loss: Loss, shape: Shape) -> Any:
     return of.maker(rule)(rule, loss, shape)
 
 
+@functools.cache
+def compiled_function(function: FunctionType, signature: Any) -> Any:
+    """A function that serves every rule and loss, compiled."""
+    made = FunctionType(function.__code__, function.__globals__, function.__name__)
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in _sources(made)))
+    made.__name__ = made.__qualname__ = f"{function.__name__}_{digest.hexdigest()[:10]}"
+    for called in _reached(made):
+        _register(called, False)
+    return jit.compile_cached(made, signature)
+
+
 def _compile(make: Callable[..., Any], rule: Rule, loss: Loss, shape: Shape, signature: Any) -> Any:
     loop = make(rule, loss, shape)
     words = [make.__name__, rule.name, loss.name, *(str(int(part)) for part in shape)]
@@ -81,15 +93,19 @@ def stamp(rule: Rule, loss: Loss, loop: FunctionType) -> str:
 
     It is the only key of the loop on disk: see ``core.startup.numba_cache``.
     """
-    files = {Path(function.__code__.co_filename) for function in _reached(loop)}
-    files |= {*Path(__file__).parent.rglob("*.py"), Path(inspect.getfile(type(rule)))}
     digest = hashlib.sha256()
-    for file in sorted(files):
+    for file in sorted({*_sources(loop), Path(inspect.getfile(type(rule)))}):
         digest.update(file.read_bytes())
     # A rule with accounts for its certificate has the name and the file of the one without.
     made = [(_given_name(function), _constants(function)) for function in (loop, *_reached(loop))]
     digest.update(repr((rule.own_slots, rule.shared_slots, rule.total_slots, made)).encode())
     return digest.hexdigest()[:10]
+
+
+def _sources(function: FunctionType) -> list[Path]:
+    """The files that a function is made of, and all of this package."""
+    files = {Path(called.__code__.co_filename) for called in (function, *_reached(function))}
+    return sorted({*files, *Path(__file__).parent.rglob("*.py")})
 
 
 def _constants(function: FunctionType) -> list[str]:
@@ -209,18 +225,32 @@ def _rows(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of a loop over rows; one exact set, so that no call compiles anything else."""
     numbers = _array("float64")
     extra = [_array("float64", 3, written=True)] if rule.storage.matrices else []
-    if rule.storage.kind == "block":
-        extra = [_array("float64", 2, written=True), *3 * [_array("float64", 3, written=True)]]
-        extra += [_array("int64", written=True), types.int64]
     state = [_array(cell, written=True), _array("float64", written=True), *extra]
+    if rule.storage.kind == "block":
+        state = [*_block(cell), types.int64]
     # hyper is only read; as one that is written it is loaded by the functions that load cells.
     moved = [_array("float64", written=True), _array("float64", written=True), types.float64]
     rows = [_array("int64"), _array("uint32"), _array(value), numbers, numbers]
     return (*state, *moved, *rows, _array("float64", 2, written=True))
 
 
+def _block(cell: str) -> list[Any]:
+    """Argument types of the state with a block: see ``Layout.block``."""
+    written = [_array("float64", ndim, written=True) for ndim in (1, 2, 3, 3, 3)]
+    return [_array(cell, written=True), *written, _array("int64", written=True)]
+
+
+def rebase_signature(cell: str) -> Any:
+    """Argument types of ``loops.rebase.rebase``."""
+    kinds = [types.int64] * 2 + [types.boolean] * 4 + [types.float64] * 2
+    return (*_block(cell), types.NamedTuple(kinds, rebase.Kind))
+
+
 def _learn(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of ``make_learn``; with recent rows their own."""
+    if rule.storage.kind == "block":
+        state = _rows(rule, cell, value)
+        return (*state[:8], types.int64, types.boolean, *state[8:])
     if rule.storage.kind != "recent":
         return _rows(rule, cell, value)
     numbers, written = _array("float64"), _array("float64", written=True)
@@ -255,6 +285,7 @@ OPERATIONS = {
     "dense": Operation(dense.make_dense, _rows, plain="learn"),
     "look": Operation("make_look", _rows),
     "predict": Operation("make_predict", _rows),
+    "spread": Operation(block.make_spread, _rows),
     "renew": Operation(full_pass.make_renew, _renew),
     "align": Operation(merge_pass.make_align, _align),
     "rejoin": Operation(merge_pass.make_rejoin, _rejoin),

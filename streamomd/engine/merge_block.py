@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
+from streamomd.engine.loops.block import centres
 from streamomd.engine.loops.rebase import AT, G, H, W
 from streamomd.engine.loops.reference import M2, MU, C, S
 from streamomd.engine.state import State
-from streamomd.losses.contract import identity
-from streamomd.rules.common.standardized import LEAD, of_noise
+from streamomd.rules.common.standardized import LEAD, of_noise, sparse_unit
 
 Floats = NDArray[np.float64]
 
@@ -102,7 +102,7 @@ class _Merge:
         self.storage: Any = engine.layout.rule.storage
         self.h: Any = engine.layout.rule.hyper_of(engine.params)
         self.squared = engine.loss.name == "square"
-        self.centres = not engine.loss.classifies and engine.loss.mean is identity
+        self.centres = centres(engine.loss)
         self.p, self.learners = start.layout.numeric, start.layout.learners
         self.size = start.used_places
         added = np.array([part.totals[0, AT["n"]] - start.totals[0, AT["n"]] for part in parts])
@@ -145,20 +145,23 @@ class _Merge:
         totals[:, AT["all_a"]] = self.of_start * curvature + self.added(others, curvature)
 
     def merge_recent(self) -> None:
-        """The next change of reference, and sums since the last one.
+        """The next change of reference, and sums since the last recalibration.
 
-        A part that has changed its reference has none of the start's in its sums. Of the whole,
-        whose rows may have come to ``next``, the first row after the merge changes the reference.
+        A part that was recalibrated has none of the start's in its sums, and so counts fewer rows
+        than it has learned since. Of the whole, whose rows may have come to ``next``, the first
+        row after the merge changes the reference.
         """
-        first, others = self.total("next")
-        last = max(others)
-        self.whole.totals[0, AT["next"]] = last
+        self.whole.totals[0, AT["next"]] = max(self.total("next")[1])
         columns = [AT[name] for name in ("recent_n", "recent_t", "recent_a")]
-        start = self.start.totals[:, columns]
-        sums = np.zeros_like(start) + (last == first) * start
-        for part, following in zip(self.parts, others, strict=True):
-            sums += part.totals[:, columns] - (following == first) * start
-        self.whole.totals[:, columns] = sums
+        first, rows = self.start.totals[0, AT["recent_t"]], self.start.totals[0, AT["t"]]
+        sums, start = 0.0 * self.start.totals[:, columns], self.start.totals[:, columns]
+        anew = False
+        for part in self.parts:
+            row = part.totals[0]
+            alone = row[AT["recent_t"]] < first + (row[AT["t"]] - rows)
+            sums += part.totals[:, columns] - (not alone) * start
+            anew = anew or alone
+        self.whole.totals[:, columns] = sums + (not anew) * start
 
     def added(self, of_parts: Sequence[Any], first: Any) -> Any:
         """What the parts have added to a sum of which each has left rho of the start's."""
@@ -186,7 +189,7 @@ class _Merge:
 
     def merge_diagonal(self, whole: State, start: _Cells, parts: list[_Cells], q: Floats) -> None:
         """S and b = D w add up, D = prior_sparse q + S. The prior's q is the merged one."""
-        prior, of_start = self.h.prior_sparse, self.of_start
+        prior, of_start = self.h.prior_sparse * sparse_unit(self.squared), self.of_start
         S_0 = start["S"] * self.start.totals[:, AT["scale"]]
         total = of_start * S_0
         b = (prior * start["q"] + total) * start["w"]

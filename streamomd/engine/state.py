@@ -64,6 +64,11 @@ class Layout:
         }
 
     @property
+    def groups(self) -> int:
+        """Into how many groups the block is divided."""
+        return -(-self.most // GROUP) if self.most > WIDE else 1
+
+    @property
     def block_bytes(self) -> int:
         """Bytes of the block's arrays."""
         return sum(8 * math.prod(shape) for _, shape in self.block.values())

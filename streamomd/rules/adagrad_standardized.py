@@ -23,7 +23,7 @@ Cost: O(nnz + numeric columns).
 
 >>> from streamomd.training.demo import score
 >>> score("adagrad_standardized"), score("adagrad_standardized", "square")
-(0.0, 0.0)
+(0.09, 0.385)
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return own.g
 
 
-def terms(own: Own, shared: Shared, x: float, scale: float, h: Hyper) -> tuple[float, float, float]:
+def terms(
+    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
+) -> tuple[float, float, float]:
     return 0.0, 0.0, own.g * x
 
 

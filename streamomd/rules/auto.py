@@ -8,9 +8,11 @@ prediction is wB m_B + (1 - wB) m_G, one linear model, with
 k = h for log loss and h / (2 v) for the square loss, v the mean of the smaller squared error. B is
 as good as a tuned batch model where the rows are shuffled; G follows a stream that changes, and
 learns where B's curvature is of no use. ``prefer`` = "whole" is B alone: for data whose rows of all
-times count alike. Log losses are those of p' = (1 - e) p + e / classes with e = 1 / (t + 2), after
-t rows, and so are the probabilities of predictions; progressive predictions of numbers are clipped
-to a range of the targets around them.
+times count alike. From the second pass over the same rows on, B alone learns and predicts.
+
+Log losses are those of p' = (1 - e) p + e / classes with e = 1 / (t + 2), after t rows, and so are
+the probabilities of predictions; progressive predictions of numbers are clipped to a range of the
+targets around them.
 
 Losses without a curvature to learn (hinge, absolute, ...) are learned by G alone.
 
@@ -24,7 +26,7 @@ Cost: O(block^2 + nnz); numeric columns beyond 127 are in groups of 64, O(64) a 
 
 >>> from streamomd.training.demo import score
 >>> score("auto"), score("auto", "square"), score("auto", "hinge")
-(0.0, 0.0, 0.0)
+(0.085, 0.33, 0.104)
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from streamomd.rules.common.standardized import (
     Totals,
     gradient,
     grown,
+    leverage,
     mixed,
     newton,
     precision,
@@ -78,11 +81,13 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return part * own.w + (1.0 - part) * own.g
 
 
-def terms(own: Own, shared: Shared, x: float, scale: float, h: Hyper) -> tuple[float, float, float]:
+def terms(
+    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
+) -> tuple[float, float, float]:
     if shared.place > 0.0:
         return 0.0, 0.0, own.g * x
-    D = precision(own.S, shared.q, scale, h)
-    return own.w * x, x * (x / D), own.g * x
+    D = precision(own.S, shared.q, scale, unit, h)
+    return own.w * x, leverage(x, D), own.g * x
 
 
 def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:
@@ -119,7 +124,7 @@ RULE = Rule(
     row=RowHooks(importance="copies", range=RANGE),
     storage=Block(
         second=True, first=True, terms=terms, pull=pull, share=share, learns_first=learns,
-        most=laplace.most,
+        most=laplace.most, curved=laplace.LOSSES,
         other=replace(first_order, name="auto", hyper=Hyper),
     ),
 )  # fmt: skip

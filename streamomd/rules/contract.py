@@ -196,6 +196,13 @@ class Rule:
         reduced = self.storage.reduced if isinstance(self.storage, Coordinates) else None
         return (reduced and reduced(params)) or self
 
+    def for_loss(self, loss: str) -> Rule:
+        """The rule that learns with this loss under the same name."""
+        storage = self.storage
+        if isinstance(storage, Block) and storage.other and loss not in storage.curved:
+            return storage.other
+        return self
+
     def looks(self, params: Params) -> bool:
         """Whether all rows are observed once before the first is learned."""
         ahead = self.observe.ahead if self.observe else None

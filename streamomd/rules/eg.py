@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from streamomd.rules.certificates.link_bounds import eg_certified
 from streamomd.rules.common.links import EG, image
@@ -39,7 +39,7 @@ from streamomd.rules.params import NotNegative, Positive
 
 
 class Hyper(NamedTuple):
-    U: Positive = 10.0
+    U: Annotated[Positive, "at least the l1 norm of good weights"] = 10.0
     C: NotNegative = 0.0
     eta: Positive = 0.1
 

@@ -273,12 +273,13 @@ class Block:
 
     weight(own, lead, h) -> w                           outside the block, in raw units
 
-    terms(own, shared, x, scale, h) -> m, chi, g        what a coordinate adds to a row's sums
+    terms(own, shared, x, scale, unit, h) -> m, chi, g  what a coordinate adds to a row's sums
     pull(own, shared, x, slope, importance) -> number   what it adds to the reach of G's step
     share(lead, h) -> number                            B's share of the prediction
     learns_first(h) -> bool                             whether G learns
     most(params): coordinates of the block at most, besides numeric columns.
-    other: the rule for losses whose curvature cannot be learned; None: it learns with all it names.
+    curved: the losses whose curvature it learns. other: the rule for all others, None: it learns
+    with no other.
     """
 
     kind: ClassVar[str] = "block"
@@ -291,6 +292,7 @@ class Block:
     share: Functions
     learns_first: Functions
     most: Callable[[Params], int]
+    curved: tuple[str, ...] = ()
     other: Rule | None = None
 
 

@@ -7,10 +7,15 @@ summed curvature a z z' of the rows, P = (A + prior)^-1, m = w'z and chi = z'P z
     s = -h l'(m + chi s),    w <- w + s P z,    A <- A + a z z',
 
 the exact (implicit) step; a = h (abs(l'(m)) - abs(s) / h) / (chi abs(s) / h) is the curvature of
-the secant. Outside the block D_i = prior_sparse q_i + S_i: w_i <- w_i + s x_i / D_i and
-S_i <- S_i + a x_i^2. For the square loss it is ridge regression in closed form, row by row, with a
-prior that shrinks as the noise does (mse / var y); for log loss a is scaled down where recent rows
-show less curvature, and the prior follows the evidence.
+the secant. Outside the block D_i = prior_sparse q_i + S_i (thrice the prior for the square loss),
+w_i <- w_i + s x_i / D_i and S_i <- S_i + a x_i^2.
+
+For the square loss it is ridge regression in closed form, row by row, with a prior that shrinks as
+the noise does (mse / var y); for log loss a is scaled down where recent rows show less curvature,
+and the prior follows the evidence.
+
+From the second pass over the rows on, A forgets: it holds three passes at most, and evidence is
+that of the first one.
 
 Every row counts alike, however old: choose it for shuffled rows. ``auto`` mixes it with a learner
 that follows changes, and is the default. Regret of the square loss: that of ridge regression
@@ -23,7 +28,7 @@ Cost: O(block^2 + nnz); numeric columns beyond 127 are in groups of 64, O(64) a 
 
 >>> from streamomd.training.demo import score
 >>> score("laplace"), score("laplace", "square")
-(0.0, 0.0)
+(0.087, 0.329)
 """
 
 from __future__ import annotations
@@ -37,6 +42,7 @@ from streamomd.rules.common.standardized import (
     Shared,
     Size,
     Totals,
+    leverage,
     mixed,
     newton,
     precision,
@@ -66,11 +72,13 @@ def weight(own: Own, lead: float, h: Hyper) -> float:
     return own.w
 
 
-def terms(own: Own, shared: Shared, x: float, scale: float, h: Hyper) -> tuple[float, float, float]:
+def terms(
+    own: Own, shared: Shared, x: float, scale: float, unit: float, h: Hyper
+) -> tuple[float, float, float]:
     if shared.place > 0.0:
         return 0.0, 0.0, 0.0
-    D = precision(own.S, shared.q, scale, h)
-    return own.w * x, x * (x / D), 0.0
+    D = precision(own.S, shared.q, scale, unit, h)
+    return own.w * x, leverage(x, D), 0.0
 
 
 def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) -> float:

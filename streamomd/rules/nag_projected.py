@@ -25,6 +25,13 @@ when any feature is multiplied by any constant that leaves its values in range: 
 Choose it over NAG when a bound is wanted and a C is known that sum abs(w_i) max abs(x_i) of a good
 w does not exceed; else NAG.
 
+Set C. No default fits, as with "l1" it bounds the predictions: abs(<w, x>) <= C. For separable
+classes take 10 (the logistic loss of a margin of 10 is 5e-5), in regression the largest abs(y).
+Also set ``norm`` = "l2" where rows have many features: the theorems fix eta, and with it steps are
+longer than the set is wide before row 2 d^2 with "l1", 2 d with "l2". On separable rows of 12
+Gaussian features "l2" with C = 10 makes 17 % errors in 2,000 rows and 10 % in 20,000; "l1" 29 % and
+19 %, at the default C 35 % and 29 %.
+
 >>> from streamomd.training.demo import score
 >>> score("nag_projected"), score("nag_projected", C=3.0), score("nag_projected", norm="l2")
 (0.321, 0.301, 0.21)
@@ -43,9 +50,9 @@ from streamomd.rules.ranges import SQUARES
 
 
 class Hyper(NamedTuple):
-    C: Positive = 1.0
+    C: Annotated[Positive, "at least sum s_i abs(w_i) (l2: its root) of good weights"] = 1.0
     passes: Annotated[float, Between(1, 2, whole=True)] = 1.0
-    norm: Annotated[float, Choice(("l1", "l2"))] = 0.0
+    norm: Annotated[float, Choice(("l1", "l2")), "l2 where rows have many features"] = 0.0
     clip: YesNo = 0.0
     project_every: Annotated[float, Between(1, 1e9, whole=True)] = 1.0
 

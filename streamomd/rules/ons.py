@@ -11,11 +11,16 @@ gamma h (y - yhat)^2 <= 1 (square loss) or gamma h <= exp(-B) (logistic), h the 
 largest abs(yhat) and abs(<u, x>) of the run. With the logistic loss and without a ball the default
 gamma has no claim: `streamomd certify` then names a radius and a gamma that have one on these rows,
 as B <= radius max ||x||. O(d^2) a row. For curved losses on correlated features; choose gamma as
-large as that allows.
+large as that allows, and epsilon = 1 / (gamma |u|)^2, Hazan's; the default is that of |u| = 1.
+
+With the square loss a step moves the prediction by chi / (gamma (1 + g^2 chi)) times the residual
+g, chi = <x, A^-1 x>: more than twice it, and so a larger error, where chi is above 2 gamma and g^2
+below 1 / (2 gamma). Set ``implicit`` = true where features or targets are in raw units, and rows
+longer than sqrt(epsilon): its steps never overshoot, but have no certificate.
 
 >>> from streamomd.training.demo import score
->>> score("ons")
-0.134
+>>> score("ons"), score("ons", "square"), score("ons", "square", implicit=True)
+(0.175, 0.579, 0.501)
 """
 
 from __future__ import annotations
@@ -35,15 +40,15 @@ from streamomd.rules.contract import (
     Rule,
     Slots,
 )
-from streamomd.rules.params import Choice, NotNegative, Positive, YesNo
+from streamomd.rules.params import RAW_UNITS, Choice, NotNegative, Positive, YesNo
 
 
 class Hyper(NamedTuple):
-    epsilon: Positive = 1.0
+    epsilon: Positive = 100.0
     gamma: Positive = 0.1
     ball: Annotated[float, Choice(("none", "l2"))] = NONE
     radius: NotNegative = 0.0
-    implicit: YesNo = 0.0
+    implicit: Annotated[YesNo, RAW_UNITS] = 0.0
     limit: Limit = LIMIT
 
 

@@ -8,12 +8,15 @@ and, with a ball, the nearest point of it in the norm of D: sum abs(w) <= radius
 ||w||_2 <= radius (l2), on the rows that leave it, in O(d) times a bisection; ``project_every`` = k
 does so every k rows only, which is another algorithm. O(nnz) a row otherwise. The step falls as
 1 / S, AdaGrad's as 1 / sqrt(S): fast where the loss is curved (square, logistic), too small where
-gamma is too large. The theorem is for full matrices: no bound here. ``implicit`` follows the loss
-along the row instead of its slope at the start.
+gamma is too large. The theorem is for full matrices: no bound here.
+
+epsilon is 1 / gamma^2 by default, as in `ons`. Set ``implicit`` = true where features or targets
+are in raw units, and rows longer than sqrt(epsilon): it follows the loss along the row instead of
+its slope at the start and never overshoots.
 
 >>> from streamomd.training.demo import score
 >>> score("ons_diag"), score("ons_diag", "square", gamma=1.0, epsilon=10.0)
-(0.129, 0.549)
+(0.169, 0.549)
 """
 
 from __future__ import annotations
@@ -22,16 +25,16 @@ from typing import Annotated, NamedTuple
 
 from streamomd.rules.common.newton_ball import NONE, in_newton_ball
 from streamomd.rules.contract import Certificate, Mean, Row, RowHooks, Rule, Slots, Sum
-from streamomd.rules.params import Between, Choice, NotNegative, Positive, YesNo
+from streamomd.rules.params import RAW_UNITS, Between, Choice, NotNegative, Positive, YesNo
 
 
 class Hyper(NamedTuple):
-    epsilon: Positive = 1.0
+    epsilon: Positive = 100.0
     gamma: Positive = 0.1
     ball: Annotated[float, Choice(("none", "l1", "l2"))] = NONE
     radius: NotNegative = 0.0
     project_every: Annotated[float, Between(1, 1e9, whole=True)] = 1.0
-    implicit: YesNo = 0.0
+    implicit: Annotated[YesNo, RAW_UNITS] = 0.0
 
 
 class Own(NamedTuple):

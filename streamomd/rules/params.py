@@ -88,12 +88,24 @@ class Switch:
         return bool(number)
 
 
+RAW_UNITS = "true where features or targets are in raw units (no certificate)"
+"""What a rule needs whose explicit steps overshoot on long rows, of its ``implicit``."""
 Kind = Above | Between | Choice | Switch
 Positive = Annotated[float, Above(0.0)]
 NotNegative = Annotated[float, Above(0.0, closed=True)]
 YesNo = Annotated[float, Switch()]
 Lipschitz = Annotated[float, Above(0.0, closed=True)]
 """A hyper-parameter of this kind is named L; 0 stands for the loss's own constant."""
+
+
+def needs(hyper: type[tuple[float, ...]]) -> dict[str, str]:
+    """The parameters that no default fits, each with how to choose its value.
+
+    It is the text after the kind: ``C: Annotated[Positive, "at least the norm of u"] = 1.0``.
+    """
+    hints = get_type_hints(hyper, include_extras=True)
+    texts = {name: hint.__metadata__[1:] for name, hint in hints.items()}
+    return {name: text[0] for name, text in texts.items() if text}
 
 
 def kinds(hyper: type[tuple[float, ...]]) -> dict[str, Kind]:

@@ -24,7 +24,7 @@ from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, raise_stopped
-from streamomd.training.training_step import learn_rows, observe_rows
+from streamomd.training.training_step import begin_epoch, learn_rows, observe_rows
 
 
 @dataclass(eq=False)
@@ -50,7 +50,7 @@ class ExactRun:
         while model.cursor.epoch < epochs and not self._stops_early():
             at = model.cursor
             if at.epoch >= 0:
-                model.metrics.begin(at.epoch)
+                begin_epoch(model)
             data = model.spec.data
             order = places(data.order, data.seed, len(self.shards), at.epoch)
             for piece in rows(order, (at.place, at.row)):

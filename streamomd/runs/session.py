@@ -38,7 +38,8 @@ class Session:
     """A job and its rows, found.
 
     rows: shards, or a Dask collection. client: one that was passed, or None. weights: a fitted
-    linear model to start from.
+    linear model to start from. choices: lines on what the job leaves to a default that is not the
+    usual one.
     """
 
     spec: Spec
@@ -46,6 +47,7 @@ class Session:
     stop: StopRequest = field(default_factory=StopRequest)
     client: Any = None
     weights: Any = None
+    choices: tuple[str, ...] = ()
 
     @classmethod
     def open(
@@ -56,7 +58,9 @@ class Session:
         **more: Any,
     ) -> Self:
         """The session of a new run, of a job as a person gives it: see ``build_job`` and ``of``."""
-        return cls.of(build_job(job, flags, sets), **more)
+        choices: list[str] = []
+        spec = build_job(job, flags, sets, report=choices.append)
+        return cls.of(spec, choices=tuple(choices), **more)
 
     @classmethod
     def of(cls, spec: Spec, *, collection: Dataset | None = None, **more: Any) -> Self:

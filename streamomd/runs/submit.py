@@ -11,6 +11,7 @@ from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.session import Session
 from streamomd.runs.worker_task import SentSettings, resume_on_worker
+from streamomd.training.progress import note
 
 
 def submit(
@@ -30,7 +31,7 @@ def submit(
     done with the id. Raises what ``train`` raises before its first row.
     """
     refuse_collection(job, flags, "a job that is left to a cluster")
-    spec = build_job(job, {**flags, "storage_options": storage_options}, sets)
+    spec = build_job(job, {**flags, "storage_options": storage_options}, sets, report=note)
     on_worker = spec.cluster.model_copy(update={"learner": "worker"})
     session = Session.of(spec.model_copy(update={"cluster": on_worker}), client=client)
     with session.prepare() as (model, connection):

@@ -66,6 +66,8 @@ def train(
         with quiet_notes(quiet), session.prepare() as (model, connection):
             report_plan(model.plan, session.rows)
             rule, loss = model.spec.rule, model.spec.model.loss
+            for line in session.choices:
+                note(line)
             note(f"rule {rule.name} ({rule.title}), loss {loss}")
             manager = session.begin(model, restart=restart)
             if learns_on_worker(model, connection):

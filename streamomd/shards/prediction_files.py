@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import fsspec
 
 OWN = ("row", "prediction", "score", "probability")
+INTERVAL = ("lower", "upper")
 
 
 def output_names(shards: ShardSet) -> list[str]:
@@ -34,7 +35,7 @@ def output_names(shards: ShardSet) -> list[str]:
     return [f"{place:05d}-{stem}.parquet" for place, stem in enumerate(stems)]
 
 
-def check_passthrough(shard: Shard, keep: Sequence[str]) -> None:
+def check_passthrough(shard: Shard, keep: Sequence[str], *, interval: bool = False) -> None:
     """Raises UsageError for a column of ``keep`` that is missing or has an output column's name."""
     for name in keep:
         if name not in shard.schema.names:
@@ -42,7 +43,7 @@ def check_passthrough(shard: Shard, keep: Sequence[str]) -> None:
                 f"--keep {name}: {shown(shard.url)} has no such column; "
                 f"{near(name, shard.schema.names)}"
             )
-        if name in OWN:
+        if name in OWN or (interval and name in INTERVAL):
             raise UsageError(f"--keep {name}: the output already has a column of that name")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import DenseBatch
 from streamomd.engine import Engine
 from streamomd.engine.state import Layout, State
-from streamomd.losses import find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import find_rule
+from streamomd.rules.contract import Block
 from streamomd.training.metrics import Metrics
 
 ROWS, COLUMNS = 1000, 12
@@ -41,14 +42,19 @@ def score(rule: str, loss: str = "", *, params: dict[str, Any] | None = None, **
     (0.101, 0.372)
     """
     table = {"rule": rule, "loss": loss, "params": more, "loss_params": params or {}}
-    model = Spec.parse({"model": table}).model
-    description, target = find_rule(model.rule), find_loss(model.loss)
-    classes = 2 if target.classifies else 1
-    layout = Layout(description, COLUMNS, 2 if target.coupled else 1, "float64")
+    spec = Spec.parse({"model": table})
+    model, target = spec.model, spec.loss
+    description = find_rule(model.rule).for_loss(model.loss)
+    classes, learners = 2 if target.classifies else 1, 2 if target.coupled else 1
+    block = isinstance(description.storage, Block)  # the bias has a coordinate, too
+    layout = Layout(description, COLUMNS, learners, "float64")
+    if block:
+        whole = COLUMNS + 1
+        layout = replace(layout, size=whole, numeric=COLUMNS, most=whole)
     legal = with_lipschitz(description, target, model.params, model.loss_params)
     # A thousand short rows are learned before their loop is compiled, except where a row is dear.
-    compiled = description.storage.kind != "coordinates"
-    engine = Engine(layout, target, classes, False, legal, model.loss_params, compiled)
+    compiled = description.storage.kind not in ("coordinates", "block")
+    engine = Engine(layout, target, classes, block, legal, model.loss_params, compiled)
     state = State.start(layout)
     engine.begin(state)
     metrics = Metrics(target.classifies)

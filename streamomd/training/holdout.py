@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.losses import Loss
+from streamomd.engine import Engine
+from streamomd.engine.state import State
 from streamomd.training.metrics import Metrics, finite
 
 Words = NDArray[np.uint64]
@@ -72,7 +73,9 @@ def patience_exhausted(held: Metrics | None, epochs: int, patience: int) -> bool
     return min(by_epoch[-patience:]) >= min(by_epoch[:-patience])
 
 
-def result(held: Metrics, loss: Loss, classes: Sequence[Any], epochs: int) -> dict[str, Any]:
+def result(
+    held: Metrics, engine: Engine, state: State, classes: Sequence[Any], epochs: int
+) -> dict[str, Any]:
     """Figures of held-out rows: of the last epoch, by epoch, and which of ``epochs`` was best."""
     by_epoch = [
         {"rows": rows, **held.figures(sums), "auc": finite(auc), "auc_error": finite(error)}
@@ -83,7 +86,7 @@ def result(held: Metrics, loss: Loss, classes: Sequence[Any], epochs: int) -> di
     last = by_epoch[-1] if by_epoch else {"rows": 0, **held.figures(np.zeros(3))}
     return {
         **last,
-        **held.detailed(loss, classes, last=True),
+        **held.detailed(engine.loss, classes, last=True, smoothing=engine.smoothing(state)),
         "epochs": by_epoch,
         "best_epoch": best_epoch(held, epochs),
     }

@@ -132,6 +132,7 @@ class Model:
         to: str = "",
         *,
         keep: Sequence[str] = (),
+        interval: bool = False,
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         quiet: bool = True,
@@ -143,7 +144,9 @@ class Model:
         mean), ``score`` (the margin; of three classes and more a list), ``probability`` (logistic
         and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
         has the order of ``model.plan.classes``, which stands in the file's metadata too, as JSON
-        under ``classes``. Without ``quiet`` rows and seconds are printed to stderr.
+        under ``classes``. interval: also ``lower`` and ``upper``, where the mean or the probability
+        is with 95 % by the weights' errors (rules auto and laplace). Without ``quiet`` rows and
+        seconds are printed to stderr.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
         ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's,
@@ -166,6 +169,7 @@ class Model:
             shards,
             to,
             keep=keep,
+            interval=interval,
             overwrite=overwrite,
             storage_options=storage_options,
             quiet=quiet,

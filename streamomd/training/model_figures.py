@@ -16,7 +16,9 @@ def result_of(model: Model) -> dict[str, Any]:
     """Metrics of all rows learned, the speed of this process, and the commit."""
     return {
         **model.metrics.result(),
-        **model.metrics.detailed(model.engine.loss, model.plan.classes),
+        **model.metrics.detailed(
+            model.engine.loss, model.plan.classes, smoothing=model.engine.smoothing(model.state)
+        ),
         **_validation(model),
         "seconds": model.seconds,
         "rows_per_second": model.rows_per_second,
@@ -59,7 +61,7 @@ def rule_figure(model: Model) -> Figure | None:
 
 def _validation(model: Model) -> dict[str, Any]:
     held, done = model.metrics.held, max(model.cursor.epoch, 0)
-    given = (model.engine.loss, model.plan.classes, done)
+    given = (model.engine, model.state, model.plan.classes, done)
     return {
         "holdout": result(held, *given) if held is not None else None,
         "stopped_early": model.finished and done < model.spec.train.epochs,

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from streamomd.core.counted import counted
-from streamomd.core.errors import UsageError
+from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
 from streamomd.core.urls import is_inside, shown
 from streamomd.engine import Engine
+from streamomd.engine.standard_errors import has_errors, margin_errors
 from streamomd.engine.state import State
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.shards.cache.cached_reader import Cache
@@ -41,6 +43,7 @@ def predict(
     to: str,
     *,
     keep: Sequence[str] = (),
+    interval: bool = False,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     quiet: bool = True,
@@ -51,18 +54,21 @@ def predict(
     Columns: ``row`` (int64, in its shard), ``prediction`` (a value of the label column, or the
     mean), ``score`` (margin, or a list of margins), ``probability`` (logistic: of the second class,
     or a list that sums to 1), and the columns of ``keep``. Lists have the order of the plan's
-    classes, which each file's schema has as JSON under ``classes``.
+    classes, which each file's schema has as JSON under ``classes``. interval: also ``lower`` and
+    ``upper``, see ``interval_of``.
 
     Every row gets a prediction: a bad row is an error, even where training skipped bad rows.
     suspect: called where a margin is not finite; raises an error if the model is the cause.
     Raises DataError and SchemaError (shards), UsageError (keep), OutputExistsError.
     """
     began = time.perf_counter()
+    if interval:
+        refuse_interval(engine)
     found = find(shards, storage_options=storage_options)
     _refuse_among_shards(to, shards)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
-        check_passthrough(shard, keep)
+        check_passthrough(shard, keep, interval=interval)
     engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
     writers = [
         PredictionWriter(
@@ -73,15 +79,19 @@ def predict(
     none = np.empty((0, engine.layout.learners))
     for place, (shard, writer) in enumerate(zip(found, writers, strict=True)):
         with writer:
-            nothing = {"row": np.empty(0, np.int64), **columns(plan, engine, none)}
+            nothing = {"row": np.empty(0, np.int64), **columns(plan, engine, state, none)}
+            if interval:
+                nothing |= interval_of(plan, engine, state, none, none)
             writer.write(nothing, empty_rows(shard, keep))
             for piece in rows_of(plan, found, [place], labelled=False, keep=keep):
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
                 _suspect(margins, suspect)
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
-                writer.write(
-                    {"row": rows, **columns(plan, engine, margins)}, piece.value.passthrough
-                )
+                said = {"row": rows, **columns(plan, engine, state, margins)}
+                if interval:
+                    errors = margin_errors(engine, state, piece.value.batch)
+                    said |= interval_of(plan, engine, state, margins, errors)
+                writer.write(said, piece.value.passthrough)
     seconds = time.perf_counter() - began
     with quiet_notes(quiet):
         done = f"{counted(found.rows, 'row')} predicted in {counted(len(writers), 'file')}"
@@ -104,8 +114,8 @@ def _refuse_among_shards(to: str, shards: str | Sequence[str]) -> None:
             )
 
 
-def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
-    """What is said of rows with these margins, (rows, learners)."""
+def columns(plan: Plan, engine: Engine, state: State, margins: Floats) -> dict[str, Any]:
+    """What is predicted of rows with these margins, (rows, learners), by name."""
     score = margins[:, 0] if margins.shape[1] == 1 else margins
     if not plan.classes:
         return {"prediction": mean_of(engine, score), "score": score}
@@ -113,8 +123,40 @@ def columns(plan: Plan, engine: Engine, margins: Floats) -> dict[str, Any]:
     classes[np.isnan(margins).any(axis=1)] = -1  # no class: null
     outputs = {"prediction": decode_labels(plan, classes), "score": score}
     if engine.loss.probabilistic:
-        outputs["probability"] = probabilities(engine, margins)
+        outputs["probability"] = probabilities(engine, state, margins)
     return outputs
+
+
+def refuse_interval(engine: Engine) -> None:
+    """Raises UnsupportedError for a rule or loss without a covariance of its weights."""
+    if not has_errors(engine):
+        raise UnsupportedError(
+            f"rule {engine.layout.rule.name!r} with loss {engine.loss.name!r} has no covariance of "
+            "its weights to make intervals of: rules auto and laplace have, with loss logistic, "
+            "square or softmax"
+        )
+
+
+def interval_of(
+    plan: Plan, engine: Engine, state: State, margins: Floats, errors: Floats
+) -> dict[str, Floats]:
+    """lower and upper: where the mean, or the probability, is with 95 %, by the margins' errors.
+
+    It tells how well the weights are known, not how far a target is from its mean. Of several
+    classes each one's log odds have its learner's error, the others fixed.
+    """
+    far, one = 1.96 * errors, margins.shape[1] == 1
+    if not plan.classes:
+        return {
+            "lower": mean_of(engine, margins[:, 0] - far[:, 0]),
+            "upper": mean_of(engine, margins[:, 0] + far[:, 0]),
+        }
+    if one:
+        lower, upper = (probabilities(engine, state, margins + by) for by in (-far, far))
+        return {"lower": lower, "upper": upper}
+    likely = probabilities(engine, state, margins)
+    odds = np.log(likely) - np.log1p(-likely)
+    return {"lower": expit(odds - far), "upper": expit(odds + far)}
 
 
 def chosen(margins: Floats) -> NDArray[np.int64]:
@@ -130,10 +172,19 @@ def mean_of(engine: Engine, margins: Floats) -> Floats:
     return found
 
 
-def probabilities(engine: Engine, margins: Floats) -> Floats:
-    """Of the second class, (rows,); with a learner a class, (rows, classes)."""
+def probabilities(engine: Engine, state: State, margins: Floats) -> Floats:
+    """Of the second class, (rows,); with a learner a class, (rows, classes).
+
+    They are smoothed as in the rule's log loss, see ``Engine.smoothing``: softmax over all classes,
+    other learners each over two classes, before the shares are taken.
+    """
+    e = engine.smoothing(state)
     one = margins.shape[1] == 1
-    return mean_of(engine, margins[:, 0]) if one else _shares(engine, margins)
+    return _smoothed(mean_of(engine, margins[:, 0]), e, 2) if one else _shares(engine, margins, e)
+
+
+def _smoothed(likely: Floats, e: float, classes: int) -> Floats:
+    return (1.0 - e) * likely + e / classes if e > 0.0 else likely
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -194,21 +245,21 @@ def evaluate(
     speed = {"seconds": seconds, "rows_per_second": metrics.total_rows / seconds}
     return {
         **metrics.result(),
-        **metrics.detailed(engine.loss, plan.classes),
+        **metrics.detailed(engine.loss, plan.classes, smoothing=engine.smoothing(state)),
         "slices": {one.column: one.result(engine, plan.classes) for one in slices},
         **speed,
         "compile_seconds": engine.compile_seconds,
     }
 
 
-def _shares(engine: Engine, margins: Floats) -> Floats:
+def _shares(engine: Engine, margins: Floats, e: float) -> Floats:
     """Each class's probability: softmax, or each one's part of the summed probabilities."""
     if engine.loss.coupled:
         with np.errstate(all="ignore"):
             odds: Floats = np.exp(margins - margins.max(axis=1, keepdims=True))
             softmax: Floats = odds / odds.sum(axis=1, keepdims=True)
-            return softmax
-    likely = mean_of(engine, margins)
+            return _smoothed(softmax, e, margins.shape[1])
+    likely = _smoothed(mean_of(engine, margins), e, 2)
     total = likely.sum(axis=1, keepdims=True)
     shares: Floats = np.full_like(likely, 1.0 / likely.shape[1])
     np.divide(likely, total, out=shares, where=total != 0.0)

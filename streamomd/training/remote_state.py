@@ -22,9 +22,9 @@ class RemoteState(State):
     def __init__(self, layout: Layout, store: Store, stored: StoredParts) -> None:
         self.layout, self.store = layout, store
         self.stored: StoredParts | None = stored
-        self.extra = {}
         self._loaded: State | None = None
         _, _, first = read_part(store, stored, stored.entries[0])
+        self.extra = {name: np.array(first[f"extra.{name}"]) for name in layout.block}
         self.totals = np.array(first["totals"], dtype=np.float64)
         self.clock = int(first["clock"][0])
 
@@ -35,6 +35,7 @@ class RemoteState(State):
             for low, high, arrays in self._read():
                 state.fill(low, high, arrays)
             self._loaded, self.stored = state, None
+            self.extra = state.extra
         return self._loaded
 
     @property
@@ -63,6 +64,7 @@ class RemoteState(State):
                 for slot, _ in self.layout.columns()
             }
             if low == 0:
+                arrays |= {f"extra.{name}": array for name, array in self.extra.items()}
                 arrays["totals"] = self.totals
                 arrays["clock"] = np.array([self.clock], dtype=np.int64)
             yield low, high, arrays

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.engine import Engine
+from streamomd.engine.standard_errors import has_errors, weight_errors
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, name_of
 
@@ -27,7 +29,8 @@ def heaviest(
     plan: Plan, engine: Engine, state: State, names: Names, top: int
 ) -> list[dict[str, Any]]:
     """The ``top`` with the largest absolute weight that is not 0, the heaviest first, and of equals
-    the first: coordinate, name, weight and slots of each learner.
+    the first: coordinate, name, weight and slots of each learner. Of rules with a covariance of the
+    weights also error, their standard errors, and z, weight over error; None where it is unknown.
     """
     found: list[tuple[float, int, list[float]]] = []
     for low, weights in weight_blocks(engine, state):
@@ -40,10 +43,20 @@ def heaviest(
             "coordinate": at,
             "name": name_of(plan, names, at),
             "weight": weight,
+            **_errors(engine, state, at, weight),
             "slots": _slots(state, at),
         }
         for _, at, weight in found
     ]
+
+
+def _errors(engine: Engine, state: State, at: int, weight: list[float]) -> dict[str, Any]:
+    if not has_errors(engine):
+        return {}
+    errors = weight_errors(engine, state, at, at + 1)[0].tolist()
+    known = [error if math.isfinite(error) and error > 0.0 else None for error in errors]
+    z = [w / error if error else None for w, error in zip(weight, known, strict=True)]
+    return {"error": known, "z": z}
 
 
 def _slots(state: State, at: int) -> dict[str, list[float]]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
+from streamomd.shards.cursor import Cursor
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+
+
+def begin_epoch(model: Model) -> None:
+    """Metrics of the cursor's epoch begin, or go on; and a pass over rows that were seen before."""
+    at = model.cursor
+    model.metrics.begin(at.epoch)
+    if at.epoch > 0 and at == Cursor(at.epoch):
+        model.engine.begin_pass(model.state)
 
 
 def learn_foreign_rows(model: Model, batch: Batch) -> Floats:

@@ -35,7 +35,7 @@ def test_a_model_and_a_sweep_are_shown_in_a_line() -> None:
     model = streamomd.load("kept")
     assert repr(model).startswith("Model(rule='nag', loss='logistic', classes=2, coordinates=3, ")
     flags: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "checkpoint": "none"}
-    models = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, quiet=True, **flags)
+    models = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, rule="nag", quiet=True, **flags)
     assert repr(models).startswith("Sweep(learners=2, active=2, rows=40, best={'eta': ")
     assert max(len(repr(model)), len(repr(models))) < 200
 
@@ -131,7 +131,7 @@ def test_slices_are_printed_up_to_twenty() -> None:
 def test_predict_says_how_many_rows_and_of_which_classes() -> None:
     kinds = pa.array(["b", "c", "a", "b"] * 10)
     write(Path("three/a.parquet"), with_column(rows(40), "y", kinds))
-    assert run("train", "three", *NUMBERS, "--checkpoint", "three-kept").code == 0
+    assert run("train", "three", *NUMBERS, "--rule", "nag", "--checkpoint", "three-kept").code == 0
     done = run("predict", "three-kept", "three", "--to", "out")
     assert "40 rows predicted in 1 file, " in done.err
     found = pq.read_table("out/a.parquet")
@@ -143,25 +143,25 @@ def test_predict_says_how_many_rows_and_of_which_classes() -> None:
 
 def test_plan_says_what_the_loss_of_several_classes_is() -> None:
     write(Path("three/a.parquet"), with_column(rows(40), "y", pa.array([0, 1, 2, 3] * 10)))
+    nag = [*NUMBERS, "--rule", "nag"]
     line = "4 learners, one per class against all others; the loss is the sum of their losses"
-    assert line in run("plan", "three", *NUMBERS).out.splitlines()
-    assert line not in run("plan", "three", *NUMBERS, "--loss", "softmax").out.splitlines()
-    assert line not in run("plan", "data", *NUMBERS).out.splitlines()
+    assert line in run("plan", "three", *nag).out.splitlines()
+    assert line not in run("plan", "three", *nag, "--loss", "softmax").out.splitlines()
+    assert line not in run("plan", "data", *nag).out.splitlines()
 
 
 def test_columns_are_named_up_to_twelve() -> None:
     more = {f"x{at}": [1.0] * 8 for at in range(54)}
     write(Path("wide/a.parquet"), {**more, "y": [0, 1] * 4})
+    flags = ["--label", "y", "--rule", "nag", "--checkpoint", "none"]
     (line,) = [
-        line
-        for line in run("train", "wide", "--label", "y", "--checkpoint", "none").err.splitlines()
-        if line.startswith("numeric")
+        line for line in run("train", "wide", *flags).err.splitlines() if line.startswith("numeric")
     ]
     assert line.endswith(": " + ", ".join([*more][:12]) + " and … 42 more")
 
 
 def test_a_sweep_says_where_its_best_is_at_an_edge() -> None:
-    words = ["sweep", "data", *NUMBERS, "--checkpoint", "none"]
+    words = ["sweep", "data", *NUMBERS, "--rule", "nag", "--checkpoint", "none"]
     out = run(*words, "--grid", "eta=1e-9,1e-8").out
     assert "the best eta, 1e-08, is the largest of those tried: try larger ones" in out
     assert "those tried" not in run(*words, "--grid", "eta=1e-3,1,1e6").out
@@ -169,6 +169,6 @@ def test_a_sweep_says_where_its_best_is_at_an_edge() -> None:
 
 def test_a_sweep_continues_from_the_commit_that_it_named() -> None:
     flags: dict[str, Any] = {"label": "y", "numeric": ["n", "k"], "checkpoint": "swept"}
-    made = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, quiet=True, **flags)
+    made = streamomd.sweep("data", grid={"eta": [0.1, 1.0]}, rule="nag", quiet=True, **flags)
     done = run("resume", "swept", "--epochs", "2")
     assert f"resuming from commit {made.sequence} of " in done.err

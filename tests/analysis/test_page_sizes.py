@@ -71,7 +71,8 @@ def slots(rule: Any) -> list[str]:
 KEEPING = [
     rule.name
     for rule in all_rules().values()
-    if rule.shared_slots or (rule.storage.kind == "coordinates" and "G" in slots(rule))
+    if (rule.shared_slots and rule.storage.kind != "block")
+    or (rule.storage.kind == "coordinates" and "G" in slots(rule))
 ]
 
 
@@ -81,6 +82,7 @@ def test_shared_slots_are_sizes() -> None:
         for one in (rule, *([rule.certificate.accounted] if rule.certificate.accounted else [])):
             for slot in one.shared_slots:
                 known = slot.name in LARGEST and slot.merge == "max"
+                known = known or one.storage.kind == "block"
                 assert known or (slot.name, slot.merge) in (("s", "sum"), ("first", "max")), (
                     one.name
                 )
@@ -102,6 +104,19 @@ def test_what_a_rule_keeps_is_what_rows_have(rule: str) -> None:
             np.testing.assert_allclose(known, getattr(expected, name), rtol=1e-9)
     assert not np.isnan(found.unit).all()
     assert "stores no feature scales" not in found.source
+
+
+@pytest.mark.parametrize("rule", ["auto", "laplace", "adagrad_standardized"])
+def test_rules_with_a_reference_keep_moments(rule: str) -> None:
+    """Typical values and standard deviations are those of the rows; a constant is known as such."""
+    X = numbers(30)
+    X[:, 1] = 7.0
+    found = scales_from_slots(learned(rule, X, X[:, 0], {}, loss="square"))
+    expected = measure_scales(plan(), [dense(X, np.zeros(30))])
+    np.testing.assert_allclose(found.typical, expected.typical, rtol=1e-12)
+    np.testing.assert_allclose(found.unit, [0.0, *X.std(axis=0)], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(expected.unit, [0.0, *X.std(axis=0)], rtol=1e-6, atol=1e-6)
+    assert np.flatnonzero(found.low == found.high).tolist() == [2]
 
 
 def test_rules_that_keep_no_sizes_say_so() -> None:

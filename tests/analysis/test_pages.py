@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shards(tmp_path / "data")
     kept = ["--checkpoint", "runs/a", "--set", "checkpoint.every_rows=50"]
-    train("data", *everything(), "--epochs", 2, *kept)
+    train("data", *everything(), "--rule", "nag", "--epochs", 2, *kept)
     return tmp_path
 
 
@@ -167,8 +167,9 @@ def test_a_page_of_a_run_without_rows(here: Path) -> None:
         ["--loss", "softmax", "--label", "c", "--numeric", "n,k", "--hashed", "h"],
         ["--label", "h", "--numeric", "n,k", "--hashed", "c", "--set", "model.task=classify"],
         ["--rule", "perceptron", "--label", "y", "--numeric", "n", "--hashed", "h"],
+        ["--rule", "auto", "--label", "y", "--numeric", "n", "--hashed", "h"],
     ],
-    ids=["regression", "softmax", "one against all", "no sizes"],
+    ids=["regression", "softmax", "one against all", "no sizes", "moments"],
 )
 @pytest.mark.slow
 def test_every_task_has_a_page(flags: list[str], here: Path) -> None:

@@ -31,6 +31,7 @@ dates = ["d"]
 nulls = "indicator"
 bits = 12
 [model]
+rule = "nag"
 loss = "logistic"
 """
 COUNT = 1000
@@ -109,7 +110,8 @@ def test_it_reads_a_unit_and_writes_nothing(here: Path, monkeypatch: pytest.Monk
 
 def test_the_text_shows_the_command(here: Path) -> None:
     """Columns, collisions, memory and time in lines, and the command that trains the same job."""
-    done = run("plan", "data", "--label", "y", "--hashed", "h,c", "--bits", 4, "--set", "eta=0.1")
+    flags = ["--label", "y", "--hashed", "h,c", "--rule", "nag", "--bits", 4, "--set", "eta=0.1"]
+    done = run("plan", "data", *flags)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert "hashed into 2^4 coordinates (2): h, c" in lines
@@ -118,7 +120,7 @@ def test_the_text_shows_the_command(here: Path) -> None:
     assert any("data.bits = 6 has four times as many" in line for line in lines)
     assert any(line.startswith("memory: state ") for line in lines)
     assert any(line.startswith("time: about ") for line in lines)
-    train = "streamomd train data --label y --hashed h,c --bits 4 --set eta=0.1"
+    train = "streamomd train data --label y --hashed h,c --rule nag --bits 4 --set eta=0.1"
     assert lines[-2:] == ["next:", f"  {train}"]
     assert not (here / "runs").exists()
 

@@ -156,7 +156,8 @@ def test_precedence(here: Path) -> None:
     """--set wins over a flag, a flag over the job file, the file over the default."""
     data = {"shards": "data", "label": "y", "numeric": ["n"], "bits": 5}
     text = job(data=data, train={"epochs": 2}, checkpoint={"url": "none"})
-    (here / "job.toml").write_text(text + "\n[model]\nparams = { eta = 0.25 }\n")
+    model = "[model]\nrule = 'nag'\nparams = { eta = 0.25 }\n"
+    (here / "job.toml").write_text(f"{text}\n{model}")
     for more, eta in [
         ([], 0.25),
         (["--eta", "0.75"], 0.75),
@@ -169,7 +170,8 @@ def test_precedence(here: Path) -> None:
         assert model.spec.model.params["eta"] == eta
         assert model.spec.data.bits == 5
     assert train("data", "--label", "y", "--numeric", "n", "--checkpoint", "bare")["rows"] == 120
-    assert streamomd.load("bare").spec.model.params["eta"] == 0.5
+    bare = streamomd.load("bare").spec.model
+    assert (bare.rule, bare.params["eta"]) == ("auto", 2.0)
 
 
 def test_flags_are_short_for_keys(here: Path) -> None:
@@ -265,7 +267,7 @@ def test_start_goes_on_with_a_state(here: Path) -> None:
 
 def test_start_is_refused_where_descriptions_differ(here: Path) -> None:
     """A start from another rule, parameter or feature is exit 2 and lists each that differs."""
-    train("data/a.parquet", *everything(), "--checkpoint", "first")
+    train("data/a.parquet", *everything(), "--rule", "nag", "--checkpoint", "first")
     flags = [*everything(columns="n"), "--start", "first", "--checkpoint", "second"]
     implicit = ["--set", "model.params.implicit=true"]
     done = run("train", "data/b.parquet", *flags, *implicit, "--eta", "0.75", "--rule", "ng")
@@ -378,7 +380,7 @@ def test_checkpoint_list_and_verify(here: Path) -> None:
 
 def test_inspect(here: Path) -> None:
     """The heaviest coordinates come first, by name, with every slot of the rule."""
-    train("data", *everything(), "--checkpoint", "kept")
+    train("data", *everything(), "--rule", "nag", "--checkpoint", "kept")
     result = alone(run("inspect", "kept", "--top", "200", "--json"))
     assert (result["rule"], result["rows"], result["finished"]) == ("nag", 120, True)
     sizes = [abs(one["weight"][0]) for one in result["top"]]

@@ -11,6 +11,7 @@ from running import Ran, run
 from streamomd.cli import list_tables
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
+from streamomd.rules.params import needs
 
 KINDS = ("rules", "losses")
 
@@ -33,7 +34,8 @@ def columns(kind: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("rule", all_rules().values(), ids=lambda rule: rule.name)
 def test_a_rule_is_listed(rule) -> None:
-    """Name, title, defaults, losses, certificate, modes and source, as a job would say them."""
+    """Name, title, defaults, losses, certificate, modes and source, as a job would say them, and
+    the parameters to set."""
     told = {one["name"]: one for one in listed("rules")}[rule.name]
     assert told["title"] == rule.title
     assert told["params"] == rule.parse_params({})
@@ -41,6 +43,7 @@ def test_a_rule_is_listed(rule) -> None:
     assert told["certificate"] is (rule.certificate.claims is not None)
     assert told["modes"] == [*rule.modes]
     assert told["source"] == rule.source
+    assert told["needs"] == needs(rule.hyper)
 
 
 @pytest.mark.parametrize("loss", all_losses().values(), ids=lambda loss: loss.name)
@@ -66,6 +69,7 @@ def test_tables_align(kind: str) -> None:
         if kind == "rules":
             assert cells["certificate"] == ("yes" if told["certificate"] else "no")
             assert cells["losses"] in ("all", ", ".join(told["losses"]))
+            assert all(text in cells["needs"] for text in told["needs"].values())
         else:
             assert cells["lipschitz"] == str(told["lipschitz"] or "none")
 

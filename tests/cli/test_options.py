@@ -108,7 +108,7 @@ TYPED = [
     (["train", "data", "--set", "dat.nulls=zero"], "'data'"),
     (["train", "data", "--set", "data.catgorical=h"], "'categorical'"),
     (["train", "data", "--set", "etta=1"], "'eta'"),
-    (["train", "data", "--set", "model.params.implict=true"], "'implicit'"),
+    (["train", "data", "--rule", "nag", "--set", "model.params.implict=true"], "'implicit'"),
     (["train", "data", "--loss", "huber", "--set", "model.loss_params.treshold=1"], "'threshold'"),
     (["train", "data", "--l1", "0.1"], "rules with 'l1': adagrad"),
     (["train", "data", "--mode", "exct"], "'exact'"),

@@ -11,7 +11,7 @@ import pytest
 
 from streamomd.cli import rule_docs
 from streamomd.rules import all_rules
-from streamomd.rules.params import kinds
+from streamomd.rules.params import kinds, needs
 
 DOCS = Path(__file__).parents[2] / "docs" / "rules"
 README = DOCS.parents[1] / "README.md"
@@ -36,12 +36,15 @@ def test_the_table_names_every_rule() -> None:
 
 @pytest.mark.parametrize("name", all_rules())
 def test_a_page_has_all_of_a_rule(name: str) -> None:
-    """The docstring's formulas and score, every parameter, slot and total, cost and source."""
+    """The docstring's formulas and score, every parameter and what to set it to, every slot and
+    total, cost and source."""
     rule, page = all_rules()[name], PAGES[f"{name}.md"]
     assert page.startswith(f"{rule_docs.MADE}\n\n# `{name}`: ")
     assert re.search(rf'```python\n(>>>.*\n)*>>> .*score\("{name}"', page)
     for named in (*kinds(rule.hyper), *(slot.name for slot in rule.own_slots)):
         assert f"| `{named}` |" in page
+    for named, text in needs(rule.hyper).items():
+        assert re.search(rf"^\| `{named}` \|.*\| {re.escape(text)} \|$", page, re.M)
     assert f"| cost of a row | {rule_docs.cost(rule)} |" in page
     assert rule_docs.cost(rule)
     assert f"| source | {rule.source} |" in page

@@ -24,8 +24,29 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
         ["--rule", "perceptron", "--loss", "square"],
         ["'perceptron'", "hinge", "'square'"],
     ),
-    "eta 0": (["--eta", "0"], ["model.params.eta = 0:", "above 0"]),
-    "eta nan": (["--eta", "nan"], ["model.params.eta", "nan"]),
+    "eta without a rule": (
+        ["--eta", "0.5"],
+        [
+            "sets eta",
+            "rule auto (the default) has eta, prior",
+            "nag has eta, implicit",
+            "--rule nag",
+        ],
+    ),
+    "auto without a bias": (
+        ["--rule", "auto", "--set", "model.bias=false"],
+        ["'auto' needs the bias", "model.bias = true", "--rule nag"],
+    ),
+    "auto in sharded mode": (
+        ["--rule", "auto", "--mode", "sharded"],
+        ["'auto'", "exact or averaged, not sharded", "rule nag does"],
+    ),
+    "auto with a certificate": (
+        ["--rule", "auto", "--set", "model.certificate=true"],
+        ["'auto' has no certificate"],
+    ),
+    "eta 0": (["--rule", "nag", "--eta", "0"], ["model.params.eta = 0:", "above 0"]),
+    "eta nan": (["--rule", "nag", "--eta", "nan"], ["model.params.eta", "nan"]),
     "no such parameter": (["--set", "etta=1"], ["'etta'", "it has: eta"]),
     "epochs 0": (["--epochs", "0"], ["train.epochs = 0: expected a whole number of 1 or more"]),
     "epochs 2.5": (["--epochs", "2.5"], ["train.epochs = 2.5: expected a whole number of 1 or"]),

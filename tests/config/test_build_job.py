@@ -20,6 +20,7 @@ JOB: dict[str, Any] = {
         "label": "y",
         "storage_options": {"client_kwargs": {"endpoint_url": "http://10.0.0.5:9000"}},
     },
+    "model": {"rule": "nag"},
     "checkpoint": {"url": "s3://bucket/run"},
 }
 OPENING = ("open", "os.listdir", "os.scandir", "os.mkdir", "socket.connect", "socket.getaddrinfo")

@@ -95,6 +95,8 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         for table, optional in keys.items()
     }
     job["model"]["rule"] = rule.name
+    if rule.storage.kind == "block":
+        job["model"]["bias"] = True
     if rule.losses.lipschitz:  # not every loss has a bound to stand for it
         job["model"]["params"] = params
     return job
@@ -144,6 +146,7 @@ def test_sets_are_keys(job: dict[str, Any], draw: st.DataObject) -> None:
     less = {name: dict(keys) for name, keys in full.items()}
     less[table].pop(key, None)
     less["model"]["rule"] = full["model"]["rule"]
+    less["model"].setdefault("bias", True)
     sets = parse_sets((f"{table}.{key}={as_toml(full[table][key])}",))
     full["checkpoint"].setdefault("url", "none")
     less["checkpoint"].setdefault("url", "none")
@@ -159,7 +162,7 @@ def test_frozen() -> None:
 
 def test_names_of_other_libraries_are_saved_as_ours() -> None:
     """A loss given by another library's name is saved under its own; defaults are written out."""
-    saved = Spec.parse({"model": {"loss": "log_loss"}}).to_json()["model"]
+    saved = Spec.parse({"model": {"rule": "nag", "loss": "log_loss"}}).to_json()["model"]
     assert (saved["rule"], saved["loss"], saved["params"]) == (
         "nag", "logistic", {"eta": 0.5, "implicit": False},
     )  # fmt: skip

@@ -260,7 +260,8 @@ def test_what_a_factory_makes_is_named_after_its_loop(
     monkeypatch.setattr(jit, "compile_cached", lambda loop, signature: loop)
     described = find_rule(rule)
     loss = find_loss((described.losses.names or ("hinge",))[0])
-    shape = fuse.Shape(3, 3, Layout(described, 4, 3, "float64").width, 0, False)
+    bias = int(described.storage.kind == "block")  # which has one always
+    shape = fuse.Shape(3, 3, Layout(described, 4, 3, "float64").width, bias, False)
     loop = fuse.compiled_loop.__wrapped__("learn", described, loss, shape, "float64", "float64")
     reached = fuse._reached(loop)
     assert len(reached) > 1

@@ -31,6 +31,10 @@ def Plain(rule: str, loss: str, size: int, **told: Any) -> Learner:
 
 
 UNCOUPLED = [pair for pair in some_pairs() if not all_losses()[pair[1]].coupled]
+BLOCKS = [name for name, rule in all_rules().items() if rule.storage.kind == "block"]
+"""Numeric columns are not learned as sparse coordinates are, so their order matters."""
+MIXED = ("auto", "laplace")
+"""The share of each predictor and the prior's strength are common to all learners."""
 
 
 def stream(kind: str, classes: int, seed: int) -> streams.Stream:
@@ -80,7 +84,7 @@ def test_dense_is_sparse(rule) -> None:
     assert len(ends) == 1
 
 
-@pytest.mark.parametrize("rule, loss", UNCOUPLED)
+@pytest.mark.parametrize("rule, loss", [pair for pair in UNCOUPLED if pair[0] not in MIXED])
 def test_learners_side_by_side_are_learners_alone(rule, loss) -> None:
     """Each learner of one-against-all has the margins it has when it learns its class alone."""
     rows = stream("dense", 3, 11)
@@ -130,7 +134,7 @@ def test_any_unit_changes_nothing_but_rounding(rule, loss, seed) -> None:
     assert np.all(np.abs(found - margins) <= 1e-9 * np.maximum(trace.scale, 1e-300))
 
 
-@pytest.mark.parametrize("rule, loss", list(some_pairs()))
+@pytest.mark.parametrize("rule, loss", [pair for pair in some_pairs() if pair[0] not in BLOCKS])
 def test_order_of_features_permutes_the_slots(rule, loss) -> None:
     """Renumbering the features renumbers the slots; the sums agree but for rounding."""
     rows = stream("unseen", 2, 2)

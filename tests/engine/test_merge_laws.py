@@ -145,8 +145,8 @@ def test_sums_and_maxima_are_those_of_one_pass(name: str, at: int) -> None:
     assert met or {laws[slot.name] for slot in slots} == {"averaged"}
 
 
-BY_WEIGHTS = {"si_pnorm": ("rp",), "si_adagrad": ("Q",), "adagrad": ("seen",)}
-"""Images of other slots, sums on the scale that a state had met, and rows of one state's clock."""
+BY_WEIGHTS = {"si_pnorm": ("rp",), "si_adagrad": ("Q",), "adagrad": ("seen",), "snag": ("b",)}
+"""Images of other slots, sums and scales that a state had met, and rows of one state's clock."""
 
 
 @functools.cache

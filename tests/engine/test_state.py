@@ -75,7 +75,7 @@ def test_the_hash_sees_every_number(rule, loss) -> None:
 @pytest.mark.parametrize("rule", list(all_rules()))
 def test_a_coordinate_straddles_no_line_it_could_avoid(rule, dtype, learners) -> None:
     """Cells begin on a cache line, and a coordinate's row divides a line or fills whole ones."""
-    layout = Layout(find_rule(rule), 5, learners, dtype)
+    layout = Layout(find_rule(rule), 5, learners, dtype, numeric=2, most=4)
     row = layout.width * np.dtype(dtype).itemsize
     assert State.start(layout).cells.ctypes.data % CACHE_LINE == 0
     assert layout.used <= layout.width
@@ -85,7 +85,7 @@ def test_a_coordinate_straddles_no_line_it_could_avoid(rule, dtype, learners) ->
 def test_slots_start_where_they_say() -> None:
     """Every slot of a new state is at its declared start."""
     for rule in all_rules().values():
-        state = State.start(Layout(rule, 4, 3, "float64"))
+        state = State.start(Layout(rule, 4, 3, "float64", numeric=2, most=3))
         for slot, columns in state.layout.columns():
             assert np.all(state.table[:, columns] == slot.start)
 

@@ -123,7 +123,13 @@ def test_parameters_are_refused_by_name() -> None:
     for kind, told, message in (
         (OMDClassifier, {"rule": "nagg"}, "unknown rule 'nagg'; did you mean 'nag'"),
         (OMDClassifier, {"loss": "hing"}, "unknown loss 'hing'; did you mean 'hinge'"),
-        (OMDClassifier, {"eta0": -1}, "model.params.eta = -1: expected a number above 0"),
+        (OMDClassifier, {"eta0": 1.0}, "sets eta, but no rule is named: rule auto"),
+        (OMDClassifier, {"rule": "auto", "fit_intercept": False}, "'auto' needs the bias"),
+        (
+            OMDClassifier,
+            {"rule": "nag", "eta0": -1},
+            "model.params.eta = -1: expected a number above 0",
+        ),
         (OMDClassifier, {"rule": "pa1", "eta0": 1.0}, "'pa1' has no parameter 'eta'; it has: C"),
         (OMDClassifier, {"eta0": 1.0, "params": {"eta": 2}}, "eta is given twice"),
         (OMDClassifier, {"params": [1]}, "expected a dict"),
@@ -139,9 +145,10 @@ def test_parameters_are_refused_by_name() -> None:
 def test_numbers_of_numpy_are_numbers() -> None:
     """As a grid of parameters has them."""
     X, y, _ = made(2)
-    given = OMDClassifier(eta0=np.float32(0.5), max_iter=np.int64(2), fit_intercept=np.bool_(True))
+    told = {"eta0": np.float32(0.5), "max_iter": np.int64(2), "fit_intercept": np.bool_(True)}
+    given = OMDClassifier("nag", **told)
     assert np.array_equal(
-        given.fit(X, y).coef_, OMDClassifier(eta0=0.5, max_iter=2).fit(X, y).coef_
+        given.fit(X, y).coef_, OMDClassifier("nag", eta0=0.5, max_iter=2).fit(X, y).coef_
     )
 
 
@@ -173,7 +180,7 @@ def test_continuing_needs_the_original_parameters() -> None:
     X, y, _ = made(3)
     with pytest.raises(UsageError, match="needs all classes"):
         OMDClassifier().partial_fit(X, y)
-    begun = OMDClassifier().partial_fit(X[y < 2], y[y < 2], classes=[0, 1])
+    begun = OMDClassifier("nag").partial_fit(X[y < 2], y[y < 2], classes=[0, 1])
     with pytest.raises(DataError, match=r"y holds .*2.* in row \d+, expected one of the classes"):
         begun.partial_fit(X, y)
     with pytest.raises(UsageError, match="pass them once"):

@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run of NAG saved in ``kept``, with numbers and words."""
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "data" / "a.parquet", rows(60))
-    flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "10"]
+    flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "10", "--rule", "nag"]
     ignore = "data.ignore=['w','c','i','v']"
     assert run("train", "data", *flags, "--set", ignore, "--checkpoint", "kept").code == 0
     return tmp_path
@@ -104,7 +104,7 @@ def test_weights_that_start_above_0_are_there(here: Path) -> None:
 def test_a_run_begins_at_what_was_exported(here: Path) -> None:
     """Of NAG with its scales: the metrics of the first row are those of ``evaluate``."""
     run("export", "kept", "--as", "parquet", "--to", "w.parquet")
-    flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "10"]
+    flags = ["--label", "y", "--numeric", "n,k", "--hashed", "h", "--bits", "10", "--rule", "nag"]
     ignore = "data.ignore=['w','c','i','v']"
     write(here / "one" / "a.parquet", rows(60).slice(0, 1))
     more = ["--start", "w.parquet", "--checkpoint", "none", "--set", "model.classes=[0,1]"]

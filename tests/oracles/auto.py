@@ -69,7 +69,8 @@ class Auto:
     """One learner for square and logistic loss, ``classes`` learners for softmax.
 
     y: a number; -1 or 1; or 0 … classes - 1. p: dense numeric columns. K: coordinates of the
-    matrix at most, bias and columns included. prefer: "recent" (the mixture) or "whole" (B).
+    matrix at most, bias and columns included. prefer: "recent" (the mixture), "whole" (B)
+    or "first" (G).
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class Auto:
         LEAD: float = 50.0,
     ) -> None:
         self.loss, self.p, self.C, self.prefer = loss, p, classes, prefer
-        self.lam, self.lam0, self.lamS, self.K, self.eta, self.LEAD = lam, lam0, lamS, K, eta, LEAD
+        self.lam, self.lam0, self.K, self.eta, self.LEAD = lam, lam0, K, eta, LEAD
+        self.lamS = 3.0 * lamS if loss == "square" else lamS
         C, D = self.C, 1 + p
         # shared, numeric j
         self.mu, self.M2 = np.zeros(p), np.zeros(p)
@@ -142,6 +144,11 @@ class Auto:
             self.rebase()
             self.next = following(self.t)
         z = self.standardise(x)
+        if np.abs(z).max() > max(1e6, math.sqrt(before / h)):
+            # Choice: a column has left its reference, see ``squash``. Powers of z would overflow.
+            self.rebase()
+            self.next = following(self.t)
+            z = self.standardise(x)
         self.squash(z, before / h)
         for i, value in sparse.items():
             self.see(i, value, h)
@@ -237,6 +244,8 @@ class Auto:
 
     def share_of_B(self) -> float:
         """wB = 1 / (1 + exp(lead)); a positive lead says that G's losses are smaller."""
+        if self.prefer == "first":
+            return 0.0
         return 1.0 if self.prefer == "whole" else 1.0 / (1.0 + math.exp(self.lead))
 
     def mix(self, m: Floats, g: Floats, y: float, h: float) -> None:
@@ -372,7 +381,8 @@ class Auto:
     def next_lam(self, s_y: float) -> float:
         """lam', from the noise (square) or the evidence (classification, from 100 rows on).
 
-        Choice: the evidence is that of the state before the REBASE, over coordinates with a scale.
+        Choice: the evidence is that of the state before the REBASE, over coordinates with a scale;
+        its bounds and its 5 are of lam = 1, and scale with lam.
         """
         if self.loss == "square":
             return self.lam * float(np.clip(self.mse / s_y**2, 1e-6, 1.0)) if s_y > 0 else self.lam
@@ -381,7 +391,8 @@ class Auto:
         scaled = self.s[1:] > 0.0
         diagonal = np.diagonal(self.P, axis1=1, axis2=2)[:, 1:][:, scaled]
         known = float(np.sum(1.0 - self.lam_now * diagonal))
-        return float(np.clip((known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0), 0.1, 1.0))
+        found = (known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0 / self.lam)
+        return float(np.clip(found, 0.1 * self.lam, self.lam))
 
     def change_reference(self, c_y: float, s_y: float, lam: float) -> None:
         """(c, s, c_y) -> (mu, sqrt(M2 / n), c_y'); of slots, (0, sqrt(q))."""
@@ -490,13 +501,15 @@ def grown(name: str, start: Auto, parts: Sequence[Auto]) -> float:
 
 def merge_recent(whole: Auto, start: Auto, parts: Sequence[Auto]) -> None:
     """Choice: REBASE is due at the latest of the parts' own; the first row after the merge may be
-    beyond it. A part that has rebased has none of the start's in its recent sums."""
+    beyond it. A part that was recalibrated has none of the start's in its recent sums, and so
+    counts fewer rows there than it has learned."""
     whole.next = max(part.next for part in parts)
+    alone = [part.recent_t < start.recent_t + part.t - start.t for part in parts]
     for name in ("recent_a", "recent_n", "recent_t"):
         first = getattr(start, name)
-        total = first if whole.next == start.next else first - first
-        for part in parts:
-            total = total + getattr(part, name) - (first if part.next == start.next else 0)
+        total = first * (not any(alone))
+        for part, anew in zip(parts, alone, strict=True):
+            total = total + getattr(part, name) - first * (not anew)
         setattr(whole, name, total)
 
 

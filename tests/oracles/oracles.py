@@ -213,12 +213,23 @@ class NAG(NG):
 class SNAG(NAG):
     """sNAG, the end of P1 section 3: s_i = sum of x_i^2, and sqrt(s_i / t) in NAG's update.
 
-    P1 is silent on the rest. Here N <- N + sum_i x_i^2 / (s_i / t), and nothing is squashed.
+    P1 is silent on the rest. Here N <- N + sum_i x_i^2 / (s_i / t), and nothing is squashed unless
+    ``squash``: then w_i <- w_i b_i / sqrt(s_i / t) where the row's scale is above b_i, the largest
+    at the rows so far in which x_i is not 0.
     """
+
+    def __init__(self, d: int, squash: bool = False, **more: Any) -> None:
+        super().__init__(d, **more)
+        self.squash, self.b = squash, np.zeros(d)
 
     def observe(self, t: int, x: Floats) -> None:
         self.s = self.s + x**2
         self.N = self.N + math.fsum(ratio(x**2, self.s / t))
+        if self.squash:
+            scale = np.where(x != 0.0, self.deviation(t), 0.0)
+            bigger = scale > self.b
+            self.w = np.where(bigger, self.w * ratio(self.b, scale), self.w)
+            self.b = np.where(bigger, scale, self.b)
 
     def deviation(self, t: int) -> Floats:
         return np.sqrt(self.s / t)
@@ -308,7 +319,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "da": [{}, {"schedule": "constant", "eta": 0.3}, {"schedule": "inverse", "eta": 0.3}],
     "adagrad": [{}, {"eta": 0.3, "delta": 0.7}],
     "nag": [{}, {"eta": 0.2}],
-    "snag": [{}, {"eta": 0.2}],
+    "snag": [{}, {"eta": 0.2}, {"squash": True}],
     "perceptron": [{}, {"C": 0.05}],
     "pa1": [{}, {"C": 0.05}],
 }

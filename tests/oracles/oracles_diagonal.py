@@ -182,7 +182,7 @@ class ONS(Learner):
     def __init__(
         self,
         d: int,
-        epsilon: float = 1.0,
+        epsilon: float = 100.0,
         gamma: float = 0.1,
         ball: str = "none",
         radius: float = 0.0,

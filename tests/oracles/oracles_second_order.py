@@ -279,7 +279,7 @@ class ONS(AROW):
     def __init__(
         self,
         d: int,
-        epsilon: float = 1.0,
+        epsilon: float = 100.0,
         gamma: float = 0.1,
         ball: str = "none",
         radius: float = 0.0,

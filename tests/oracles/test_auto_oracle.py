@@ -4,51 +4,17 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from auto import Auto, Floats, merge, sigmoid, softmax, solve_logistic, solve_softmax
+from standardized import Rows, made
 
 expit = np.vectorize(sigmoid)
 LOSSES = {"square": 1, "logistic": 1, "softmax": 3}
 EPS = np.finfo(float).eps
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Dense columns (n, p), sparse values (n, d), labels and importances."""
-
-    X: Floats
-    S: Floats
-    y: Floats
-    h: Floats
-
-    def __iter__(self) -> Iterator[Any]:
-        for x, s, y, h in zip(self.X, self.S, self.y, self.h, strict=True):
-            yield x, {int(i): float(s[i]) for i in np.flatnonzero(s)}, float(y), float(h)
-
-    def some(self, at: Any) -> Rows:
-        return Rows(self.X[at], self.S[at], self.y[at], self.h[at])
-
-
-def made(loss: str, n: int, p: int = 4, d: int = 6, seed: int = 0) -> Rows:
-    """Columns with offsets and scales, the last one constant for 20 rows; noisy labels."""
-    rng = np.random.default_rng(seed)
-    Z = rng.normal(size=(n, p)) @ (np.eye(p) + 0.5 * rng.normal(size=(p, p)))
-    Z[:20, -1] = 0.0
-    S = np.where(rng.random((n, d)) < 0.3, rng.choice([1.0, 2.0], (n, d)), 0.0)
-    f = Z @ rng.normal(size=(p, 3)) + S @ rng.normal(size=(d, 3))
-    X = Z * 10.0 ** rng.uniform(-2, 2, p) + 10.0 ** rng.uniform(-1, 2, p)
-    if loss == "square":
-        y = 3.0 * f[:, 0] + rng.normal(size=n) + 100.0
-    elif loss == "logistic":
-        y = np.where(rng.random(n) < expit(f[:, 0]), 1.0, -1.0)
-    else:
-        y = np.argmax(f + rng.gumbel(size=f.shape), axis=1).astype(float)
-    return Rows(X, S, y, rng.choice([0.5, 1.0, 3.0], n))
 
 
 def trained(loss: str, rows: Rows, **given: Any) -> Auto:

@@ -49,7 +49,7 @@ PARAMETERS = {
     # Scale-free and normalized
     "ng": "eta schedule",
     "nag": "eta",
-    "snag": "eta",
+    "snag": "eta squash",
     "nag_projected": "C passes norm clip project_every",
     "si_pnorm": "eta L",
     "si_adagrad": "eta L",
@@ -162,6 +162,7 @@ ROWS: tuple[tuple[Any, ...], ...] = (
     ("NG, eta_t", "ng", {"schedule": "inverse"}),
     ("NAG", "nag", {"eta": 0.1}),
     ("sNAG", "snag", {"eta": 0.1}),
+    ("… squashed, as NAG", "snag", {"squash": True}),
     ("NAG projected, streaming", "nag_projected", {"C": 2.0, "passes": 1, "norm": "l1"}),
     ("NAG projected, transductive", "nag_projected", {"passes": 2}),
     ("NAG projected, p = 2", "nag_projected", {"norm": "l2"}),

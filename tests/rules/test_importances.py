@@ -106,7 +106,12 @@ def test_importance_0_teaches_nothing(name: str, at: int) -> None:
             assert np.array_equal(made.state.slot(slot), array), slot
 
 
-@pytest.mark.parametrize("name, at", of("copies"))
+IN_ORDER = [name for name, rule in all_rules().items() if rule.storage.kind == "block"]
+"""Copies of a row count as the row's importance in every statistic, but each is learned from the
+state that the one before has left, and t counts each: see tests/engine/test_block_laws.py."""
+
+
+@pytest.mark.parametrize("name, at", [case for case in of("copies") if case[0] not in IN_ORDER])
 def test_copies(name: str, at: int) -> None:
     """Importance 3 leaves the state that the row three times leaves."""
     params = params_of(name, at)

@@ -50,6 +50,10 @@ JOBS = {
     ),
     "seconds": (*BINARY, *COMMON, "--epochs", "12", "--set", "checkpoint.every_seconds=0.02"),
     "epochs": (*BINARY, *COMMON, "--epochs", "3", "--set", f"checkpoint.every_rows={EPOCH}"),
+    "auto": (
+        *(*BINARY, *COMMON, "--rule", "auto", "--epochs", "2"),
+        *("--set", f"checkpoint.every_rows={EVERY}"),
+    ),
 }
 SAME = {"epochs": "rows"}
 """Jobs that differ in when they commit alone: one undisturbed run tells what both must give."""
@@ -101,12 +105,15 @@ def plan() -> list[Case]:
         Case("rows", (somewhen("parts", most=40), Instant("delay", 1))),
         Case("shuffled", (somewhen(most=60), Instant("start", 0, 0.3))),
         Case("rows", (somewhen("manifest", most=30), somewhen(most=30), somewhen(most=20)), 2),
+        Case("auto", (somewhen(most=40),)),
+        Case("auto", (somewhen("parts", most=40),), 2),
+        Case("auto", (Instant("delay", 1), somewhen(most=30), somewhen("parts", most=20))),
     ]
     return cases
 
 
 PLAN = plan()
-QUICK = (6, 12, 16, 20, 27)  # one job's loops to compile, and one kill of each kind
+QUICK = (6, 12, 16, 20, 27, 28)  # two jobs' loops to compile, and one kill of each kind
 SETS = {"quick": QUICK, "all": range(len(PLAN))}
 
 

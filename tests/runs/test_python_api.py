@@ -54,7 +54,7 @@ def test_ways_to_give_a_job(here: Path) -> None:
         learn(streamomd.Spec.parse(tables)),
         learn("job.toml"),
         learn(here / "job.toml"),
-        learn("job.toml", eta=0.5, rule="nag"),
+        learn("job.toml", eta=2.0, rule="auto"),
     ]
     assert {model.metrics.total_rows for model in models} == {80}
     assert len({model.state_sha256 for model in models}) == 1
@@ -62,7 +62,7 @@ def test_ways_to_give_a_job(here: Path) -> None:
 
 def test_flags_and_sets(here: Path) -> None:
     """Flags are the command's names; sets win over them; what is unknown is refused by name."""
-    model = learn("data", **FLAGS, eta=0.25, epochs=2, sets={"model.params.eta": 0.125})
+    model = learn("data", **FLAGS, rule="nag", eta=0.25, epochs=2, sets={"model.params.eta": 0.125})
     assert model.spec.model.params["eta"] == 0.125
     assert model.result()["rows"] == 160
     with pytest.raises(UsageError, match="unknown flag 'etaa'; did you mean 'eta'"):

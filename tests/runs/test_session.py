@@ -87,7 +87,7 @@ def test_every_verb_opens_one_session(tmp_path: Path, opened: list[str]) -> None
     assert verb(streamomd.resume, run, quiet=True) == []
     more = {"sets": {"train.epochs": 2}, "quiet": True}
     assert verb(streamomd.resume, run, **more) == ["recorded"]
-    grid = {"grid": {"eta": [0.1, 0.2]}, "checkpoint": many, "quiet": True}
+    grid = {"grid": {"eta": [0.1, 0.2]}, "rule": "nag", "checkpoint": many, "quiet": True}
     assert verb(streamomd.sweep, job, **grid) == ["of"]
     assert verb(streamomd.resume_sweep, many, **more) == ["recorded"]
 

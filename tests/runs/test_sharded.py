@@ -26,7 +26,8 @@ def job(data: Path, url: Any = "none", **tables: Any) -> dict[str, Any]:
     described = {"shards": [str(data)], "label": "y", "weight": "w", "bits": 8, **columns}
     train = {"epochs": 2, "mode": "sharded", "batch_rows": 64, **tables.pop("train", {})}
     kept = {"url": str(url), **tables.pop("checkpoint", {})}
-    return {"data": described, "train": train, "checkpoint": kept, **tables}
+    model = {"rule": "nag", **tables.pop("model", {})}
+    return {"data": described, "model": model, "train": train, "checkpoint": kept, **tables}
 
 
 def shards(folder: Path, edges: tuple[int, ...] = (0, ROWS), group: int = 100) -> Path:

@@ -71,6 +71,23 @@ def test_losses(loss: str, tmp_path: Path) -> None:
             assert bits(model) == bits(alone(told, one)), one
 
 
+def test_learners_of_auto_are_as_trained_alone(tmp_path: Path) -> None:
+    """Without a grid one learner, of the default rule; in a grid they are no bit different."""
+    told = job(shards(tmp_path / "rows", 30))
+    del told["model"]["rule"]
+    with plain():
+        models = streamomd.sweep(told, quiet=True)
+        assert [model.spec.model.rule for model in models] == ["auto"]
+        assert bits(models.best) == bits(alone(told, {}))
+        grid = {"rule": ["auto", "nag", "laplace"]}
+        for model, one in zip(
+            streamomd.sweep(told, grid=grid, quiet=True), grid["rule"], strict=True
+        ):
+            assert bits(model) == bits(alone(told, {"rule": one}))
+        with pytest.raises(UsageError, match="sets eta, but no rule is named"):
+            streamomd.sweep(told, grid={"eta": [0.1, 1.0]}, quiet=True)
+
+
 def test_the_best_has_the_lowest_loss(tmp_path: Path) -> None:
     """Progressive, of all rows; of learners whose losses differ, the lowest error."""
     told = job(shards(tmp_path / "rows", 200))

@@ -112,10 +112,15 @@ def test_a_key_is_named_once() -> None:
     """In one form or in two."""
     with pytest.raises(UsageError, match="name it once"):
         parse_grid(["eta=1", "eta=2"])
-    with pytest.raises(UsageError, match="each named once"):
+    with pytest.raises(UsageError, match="names each key once"):
         entries(never, {"eta": [1.0], "model.params.eta": [2.0]})
-    with pytest.raises(UsageError, match="needs keys"):
-        entries(never, {})
+
+
+def test_without_a_grid_the_job_is_learned() -> None:
+    """One learner, and nothing was chosen for it."""
+    (found,) = entries(spec_of, {})
+    assert (dict(found.chosen), worded(found.chosen)) == ({}, "the job")
+    assert found.spec == spec_of({})
 
 
 @pytest.mark.parametrize("key", KEYS)

@@ -80,7 +80,7 @@ LAWS: dict[str, dict[str, str]] = {
         "b": "largest", "theta": "added", "rp": "added", "B": "added", "paid": "added",
         **dict.fromkeys(("scale", "p", "p_of_rp", "m", "beta", "steepest", "ahead"), "largest"),
     },
-    "snag": {"s": "added", "w": "averaged", "G": "added", "N": "added"},
+    "snag": {"s": "added", "b": "largest", "w": "averaged", "G": "added", "N": "added"},
     "sop": {**MATRIX, **UPDATES},
     "sop_diag": DIAGONAL,
     "vaw": {**MATRIX, "cost": "added", "Y": "largest", "extra": "added"},

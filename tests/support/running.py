@@ -90,8 +90,9 @@ def rows(count: int, *, seed: int = 1, first: int = 0) -> pa.Table:
 
 
 def everything(columns: str = "n,k", hashed: str = "h") -> list[str]:
-    """The flags for data of ``rows``, all of its columns in use."""
+    """The flags for data of ``rows``, all of its columns in use; NAG, whose loops compile fast."""
     flags = ["--label", "y", "--weight", "w", "--numeric", columns, "--hashed", hashed]
+    flags += ["--rule", "nag"]
     pair = '{indices="i", values="v", size=100}'
     return [*flags, "--bits", "10", "--set", f"data.sparse={pair}"]
 

@@ -55,7 +55,7 @@ def shards(folder: Path, *sizes: int) -> str:
 
 JOB: dict[str, Any] = {
     "data": {"label": "y", "weight": "w", "hashed": ["t"], "numeric": [*"abcd"], "bits": 3},
-    "model": {"task": "classify"},
+    "model": {"rule": "nag", "task": "classify"},
 }
 
 

@@ -263,7 +263,11 @@ def test_a_sweep_verifies(data: Path, tmp_path: Path) -> None:
     """A sweep reads each row once for all learners, and its checkpoints have the digests."""
     grid = {"eta": [0.1, 1.0, 10.0]}
     columns: Any = {"label": "y", "numeric": ["n", "k"], "hashed": ["h"], "ignore": list("wciv")}
-    job = {"data": {"shards": str(data), **columns}, "checkpoint": {"url": str(tmp_path / "s")}}
+    job = {
+        "data": {"shards": str(data), **columns},
+        "model": {"rule": "nag"},
+        "checkpoint": {"url": str(tmp_path / "s")},
+    }
     found = streamomd.sweep(job, grid=grid, quiet=True)
     flip(data / "0.parquet", group=1)
     with pytest.raises(ChangedDataError, match="row group 1"):

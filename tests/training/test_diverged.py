@@ -230,7 +230,7 @@ def test_nan_predictions_are_nulls_and_mistakes(tmp_path: Path) -> None:
     """With --allow-non-finite a prediction that is NaN is null, and counts as a mistake."""
     table = {"a": np.linspace(-1.0, 1.0, 50), "y": [0, 1] * 25}
     data = write(tmp_path / "data" / "a.parquet", table).parent
-    model = streamomd.train(str(data), label="y", checkpoint="none", quiet=True)
+    model = streamomd.train(str(data), label="y", rule="nag", checkpoint="none", quiet=True)
     model.state.cells[:] = np.nan
     (file,) = model.predict(str(data), str(tmp_path / "out"), allow_non_finite=True)
     assert pq.read_table(file)["prediction"].to_pylist() == [None] * 50

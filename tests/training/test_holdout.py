@@ -243,7 +243,7 @@ def test_other_modes_refuse(mode: str, data: Path) -> None:
         learn(data / "nowhere", mode=mode)
     with pytest.raises(UnsupportedError, match=r"data\.holdout = 5: a sweep learns every row"):
         streamomd.sweep(
-            str(data / "nowhere"), grid={"eta": [1.0]}, label="y", sets={"data.holdout": 5}
+            str(data / "nowhere"), grid={"rule": ["nag"]}, label="y", sets={"data.holdout": 5}
         )
 
 

@@ -40,7 +40,7 @@ def margins(model: Any, table: pa.Table) -> Any:
     return np.array(out)
 
 
-def plain_model(loss: str = "logistic", **columns: Any) -> Any:
+def plain_model(loss: str = "logistic", *, rule: str = "nag", **columns: Any) -> Any:
     """A run on n, k and the pair, kept in ``kept``."""
     for path in sorted(Path("data").glob("*.parquet")):
         table = pq.read_table(path)
@@ -49,7 +49,9 @@ def plain_model(loss: str = "logistic", **columns: Any) -> Any:
             table = table.set_column(at, name, values(table))
         write(path, table, row_group_size=7)
     flags = ["--label", "y", "--numeric", "n,k", "--loss", loss, "--checkpoint", "kept"]
-    train("data", *flags, "--set", 'data.sparse={indices="i", values="v", size=100}')
+    train(
+        "data", *flags, "--rule", rule, "--set", 'data.sparse={indices="i", values="v", size=100}'
+    )
     return streamomd.load("kept")
 
 
@@ -59,28 +61,44 @@ def predicted(*more: str) -> pa.Table:
     return pa.concat_tables([pq.read_table(file) for file in files])
 
 
-def test_predictions_of_two_classes(here: Path) -> None:
+def smoothed(likely: Any, rule: str, classes: int) -> Any:
+    """Probabilities of 120 learned rows: auto mixes them with uniform ones."""
+    e = 1.0 / 122.0 if rule == "auto" else 0.0
+    return (1.0 - e) * np.asarray(likely) + e / classes
+
+
+@pytest.mark.parametrize("rule", ["nag", "auto"])
+def test_predictions_of_two_classes(rule: str, here: Path) -> None:
     """Scores are the margins that numpy computes, predictions label values, probability sigmoid."""
-    model = plain_model()
+    model = plain_model(rule=rule)
     table, given = predicted("--keep", "h,c,i,w"), both(here / "data")
     assert table.schema.names == ["row", "prediction", "score", "probability", "h", "c", "i", "w"]
     assert table.column("row").to_pylist() == [*range(40)] * 3
     score = table.column("score").to_numpy()
     np.testing.assert_allclose(score, margins(model, given)[:, 0], rtol=1e-9, atol=1e-12)
     assert table.column("prediction").to_pylist() == [int(one > 0) for one in score]
-    np.testing.assert_allclose(table.column("probability"), sigmoid(score), rtol=1e-12)
+    np.testing.assert_allclose(
+        table.column("probability"), smoothed(sigmoid(score), rule, 2), rtol=1e-12
+    )
     for name in "hciw":
         assert table.schema.field(name).type == given.schema.field(name).type
         assert table.column(name).to_pylist() == given.column(name).to_pylist()
 
 
-def test_evaluation_is_numpys(here: Path) -> None:
-    """evaluate gives the loss and error that numpy computes from the predictions."""
-    plain_model()
+@pytest.mark.parametrize("rule", ["nag", "auto"])
+def test_evaluation_is_numpys(rule: str, here: Path) -> None:
+    """evaluate gives the loss, error and calibration that numpy computes from the predictions."""
+    plain_model(rule=rule)
     told = run("evaluate", "kept", "data", "--json").result
     table, given = predicted(), both(here / "data")
     y = np.where(given.column("y").to_numpy() > 0, 1.0, -1.0)
-    loss = np.log1p(np.exp(-y * table.column("score").to_numpy()))
+    loss = -np.log(smoothed(sigmoid(y * table.column("score").to_numpy()), rule, 2))
+    levels = (table.column("probability").to_numpy() * 20).astype(int)
+    for level in told["calibration"]:
+        inside = levels == round(level["low"] * 20)
+        if inside.sum() == level["weight"]:  # else a bin lies across the edge
+            mean = table.column("probability").to_numpy()[inside].mean()
+            assert level["predicted"] == pytest.approx(mean, rel=0.01)
     assert told["loss"] == pytest.approx(loss.mean(), rel=1e-12)
     wrong = table.column("prediction").to_numpy() != given.column("y").to_numpy()
     assert told["error"] == pytest.approx(wrong.mean(), rel=1e-12)
@@ -104,9 +122,11 @@ def test_predictions_of_words(here: Path) -> None:
     assert table.column("prediction").to_pylist() == ["yes" if one > 0 else "no" for one in score]
 
 
-def test_predictions_of_three_classes(here: Path) -> None:
+@pytest.mark.parametrize("rule", ["nag", "auto"])
+@pytest.mark.parametrize("loss", ["logistic", "softmax"])
+def test_predictions_of_three_classes(loss: str, rule: str, here: Path) -> None:
     """Of three classes the one of the largest score is predicted; probabilities sum to 1."""
-    model = plain_model(y=thirds)
+    model = plain_model(loss, rule=rule, y=thirds)
     table, given = predicted(), both(here / "data")
     score = np.array(table.column("score").to_pylist())
     assert score.shape == (120, 3)
@@ -115,7 +135,12 @@ def test_predictions_of_three_classes(here: Path) -> None:
     assert table.column("prediction").to_pylist() == expected
     share = np.array(table.column("probability").to_pylist())
     np.testing.assert_allclose(share.sum(axis=1), 1.0, rtol=1e-12)
-    whole = sigmoid(score)
+    if loss == "softmax":
+        odds = np.exp(score - score.max(axis=1, keepdims=True))
+        softmax = odds / odds.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(share, smoothed(softmax, rule, 3), rtol=1e-9)
+        return
+    whole = smoothed(sigmoid(score), rule, 2)  # each against the others, then its share
     np.testing.assert_allclose(share, whole / whole.sum(axis=1, keepdims=True), rtol=1e-9)
 
 

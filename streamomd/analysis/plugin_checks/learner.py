@@ -17,7 +17,7 @@ from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import find_rule
-from streamomd.rules.contract import Rule
+from streamomd.rules.contract import Block, Rule
 from streamomd.rules.params import Above, Between, Choice, Kind, kinds
 
 STEEPEST = 50.0
@@ -28,7 +28,9 @@ class Learner:
     """An engine with its state and sums.
 
     classes: 2, also in regression, or how many; with more than 2, or with a coupled loss, there is
-    a learner a class. compiled: False for plain Python.
+    a learner a class. compiled: False for plain Python. A rule with a block always has a bias: it
+    is a coordinate more than ``size`` where ``bias`` is false; ``numeric`` of the coordinates after
+    it are numeric columns, half of all by default.
     """
 
     def __init__(
@@ -43,11 +45,18 @@ class Learner:
         params: dict[str, Any] | None = None,
         loss_params: dict[str, Any] | None = None,
         compiled: bool = True,
+        numeric: int | None = None,
     ) -> None:
         rule = find_rule(rule) if isinstance(rule, str) else rule
         loss = find_loss(loss) if isinstance(loss, str) else loss
-        layout = Layout(rule, size, learners_of(loss, classes), dtype)
         numbers = legal(rule, loss, params or {}, loss_params)
+        learners = learners_of(loss, classes)
+        layout = Layout(rule, size, learners, dtype)
+        if isinstance(rule.storage, Block):
+            size, bias = size + (not bias), True
+            p = size // 2 if numeric is None else numeric
+            most = max(1 + p, min(rule.storage.most(numbers), size))
+            layout = Layout(rule, size, learners, dtype, p, most)
         self.engine = Engine(layout, loss, classes, bias, numbers, loss_params or {}, compiled)
         self.state = State.start(layout)
         self.engine.begin(self.state)

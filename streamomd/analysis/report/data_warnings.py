@@ -149,10 +149,10 @@ def _broken(name: str, sizes: FeatureScales, at: int, near: float) -> Iterator[D
 def _relative_size(plan: Plan, sizes: FeatureScales, at: int) -> float:
     """A column's typical size relative to the median column that is not a flag; NaN if unknown."""
     columns = slice(int(plan.bias), plan.vector_offset)
-    typical = sizes.unit[columns]
+    typical = sizes.size[columns]
     there = typical[np.isfinite(typical) & (typical > 0.0) & ~_flag(sizes)[columns]]
     middle = float(np.median(there)) if len(there) > 2 else math.nan
-    return float(sizes.unit[at]) / middle
+    return float(sizes.size[at]) / middle
 
 
 def _flag(sizes: FeatureScales) -> NDArray[np.bool_]:

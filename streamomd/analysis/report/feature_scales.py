@@ -1,9 +1,10 @@
 """The scale of each feature: from the rule's slots, or from the rows.
 
 A rule's shared slot that merges by "max" is the largest abs(x) so far, one that merges by "sum" the
-sum of x^2. The slot G is the sum of (g x)^2, g the slope of the row's loss times its importance;
-the bias is 1 in every row, so that sqrt(G_i / G_bias) is the root of the mean of x_i^2, each row
-weighted by g^2.
+sum of x^2. Learners on standardised inputs store the mean and the standard deviation of numeric
+columns, and of the others the mean x^2 over the rows that hold one. The slot G is the sum of
+(g x)^2, g the slope of the row's loss times its importance; the bias is 1 in every row, so that
+sqrt(G_i / G_bias) is the root of the mean of x_i^2, each row weighted by g^2.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class FeatureScales:
 
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
     value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
+    spread: standard deviation of those before the hashed ones.
     rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
     their slopes. of: of which rows, in words. source: a sentence that says where they are from.
     """
@@ -48,16 +50,30 @@ class FeatureScales:
     source: str
     estimated: bool = False
     of: str = ""
+    spread: Floats | None = None
+
+    @cached_property
+    def size(self) -> Floats:
+        """The typical, else the largest value."""
+        return np.where(np.isnan(self.typical), self.largest, self.typical)
 
     @cached_property
     def unit(self) -> Floats:
-        """The factor that makes weights comparable: the typical, else the largest value."""
-        return np.where(np.isnan(self.typical), self.largest, self.typical)
+        """The factor that makes weights comparable: the standard deviation, else ``size``.
+
+        What is equal in all rows moves no prediction away from the others: the bias takes it.
+        """
+        unit = self.size.copy()
+        if self.spread is not None:
+            unit[: len(self.spread)] = self.spread
+        return unit
 
 
 def scales_from_slots(model: Model) -> FeatureScales:
     """Scales from the slots of the model's rule."""
     rule, state = model.spec.rule, model.state
+    if model.engine.layout.block:
+        return _scales_of_block(model)
     merges = {slot.name: slot.merge for slot in rule.shared_slots}
     largest = next((name for name in LARGEST if merges.get(name) == "max"), "")
     fields, sources = _unknown(model.plan), []
@@ -75,6 +91,27 @@ def scales_from_slots(model: Model) -> FeatureScales:
     return FeatureScales(
         fields["largest"], fields["typical"], fields["low"], fields["high"], fields["present"],
         rows, source, estimated,
+    )  # fmt: skip
+
+
+def _scales_of_block(model: Model) -> FeatureScales:
+    """Scales from the moments of numeric columns and the mean squares of the others."""
+    state, fields = model.state, _unknown(model.plan)
+    mean, spread = model.engine.moments(state)
+    rows = max(float(state.totals[0, 1]), 1.0)
+    seen, squares = (np.asarray(state.slot(name), dtype=np.float64) for name in ("n", "q"))
+    typical = np.sqrt(squares * (seen / rows))
+    first = int(model.plan.bias)
+    front = slice(first, first + len(mean))
+    typical[front] = np.hypot(mean, spread)
+    typical[:first] = 1.0
+    low = fields["low"].copy()
+    low[front][spread == 0.0] = mean[spread == 0.0]  # constant
+    return FeatureScales(
+        fields["largest"], typical, low, low, fields["present"], model.metrics.total_rows,
+        f"Rule {model.spec.rule.name} stores means and standard deviations of numeric columns, "
+        "and mean squares of the others.",
+        spread=np.concatenate([np.zeros(first), spread]),
     )  # fmt: skip
 
 
@@ -104,12 +141,13 @@ def scales_of_shards(
 def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     """Scales measured on rows, each with weight 1."""
     size, front, bias = plan.size, plan.hashed_offset, int(plan.bias)
-    squares, largest, seen = np.zeros(size), np.zeros(size), np.zeros(size)
+    squares, largest, seen, sums = (np.zeros(size) for _ in range(4))
     low, high, rows = np.full(front, np.inf), np.full(front, -np.inf), 0
     for batch in batches:
         at, x = _entries(batch, bias)
         rows += len(batch)
         np.add.at(squares, at, x * x)
+        np.add.at(sums, at, x)
         np.maximum.at(largest, at, np.abs(x))
         np.add.at(seen, at, 1.0)
         unhashed = at < front
@@ -117,13 +155,18 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
         np.maximum.at(high, at[unhashed], x[unhashed])
     if bias:
         squares[0], largest[0], seen[0], low[0], high[0] = rows, 1.0, rows, 1.0, 1.0
+        sums[0] = rows
     somewhere = seen[:front] < rows  # it is 0 in some row
     low = np.where(somewhere, np.minimum(low, 0.0), low)
     high = np.where(somewhere, np.maximum(high, 0.0), high)
     count = max(rows, 1)
     source = f"Counted in the {rows:,} rows given."
     typical, present = np.sqrt(squares / count), seen / count
-    return FeatureScales(largest, typical, low, high, present, rows, source, of=" of those given")
+    spread = np.sqrt(np.maximum(squares / count - (sums / count) ** 2, 0.0))[:front]
+    of = " of those given"
+    return FeatureScales(
+        largest, typical, low, high, present, rows, source, of=of, spread=spread
+    )  # fmt: skip
 
 
 def _entries(batch: Batch, bias: int) -> tuple[NDArray[np.int64], Floats]:

@@ -51,11 +51,12 @@ class Predictor:
         """The engine and the state, once per process."""
         engine = engine_of(Spec.parse(self.job), self.plan)
         cells = np.require(self.cells, requirements="W")  # as the compiled loops expect
-        return engine, State(engine.layout, cells, self.totals, self.clock, self.extra)
+        extra = {name: np.require(array, requirements="W") for name, array in self.extra.items()}
+        return engine, State(engine.layout, cells, self.totals, self.clock, extra)
 
     def predictions(self, margins: Any) -> dict[str, Any]:
         """The columns of rows with these margins."""
-        return columns(self.plan, self._learned[0], margins)
+        return columns(self.plan, *self._learned, margins)
 
     def margins(self, part: Any, where: str) -> Any:
         """(rows, learners) of a pandas frame, or of the array X."""

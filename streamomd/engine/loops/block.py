@@ -18,9 +18,9 @@ import numpy as np
 
 from streamomd.engine.loops import sparse
 from streamomd.engine.loops.cache_prefetch import prefetch
-from streamomd.engine.loops.load_store import number, put, take
-from streamomd.engine.loops.rebase import AT, G, H, W, make_rebase, resolve
-from streamomd.engine.loops.reference import C, S, observe, standardise
+from streamomd.engine.loops.load_store import put, take
+from streamomd.engine.loops.rebase import AT, G, H, W, passes_held, used
+from streamomd.engine.loops.reference import C, S, beyond, observe, standardise
 from streamomd.engine.loops.row import FAR, Shape, entry, miss_of, number_of_class, span, target
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
@@ -32,13 +32,21 @@ from streamomd.rules.common.standardized import (
     see,
     smoothed,
     smoothing,
+    sparse_unit,
 )
 from streamomd.rules.contract import Rule, fields
 
 make_look = sparse.make_look
 REFRESH = 4096
-"""Rows between two inversions of A + prior: rank-one updates of P add up their rounding."""
-WORK = 5
+"""Rows between two inversions of A + prior at least: P's rank-one updates add up their rounding."""
+STEEP = 1e3
+"""A rank-one update that shrinks P by more than this factor leaves the rounding of what it cancels:
+P is inverted again after the row."""
+
+
+def centres(loss: Loss) -> bool:
+    """Whether the target has a reference: predictions are its mean, or its median, themselves."""
+    return not loss.classifies and loss.mean is identity
 
 
 def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
@@ -120,18 +128,21 @@ def inner(a: Any, b: Any, size: int) -> float:
     return total
 
 
-def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
+def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
     """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
 
-    A's upper triangle alone is kept up to date between two changes of reference.
+    Returns the largest a z'P z. A's upper triangle alone is kept up to date between two changes of
+    reference.
     """
     group = P.shape[1]
+    steepest = 0.0
     for first in range(0, size, group):
         low = first & FAR
         d = min(group, size - low) & FAR
         chi = 0.0
         for i in range(d):
             chi += z[low + i] * u[low + i]
+        steepest = max(steepest, a * chi)
         f = a / (1.0 + a * chi)
         for i in range(d):
             v = f * u[low + i]
@@ -142,6 +153,7 @@ def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> None:
             if v != 0.0:
                 for j in range(i, d):
                     A[low + i, j] += v * z[low + j]
+    return steepest
 
 
 def whole_triangle(A: Any, size: int) -> None:
@@ -155,8 +167,12 @@ def whole_triangle(A: Any, size: int) -> None:
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
-    """learn(…) -> clock, with the arguments of ``sparse.make_learn`` and, after totals, the arrays
-    of ``Layout.block`` and p, the number of numeric columns."""
+    """learn(…) -> row, with the arguments of ``sparse.make_learn`` and, after totals, the arrays of
+    ``Layout.block``, p, the number of numeric columns, and the row to begin with.
+
+    It ends after the last row, or where ``rebase`` is due: at row i, which has been observed
+    already, as ``observed`` says to the next call; or, where it returns ~i, before row i.
+    """
     L, classes, width, bias, dense = shape
     assert bias == 1, rule.name
     Own, Hyper = rule.state.own, rule.hyper
@@ -170,17 +186,18 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     terms, pull, update, step = storage.terms, storage.pull, rule.update, rule.step
     share_of_B, learns_G = storage.share, storage.learns_first
     row_loss, exact_steps = make_losses(rule, loss, shape), make_solver(rule, loss, shape)
-    rebase, miss, mean = make_rebase(rule, loss, shape), miss_of(shape), loss.mean
+    miss, mean = miss_of(shape), loss.mean
     squared, probable = loss.name == "square", loss.probabilistic
     regression = classes == 1
-    centres = not loss.classifies and loss.mean is identity
+    referred = centres(loss)
     t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
     labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
     mse_, v_, since_ = AT["mse"], AT["v"], AT["since"]
     recent_n_, recent_t_, all_n_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
+    horizon_ = AT["horizon"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
-    squares_ = 2.0 if squared else 1.0
+    squares_, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
 
     def shown(totals: Any, margin: float) -> float:
         """The progressive prediction: of numbers, at most a range of the labels away from them."""
@@ -208,6 +225,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         P: Any,
         places: Any,
         p: int,
+        row: int,
+        observed: bool,
         sums: Any,
         hyper: Any,
         clock: float,
@@ -217,11 +236,8 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         y: Any,
         importance: Any,
         margins: Any,
-    ) -> float:
-        most, group, stored = len(places), A.shape[2], len(indices)
-        size = p + 1
-        while size < most and places[size] > 0:
-            size += 1
+    ) -> int:
+        most, size = len(places), used(places, p)
         x, z, u = np.zeros(p + 1), np.zeros(most), np.zeros((L, most))
         longest = 0
         for i in range(0 if dense else len(y)):
@@ -231,10 +247,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         m, g, tried = np.zeros((1, L)), np.zeros((1, L)), np.zeros((1, L))
         chi, reached, slopes = np.zeros(L), np.zeros(L), np.zeros(L)
         s, a, s_G, none = np.zeros(L), np.zeros(L), np.zeros(L), np.zeros(L)
-        scratch, work, root = np.zeros(L), np.zeros((WORK, most)), np.zeros((group, group))
+        scratch = np.zeros(L)
         h = Hyper(*load_hyper(hyper, 0, 1))
-        for i in range(len(y)):
-            clock += 1.0
+        due = len(y)
+        steepest = 0.0
+        for i in range(row, len(y)):
             weight_of_row = importance[i]
             learns = weight_of_row > 0.0
             start, entries = span(indptr, i, bias, dense)
@@ -247,24 +264,18 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 elif value != 0.0:
                     at[count], xs[count] = j, value
                     count += 1
-            others = totals[n_] / weight_of_row if learns else 0.0
             if learns:
-                totals[t_] += 1.0
-                totals[n_] += weight_of_row
-                observe(reference, x, p, weight_of_row, totals[n_])
-                if totals[t_] >= totals[next_]:
-                    for k in range(L):
-                        if second:
-                            whole_triangle(A[k], size)
-                    rebase(
-                        cells, totals, reference, vectors, A, P, places, p, size, hyper, work, root
-                    )
-                elif second and totals[t_] % REFRESH == 0.0:
-                    for k in range(L):
-                        whole_triangle(A[k], size)
-                        for low in range(0, size, group):
-                            d = min(group, size - low)
-                            resolve(A[k], P[k], low, d, totals[lam_], h.prior_bias, root)
+                if not observed:
+                    totals[t_] += 1.0
+                    totals[n_] += weight_of_row
+                    observe(reference, x, p, weight_of_row, totals[n_])
+                    others = (totals[n_] - weight_of_row) / weight_of_row
+                    if beyond(reference, x, p, others):
+                        totals[next_] = totals[t_]
+                    if totals[t_] >= totals[next_] or (second and totals[t_] % REFRESH == 0.0):
+                        due = i
+                        break
+                observed = False
                 standardise(reference, x, p, z)
             else:
                 for j in range(1, p + 1):
@@ -277,13 +288,14 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             for j in range(1, p + 1):
                 length += z[j] * z[j]
             if first and learns:
-                bound = math.sqrt(others)
+                bound = math.sqrt((totals[n_] - weight_of_row) / weight_of_row)
                 for j in range(1, p + 1):
                     if abs(z[j]) > bound:
                         for k in range(L):
                             vectors[k, G, j] *= bound / abs(z[j])
             for k in range(L):
                 m[0, k] = g[0, k] = chi[k] = 0.0
+            unit = sparse_unit_ * passes_held(totals)
             for n in range(count):
                 j, value = at[n], xs[n]
                 if n + 8 < count:
@@ -297,10 +309,12 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         places[size] = j
                         reference[S, size] = abs(value)
                         for k in range(L):
-                            P[k, size, size % group] = 1.0 / totals[lam_]
+                            P[k, size, size % P.shape[2]] = 1.0 / totals[lam_]
                         size += 1
                     store_shared(cells, j * width, 1, shared)
                     shared = Shared(*load_shared(cells, j * width, 1))
+                elif shared.n == 0.0:
+                    continue  # nothing is known of it: D is 0
                 place = int(shared.place)
                 if place > 0:
                     z[place] = value / reference[S, place]
@@ -309,7 +323,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     own = Own(*load_own(cells, j * width + n_shared + k, L))
                     scale = totals[k * n_totals + scale_]
-                    dm, dchi, dg = terms(own, shared, value, scale, h)
+                    dm, dchi, dg = terms(own, shared, value, scale, unit, h)
                     m[0, k] += dm
                     chi[k] += dchi
                     g[0, k] += dg
@@ -330,7 +344,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             sums[2] += weight_of_row * miss(margins, i, y[i], mean)
             if not learns:
                 continue
-            if centres and totals[t_] == 1.0:
+            if referred and totals[t_] == 1.0:
                 c_y = totals[c_y_] = y[i]  # the first label is the reference: the residual is 0
             if second:
                 for k in range(L):
@@ -345,11 +359,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                     totals[lead_], totals[mse_], totals[v_], of_B, of_G, squared, weight_of_row,
                     totals[n_],
                 )  # fmt: skip
-                if first and learns_G(h):
+                if first and learns_G(h) and totals[horizon_] == 0.0:
                     if (lead > 0.0) != (totals[lead_] > 0.0):
                         totals[since_] = totals[t_]
                     totals[lead_] = lead
-            goal = y[i] - c_y if centres else y[i]
+            goal = y[i] - c_y if referred else y[i]
             for k in range(L):
                 s[k] = a[k] = s_G[k] = 0.0
             if second:
@@ -357,16 +371,16 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     for j in range(size):
                         vectors[k, W, j] += s[k] * u[k, j]
-                    absorb(A[k], P[k], z, u[k], size, a[k])
+                    steepest = max(steepest, absorb(A[k], P[k], z, u[k], size, a[k]))
                     totals[k * n_totals + recent_a_] += a[k]
                     totals[k * n_totals + all_a_] += a[k]
                 totals[recent_n_] += weight_of_row
                 totals[all_n_] += weight_of_row
                 totals[recent_t_] += 1.0
-            if first and learns_G(h):
+            if first and learns_G(h) and not (both and totals[horizon_] > 0.0):
                 totals[N_] += weight_of_row * length
                 pace = h.eta * math.sqrt(totals[n_] / totals[N_])
-                if centres:
+                if referred:
                     pace *= totals[s_y_]
                 if not (both and probable):  # else the slopes are those of the last prediction
                     row_loss(g, 0, goal, e, hyper, slopes)
@@ -397,15 +411,18 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 for k in range(L):
                     scale = totals[k * n_totals + scale_]
                     own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    move = Move(s[k], a[k], scale, slopes[k], weight_of_row, s_G[k])
+                    move = Move(s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k])
                     own = update(own, shared, xs[n], move, clock, h)
                     store_own(cells, at[n] * width + n_shared + k, L, own)
             if regression:
                 observe_label(totals, y[i], weight_of_row)
+            if steepest > STEEP:
+                due = ~(i + 1)
+                break
         if second:
             for k in range(L):
                 whole_triangle(A[k], size)
-        return clock
+        return due
 
     return learn
 
@@ -502,3 +519,68 @@ def make_raw(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
             w[k, 0] += totals[c_y_] - offset
 
     return raw
+
+
+def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """spread(…): each learner's x'P x of a row, in z, the variance of its margin in units of the
+    noise. Arguments as ``predict``'s; it is written to margins."""
+    L, _, width, bias, dense = shape
+    Own, Hyper = rule.state.own, rule.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
+    storage: Any = rule.storage
+    terms, unit, scale_ = storage.terms, sparse_unit(loss.name == "square"), AT["scale"]
+
+    def spread(
+        cells: Any,
+        totals: Any,
+        reference: Any,
+        vectors: Any,
+        A: Any,
+        P: Any,
+        places: Any,
+        p: int,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> None:
+        size, h = used(places, p), Hyper(*load_hyper(hyper, 0, 1))
+        z, u = np.zeros(size), np.zeros(size)
+        unit_now = unit * passes_held(totals)
+        for i in range(len(y)):
+            start, entries = span(indptr, i, bias, dense)
+            z[:] = 0.0
+            z[0] = 1.0
+            for j in range(1, p + 1):
+                if reference[S, j] > 0.0:
+                    z[j] = -reference[C, j] / reference[S, j]
+            for k in range(L):
+                margins[i, k] = 0.0
+            for n in range(1, entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if x == 0.0:
+                    continue
+                if j <= p:
+                    if reference[S, j] > 0.0:
+                        z[j] = (x - reference[C, j]) / reference[S, j]
+                    continue
+                shared = Shared(*load_shared(cells, j * width, 1))
+                if shared.n == 0.0:
+                    continue  # never seen: its weight is 0
+                place = int(shared.place)
+                if place > 0:
+                    z[place] = x / reference[S, place]
+                for k in range(L):
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    scale = totals[k * n_totals + scale_]
+                    margins[i, k] += terms(own, shared, x, scale, unit_now, h)[1]
+            for k in range(L):
+                margins[i, k] += multiply(P[k], z, size, u)
+
+    return spread

@@ -10,6 +10,8 @@ import math
 from typing import Any
 
 MU, M2, C, S = 0, 1, 2, 3
+LARGEST = 1e6
+"""Of abs(z): powers of z must not overflow, nor one row outweigh what all others have shown."""
 
 
 def observe(reference: Any, x: Any, p: int, importance: float, n: float) -> None:
@@ -23,6 +25,19 @@ def observe(reference: Any, x: Any, p: int, importance: float, n: float) -> None
         d = x[j] - mu[j]
         mu[j] += d * part
         squares[j] += importance * d * (x[j] - mu[j])
+
+
+def beyond(reference: Any, x: Any, p: int, others: float) -> bool:
+    """Whether a column has left its reference: abs(z) is above ``LARGEST`` and, as s is of other
+    rows, above what is possible, sqrt(others) (Samuelson). others: the importance of all other
+    rows in units of this row's."""
+    c, s = reference[C], reference[S]
+    limit = max(LARGEST, math.sqrt(others))
+    found = 0
+    for j in range(1, p + 1):
+        if s[j] > 0.0 and abs(x[j] - c[j]) > limit * s[j]:
+            found += 1
+    return found > 0
 
 
 def standardise(reference: Any, x: Any, p: int, z: Any) -> None:

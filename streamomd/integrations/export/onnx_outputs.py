@@ -35,7 +35,12 @@ def add_outputs(graph: Graph, model: Model, margins: str) -> None:
     chosen = graph.add("Gather", graph.constant(classes), places)
     graph.output("prediction", chosen, KINDS[classes.dtype.kind])
     if loss.probabilistic:
-        probability = _shares(graph, loss, score, learners) if width else _mean(graph, loss, score)
+        e = model.engine.smoothing(model.state)
+        probability = (
+            _shares(graph, loss, score, learners, e)
+            if width
+            else _smoothed(graph, _mean(graph, loss, score), e, 2)
+        )
         graph.output("probability", probability, "DOUBLE", width)
 
 
@@ -49,11 +54,18 @@ def _mean(graph: Graph, loss: Loss, score: str) -> str:
     return graph.add(operator, score) if operator else score
 
 
-def _shares(graph: Graph, loss: Loss, score: str, learners: int) -> str:
+def _smoothed(graph: Graph, likely: str, e: float, classes: int) -> str:
+    if e == 0.0:
+        return likely
+    less = graph.add("Mul", likely, graph.constant(1.0 - e))
+    return graph.add("Add", less, graph.constant(e / classes))
+
+
+def _shares(graph: Graph, loss: Loss, score: str, learners: int, e: float) -> str:
     """Each class's probability: softmax, or its share of the summed probabilities."""
     if loss.coupled:
-        return graph.add("Softmax", score, axis=1)
-    likely = _mean(graph, loss, score)
+        return _smoothed(graph, graph.add("Softmax", score, axis=1), e, learners)
+    likely = _smoothed(graph, _mean(graph, loss, score), e, 2)
     total = graph.add("ReduceSum", likely, graph.constant([1]), keepdims=1)
     none = graph.add("Equal", total, graph.constant(0.0))
     share = graph.add("Div", likely, graph.add("Where", none, graph.constant(1.0), total))

@@ -40,12 +40,14 @@ def pieces(model: Model) -> Iterator[WeightChunk]:
     # For weights only, the rule's arrays other than slots are not read.
     plain = replace(state.layout.rule, storage=Coordinates())
     reported, size = time.monotonic(), state.layout.size
+    shared = state.extra if state.layout.block else {}
     totals = {"totals": state.totals, "clock": np.array([state.clock], dtype=np.int64)}
     for low, high, arrays in state.parts():
         block = State.start(replace(state.layout, rule=plain, size=high - low))
         block.fill(0, high - low, arrays | totals)
+        block.extra = shared
         slots = {slot.name: arrays[f"slot.{slot.name}"] for slot, _ in block.layout.columns()}
-        yield WeightChunk(low, model.engine.weights(block, 0, high - low), slots)
+        yield WeightChunk(low, model.engine.weights(block, 0, high - low, first=low), slots)
         if time.monotonic() - reported > COPY_SECONDS:
             reported = time.monotonic()
             note(f"{high:,} of {size:,} coordinates")

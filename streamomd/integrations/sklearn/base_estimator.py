@@ -51,7 +51,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     def __init__(
         self,
-        rule: str = "nag",
+        rule: str | None = None,
         loss: str | None = None,
         *,
         eta0: float | None = None,

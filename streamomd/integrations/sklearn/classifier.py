@@ -30,9 +30,10 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     ``fit`` is bit-identical to ``streamomd train`` on Parquet shards of the same rows with the same
     number of epochs. Rows are learned in their order: shuffle them if the order depends on y.
 
-    rule: its name, of ``streamomd list rules``; there is no class per rule. loss: a name, of
-    ``streamomd list losses`` or scikit-learn's; None: the rule's own. eta0: the rule's eta; params:
-    its other parameters, by name; loss_params: the loss's. None: their defaults. fit_intercept:
+    rule: its name, of ``streamomd list rules``; there is no class per rule; None: "auto", or "nag"
+    without an intercept. loss: a name, of ``streamomd list losses`` or scikit-learn's; None: the
+    rule's own. eta0: the rule's eta; params: its other parameters, by name; both need a rule.
+    loss_params: the loss's. None: their defaults. fit_intercept:
     whether there is a bias. max_iter: epochs, without early stopping. shuffle: a new order for each
     epoch, drawn from random_state. class_weight: as in scikit-learn; it multiplies the rows'
     weights. dtype: of the state, "float64" or "float32". bits: text is hashed to 2^bits
@@ -47,9 +48,9 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     >>> from streamomd import OMDClassifier
     >>> from streamomd.training.demo import stream
     >>> rows = stream(True)
-    >>> model = OMDClassifier(rule="nag").fit(rows.values, rows.y)
+    >>> model = OMDClassifier().fit(rows.values, rows.y)
     >>> round(model.score(rows.values, rows.y), 3), model.t_
-    (0.929, 1000)
+    (0.939, 1000)
     """
 
     _classifies = True
@@ -57,7 +58,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     # scikit-learn reads the parameters from each class's own signature.
     def __init__(
         self,
-        rule: str = "nag",
+        rule: str | None = None,
         loss: str | None = None,
         *,
         eta0: float | None = None,
@@ -146,7 +147,8 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
             return self._lazy(X, "probability")
         from streamomd.training.predict import probabilities
 
-        found = probabilities(self._model.engine, _sound(self._margins(X)))
+        model = self._model
+        found = probabilities(model.engine, model.state, _sound(self._margins(X)))
         return np.column_stack([1.0 - found, found]) if found.ndim == 1 else found
 
     def _weights(self) -> Floats:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from streamomd.config.refusals import DEFAULT
 from streamomd.config.spec import Model as Told
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
@@ -25,14 +26,23 @@ def loss_of(estimator: Any) -> Loss:
     """The estimator's loss: the given one; else the rule's default, or square in regression."""
     if estimator.loss is not None:
         return find_loss(estimator.loss)
-    rule = find_rule(estimator.rule)
+    rule = find_rule(estimator.rule or DEFAULT)
     if estimator._classifies:
         return find_loss(rule.losses.default)
     return find_loss("square")
 
 
-def spec_of(estimator: Any, data: Mapping[str, Any], classes: Any = ()) -> Spec:
-    """The ``streamomd.train`` job of ``fit``. Raises UsageError for invalid parameters."""
+def spec_of(
+    estimator: Any,
+    data: Mapping[str, Any],
+    classes: Any = (),
+    *,
+    report: Callable[[str], object] = lambda line: None,
+) -> Spec:
+    """The ``streamomd.train`` job of ``fit``. Raises UsageError for invalid parameters.
+
+    report: as in ``Spec.parse``.
+    """
     params = {name: plain(value) for name, value in _table(estimator, "params").items()}
     if estimator.eta0 is not None:
         if "eta" in params:
@@ -43,7 +53,7 @@ def spec_of(estimator: Any, data: Mapping[str, Any], classes: Any = ()) -> Spec:
         raise UsageError(f"loss {loss.name!r} is for classification: use OMDClassifier")
     goal = {name: plain(value) for name, value in _table(estimator, "loss_params").items()}
     model = {
-        "rule": estimator.rule,
+        **({} if estimator.rule is None else {"rule": estimator.rule}),
         "loss": loss.name,
         "params": params,
         "loss_params": goal,
@@ -55,7 +65,8 @@ def spec_of(estimator: Any, data: Mapping[str, Any], classes: Any = ()) -> Spec:
     columns = {"bits": plain(estimator.bits), **data}
     train = {"epochs": plain(estimator.max_iter)}
     return Spec.parse(
-        {"data": columns, "model": model, "train": train, "checkpoint": {"url": "none"}}
+        {"data": columns, "model": model, "train": train, "checkpoint": {"url": "none"}},
+        report=report,
     )
 
 

@@ -34,6 +34,7 @@ def start_model(
     label's type.
     """
     from streamomd.training.model import Model
+    from streamomd.training.progress import note
 
     names = rows.column_names if hasattr(rows, "column_names") else []
     label = _free(getattr(y, "name", None), names)
@@ -42,7 +43,7 @@ def start_model(
         data["sparse"] = {"indices": INDICES, "values": VALUES, "size": rows.shape[1]}
     elif not names:
         data["vectors"] = [FEATURES]
-    spec = spec_of(estimator, data, classes)
+    spec = spec_of(estimator, data, classes, report=note)
     return Model.new(spec, make_plan(spec.data, spec.model, schema_of(rows, {label: kind}), list))
 
 
@@ -52,7 +53,7 @@ def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
     orders: draws a permutation for each epoch, or None for the given order.
     Raises DivergedError if a number is no longer finite.
     """
-    from streamomd.training.training_step import learn_rows
+    from streamomd.training.training_step import begin_epoch, learn_rows
 
     if model.cursor.row:  # what ``learn_more_rows`` learned is an epoch of its own
         model.cursor = Cursor(model.cursor.epoch + 1)
@@ -63,7 +64,7 @@ def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
         if epoch < 0:
             model.engine.look(model.state, some)
         else:
-            model.metrics.begin(epoch)
+            begin_epoch(model)
             learn_rows(model, some)
         model.cursor = Cursor(epoch + 1)
     refuse_diverged(model.state.problem())
@@ -95,6 +96,7 @@ def train_collection(
     Raises UnsupportedError for options that need all rows in memory or in another order.
     """
     from streamomd.runs.train import train
+    from streamomd.training.progress import note
 
     for name in ("shuffle", "warm_start", "class_weight"):
         if getattr(estimator, name, None):
@@ -109,7 +111,7 @@ def train_collection(
             "equal partitions"
         )
     if not hasattr(X, "columns"):
-        spec = spec_of(estimator, {}, classes)
+        spec = spec_of(estimator, {}, classes, report=note)
         return train(_job(spec), shards=(X, *given), quiet=True)
     taken_names = list(X.columns)
     label = _free(getattr(y, "name", None), taken_names)
@@ -118,7 +120,9 @@ def train_collection(
     if sample_weight is not None:
         data["weight"] = _free(WEIGHT, [*taken_names, label])
         columns[data["weight"]] = sample_weight
-    return train(_job(spec_of(estimator, data, classes)), shards=X.assign(**columns), quiet=True)
+    return train(
+        _job(spec_of(estimator, data, classes, report=note)), shards=X.assign(**columns), quiet=True
+    )
 
 
 def distinct(y: Any) -> NDArray[Any]:

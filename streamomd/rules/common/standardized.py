@@ -47,8 +47,9 @@ class Totals(NamedTuple):
     squared error of B, and of the better one. lam: the prior's strength now. N: summed squares
     of standardised rows. lead: of G over B, in nats. since: the row at which it changed its sign.
     recent_n, recent_t, all_n: importance and rows since the last recalibration, and in all.
-    Of each learner: recent_a, all_a: curvature over the same rows. kept: what recalibrations have
-    left of A since the common start of a merge. scale: of S, which is stored without them.
+    horizon: importance of the first pass, once it has ended, else 0. Of each learner: recent_a,
+    all_a: curvature over the same rows. kept: what recalibrations have left of A since the common
+    start of a merge. scale: of S, which is stored without them.
     """
 
     t: Sum = 0.0
@@ -70,6 +71,7 @@ class Totals(NamedTuple):
     recent_n: Sum = 0.0
     recent_t: Sum = 0.0
     all_n: Sum = 0.0
+    horizon: Max = 0.0
     recent_a: Sum = 0.0
     all_a: Sum = 0.0
     kept: Mean = 1.0
@@ -83,6 +85,7 @@ class Move(NamedTuple):
     s: float
     a: float
     scale: float
+    unit: float
     slope: float
     importance: float
     s_G: float
@@ -94,16 +97,27 @@ def see(shared: Shared, x: float, importance: float) -> Shared:
     return Shared(n, shared.q + (x * x - shared.q) * (importance / n), shared.place)
 
 
-def precision(S: float, q: float, scale: float, h: Any) -> float:
-    """D_i = lamS q_i + S_i of a coordinate outside the block."""
-    return h.prior_sparse * q + scale * S
+def precision(S: float, q: float, scale: float, unit: float, h: Any) -> float:
+    """D_i = lamS q_i + S_i of a coordinate outside the block; unit: see ``sparse_unit``."""
+    return h.prior_sparse * unit * q + scale * S
 
 
-def newton(
-    w: float, S: float, q: float, x: float, move: Move, h: Any
-) -> tuple[float, float]:
+def sparse_unit(squared: bool) -> float:
+    """What prior_sparse is a multiple of. Where A counts rows, as in the square loss, coordinates
+    of which a row has several overshoot together: 3 is better on 7 of 8 tables, by up to 0.7 %."""
+    return 3.0 if squared else 1.0
+
+
+def leverage(x: float, D: float) -> float:
+    """x^2 / D: by how much a unit of B's step moves the margin; 0 of a coordinate never learned."""
+    return x * (x / D) if D > 0.0 else 0.0
+
+
+def newton(w: float, S: float, q: float, x: float, move: Move, h: Any) -> tuple[float, float]:
     """(w, S) of a coordinate outside the block after B's step."""
-    return w + move.s * (x / precision(S, q, move.scale, h)), S + move.a * x * x / move.scale
+    return w + move.s * (
+        x / precision(S, q, move.scale, move.unit, h)
+    ), S + move.a * x * x / move.scale
 
 
 def grown(H: float, x: float, slope: float, importance: float) -> float:
@@ -135,6 +149,11 @@ def following(t: float) -> float:
     if t < 16.0:
         return t + 1.0
     return math.ceil(1.25 * t) if t < 1000.0 else 2.0 * t
+
+
+def following_in_pass(t: float, rows: float) -> float:
+    """The same in passes after the first of so many rows: 32 changes a pass."""
+    return t + max(16.0, math.ceil(rows / 32.0))
 
 
 def smoothing(t: float) -> float:

@@ -34,7 +34,7 @@ from streamomd.training.signals import stop_on_signals
 def sweep(
     job: str | Mapping[str, Any] | Spec | None = None,
     *,
-    grid: Mapping[str, str | Sequence[Any]],
+    grid: Mapping[str, str | Sequence[Any]] | None = None,
     halve: int = 0,
     storage_options: Mapping[str, Any] | None = None,
     restart: bool = False,
@@ -46,9 +46,10 @@ def sweep(
 
     grid: values by key, a list or a text: ``{"eta": "0.01..10:16", "rule": ["nag", "adagrad"]}``.
     A key is a parameter of the rule, or rule, loss, loss_params.NAME …; combinations that are no
-    valid job are skipped and reported. halve: after this many rows, and whenever their number has
-    doubled, the worse half is dropped, by the loss of the rows since; 0: none is. The other
-    arguments are those of ``train``. Each learner ends with the bits of one trained alone.
+    valid job are skipped and reported. Without a grid the job itself is learned. halve: after this
+    many rows, and whenever their number has doubled, the worse half is dropped, by the loss of the
+    rows since; 0: none is. The other arguments are those of ``train``. Each learner ends with the
+    bits of one trained alone.
 
     Gives the models, in the order of the grid; ``best`` is the one with the lowest progressive
     loss (where losses differ: error or rmse). Raises what ``train`` raises; UnsupportedError in
@@ -60,7 +61,8 @@ def sweep(
     >>> columns = {f"x{j}": rows.values[:, j] for j in range(12)} | {"y": rows.y}
     >>> pyarrow.parquet.write_table(pyarrow.table(columns), f"{folder.name}/rows.parquet")
     >>> models = sweep(
-    ...     folder.name, grid={"eta": "0.01..10:4"}, label="y", checkpoint="none", quiet=True
+    ...     folder.name, grid={"eta": "0.01..10:4"}, rule="nag", label="y", checkpoint="none",
+    ...     quiet=True,
     ... )
     >>> [round(model.result()["error"], 3) for model in models]
     [0.134, 0.114, 0.098, 0.109]
@@ -68,17 +70,21 @@ def sweep(
     1.0
     >>> folder.cleanup()
     """
-    tried = {key: values_of(key, values) for key, values in grid.items()}
+    tried = {key: values_of(key, values) for key, values in (grid or {}).items()}
     if halve < 0:
         raise UsageError(f"halve = {halve}: expected a number of rows, or 0 to drop no learner")
     refuse_collection(job, flags, "a sweep")
     flags = {**flags, "storage_options": storage_options}
 
+    choices: dict[str, None] = {}
+
     def make(chosen: Mapping[str, Any]) -> Spec:
-        return build_job(job, flags, {**(sets or {}), **chosen})
+        return build_job(job, flags, {**(sets or {}), **chosen}, report=choices.setdefault)
 
     with stop_on_signals() as stop, quiet_notes(quiet):
         found = entries(make, tried)
+        for line in choices:
+            note(line)
         _refuse_what_shares_no_rows(found[0].spec)
         session = Session.of(found[0].spec, stop=stop)
         models = _new_models(found, session)

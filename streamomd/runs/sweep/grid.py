@@ -94,8 +94,8 @@ def entries(
     key cannot differ from learner to learner.
     """
     keys = {key: _dotted(key) for key in grid}
-    if len(set(keys.values())) < len(keys) or not keys:
-        raise UsageError(f"a grid needs keys, each named once; got {', '.join(grid)}: {EXAMPLE}")
+    if len(set(keys.values())) < len(keys):
+        raise UsageError(f"a grid names each key once; got {', '.join(grid)}: {EXAMPLE}")
     count = math.prod(len(values) for values in grid.values())
     if count > MOST:
         raise UsageError(f"a grid of {count:,} learners: at most {MOST:,} go side by side")
@@ -122,9 +122,13 @@ def entries(
 def worded(chosen: Mapping[str, Any]) -> str:
     """Choices as a person reads them.
 
+    >>> worded({})
+    'the job'
     >>> worded({"rule": "nag", "eta": 0.1, "model.params.implicit": True})
     'rule=nag eta=0.1 implicit=true'
     """
+    if not chosen:
+        return "the job"
     return " ".join(f"{key.rpartition('.')[2]}={_word(value)}" for key, value in chosen.items())
 
 

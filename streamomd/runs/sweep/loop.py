@@ -27,6 +27,7 @@ from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
+from streamomd.training.training_step import begin_epoch
 
 
 @dataclass(eq=False)
@@ -83,7 +84,7 @@ class SweepLoop:
         while sweep.cursor.epoch < spec.train.epochs:
             at = sweep.cursor
             for learner in sweep.active if at.epoch >= 0 else ():
-                learner.model.metrics.begin(at.epoch)
+                begin_epoch(learner.model)
             order = places(spec.data.order, spec.data.seed, len(self.session.shards), at.epoch)
             for piece in rows_of(
                 sweep.lead.plan,

@@ -179,17 +179,21 @@ class Metrics:
         total = {"rows": self.total_rows, **self.figures(self.total)}
         return {**total, "epochs": epochs, "skipped": self.skipped}
 
-    def detailed(self, loss: Loss, classes: Sequence[Any], *, last: bool = False) -> dict[str, Any]:
+    def detailed(
+        self, loss: Loss, classes: Sequence[Any], *, last: bool = False, smoothing: float = 0.0
+    ) -> dict[str, Any]:
         """Metrics of all rows in addition to the sums; null where undefined.
 
-        classes: their names. last: of the last epoch's rows. All is null of a run that has a
-        detail of some of its rows only.
+        classes: their names. last: of the last epoch's rows. smoothing: of the probabilities, see
+        ``Engine.smoothing``. All is null of a run that has a detail of some of its rows only.
         """
         detail, rows, sums = self.detail, self.total_rows, self.total
         if last and self.rows:
             rows, sums = self.rows[-1], self.current
         whole = detail is not None and detail.rows == rows
-        return {**NOTHING, **(detail.figures(loss, sums, classes) if detail and whole else {})}
+        if detail is None or not whole:
+            return dict(NOTHING)
+        return {**NOTHING, **detail.figures(loss, sums, classes, smoothing)}
 
     def figures(self, sums: Floats) -> dict[str, float | None]:
         """loss, error, rmse of some sums."""

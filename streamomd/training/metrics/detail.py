@@ -57,8 +57,13 @@ class BinaryDetail:
         """How well the margins rank; nothing of NaN, which has no place."""
         return {} if self.weights[:, -1].any() else _ranks(*self.weights[:, :-1])
 
-    def figures(self, loss: Loss, total: Floats, classes: Sequence[Any]) -> dict[str, Any]:
-        """Ranking, confusion, the classes, and calibration where the loss gives probabilities."""
+    def figures(
+        self, loss: Loss, total: Floats, classes: Sequence[Any], smoothing: float = 0.0
+    ) -> dict[str, Any]:
+        """Ranking, confusion, the classes, and calibration where the loss gives probabilities.
+
+        smoothing: e of their p' = (1 - e) p + e / 2, see ``Engine.smoothing``.
+        """
         weights, rank = self.weights[:, :-1], self.rank()
         confusion = weights.reshape(2, 2, -1).sum(axis=2)
         if not rank:
@@ -67,7 +72,7 @@ class BinaryDetail:
         calibrated: list[dict[str, Any]] | None = None
         if loss.probabilistic:
             seen = np.flatnonzero(weights.any(axis=0))
-            likely = _means(loss)(centres(self.digits)[seen])
+            likely = (1.0 - smoothing) * _means(loss)(centres(self.digits)[seen]) + smoothing / 2.0
             calibrated = calibration(weights[0, seen], weights[1, seen], likely)
         return {
             **rank,
@@ -111,7 +116,9 @@ class MulticlassDetail:
         """The means over the classes there are, each against all others."""
         return _mean(self._ranks())
 
-    def figures(self, loss: Loss, total: Floats, classes: Sequence[Any]) -> dict[str, Any]:
+    def figures(
+        self, loss: Loss, total: Floats, classes: Sequence[Any], smoothing: float = 0.0
+    ) -> dict[str, Any]:
         """Ranking, confusion and the classes."""
         ranks, counts = self._ranks(), {"confusion": self.confusion.tolist()}
         if not ranks:
@@ -151,7 +158,9 @@ class RegressionDetail:
         """Nothing: there are no classes."""
         return {}
 
-    def figures(self, loss: Loss, total: Floats, classes: Sequence[Any]) -> dict[str, Any]:
+    def figures(
+        self, loss: Loss, total: Floats, classes: Sequence[Any], smoothing: float = 0.0
+    ) -> dict[str, Any]:
         """MAE, and R²: 1 − squared errors / squared distances of the labels from their mean."""
         importance, _, squared = total.tolist()
         off, shift, spread = self.sums.tolist()

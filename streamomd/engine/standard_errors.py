@@ -1,0 +1,68 @@
+"""Standard errors by the Laplace approximation: P = (A + prior)^-1 is the covariance of the weights
+on standardised inputs; for the square loss, in units of the noise's variance, its mean error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import SparseBatch
+from streamomd.engine import Engine
+from streamomd.engine.loops.rebase import AT, passes_held
+from streamomd.engine.loops.reference import S
+from streamomd.engine.state import State
+from streamomd.rules.common.standardized import precision, sparse_unit
+from streamomd.rules.contract import Block
+
+Floats = NDArray[np.float64]
+
+
+def has_errors(engine: Engine) -> bool:
+    """Whether the rule has a covariance to tell errors from."""
+    storage = engine.layout.rule.storage
+    return isinstance(storage, Block) and storage.second
+
+
+def margin_errors(engine: Engine, state: State, batch: Any) -> Floats:
+    """Of the rows' margins, (rows, learners)."""
+    return np.sqrt(np.maximum(engine.spread(state, batch), 0.0) * _noise(engine, state))
+
+
+def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
+    """Of the weights of coordinates low … high − 1 in raw units, (high − low, learners).
+
+    NaN for a coordinate that no row has held.
+    """
+    layout, totals = engine.layout, state.totals
+    h: Any = layout.rule.hyper_of(engine.params)
+    unit = sparse_unit(engine.loss.name == "square") * passes_held(totals[0])
+    n, q = (np.asarray(state.slot(name)[low:high], np.float64) for name in ("n", "q"))
+    S_i = np.asarray(state.slot("S")[low:high], np.float64)
+    D = precision(S_i, q[:, np.newaxis], totals[:, AT["scale"]], unit, h)
+    seen = (n > 0.0)[:, np.newaxis]
+    variances = np.where(seen, 1.0 / np.where(seen, D, 1.0), np.nan)
+    places, reference, P = (state.extra[name] for name in ("places", "reference", "P"))
+    rows = np.flatnonzero((places > 0) & (reference[S] > 0.0))
+    rows = rows[(places[rows] >= low) & (places[rows] < high)]
+    diagonal = P[:, rows, rows % P.shape[2]] / reference[S, rows] ** 2
+    constant = np.arange(1, 1 + layout.numeric)
+    constant = constant[(reference[S, constant] == 0.0) & (constant >= low) & (constant < high)]
+    variances[constant - low] = np.nan
+    variances[places[rows] - low] = diagonal.T
+    if low == 0:
+        variances[0] = engine.spread(state, _without_features())[0]
+    return np.sqrt(variances * _noise(engine, state))
+
+
+def _noise(engine: Engine, state: State) -> float:
+    """The variance of the noise in whose units A is: 1 for log losses."""
+    return float(state.totals[0, AT["mse"]]) if engine.loss.name == "square" else 1.0
+
+
+def _without_features() -> SparseBatch:
+    """A row whose margin is the bias."""
+    return SparseBatch(
+        np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0), np.zeros(1), np.ones(1)
+    )

@@ -1,0 +1,281 @@
+"""Laws of the learners on standardised inputs: closed forms, units, importances, hard columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from auto import Auto, Floats
+from standardized import LOSSES, Rows, Run, labelled, made
+
+EPS = float(np.finfo(float).eps)
+
+
+def trained(loss: str, rows: Rows, rule: str = "auto", **given: Any) -> Run:
+    run = Run(rule, loss, rows.X.shape[1], rows.S.shape[1], **given)
+    run.learn(rows)
+    return run
+
+
+def extended(array: Any) -> Any:
+    return np.asarray(array, dtype=np.longdouble)
+
+
+def inverse(A: Any) -> Any:
+    """Of a positive definite matrix, in extended precision, by Cholesky."""
+    n, L = len(A), np.zeros_like(A)
+    for i in range(n):
+        for j in range(i + 1):
+            rest = A[i, j] - L[i, :j] @ L[j, :j]
+            L[i, j] = np.sqrt(rest) if i == j else rest / L[j, j]
+    N = np.zeros_like(A)
+    for i in range(n):
+        N[i] = (np.arange(n) == i) - L[i, :i] @ N[:i]
+        N[i] /= L[i, i]
+    return N.T @ N
+
+
+def prior_of(run: Run) -> Floats:
+    """(prior_bias, lam, lam, …)."""
+    return np.r_[run.engine.params["prior_bias"], np.full(run.size - 1, run.total("lam")[0])]
+
+
+def ridge(run: Run, rows: Rows) -> Floats:
+    """Predictions of weighted ridge regression in the run's reference, in extended precision."""
+    raw = np.c_[np.ones(len(rows.y)), rows.X, rows.S]
+    at = run.state.extra["places"][: run.size]
+    c, s = run.state.extra["reference"][2:, : run.size]
+    raw, c, s = extended(raw[:, at]), extended(c), extended(s)
+    Z = np.where(s > 0.0, (raw - c) / np.where(s > 0.0, s, 1.0), 0.0)
+    h, c_y = extended(rows.h), run.total("c_y")[0]
+    A = Z.T @ (h[:, np.newaxis] * Z) + np.diag(extended(prior_of(run)))
+    return np.asarray(Z @ (inverse(A) @ (Z.T @ (h * (rows.y - c_y)))) + c_y, dtype=np.float64)
+
+
+@pytest.mark.parametrize("n", [1, 2, 15, 21, 60, 300, 5000])
+def test_square_loss_is_ridge_in_closed_form(n: int) -> None:
+    """After any number of rows, with importances: to 1e-10 of the target's standard deviation."""
+    rows = made("square", 5000, seed=1).some(slice(n))
+    run = trained("square", rows, prefer="whole", compiled=True)
+    error = np.abs(run.predict(rows)[:, 0] - ridge(run, rows)).max()
+    assert error <= 1e-10 * max(1.0, float(np.std(rows.y)))
+
+
+def assert_invariant(loss: str, n: int, seed: int, **given: Any) -> None:
+    """x_j -> alpha_j x_j + beta_j: shifts to 10^3 standard deviations, scales 10^-6 … 10^6 of
+    either sign; and for the square loss y -> 7 y - 1000. From the second row on."""
+    rows = made(loss, n, seed=seed)
+    rng = np.random.default_rng(seed)
+    alpha = 10.0 ** rng.uniform(-6, 6, 4) * rng.choice([-1.0, 1.0], 4)
+    beta = alpha * rows.X.std(axis=0) * rng.uniform(-1e3, 1e3, 4)
+    gain, offset = (7.0, -1000.0) if loss == "square" else (1.0, 0.0)
+    moved = replace(rows, X=rows.X * alpha + beta, y=rows.y * gain + offset)
+    one, other = (Run("auto", loss, 4, 6, block=8, **given) for _ in range(2))
+    plain, changed = one.learn(rows)[1:], other.learn(moved)[1:]
+    limit = 1e-10 * gain * float(rows.y.std()) if loss == "square" else 1e-8
+    assert np.abs(changed - (gain * plain + offset)).max() <= limit
+    final = np.abs(other.predict(moved) - (gain * one.predict(rows) + offset)).max()
+    assert final <= limit
+
+
+@pytest.mark.parametrize("prefer", ["recent", "whole"])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("loss", ["square", "logistic"])
+def test_units_do_not_matter(loss: str, seed: int, prefer: str) -> None:
+    """Over 5,000 rows."""
+    assert_invariant(loss, 5000, seed, prefer=prefer, compiled=True)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "hinge", "absolute"])
+def test_units_do_not_matter_to_other_losses(loss: str) -> None:
+    """Over 200 rows, in plain Python."""
+    if loss == "softmax":
+        assert_invariant(loss, 200, 1)
+    else:
+        run, changed = (Run("adagrad_standardized", loss, 4, 6) for _ in range(2))
+        rows = made("square" if loss == "absolute" else "logistic", 200, seed=1)
+        moved = replace(rows, X=rows.X * [1e6, -1e-6, 3.0, -1.0] + [1e6, 1e-6, 0.0, 1e3])
+        assert np.abs(run.learn(rows) - changed.learn(moved)).max() <= 1e-8 * rows.y.std()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", LOSSES)
+def test_units_do_not_matter_on_a_hundred_streams(loss: str) -> None:
+    """Over 5,000 rows each."""
+    for seed in range(100):
+        assert_invariant(loss, 5000, seed, prefer=["recent", "whole"][seed % 2], compiled=True)
+
+
+@pytest.mark.parametrize("rule", ["auto", "laplace", "adagrad_standardized"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rows_of_importance_zero_change_nothing(rule: str, loss: str) -> None:
+    """Among the rows, in front of them and after them, new coordinates in them included."""
+    rows = made(loss, 60, seed=2)
+    among = replace(rows, h=np.where(np.arange(60) % 3 == 0, 0.0, rows.h))
+    strange = replace(among, X=np.where(among.h[:, np.newaxis] > 0.0, rows.X, 1e100))
+    with_zeros, without = (Run(rule, loss, 4, 6) for _ in range(2))
+    with_zeros.learn(strange)
+    without.learn(rows.some(among.h > 0.0))
+    with_zeros.state.clock = without.state.clock
+    assert with_zeros.bits() == without.bits()
+
+
+def test_importances_are_copies_in_every_statistic() -> None:
+    """Of the columns, the sparse coordinates and the target."""
+    rows = made("square", 120)
+    h = np.random.default_rng(1).integers(1, 4, 120)
+    weighted = trained("square", replace(rows, h=h.astype(float)))
+    copies = replace(rows, h=np.ones(120)).some(np.repeat(np.arange(120), h))
+    repeated = trained("square", copies)
+    for name in ("n", "labels", "y_mean", "y_M2", "y_min", "y_max", "all_n"):
+        np.testing.assert_allclose(weighted.total(name), repeated.total(name), rtol=1e-9)
+    for name in ("n", "q"):
+        np.testing.assert_allclose(weighted.state.slot(name), repeated.state.slot(name), rtol=1e-12)
+    for row in (0, 1):  # mu and M2
+        one, other = (run.state.extra["reference"][row] for run in (weighted, repeated))
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_importance_two_is_the_row_twice(loss: str) -> None:
+    """Up to the order effect: a copy is learned from the state that the other copy has left. Both
+    models are far closer to each other than to the one without importances."""
+    rows = made(loss, 400)
+    heavy = rows.X[:, 0] > np.median(rows.X[:, 0])
+    y = np.where(heavy, rows.y, rows.y[::-1])  # another concept in the light rows
+    rows = replace(rows, y=y, h=np.where(heavy, 2.0, 1.0))
+    ones = replace(rows, h=np.ones(400))
+    copies = ones.some(np.repeat(np.arange(400), rows.h.astype(int)))
+    weighted, twice, plain = (
+        trained(loss, given, prefer="whole").predict(rows) for given in (rows, copies, ones)
+    )
+    if loss == "softmax":  # margins up to a constant
+        weighted, twice, plain = (
+            m - m.mean(axis=1)[:, np.newaxis] for m in (weighted, twice, plain)
+        )
+    assert np.linalg.norm(weighted - twice) < 0.25 * np.linalg.norm(weighted - plain)
+
+
+def columns(kind: str, n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """(X, f): four hard columns, and scores for labels."""
+    Z = rng.normal(size=(n, 4))
+    X = Z.copy()
+    if kind == "huge":
+        X = Z * [1e149, 1e-149, 1e100, 1.0]
+    elif kind == "constant":
+        X[:, 1:] = [7.0, 0.0, 1e150]
+    elif kind == "late":
+        X[: n // 2, 1], X[: n - 5, 2], X[: n - 1, 3] = 0.0, 3.0, 1e150
+    elif kind == "duplicates":
+        X[:, 1], X[:, 3] = X[:, 0], 1e6 * X[:, 2] + 5.0
+    elif kind == "collinear":  # rho = 1 - 1e-10
+        X[:, 1] = X[:, 0] + np.sqrt(2e-10) * X[:, 1]
+    elif kind == "collinear, with offsets":
+        X[:, 1] = X[:, 0] + np.sqrt(2e-10) * X[:, 1]
+        X = X * [1.0, 1e3, 1.0, 1.0] + [1e2, 1e5, 1e3, 0.0]
+    elif kind == "outliers":
+        X[:, 0] *= np.where(rng.random(n) < 0.01, 1e12, 1.0)
+        X[:, 1] = np.exp(8.0 * X[:, 1])
+    elif kind == "jumps":
+        X[:, 0] += np.where(np.arange(n) > 0.6 * n, 1e8, 0.0)
+        X[int(0.8 * n), 1] = 1e140
+        X[:, 2] += np.where(np.arange(n) > 0.7 * n, 1e5, 0.0)
+    elif kind == "growth":
+        X = X * np.exp(np.linspace(0.0, 50.0, n))[:, np.newaxis] ** [1.0, -1.0, 0.5, 0.0]
+    elif kind == "zeros":
+        X[:] = 0.0
+    return X, Z @ rng.normal(size=(4, 3))
+
+
+HARD = (
+    "plain", "huge", "constant", "late", "duplicates", "collinear", "collinear, with offsets",
+    "outliers", "jumps", "growth", "zeros",
+)  # fmt: skip
+
+
+def hard(kind: str, loss: str, n: int) -> Rows:
+    rng = np.random.default_rng([n, HARD.index(kind)])
+    X, f = columns(kind, n, rng)
+    S = np.where(rng.random((n, 6)) < 0.3, rng.choice([1.0, 2.0], (n, 6)), 0.0)
+    return Rows(X, S, labelled(f + S @ rng.normal(size=(6, 3)), loss, rng), np.ones(n))
+
+
+def assert_inverse(run: Run) -> None:
+    """abs(P (A + prior) - I) <= 64 D eps cond(A + prior), and P is positive."""
+    for A, P in zip(run.blocks("A"), run.blocks("P"), strict=True):
+        whole = A + np.diag(prior_of(run))
+        error = np.abs(P @ whole - np.eye(run.size)).max()
+        assert error <= 64 * run.size * EPS * np.linalg.cond(whole)
+        unit = np.sqrt(np.diag(whole))  # eigenvalues of very different sizes have no digits
+        assert np.linalg.eigvalsh(unit[:, np.newaxis] * P * unit).min() > 0.0
+
+
+class Extended(Auto):
+    """The oracle in extended precision."""
+
+    def __init__(self, loss: str, p: int, classes: int = 1, **given: Any) -> None:
+        super().__init__(loss, p, classes, **given)
+        for name in ("mu", "M2", "c", "s", "w", "A", "P", "g", "H"):
+            setattr(self, name, extended(getattr(self, name)))
+
+    def solve_B(self, informations: Any) -> None:
+        for k, (A, b) in enumerate(informations):
+            self.A[k], self.P[k] = A, inverse(A + np.diag(self.prior(self.lam_now)))
+            self.w[k] = self.P[k] @ b
+
+
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("loss", ["square", "logistic"])
+def test_hard_columns(loss: str, kind: str) -> None:
+    """Finite; P is the inverse of A + prior."""
+    rows = hard(kind, loss, 6000)
+    run = Run("auto", loss, 4, 6, compiled=True)
+    assert np.isfinite(run.learn(rows)).all()
+    assert np.isfinite(run.sums).all()
+    assert run.state.problem() == ""
+    assert_inverse(run)
+
+
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("loss", ["square", "logistic"])
+def test_hard_columns_in_extended_precision(loss: str, kind: str) -> None:
+    """Progressive predictions are those of the oracle in extended precision, to 1e-6."""
+    rows = hard(kind, loss, 400)
+    run = Run("auto", loss, 4, 6, compiled=True)
+    oracle = Extended(loss, 4)
+    expected = np.array([oracle.learn(*row) for row in rows], dtype=np.float64)
+    scale = float(rows.y.std()) if loss == "square" else 1.0
+    assert np.abs(run.learn(rows) - expected).max() <= 1e-6 * scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("loss", ["square", "logistic"])
+def test_hard_columns_in_extended_precision_over_many_rows(loss: str, kind: str) -> None:
+    """Over 12,000 rows, which see P inverted between two changes of the reference."""
+    rows = hard(kind, loss, 12_000)
+    run = Run("auto", loss, 4, 6, compiled=True)
+    oracle = Extended(loss, 4)
+    expected = np.array([oracle.learn(*row) for row in rows], dtype=np.float64)
+    scale = float(rows.y.std()) if loss == "square" else 1.0
+    assert np.abs(run.learn(rows) - expected).max() <= 1e-6 * scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_hard_columns_over_a_million_rows(loss: str, kind: str) -> None:
+    """P is the inverse still; for the square loss predictions are those of ridge regression in
+    extended precision, to 1e-6."""
+    rows = hard(kind, loss, 1_000_000)
+    run = Run("auto", loss, 4, 6, compiled=True, prefer="whole")
+    for low in range(0, 1_000_000, 50_000):
+        run.learn(rows.some(slice(low, low + 50_000)))
+    assert run.state.problem() == ""
+    assert_inverse(run)
+    if loss == "square":
+        some = rows.some(slice(None, None, 1000))
+        error = np.abs(run.predict(some)[:, 0] - ridge(run, rows)[::1000]).max()
+        assert error <= 1e-6 * float(rows.y.std())
