@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from auto import Auto
 from auto import merge as merge_literally
-from test_auto_oracle import Rows, made
+from standardized import Rows, made
 
 from streamomd.core.batch import SparseBatch
 from streamomd.core.errors import UsageError

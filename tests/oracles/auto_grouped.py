@@ -57,6 +57,6 @@ class Grouped(Auto):
         for at in others:
             A[at, at] = share * np.outer(al[at], al[at]) * self.A[k, at, at]
             b[at] = al[at] * b[at]
-            moved += self.w[k, at] @ be[at]
+            moved -= self.w[k, at] @ ratio(be[at], al[at])
         b[first] = T @ b[first] + A[first, 0] * moved
         return A, b

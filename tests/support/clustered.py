@@ -26,11 +26,12 @@ def long(*values: Any) -> list[Any]:
 
 
 def job(data: Path, **tables: Any) -> dict[str, Any]:
-    """Every kind of column, two epochs."""
+    """Every kind of column, two epochs of nag."""
     pair = {"indices": "i", "values": "v", "size": 100}
     columns = {"numeric": ["n", "k"], "hashed": ["h", "c"], "sparse": pair}
     described = {"shards": [str(data)], "label": "y", "weight": "w", "bits": 8, **columns}
-    return {"data": described, "train": {"epochs": 2}, **tables}
+    model = {"rule": "nag", **tables.pop("model", {})}
+    return {"data": described, "model": model, "train": {"epochs": 2}, **tables}
 
 
 def spread(data: Path, url: Path, train: dict[str, Any] | None = None, **tables: Any) -> Any:
