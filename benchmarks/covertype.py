@@ -28,7 +28,8 @@ SOURCE = Path(__file__).parents[2] / "shared/data/covertype/covtype.csv.gz"
 def train(folder: Path, label: str, epochs: int, dtype: str) -> Any:
     """One run; its result."""
     job = {"data": {"shards": [str(folder)], "label": label}}
-    model = streamomd.train(job, eta=1.5, epochs=epochs, dtype=dtype, checkpoint="none", quiet=True)
+    more = {"epochs": epochs, "dtype": dtype, "checkpoint": "none", "quiet": True}
+    model = streamomd.train(job, rule="nag", eta=1.5, **more)
     return model.result()
 
 

@@ -45,8 +45,8 @@ def model_of(loss: str, classes: int, folder: Path, **sets: Any) -> streamomd.Mo
     columns = {f"x{at}": np.zeros(200) for at in range(COLUMNS)}
     shard = folder / f"{loss}-{classes}.parquet"
     pq.write_table(pa.table({"y": y, **columns}), str(shard))
-    given = {"label": "y", "loss": loss, "eta": 0.1, "checkpoint": "none", "quiet": True}
-    model = streamomd.train(str(shard), sets=sets, **given)
+    given = {"label": "y", "rule": "nag", "loss": loss, "eta": 0.1, "checkpoint": "none"}
+    model = streamomd.train(str(shard), sets=sets, quiet=True, **given)
     return streamomd.Model.new(model.spec, model.plan)
 
 

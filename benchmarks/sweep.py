@@ -33,7 +33,7 @@ ETAS = values_of("eta", "0.01..10:16")
 def job(folder: Path, dtype: str) -> dict[str, Any]:
     """The job of scan.py."""
     data = {"shards": [str(folder)], "label": "y", "sparse": scan.SPARSE}
-    return {"data": data, "model": {"dtype": dtype}, "checkpoint": {"url": "none"}}
+    return {"data": data, "model": {"rule": "nag", "dtype": dtype}, "checkpoint": {"url": "none"}}
 
 
 def sweep(folder: Path, dtype: str) -> list[str]:

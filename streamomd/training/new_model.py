@@ -60,7 +60,8 @@ def _start_from(model: Model, other: Model) -> None:
     differ = [key for key in ours if ours[key] != theirs[key]]
     if differ:
         lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
-        raise UsageError(f"cannot start from {shown(other.url)}: " + "; ".join(lines))
+        same = "" if "rule" not in differ else f"; to continue its rule: --rule {theirs['rule']}"
+        raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{same}")
     model.state, model.names = other.state, other.names
 
 

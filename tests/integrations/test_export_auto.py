@@ -159,5 +159,5 @@ def test_a_state_left_in_its_checkpoint_is_exported(
         UnsupportedError, match=r"'auto' .* cannot start from given weights: use ada"
     ):
         streamomd.train("data", start="near.parquet", checkpoint="none", **given)
-    with pytest.raises(UsageError, match=r"rule: 'auto' there, 'nag' here"):
+    with pytest.raises(UsageError, match=r"rule: 'auto' there, 'nag' here.*: --rule auto"):
         streamomd.train("data", start="kept", rule="nag", checkpoint="none", **given)

@@ -32,7 +32,7 @@ def test_one_line_a_run(command: str, tmp_path: Path) -> None:
         write(data / f"{at}.parquet", rows(20, first=at), write_page_checksum=True)
     more = {
         "train": ("--checkpoint", "none"),
-        "sweep": ("--grid", "eta=0.1..1:2", "--checkpoint", tmp_path / "swept"),
+        "sweep": ("--grid", "rule=nag,ogd", "--checkpoint", tmp_path / "swept"),
         "plan": (),
     }[command]
     [line] = said(command, data, *FLAGS, *more)

@@ -1,2 +1,2 @@
 # streamomd: numbers and strings, hashed. Arguments: folder of Parquet, where the model goes.
-python -m streamomd train "$1" --label y --set data.nulls=zero --checkpoint "$2" --json $MORE
+python -m streamomd train "$1" --label y --rule nag --set data.nulls=zero --checkpoint "$2" --json $MORE

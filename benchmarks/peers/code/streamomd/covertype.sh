@@ -1,2 +1,2 @@
 # streamomd: numbers in raw units. Arguments: folder of Parquet, where the model goes.
-python -m streamomd train "$1" --label y --checkpoint "$2" --json $MORE
+python -m streamomd train "$1" --label y --rule nag --checkpoint "$2" --json $MORE

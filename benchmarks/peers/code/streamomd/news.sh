@@ -1,2 +1,2 @@
 # streamomd: a column of texts. Arguments: folder of Parquet, where the model goes.
-python -m streamomd train "$1" --label y --set 'data.text=["text"]' --checkpoint "$2" --json $MORE
+python -m streamomd train "$1" --label y --rule nag --set 'data.text=["text"]' --checkpoint "$2" --json $MORE
