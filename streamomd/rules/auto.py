@@ -115,7 +115,7 @@ first_order = adagrad_standardized.RULE
 RULE = Rule(
     name="auto",
     title="the default: online Laplace steps and AdaGrad on standardised inputs, mixed",
-    source="docs/default-learner.md",
+    source="rules laplace and adagrad_standardized",
     hyper=Hyper,
     state=Slots(own=Own, shared=Shared, totals=Totals, move=Move),
     weight=weight,

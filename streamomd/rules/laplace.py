@@ -117,7 +117,7 @@ def most(params: Params) -> int:
 RULE = Rule(
     name="laplace",
     title="online Laplace (Newton) steps, a full matrix over a block of coordinates",
-    source="docs/default-learner.md",
+    source="Spiegelhalter & Lauritzen 1990 (sequential Laplace); Kulis & Bartlett 2010 (implicit)",
     hyper=Hyper,
     state=Slots(own=Own, shared=Shared, totals=Totals, move=Move),
     weight=weight,
