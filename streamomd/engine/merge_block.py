@@ -109,8 +109,10 @@ class _Merge:
         added = np.array([part.totals[0, AT["n"]] - start.totals[0, AT["n"]] for part in parts])
         total = added.sum()
         self.shares = added / total if total > 0.0 else np.full(len(parts), 1.0 / len(parts))
-        kept = AT["kept"]
-        self.rho = np.array([part.totals[:, kept] / start.totals[:, kept] for part in parts])
+        retained = AT["retained"]
+        self.rho = np.array(
+            [part.totals[:, retained] / start.totals[:, retained] for part in parts]
+        )
         self.of_start = self.mean(self.rho)
 
     def mean(self, values: Sequence[Any] | Floats) -> Any:
@@ -140,7 +142,7 @@ class _Merge:
                 sums = [count * mean for count, mean in zip(counts, means, strict=True)]
                 row[AT[name]] = max(self.grown(n * first, sums), 0.0) / row[AT["n"]]
         self.merge_recent()
-        totals[:, AT["kept"]] *= self.of_start
+        totals[:, AT["retained"]] *= self.of_start
         totals[:, AT["scale"]] = 1.0
         curvature, *others = [state.totals[:, AT["all_a"]] for state in (self.start, *self.parts)]
         totals[:, AT["all_a"]] = self.of_start * curvature + self.added(others, curvature)

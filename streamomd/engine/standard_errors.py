@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 def has_errors(engine: Engine) -> bool:
-    """Whether the rule has a covariance to tell errors from."""
+    """Whether the rule has a covariance of its weights."""
     storage = engine.layout.rule.storage
     return isinstance(storage, Block) and storage.second
 

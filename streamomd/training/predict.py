@@ -142,7 +142,7 @@ def interval_of(
 ) -> dict[str, Floats]:
     """lower and upper: where the mean, or the probability, is with 95 %, by the margins' errors.
 
-    It tells how well the weights are known, not how far a target is from its mean. Of several
+    It is the uncertainty of the weights, not how far a target is from its mean. Of several
     classes each one's log odds have its learner's error, the others fixed.
     """
     far, one = 1.96 * errors, margins.shape[1] == 1

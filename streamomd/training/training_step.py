@@ -22,7 +22,7 @@ Mask = NDArray[np.bool_]
 
 
 def begin_epoch(model: Model) -> None:
-    """Metrics of the cursor's epoch begin, or go on; and a pass over rows that were seen before."""
+    """Metrics of the cursor's epoch begin or continue; so does a pass over rows seen before."""
     at = model.cursor
     model.metrics.begin(at.epoch)
     if at.epoch > 0 and at == Cursor(at.epoch):

@@ -101,7 +101,7 @@ def assert_same(run: Run, oracle: Auto, rtol: float = 1e-9) -> None:
         assert run.size == D
         np.testing.assert_allclose(total("all_a"), oracle.sum_a, **near)
         np.testing.assert_allclose(total("recent_a"), oracle.recent_a, **near)
-        np.testing.assert_allclose(total("kept"), oracle.rho, **near)
+        np.testing.assert_allclose(total("retained"), oracle.rho, **near)
         np.testing.assert_allclose(vectors[:, 0, :D], oracle.w, rtol=rtol, atol=1e-10)
         for name, expected in {"A": oracle.A, "P": oracle.P}.items():
             top = float(np.abs(expected).max())

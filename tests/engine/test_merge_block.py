@@ -139,7 +139,10 @@ def test_merged_states_are_the_oracles(loss: str, block: int) -> None:
             "H_i": (whole.slot("H")[1 + P :], of(literal.H_i, learners)),
             "recent_a": (whole.totals[:, AT["recent_a"]], literal.recent_a),
             "all_a": (whole.totals[:, AT["all_a"]], literal.sum_a),
-            "kept": (whole.totals[:, AT["kept"]] / start.totals[:, AT["kept"]], literal.rho),
+            "retained": (
+                whole.totals[:, AT["retained"]] / start.totals[:, AT["retained"]],
+                literal.rho,
+            ),
         }
         names = {
             "t": "t", "n": "n", "next": "next", "N": "N", "lead": "lead", "lam": "lam_now",

@@ -33,7 +33,7 @@ T_, N_, NEXT_, LABELS_, MEAN_, M2_, C_Y_, S_Y_, MSE_, LAM_ = (
 )
 RECENT_N_, RECENT_T_, ALL_N_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
 HORIZON_ = AT["horizon"]
-RECENT_A_, ALL_A_, KEPT_, SCALE_ = AT["recent_a"], AT["all_a"], AT["kept"], AT["scale"]
+RECENT_A_, ALL_A_, RETAINED_, SCALE_ = AT["recent_a"], AT["all_a"], AT["retained"], AT["scale"]
 N_TOTALS = len(AT)
 W, G, H = 0, 1, 2
 """Rows of ``vectors``: weights of B, weights and summed squared slopes of G."""
@@ -72,7 +72,7 @@ def used(places: Any, p: int) -> int:
 def rebase(
     cells: Any, totals: Any, reference: Any, vectors: Any, A: Any, P: Any, places: Any, kind: Kind
 ) -> None:
-    """The change that is due at row t; between two changes, P anew from A."""
+    """The change that is due at row t; between two changes, P is computed from A."""
     p, L = kind.p, vectors.shape[0]
     size, group = used(places, p), A.shape[2]
     square = np.zeros((2, group, group))
@@ -84,7 +84,7 @@ def rebase(
         return
     if kind.second and not kind.squared:
         recalibrate(cells, totals, A, size, kind.width)
-    kept = forget(totals, L) if totals[HORIZON_] > 0.0 and kind.second else 1.0
+    retained = forget(totals, L) if totals[HORIZON_] > 0.0 and kind.second else 1.0
     s_y = 1.0
     c_y = 0.0
     if kind.centres:
@@ -126,7 +126,7 @@ def rebase(
                 old,
                 new,
                 kind.prior_bias,
-                kept,
+                retained,
                 size,
                 square,
             )
@@ -145,12 +145,12 @@ def passes_held(totals: Any) -> Any:
 
 
 def forget(totals: Any, L: int) -> Any:
-    """What is kept of A and b, so that they hold no more than the last passes over the rows."""
+    """By what A and b are multiplied, so that they hold no more than the last passes over the rows."""
     r = min(PASSES * totals[HORIZON_] / totals[ALL_N_], 1.0)
     totals[ALL_N_] *= r
     for k in range(L):
         totals[k * N_TOTALS + ALL_A_] *= r
-        totals[k * N_TOTALS + KEPT_] *= r
+        totals[k * N_TOTALS + RETAINED_] *= r
         totals[k * N_TOTALS + SCALE_] *= r
     return r
 
@@ -173,7 +173,7 @@ def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
             for l in range(A.shape[2]):
                 A[k, j, l] *= r
         totals[at + ALL_A_] *= r
-        totals[at + KEPT_] *= r
+        totals[at + RETAINED_] *= r
         totals[at + SCALE_] *= r
         totals[at + RECENT_A_] = 0.0
         if totals[at + SCALE_] < LEAST:
@@ -202,7 +202,7 @@ def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, 
 
 def change_of_B(
     A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: float, new: float,
-    prior_bias: float, kept: float, size: int, square: Any,
+    prior_bias: float, retained: float, size: int, square: Any,
 ) -> None:  # fmt: skip
     """One learner's A, P and w. al, be: of T; b, square: scratch. old, new: lam and lam'."""
     group = A.shape[1]
@@ -213,10 +213,10 @@ def change_of_B(
             total = prior * w[low + i]
             for j in range(d):
                 total += A[low + i, j] * w[low + j]
-            b[low + i] = kept * total
+            b[low + i] = retained * total
         for i in range(d):
             for j in range(d):
-                A[low + i, j] *= kept
+                A[low + i, j] *= retained
     for j in range(group, size):  # what the bias takes over from the other groups
         if al[j] > 0.0:
             shift -= w[j] * (be[j] / al[j])

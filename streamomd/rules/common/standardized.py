@@ -40,7 +40,7 @@ class Shared(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Common to all learners, kept with the first, but for the last four.
+    """Common to all learners, in the row of the first, but for the last four.
 
     t, n: rows learned and their importance. next: the row of the next change of reference.
     labels, y_mean, y_M2, y_min, y_max: of the targets. c_y, s_y: their reference. mse, v: mean
@@ -48,7 +48,7 @@ class Totals(NamedTuple):
     of standardised rows. lead: of G over B, in nats. since: the row at which it changed its sign.
     recent_n, recent_t, all_n: importance and rows since the last recalibration, and in all.
     horizon: importance of the first pass, once it has ended, else 0. Of each learner: recent_a,
-    all_a: curvature over the same rows. kept: what recalibrations have left of A since the common
+    all_a: curvature over the same rows. retained: what recalibrations have left of A since the common
     start of a merge. scale: of S, which is stored without them.
     """
 
@@ -74,7 +74,7 @@ class Totals(NamedTuple):
     horizon: Max = 0.0
     recent_a: Sum = 0.0
     all_a: Sum = 0.0
-    kept: Mean = 1.0
+    retained: Mean = 1.0
     scale: Mean = 1.0
 
 
@@ -163,7 +163,7 @@ def following(t: float) -> float:
 
 
 def following_in_pass(t: float, rows: float) -> float:
-    """The same in passes after the first of so many rows: 32 changes a pass."""
+    """The same in passes after the first, of rows each: 32 changes a pass."""
     return t + max(16.0, math.ceil(rows / 32.0))
 
 
