@@ -96,8 +96,8 @@ def predict(
 
     Columns: row, prediction, score, probability (logistic), and those of --keep. With three or
     more classes, score and probability are lists in the order of "classes" in the schema's
-    metadata. The interval of --with interval is the uncertainty of the weights, not how far a target
-    may be from its mean.
+    metadata. The interval of --with interval is the uncertainty of the weights, not how far a
+    target may be from its mean.
     """
     written = open_model(url, checkpoint_storage_options).predict(
         list(shards),

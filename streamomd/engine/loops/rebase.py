@@ -145,7 +145,7 @@ def passes_held(totals: Any) -> Any:
 
 
 def forget(totals: Any, L: int) -> Any:
-    """By what A and b are multiplied, so that they hold no more than the last passes over the rows."""
+    """By what A and b are multiplied, so that they hold the last passes over the rows only."""
     r = min(PASSES * totals[HORIZON_] / totals[ALL_N_], 1.0)
     totals[ALL_N_] *= r
     for k in range(L):

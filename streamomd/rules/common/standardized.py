@@ -48,8 +48,8 @@ class Totals(NamedTuple):
     of standardised rows. lead: of G over B, in nats. since: the row at which it changed its sign.
     recent_n, recent_t, all_n: importance and rows since the last recalibration, and in all.
     horizon: importance of the first pass, once it has ended, else 0. Of each learner: recent_a,
-    all_a: curvature over the same rows. retained: what recalibrations have left of A since the common
-    start of a merge. scale: of S, which is stored without them.
+    all_a: curvature over the same rows. retained: what recalibrations have left of A since the
+    common start of a merge. scale: of S, which is stored without them.
     """
 
     t: Sum = 0.0
