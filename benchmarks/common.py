@@ -120,7 +120,10 @@ class Walk:
         loss = "hinge" if params.get("C") and rule in ("eg", "winnow") else ""
         spec = Spec.parse({"model": {"rule": rule, "loss": loss, "params": params}})
         found, goal = spec.rule, find_loss(spec.model.loss)
-        layout = Layout(found, size + 1, classes if classes > 2 else 1, dtype)  # and the bias
+        learners = classes if classes > 2 else 1
+        # With the bias; no column is numeric, so a block has sparse coordinates only.
+        most = max(1, found.storage.most(spec.model.params)) if found.storage.kind == "block" else 0
+        layout = Layout(found, size + 1, learners, dtype, 0, most)
         legal = with_lipschitz(found, goal, spec.model.params, {})
         self.engine = Engine(layout, goal, classes if goal.classifies else 1, True, legal)
         self.state, self.batch = State.start(layout), batch

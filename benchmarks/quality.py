@@ -37,7 +37,9 @@ from quality_tables import Figures, gap, percent, print_tables
 from threadpoolctl import threadpool_limits
 
 DATA = Path(__file__).parents[2] / "shared/data"
-RULES = ("auto", "nag", "adagrad", "ftrl_proximal", "arow_diag", "sgd-epochs", "sgd", "vw", "vw-coin")
+RULES = (
+    "auto", "nag", "adagrad", "ftrl_proximal", "arow_diag", "sgd-epochs", "sgd", "vw", "vw-coin",
+)  # fmt: skip
 """Names of rules, and those of quality_learners.LEARNERS."""
 
 

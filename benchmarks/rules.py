@@ -41,7 +41,8 @@ def cases(wanted: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
     found: dict[str, tuple[str, dict[str, Any]]] = {"nag": ("nag", {})}
     for rule in all_rules().values():
         projects = rule.largest(rule.parse_params({})) is not None
-        if rule.storage.kind != "coordinates" or projects or (wanted and rule.name not in wanted):
+        kinds, other = ("coordinates", "block"), wanted and rule.name not in wanted
+        if rule.storage.kind not in kinds or projects or other:
             continue
         plain = () if rule.name in INSTEAD else ({},)
         for params in (*plain, *OPTIONS.get(rule.name, ())):
