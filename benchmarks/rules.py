@@ -20,7 +20,8 @@ import numpy as np
 
 from streamomd.rules import all_rules
 
-TARGET, TARGETS = 3.0, {"si_pnorm": 8.0}
+TARGET = 3.0
+TARGETS = {"si_pnorm": 8.0, "auto": 10.0, "laplace": 8.0, "adagrad_standardized": 5.0}
 OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "winnow": ({"C": 1.0},),
     "eg": ({"C": 1.0},),
