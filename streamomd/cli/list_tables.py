@@ -10,8 +10,8 @@ from streamomd.cli.formatting import format_table
 GUIDE = (
     (
         "What are the features like?",
-        ("numbers and categories, any units", "auto", "the default: nothing to tune"),
-        ("raw units; one learning rate", "nag", "a small state; start with eta 0.5"),
+        ("numbers in any units, categories", "auto", "the default: nothing to tune"),
+        ("raw units; one learning rate", "nag", "small state; start with eta 0.5"),
         ("… with rare, huge values", "snag", "mean squares; --set squash=true"),
         (
             "wide and sparse: words, hashed values",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
-from streamomd.cli.job_flags import COMPARATOR, LIST
+from streamomd.cli.job_flags import COMPARATOR, LIST, Choice
 from streamomd.cli.options import (
     CODES,
     allow_non_finite,
@@ -72,7 +72,7 @@ def evaluate(
 @click.option(
     "--with",
     "more",
-    type=click.Choice(["interval"]),
+    type=Choice(["interval"]),
     multiple=True,
     help="interval: also lower and upper, a 95 % interval of the mean or probability.",
 )

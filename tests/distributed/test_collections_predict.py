@@ -70,6 +70,9 @@ def test_nothing_is_computed_before_it_is_asked_for(shards: Path, tmp_path: Path
     (tmp_path / "obstacle").unlink()
     expected = lazy["score"].compute().to_list()
     model.state.cells[:] = 0.0
+    for array in model.state.extra.values():
+        array[...] = 0
+    model.state.totals[...] = 0.0
     assert lazy["score"].compute().to_list() == expected
     assert any(expected)
     assert not any(streamomd.predict_collection(model, collection())["score"].compute())

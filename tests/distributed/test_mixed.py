@@ -146,7 +146,11 @@ def test_a_collection_on_workers_without_streamomd_trains(
         found = streamomd.train(
             held,
             client=client,
-            sets={**{f"data.{key}": value for key, value in columns.items()}, "train.epochs": 2},
+            sets={
+                **{f"data.{key}": value for key, value in columns.items()},
+                "model.rule": "nag",
+                "train.epochs": 2,
+            },
             checkpoint="none",
             quiet=True,
         )

@@ -96,7 +96,8 @@ def test_bank_at_two_scales(hashed: bool, bank: pa.Table, tmp_path: Path) -> Non
         column = bank.column(name).to_numpy().astype(np.float64)
         share = pa.array(column / np.abs(column).max())
         scaled = scaled.set_column(scaled.schema.get_field_index(name), name, share)
-    flags = ["--label", "y", "--numeric", numeric, "--checkpoint", "none", "--eta", "0.5"]
+    flags = ["--label", "y", "--numeric", numeric, "--checkpoint", "none", "--rule", "nag"]
+    flags += ["--eta", "0.5"]
     flags += ["--hashed", words] if hashed else []
     told = [
         train(write(tmp_path / f"{name}.parquet", table), *flags)

@@ -323,7 +323,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "perceptron": [{}, {"C": 0.05}],
     "pa1": [{}, {"C": 0.05}],
 }
-DERIVED: dict[str, tuple[str, ...]] = {}
+DERIVED: dict[str, tuple[str, ...]] = {"snag": ("b",)}
 FAMILIES: dict[str, set[str]] = {}
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 

@@ -249,7 +249,7 @@ def shard(tmp_path: Path) -> Path:
 
 def test_the_command_names_row_and_range(shard: Path) -> None:
     """Exit 2; with --on-bad-row skip the rows are counted as out_of_range, in every report."""
-    words = ("train", shard, "--label", "y", "--checkpoint", "none")
+    words = ("train", shard, "--label", "y", "--checkpoint", "none", "--rule", "nag")
     failed = run(*words)
     assert failed.code == 2
     for word in ("row 1, column 'm': found 1e-200", "1e-140 to 1e+140", "rescale the column"):

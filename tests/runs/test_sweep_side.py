@@ -19,7 +19,7 @@ from streamomd.runs.sweep.batched import extract_learner, join_states, observes_
 oracles.families()
 ROWS, COLUMNS = 40, 7
 SIZES = (2, 3, 4)
-OBSERVE_WITH_HYPER = {"aggressive", "dual_step", "pnorm_lms"}
+OBSERVE_WITH_HYPER = {"aggressive", "dual_step", "pnorm_lms", "snag"}
 
 
 def rows(seed: int, *, number: bool) -> tuple[Any, Any, Any]:

@@ -43,7 +43,7 @@ class TinyEngine:
     bias: bool = False
     compile_seconds: float = 0.0
 
-    def learn(self, state: State, sums: Any, batch: DenseBatch) -> Any:
+    def learn(self, state: State, sums: Any, batch: DenseBatch, *, part: bool = False) -> Any:
         self.work(len(batch))
         for y in batch.y:
             learn(state.table[:, 0], y)
