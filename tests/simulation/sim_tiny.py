@@ -43,6 +43,9 @@ class TinyEngine:
     bias: bool = False
     compile_seconds: float = 0.0
 
+    def begin_pass(self, state: State) -> None:
+        """Nothing depends on passes."""
+
     def learn(self, state: State, sums: Any, batch: DenseBatch, *, part: bool = False) -> Any:
         self.work(len(batch))
         for y in batch.y:
