@@ -27,6 +27,7 @@ from streamomd.shards.reader import Job, jobs_of, open_group
 from streamomd.shards.shard import ShardSet, checksum_warnings
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
+from streamomd.training.offsets import offset_warnings
 from streamomd.training.row_stream import UNIT_BYTES
 
 THREAD_BYTES = 4 * UNIT_BYTES  # of a thread that decodes a unit
@@ -71,17 +72,19 @@ def preview(
     rows = sum(table.num_rows for *_, table in unit)
     columns = _columns(plan, *_count_growth(plan, unit), shards.rows / rows)
     memory = _memory(spec, plan)
+    encoded = _encoded(plan, unit)
+    notes = [*_loss_note(spec, plan), *offset_warnings(spec, plan, encoded[0])]
     return {
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [*describe(plan), *_loss_note(spec, plan), *checksum_warnings(shards)],
+        "plan": [*describe(plan), *notes, *checksum_warnings(shards)],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),
         "memory": memory,
         "unit": {"shard": unit[0][0], "rows": rows},
-        "time": _time(spec, plan, shards, _encoded(plan, unit), reading, memory),
+        "time": _time(spec, plan, shards, encoded, reading, memory),
     }
 
 

@@ -21,6 +21,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import best_epoch, held_out, patience_exhausted
 from streamomd.training.model import Model
+from streamomd.training.offsets import offset_warnings
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, raise_stopped
@@ -123,6 +124,9 @@ class ExactRun:
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
         rows = range(piece.row, piece.row + piece.rows)
         held = self._held_out(shard, rows, batch.skipped)
+        if model.cursor.epoch == 0 and not model.metrics.total_rows:
+            for line in offset_warnings(model.spec, model.plan, [batch]):
+                note(line)
         while True:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)

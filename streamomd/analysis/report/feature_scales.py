@@ -9,7 +9,7 @@ weighted by g^2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
+from streamomd.engine.loops.reference import M2, MU
+from streamomd.engine.loops.standardize import N
 from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.shards.find import find
@@ -34,8 +36,8 @@ class FeatureScales:
     """Scales of each coordinate, NaN if unknown.
 
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
-    value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
-    rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
+    value of the coordinates before the hashed ones; mean: theirs, empty if unknown. present: the
+    share of rows where it is not 0. rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
     their slopes. of: of which rows, in words. source: a sentence that says where they are from.
     """
 
@@ -48,6 +50,7 @@ class FeatureScales:
     source: str
     estimated: bool = False
     of: str = ""
+    mean: Floats = field(default_factory=lambda: np.empty(0))
 
     @cached_property
     def unit(self) -> Floats:
@@ -68,6 +71,9 @@ def scales_from_slots(model: Model) -> FeatureScales:
     if how:
         fields["typical"] = typical
         sources.append(how)
+    if state.layout.standardize:
+        _take_reference(fields, state)
+        sources = ["the mean and the standard deviation of numeric columns"]
     source = f"Rule {rule.name} stores {' and '.join(sources)}." if sources else (
         f"Rule {rule.name} stores no feature scales: pass the shards to the report to measure them."
     )  # fmt: skip
@@ -76,6 +82,18 @@ def scales_from_slots(model: Model) -> FeatureScales:
         fields["largest"], fields["typical"], fields["low"], fields["high"], fields["present"],
         rows, source, estimated,
     )  # fmt: skip
+
+
+def _take_reference(fields: dict[str, Floats], state: State) -> None:
+    """Sizes of numeric columns in raw units: the rule's slots know standardised ones."""
+    front = slice(1, 1 + state.layout.numeric)
+    n = float(state.extra["schedule"][N])
+    for name in ("largest", "typical"):
+        fields[name] = fields[name].copy()
+        fields[name][front] = np.nan
+    if n > 0.0:
+        mean, squares = state.extra["reference"][[MU, M2], 1:]
+        fields["typical"][front] = np.hypot(mean, np.sqrt(squares / n))
 
 
 def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, str]:
@@ -105,6 +123,7 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     """Scales measured on rows, each with weight 1."""
     size, front, bias = plan.size, plan.hashed_offset, int(plan.bias)
     squares, largest, seen = np.zeros(size), np.zeros(size), np.zeros(size)
+    sums = np.zeros(front)
     low, high, rows = np.full(front, np.inf), np.full(front, -np.inf), 0
     for batch in batches:
         at, x = _entries(batch, bias)
@@ -113,6 +132,7 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
         np.maximum.at(largest, at, np.abs(x))
         np.add.at(seen, at, 1.0)
         unhashed = at < front
+        np.add.at(sums, at[unhashed], x[unhashed])
         np.minimum.at(low, at[unhashed], x[unhashed])
         np.maximum.at(high, at[unhashed], x[unhashed])
     if bias:
@@ -123,7 +143,9 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     count = max(rows, 1)
     source = f"Counted in the {rows:,} rows given."
     typical, present = np.sqrt(squares / count), seen / count
-    return FeatureScales(largest, typical, low, high, present, rows, source, of=" of those given")
+    return FeatureScales(
+        largest, typical, low, high, present, rows, source, of=" of those given", mean=sums / count
+    )
 
 
 def _entries(batch: Batch, bias: int) -> tuple[NDArray[np.int64], Floats]:

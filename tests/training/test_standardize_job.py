@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamomd
+from streamomd.analysis.preview import preview
+from streamomd.analysis.report import write_report
 from streamomd.core.errors import UnsupportedError, UsageError
 
 STANDARD = {"data.standardize": "running"}
@@ -105,3 +107,33 @@ def test_a_sweep_learns_one_after_the_other(tmp_path: Path) -> None:
     )  # fmt: skip
     alone = trained(shards, "none", eta=0.25)
     assert models[0].state_sha256 == alone.state_sha256
+
+
+@pytest.mark.parametrize(
+    "sets, remedy",
+    [
+        ({}, "use --rule auto, or set data.standardize to running"),
+        ({"model.rule": "da"}, "use --rule auto, or subtract the mean beforehand"),
+        ({"model.rule": "auto"}, ""),
+        (STANDARD, ""),
+    ],
+)
+def test_columns_far_from_0_are_reported(
+    sets: dict[str, Any], remedy: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By train, plan and the report, where the rule does not centre them; a constant one is not."""
+    shards = shard(tmp_path, 2000)
+    rows = pq.read_table(shards).append_column("one", pa.array(np.full(2000, 7.0)))
+    pq.write_table(rows, shards)
+    given = {"model.rule": "nag"} | sets
+    planned = preview({"data": {"shards": [shards], "label": "y", "bits": 4}}, sets=given)["plan"]
+    capfd.readouterr()
+    model = streamomd.train(shards, label="y", checkpoint="none", bits=4, sets=given)
+    learned = capfd.readouterr().err.splitlines()
+    for lines in (planned, learned):
+        found = [line for line in lines if "does not centre" in line]
+        assert len(found) == (remedy != "")
+        assert all(": year; rule" in line and line.endswith(remedy) for line in found)
+    page = write_report(model, str(tmp_path / "page.html"), shards=shards, quiet=True)
+    found = [one for one in page["look"] if "standard deviations from 0" in one["title"]]
+    assert [one["name"] for one in found] == ["year"] * (remedy != "")
