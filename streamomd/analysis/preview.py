@@ -25,9 +25,9 @@ from streamomd.runs.session import Session
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, jobs_of, open_group
 from streamomd.shards.shard import ShardSet, checksum_warnings
+from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
-from streamomd.training.offsets import offset_warnings
 from streamomd.training.row_stream import UNIT_BYTES
 
 THREAD_BYTES = 4 * UNIT_BYTES  # of a thread that decodes a unit
@@ -73,7 +73,9 @@ def preview(
     columns = _columns(plan, *_count_growth(plan, unit), shards.rows / rows)
     memory = _memory(spec, plan)
     encoded = _encoded(plan, unit)
-    notes = [*_loss_note(spec, plan), *offset_warnings(spec, plan, encoded[0])]
+    front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
+    far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
+    notes = [*_loss_note(spec, plan), *far]
     return {
         "rows": shards.rows,
         "shards": len(shards),

@@ -11,6 +11,7 @@ GUIDE = (
     (
         "What are the features like?",
         ("raw units, on unknown scales", "nag", "the default; start with eta 0.5"),
+        ("… and far from 0: years, kelvin", "auto", "or nag, data.standardize=running"),
         ("… with rare, huge values", "snag", "mean squares; --set squash=true"),
         (
             "wide and sparse: words, hashed values",

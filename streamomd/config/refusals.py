@@ -11,7 +11,7 @@ from streamomd.losses import all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule, fields
-from streamomd.rules.standardize import standardize_problem
+from streamomd.rules.standardizable import standardize_problem
 
 if TYPE_CHECKING:
     from streamomd.config.spec import Spec

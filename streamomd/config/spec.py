@@ -131,7 +131,7 @@ class Data(_Table):
         flag="nulls",
     )  # fmt: skip
     standardize: Literal["none", "running"] = key(
-        "none", "running: learn numeric columns less their mean, in standard deviations.",
+        "none", "Centring and scaling of numeric columns; running: by mean and scale so far.",
         flag=None,
     )  # fmt: skip
     on_bad_row: Literal["error", "skip"] = key(

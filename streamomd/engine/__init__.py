@@ -22,7 +22,7 @@ from streamomd.engine.compile import (
 )
 from streamomd.engine.loops import block, dense, rebase, recent_rows
 from streamomd.engine.loops.row import Shape
-from streamomd.engine.loops.standardize import standardise_rows
+from streamomd.engine.loops.standardized_rows import standardise_rows
 from streamomd.engine.loops.step import move_numbers, numbers_of
 from streamomd.engine.standardize import Front, StandardizedRows, change_reference, raw_weights
 from streamomd.engine.state import Layout, State
@@ -128,9 +128,6 @@ class Engine:
             return self._learn_block(state, sums, batch)
         if self.layout.standardize:
             return self._learn_standardized(state, sums, batch)
-        return self._learn(state, sums, batch)
-
-    def _learn(self, state: State, sums: Floats, batch: Batch) -> Floats:
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
@@ -262,13 +259,18 @@ class Engine:
     def _learn_standardized(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""
         rows, h = self._standardized(state, batch), self.layout.rule.hyper_of(self.params)
-        high = rows.write(0, learns=True)
-        margins = [self._learn(state, sums, rows.batch.rows(0, high))]
-        while high < len(batch):
+        margins, low, observed = [], 0, False
+        while True:
+            high = rows.write(low, learns=True, observed=observed)
+            some = rows.batch.rows(low, high)
+            by_columns = self._dense and isinstance(some, DenseBatch) and dense.filled(some.values)
+            found, clock = self._walk("dense" if by_columns else "learn", state, sums, some)
+            margins.append(found)
+            state.clock = int(clock)
+            if high == len(batch):
+                return np.concatenate(margins)
             change_reference(state, h)
-            low, high = high, rows.write(high, learns=True, observed=True)
-            margins.append(self._learn(state, sums, rows.batch.rows(low, high)))
-        return np.concatenate(margins)
+            low, observed = high, True
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
         write = self._function(standardise_rows, standardise_signature())

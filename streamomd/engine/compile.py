@@ -247,7 +247,7 @@ def rebase_signature(cell: str) -> Any:
 
 
 def standardise_signature() -> Any:
-    """Argument types of ``loops.standardize.standardise_rows``."""
+    """Argument types of ``loops.standardized_rows.standardise_rows``."""
     numbers = _array("float64")
     settings = [types.int64, types.boolean, types.boolean, types.int64, types.boolean]
     given = [_array("int64"), _array("uint32"), numbers, numbers]

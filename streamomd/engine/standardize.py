@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.engine.loops.reference import C, S, next_reference
-from streamomd.engine.loops.standardize import NEXT, N, T
+from streamomd.engine.loops.standardized_rows import NEXT, N, T
 from streamomd.engine.state import State
 from streamomd.rules.common.standardized import following
 
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 class StandardizedRows:
     """A batch's rows on standardised inputs, written as far as ``write`` has come.
 
-    write_rows: ``loops.standardize.standardise_rows``, compiled or not.
+    write_rows: ``loops.standardized_rows.standardise_rows``, compiled or not.
     """
 
     def __init__(self, write_rows: Callable[..., int], state: State, batch: Batch) -> None:

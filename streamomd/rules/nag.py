@@ -6,8 +6,9 @@ squashed, w_i <- w_i s_i / abs(x_i), and N += sum x_i^2 / s_i^2. After it, with 
     G_i += (g x_i)^2,    w_i <- w_i - eta sqrt(t / N) g x_i / (s_i sqrt(G_i)).
 
 Predictions do not change when any feature is multiplied by any constant that leaves its values in
-range: G holds squares. Use it when features come in raw units: one eta near 1 fits most data. No
-regret bound is proven for this form (P1 proves the projected one).
+range: G holds squares. They do when a constant is added: a column far from 0, such as a year,
+is learned slowly unless data.standardize centres it. Use it when features come in raw units: one
+eta near 1 fits most data. No regret bound is proven for this form (P1 proves the projected one).
 
 Cost: O(nnz).
 

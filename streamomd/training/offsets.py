@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch, DenseBatch
 from streamomd.core.counted import counted
 from streamomd.core.urls import printable
 from streamomd.features import Plan
-from streamomd.rules.standardize import standardize_problem
+from streamomd.rules.standardizable import standardize_problem
 
 Floats = NDArray[np.float64]
 FAR = 5.0
 """Standard deviations between 0 and the mean from which on there is a warning."""
 LEAST, MOST = 30, 10_000
-"""Rows that are enough to know, and rows that are read at most."""
+"""Rows that are enough to know, and rows that are looked at."""
 NAMED = 8
 
 
-def offset_warnings(spec: Spec, plan: Plan, batches: Sequence[Batch]) -> list[str]:
-    """A line that names the columns far from 0 in the first rows, and what to do; else none."""
-    if centres(spec) or not plan.numeric:
-        return []
-    rows = _numeric_columns(plan, batches)
-    if len(rows) < LEAST:
+def offset_warnings(spec: Spec, plan: Plan, rows: Floats) -> list[str]:
+    """A line that names the columns far from 0, and what to do about them; else none.
+
+    rows: (rows, numeric columns), the first ones.
+    """
+    if centres(spec) or len(rows) < LEAST:
         return []
     with np.errstate(over="ignore", invalid="ignore"):
         far = is_far(rows.mean(axis=0), rows.std(axis=0))
@@ -57,20 +54,3 @@ def remedies(spec: Spec) -> str:
     able = spec.train.mode == "exact" and not standardize_problem(spec.rule, spec.model.params)
     other = "set data.standardize to running" if able else "subtract the mean beforehand"
     return f"use --rule auto, or {other}"
-
-
-def _numeric_columns(plan: Plan, batches: Sequence[Batch]) -> Floats:
-    """Values of the numeric columns of the first rows, (rows, columns)."""
-    found, left, p = [], MOST, len(plan.numeric)
-    for batch in batches:
-        rows = batch.rows(0, min(left, len(batch)))
-        left -= len(rows)
-        if isinstance(rows, DenseBatch):
-            found.append(np.asarray(rows.values[:, :p], np.float64))
-            continue
-        values = np.zeros((len(rows), p))
-        front = rows.indices < p
-        row = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
-        values[row[front], rows.indices[front]] = rows.values[front]
-        found.append(values)
-    return np.concatenate(found) if found else np.empty((0, p))

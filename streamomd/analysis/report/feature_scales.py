@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
 from streamomd.engine.loops.reference import M2, MU
-from streamomd.engine.loops.standardize import N
+from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.shards.find import find
@@ -36,9 +36,10 @@ class FeatureScales:
     """Scales of each coordinate, NaN if unknown.
 
     largest: abs(x). typical: root of the mean of x^2 over all rows. low, high: least and greatest
-    value of the coordinates before the hashed ones; mean: theirs, empty if unknown. present: the
-    share of rows where it is not 0. rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
+    value of the coordinates before the hashed ones. present: the share of rows where it is not 0.
+    rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
     their slopes. of: of which rows, in words. source: a sentence that says where they are from.
+    mean: of the coordinates before the hashed ones; empty if unknown.
     """
 
     largest: Floats
