@@ -6,8 +6,9 @@ gives: at a change to (c', s') each learner's weights become
 
     w_j' = w_j s_j' / s_j,    w_0' = w_0 + sum_j w_j (c_j' - c_j) / s_j,
 
-so that predictions stay as they are, and the rule's summed squared gradients are multiplied by
-(s_j / s_j')^2. The loops are the ordinary ones: a batch is cut at the changes.
+so that predictions stay as they are. The rule's summed squared gradients are multiplied by
+(s_j / s_j')^2, other slots by the powers in ``Slots.degrees``. The loops are the
+ordinary ones: a batch is cut at the changes.
 """
 
 from __future__ import annotations
@@ -74,18 +75,19 @@ def change_reference(state: State, h: Any) -> None:
         if before > 0.0:  # else it was constant, and its weight is 0
             ratio = before / s
             shift += front.weights[j] * ((c - reference[C, j]) / before)
+            front.rescale(j, ratio)
             for k in range(layout.learners):
-                front.replace(j, k, front.weights[j, k] / ratio, ratio * ratio)
+                front.replace(j, k, front.weights[j, k] / ratio)
         reference[C, j], reference[S, j] = c, s
     for k in range(layout.learners):
         if shift[k] != 0.0:
-            front.replace(0, k, front.weights[0, k] + shift[k], 1.0)
+            front.replace(0, k, front.weights[0, k] + shift[k])
     front.store(state)
     schedule[NEXT] = following(float(schedule[T]))
 
 
 class Front:
-    """Slots of the bias and the numeric columns, each as (coordinates, learners).
+    """The slots of the bias and the numeric columns, each as (coordinates, learners).
 
     weights: on standardised inputs, as the next row would use them.
     """
@@ -93,41 +95,50 @@ class Front:
     def __init__(self, state: State, h: Any) -> None:
         rule, count = state.layout.rule, state.layout.numeric + 1
         self._rule, self._h, self._clock = rule, h, float(state.clock)
-        self._own = [np.array(state.slot(s.name)[:count], np.float64) for s in rule.own_slots]
-        shared = [state.slot(slot.name)[:count].tolist() for slot in rule.shared_slots]
-        make: tuple[Any, ...] = rule.state.own, rule.state.shared, rule.state.totals
-        self._make_own = make[0]
-        self._shared = [make[1](*(slot[j] for slot in shared)) for j in range(count)]
-        stored = len(make[2]._fields)
-        self._totals = [make[2](*row[:stored]) for row in state.totals.tolist()]
+        slots = (*rule.shared_slots, *rule.own_slots)
+        self._slots = {s.name: np.array(state.slot(s.name)[:count], np.float64) for s in slots}
+        self._degrees = dict(rule.state.degrees)
+        if rule.state.curvature:
+            self._degrees[rule.state.curvature] = 2
+        make: Any = rule.state.totals
+        stored = len(make._fields)
+        self._totals = [make(*row[:stored]) for row in state.totals.tolist()]
         learners = range(state.layout.learners)
         self.weights = np.array([[self._weight(j, k) for k in learners] for j in range(count)])
 
-    def replace(self, j: int, k: int, w: float, factor: float) -> None:
-        """Set a coordinate's weight for learner k, and multiply its summed squared gradients."""
-        slots, own = self._rule.state, self._number(j, k)
-        if slots.curvature and factor != 1.0:
-            own = own._replace(**{slots.curvature: getattr(own, slots.curvature) * factor})
+    def rescale(self, j: int, factor: float) -> None:
+        """A coordinate's slots of sizes, where its values are multiplied by a factor."""
+        for name, degree in self._degrees.items():
+            self._slots[name][j] *= factor**degree
+
+    def replace(self, j: int, k: int, w: float) -> None:
+        """Set a coordinate's weight for learner k."""
         # Where the weight was 0, so is the new one, and the slots it is made of may stay.
-        if w != 0.0 or self.weights[j, k] != 0.0:
-            if slots.rejoin is not None:
-                given = self._shared[j], self._totals[k], self._clock, self._h
-                own = slots.rejoin(own, float(w), *given)
-            else:
-                own = own._replace(**{slots.weight: float(w)})
-        for slot, number in zip(self._own, own, strict=True):
-            slot[j, k] = number
+        if w == 0.0 and self.weights[j, k] == 0.0:
+            return
+        slots, (own, shared) = self._rule.state, self._numbers(j, k)
+        if slots.rejoin is not None:
+            own = slots.rejoin(own, float(w), shared, self._totals[k], self._clock, self._h)
+        else:
+            own = own._replace(**{slots.weight: float(w)})
+        for slot, number in zip(self._rule.own_slots, own, strict=True):
+            self._slots[slot.name][j, k] = number
 
     def store(self, state: State) -> None:
         """Write the slots back."""
-        for slot, numbers in zip(self._rule.own_slots, self._own, strict=True):
-            state.slot(slot.name)[: len(numbers)] = numbers
+        for name, numbers in self._slots.items():
+            state.slot(name)[: len(numbers)] = numbers
 
-    def _number(self, j: int, k: int) -> Any:
-        return self._make_own(*(float(slot[j, k]) for slot in self._own))
+    def _numbers(self, j: int, k: int) -> tuple[Any, Any]:
+        """Learner k's own slots of a coordinate, and the shared ones."""
+        rule, slots = self._rule, self._slots
+        make: tuple[Any, ...] = rule.state.own, rule.state.shared
+        own = make[0](*(float(slots[slot.name][j, k]) for slot in rule.own_slots))
+        return own, make[1](*(float(slots[slot.name][j]) for slot in rule.shared_slots))
 
     def _weight(self, j: int, k: int) -> float:
-        given = self._number(j, k), self._shared[j], self._totals[k], self._clock + 1.0, self._h
+        own, shared = self._numbers(j, k)
+        given = own, shared, self._totals[k], self._clock + 1.0, self._h
         return float(self._rule.weight(*given))
 
 

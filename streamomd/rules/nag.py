@@ -98,7 +98,10 @@ RULE = Rule(
     title="normalized adaptive gradient: raw units, one eta fits most data",
     source="Ross, Mineiro & Langford 2013, algorithm 2",
     hyper=Hyper,
-    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w", curvature="G"),
+    state=Slots(
+        move=Move, own=Own, shared=Shared, totals=Totals, weight="w", curvature="G",
+        degrees=(("s", 1),),
+    ),
     observe=Observe(observe, sums=1),
     align=align,
     weight=weight,
@@ -108,4 +111,4 @@ RULE = Rule(
     certificate=Certificate(
         reason="Ross et al. prove a bound for the projected form only: see nag_projected"
     ),
-)
+)  # fmt: skip

@@ -94,6 +94,7 @@ class Oracle:
                 self.w[0] += self.w[1 + j] * (c - self.c[j]) / self.s[j]
                 self.w[1 + j] *= s / self.s[j]
                 self.G[1 + j] *= (self.s[j] / s) ** 2
+                self.scale[1 + j] *= self.s[j] / s
             self.c[j], self.s[j] = c, s
         if t < 16:
             self.next = t + 1
@@ -175,6 +176,29 @@ def test_every_rule_learns_or_is_refused(rule: str) -> None:
     assert np.all(state.extra["reference"][2:, 1:] != was[2:, 1:])
     after = engine.predict(state, np.zeros(3), rows.batch())
     assert after == pytest.approx(before, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("rule", sorted(LEARNS))
+def test_degrees_are_what_slots_do(rule: str) -> None:
+    """Where a value is multiplied by 3, what a row adds to a slot is multiplied by 3^degree."""
+    found = find_rule(rule)
+    found = found if rule == "snag" else found.reduced_for(found.parse_params({}))
+    slots, h = found.state, found.hyper_of(found.parse_params({}))
+    degrees = dict(slots.degrees) | ({slots.curvature: 2} if slots.curvature else {})
+    make: Any = slots.move
+    after = []
+    for x in (0.25, 0.75):
+        shared: Any = slots.shared()
+        if found.observe is not None:
+            shared, _ = found.observe.function(shared, x, 4.0, h)
+        move = make(*(0.5 for _ in make._fields))
+        own = found.update(slots.own(), shared, x, move, 4.0, h)
+        after.append(shared._asdict() | own._asdict() if shared else own._asdict())
+    for name, degree in degrees.items():
+        assert after[1][name] == pytest.approx(3.0**degree * after[0][name], rel=1e-12)
+        assert after[0][name] > 0.0
+    sizes = {slot.name for slot in found.shared_slots} | {"G", "S"}
+    assert sizes & {*after[0]} == {*degrees}
 
 
 @pytest.mark.parametrize("params", [{"l1": 0.01}, {"l2": 0.01}])
