@@ -13,7 +13,11 @@ import pytest
 import streamomd
 from streamomd.analysis.preview import preview
 from streamomd.analysis.report import write_report
+from streamomd.analysis.report.feature_scales import scales_from_slots
 from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.integrations.export import export
+from streamomd.integrations.export.weight_chunks import pieces
+from streamomd.training.load_model import load_model
 
 STANDARD = {"data.standardize": "running"}
 
@@ -67,15 +71,23 @@ def test_commits_and_resume(tmp_path: Path) -> None:
 
 def test_exported_weights_are_raw(tmp_path: Path) -> None:
     """The command's export reads a state that is still in its checkpoint."""
-    from streamomd.integrations.export.weight_chunks import pieces
-    from streamomd.training.load_model import load_model
-
     model = trained(shard(tmp_path), str(tmp_path / "run"))
     remote, _ = load_model(str(tmp_path / "run"), remote=lambda _: True)
     found = np.concatenate([piece.weights for piece in pieces(remote)])
     expected = model.engine.weights(model.state, 0, model.plan.size)
     assert found.tobytes() == expected.tobytes()
     assert abs(expected[0, 0]) > 100.0
+    export(remote, "parquet", str(tmp_path / "w.parquet"))
+    columns = pq.read_table(tmp_path / "w.parquet").column_names
+    assert columns == ["coordinate", "feature", "weight"]
+
+
+def test_the_report_without_shards_is_of_centred_columns(tmp_path: Path) -> None:
+    """A column's size is its standard deviation, not its distance from 0."""
+    model = trained(shard(tmp_path), "none")
+    sizes = scales_from_slots(model)
+    assert sizes.typical[1:3] == pytest.approx([1.0, 1.0], rel=0.1)
+    assert "standard deviations" in sizes.source
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
-from streamomd.engine.loops.reference import M2, MU
+from streamomd.engine.loops.reference import M2
 from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
 from streamomd.features import Plan
@@ -74,7 +74,7 @@ def scales_from_slots(model: Model) -> FeatureScales:
         sources.append(how)
     if state.layout.standardize:
         _take_reference(fields, state)
-        sources = ["the mean and the standard deviation of numeric columns"]
+        sources = ["standard deviations of numeric columns, which are centred"]
     source = f"Rule {rule.name} stores {' and '.join(sources)}." if sources else (
         f"Rule {rule.name} stores no feature scales: pass the shards to the report to measure them."
     )  # fmt: skip
@@ -86,15 +86,15 @@ def scales_from_slots(model: Model) -> FeatureScales:
 
 
 def _take_reference(fields: dict[str, Floats], state: State) -> None:
-    """Sizes of numeric columns in raw units: the rule's slots know standardised ones."""
+    """Sizes of numeric columns in raw units: the rule's slots know standardised ones. A centred
+    column moves predictions by its standard deviation, wherever its mean is."""
     front = slice(1, 1 + state.layout.numeric)
     n = float(state.extra["schedule"][N])
     for name in ("largest", "typical"):
         fields[name] = fields[name].copy()
         fields[name][front] = np.nan
     if n > 0.0:
-        mean, squares = state.extra["reference"][[MU, M2], 1:]
-        fields["typical"][front] = np.hypot(mean, np.sqrt(squares / n))
+        fields["typical"][front] = np.sqrt(state.extra["reference"][M2, 1:] / n)
 
 
 def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, str]:
