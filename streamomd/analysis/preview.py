@@ -25,6 +25,7 @@ from streamomd.runs.session import Session
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, jobs_of, open_group
 from streamomd.shards.shard import ShardSet, checksum_warnings
+from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
 from streamomd.training.row_stream import UNIT_BYTES
@@ -71,22 +72,21 @@ def preview(
     rows = sum(table.num_rows for *_, table in unit)
     columns = _columns(plan, *_count_growth(plan, unit), shards.rows / rows)
     memory = _memory(spec, plan)
+    encoded = _encoded(plan, unit)
+    front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
+    far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
+    notes = [*_loss_note(spec, plan), *far]
     return {
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [
-            *describe(plan),
-            *session.choices,
-            *_loss_note(spec, plan),
-            *checksum_warnings(shards),
-        ],
+        "plan": [*describe(plan), *session.choices, *notes, *checksum_warnings(shards)],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),
         "memory": memory,
         "unit": {"shard": unit[0][0], "rows": rows},
-        "time": _time(spec, plan, shards, _encoded(plan, unit), reading, memory),
+        "time": _time(spec, plan, shards, encoded, reading, memory),
     }
 
 

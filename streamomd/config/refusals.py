@@ -11,6 +11,7 @@ from streamomd.losses import all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule, fields
+from streamomd.rules.standardizable import standardize_problem
 
 if TYPE_CHECKING:
     from streamomd.config.spec import Spec
@@ -107,6 +108,8 @@ def refuse_conflicts(spec: Spec) -> None:
             f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "
             "data.holdout, e.g. 10"
         )
+    if spec.data.standardize != "none":
+        _refuse_standardized(spec)
     if mode == "averaged":
         _refuse_in_averaged_mode(spec, rule)
     elif spec.train.exact_epochs:
@@ -114,6 +117,38 @@ def refuse_conflicts(spec: Spec) -> None:
             f"train.exact_epochs = {spec.train.exact_epochs}: only averaged mode has exact epochs "
             f"first; the mode is {mode!r}"
         )
+
+
+def _refuse_standardized(spec: Spec) -> None:
+    given, model = f"data.standardize = {spec.data.standardize!r}", spec.model
+    rule = find_rule(model.rule)
+    if rule.storage.kind == "block":
+        raise UsageError(
+            f"{given}: rule {rule.name!r} standardises numeric columns itself; leave "
+            "data.standardize out"
+        )
+    problem = standardize_problem(rule, model.params)
+    if problem:
+        able = [name for name, one in all_rules().items() if not _standardize_problem(one)]
+        raise UnsupportedError(
+            f"{given}: rule {rule.name!r} with {model.params} cannot learn on a reference that "
+            f"changes: {problem}. Rules that can: {', '.join(able)}"
+        )
+    if spec.train.mode != "exact":
+        raise UnsupportedError(
+            f"{given}: the reference is that of one learner, in mode exact, not {spec.train.mode}; "
+            "standardise the columns beforehand, or use rule auto"
+        )
+    if not model.bias:
+        raise UnsupportedError(f"{given}: a model without a bias cannot be centred; set model.bias")
+    if model.certificate:
+        raise UnsupportedError(
+            f"{given}: the theorems are about fixed inputs; leave model.certificate out"
+        )
+
+
+def _standardize_problem(rule: Rule) -> str:
+    return standardize_problem(rule, rule.parse_params({}))
 
 
 def _refuse_in_averaged_mode(spec: Spec, rule: Rule) -> None:

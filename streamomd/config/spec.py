@@ -137,6 +137,10 @@ class Data(_Table):
         "error", "What a missing number becomes; indicator: 0 and a coordinate for it.",
         flag="nulls",
     )  # fmt: skip
+    standardize: Literal["none", "running"] = key(
+        "none", "Centring and scaling of numeric columns; running: by mean and scale so far.",
+        flag=None,
+    )  # fmt: skip
     on_bad_row: Literal["error", "skip"] = key(
         "error", "What to do with a bad row; skip: count it by reason.", flag="on_bad_row"
     )

@@ -90,6 +90,15 @@ class SparseBatch:
         """indptr, indices and values as the compiled loops take them."""
         return self.indptr, self.indices.view(np.uint32), self.values
 
+    def first_columns(self, count: int, rows: int) -> Floats:
+        """The first columns of the first rows, (rows, count), with zeros."""
+        some = self.rows(0, min(rows, len(self)))
+        front = some.indices < count
+        row = np.repeat(np.arange(len(some)), np.diff(some.indptr))
+        found = np.zeros((len(some), count))
+        found[row[front], some.indices[front]] = some.values[front]
+        return found
+
     def rows(self, low: int, high: int) -> SparseBatch:
         """Rows low … high − 1, without a copy of the non-zeros."""
         first, last = self.indptr[low], self.indptr[high]
@@ -132,6 +141,10 @@ class DenseBatch:
         """The number of columns, no indices, and the values as the compiled loops take them."""
         columns = np.array([self.values.shape[1]], dtype=np.int64)
         return columns, np.empty(0, dtype=np.uint32), self.values.reshape(-1)
+
+    def first_columns(self, count: int, rows: int) -> Floats:
+        """The first columns of the first rows, (rows, count)."""
+        return np.asarray(self.values[:rows, :count], np.float64)
 
     def rows(self, low: int, high: int) -> DenseBatch:
         """Rows low … high − 1, without a copy."""

@@ -18,11 +18,14 @@ from streamomd.engine.compile import (
     compiled_loop,
     plain_loop,
     rebase_signature,
+    standardise_signature,
 )
 from streamomd.engine.loops import block, dense, rebase, recent_rows
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.loops.row import Shape
+from streamomd.engine.loops.standardized_rows import standardise_rows
 from streamomd.engine.loops.step import move_numbers, numbers_of
+from streamomd.engine.standardize import Front, StandardizedRows, change_reference, raw_weights
 from streamomd.engine.state import Layout, State
 from streamomd.losses import Loss
 from streamomd.rules.common.standardized import LEAD, smoothing
@@ -126,6 +129,8 @@ class Engine:
         """
         if self.layout.block:
             return self._learn_block(state, sums, batch, part=part)
+        if self.layout.standardize:
+            return self._learn_standardized(state, sums, batch)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
@@ -138,6 +143,9 @@ class Engine:
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``learn``, but nothing is learned."""
+        if self.layout.standardize:
+            rows = self._standardized(state, batch)
+            batch = rows.batch.rows(0, rows.write(0, learns=False))
         margins, _ = self._walk("predict", state, sums, batch)
         return margins
 
@@ -191,8 +199,13 @@ class Engine:
         # A prediction may add a part or a clamp to <w, x>; weights are <w, x> alone.
         rule = self.layout.rule
         plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
-        walk = replace(self, bias=False, layout=replace(self.layout, rule=plain))
-        return walk.predict(state, np.zeros(3), unit)
+        layout = replace(self.layout, rule=plain, standardize=False)
+        walk = replace(self, bias=False, layout=layout)
+        found = walk.predict(state, np.zeros(3), unit)
+        if self.layout.standardize and low <= self.layout.numeric:
+            front = Front(state, rule.hyper_of(self.params)).weights
+            return raw_weights(state, found, low, front)
+        return found
 
     def _standardized_weights(self, state: State, low: int, high: int, first: int) -> Floats:
         rule = self.layout.rule
@@ -268,11 +281,35 @@ class Engine:
         state.clock += len(batch)
         return margins
 
+    def _learn_standardized(self, state: State, sums: Floats, batch: Batch) -> Floats:
+        """Learn up to the next change of reference, change it, and go on."""
+        rows, h = self._standardized(state, batch), self.layout.rule.hyper_of(self.params)
+        margins, low, observed = [], 0, False
+        while True:
+            high = rows.write(low, learns=True, observed=observed)
+            some = rows.batch.rows(low, high)
+            by_columns = self._dense and isinstance(some, DenseBatch) and dense.filled(some.values)
+            found, clock = self._walk("dense" if by_columns else "learn", state, sums, some)
+            margins.append(found)
+            state.clock = int(clock)
+            if high == len(batch):
+                return np.concatenate(margins)
+            change_reference(state, h)
+            low, observed = high, True
+
+    def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
+        write = self._function(standardise_rows, standardise_signature())
+        return StandardizedRows(write, state, batch)
+
     def _rebase(self) -> Any:
-        key = "rebase", False, ""
+        return self._function(rebase.rebase, rebase_signature(self.layout.dtype))
+
+    def _function(self, function: Any, signature: Any) -> Any:
+        """A function that serves every rule and loss, compiled where loops are."""
+        key = function.__name__, False, ""
         if key not in self._loops:
-            started, signature = time.perf_counter(), rebase_signature(self.layout.dtype)
-            made = compiled_function(rebase.rebase, signature) if self.compiled else rebase.rebase
+            started = time.perf_counter()
+            made = compiled_function(function, signature) if self.compiled else function
             self._loops[key] = made
             self.compile_seconds += time.perf_counter() - started
         return self._loops[key]

@@ -246,6 +246,16 @@ def rebase_signature(cell: str) -> Any:
     return (*_block(cell), types.NamedTuple(kinds, rebase.Kind))  # type: ignore[no-untyped-call]
 
 
+def standardise_signature() -> Any:
+    """Argument types of ``loops.standardized_rows.standardise_rows``."""
+    numbers = _array("float64")
+    settings = [types.int64, types.boolean, types.boolean, types.int64, types.boolean]
+    given = [_array("int64"), _array("uint32"), numbers, numbers]
+    made = [_array(dtype, written=True) for dtype in ("int64", "int32", "float64")]
+    reference = [_array("float64", ndim, written=True) for ndim in (2, 1)]
+    return (*reference, *settings, *given, *made)
+
+
 def _learn(rule: Rule, cell: str, value: str) -> Any:
     """Argument types of ``make_learn``; with recent rows their own."""
     if rule.storage.kind == "block":

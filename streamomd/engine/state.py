@@ -37,7 +37,8 @@ class Layout:
     """Where numbers lie: ``size`` coordinates, ``learners`` side by side, cells of ``dtype``.
 
     For learners on standardised inputs: ``numeric`` columns, which follow the bias, and at most
-    ``most`` coordinates in the block.
+    ``most`` coordinates in the block. standardize: a rule without a block learns numeric columns on
+    standardised inputs, too: see ``engine.standardize``.
     """
 
     rule: Rule
@@ -46,6 +47,7 @@ class Layout:
     dtype: str
     numeric: int = 0
     most: int = 0
+    standardize: bool = False
 
     @property
     def block(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -64,14 +66,22 @@ class Layout:
         }
 
     @property
+    def standardized(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Dtype and shape of the arrays of standardised inputs, the block's included; empty for
+        raw inputs."""
+        if self.standardize:
+            return {"reference": ("float64", (4, 1 + self.numeric)), "schedule": ("float64", (3,))}
+        return self.block
+
+    @property
     def groups(self) -> int:
         """Into how many groups the block is divided."""
         return -(-self.most // GROUP) if self.most > WIDE else 1
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of the block's arrays."""
-        return sum(8 * math.prod(shape) for _, shape in self.block.values())
+        """Bytes of the arrays of standardised inputs."""
+        return sum(8 * math.prod(shape) for _, shape in self.standardized.values())
 
     @property
     def used(self) -> int:
@@ -124,7 +134,7 @@ class Layout:
         if low == 0:
             found["totals"] = ("float64", (learners, len(self.rule.total_slots)))
             found["clock"] = ("int64", (1,))
-            found |= {f"extra.{name}": array for name, array in self.block.items()}
+            found |= {f"extra.{name}": array for name, array in self.standardized.items()}
             if self.rule.storage.kind == "recent":
                 for name, array in StoredRows.none(learners)._asdict().items():
                     found[f"extra.{name}"] = (array.dtype.name, (None, *array.shape[1:]))
@@ -244,10 +254,11 @@ class State:
             cells[...] = given
         if "matrix" in self.extra:
             self.extra["matrix"][:, low:high] = arrays["extra.matrix"]
-        elif low == 0 and self.layout.block:
+        elif low == 0 and self.layout.standardized:
             for name, array in self.extra.items():
                 array[...] = arrays[f"extra.{name}"]
-            _check_places(self.extra["places"], self.layout)
+            if self.layout.block:
+                _check_places(self.extra["places"], self.layout)
         elif low == 0 and self.extra:
             rows = StoredRows(*(np.array(arrays[f"extra.{name}"]) for name in StoredRows._fields))
             check_stored_rows(rows, self.layout.size)
@@ -309,8 +320,8 @@ def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
     if layout.rule.storage.kind == "recent":
         rows: dict[str, NDArray[Any]] = StoredRows.none(layout.learners)._asdict()
         return rows
-    if layout.block:
-        return _start_block(layout)
+    if layout.standardized:
+        return _start_standardized(layout)
     learners, size, columns = layout.matrix
     if not columns:
         return {}
@@ -320,12 +331,13 @@ def _start_extra(layout: Layout) -> dict[str, NDArray[Any]]:
     return {"matrix": matrix}
 
 
-def _start_block(layout: Layout) -> dict[str, NDArray[Any]]:
+def _start_standardized(layout: Layout) -> dict[str, NDArray[Any]]:
     """Zeros: P is known from the first row on. The bias has scale 1; its place and those of the
     numeric columns are their coordinates."""
-    arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.block.items()}
+    arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in layout.standardized.items()}
     arrays["reference"][3, 0] = 1.0
-    arrays["places"][: 1 + layout.numeric] = np.arange(1 + layout.numeric)
+    if layout.block:
+        arrays["places"][: 1 + layout.numeric] = np.arange(1 + layout.numeric)
     return arrays
 
 

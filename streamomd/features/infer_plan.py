@@ -30,7 +30,7 @@ from streamomd.features.dates import parts_of
 from streamomd.features.plan import Column, Date, Plan, SparsePair, Text, Vector
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
-from streamomd.rules.ranges import ANY, Limits, narrowest
+from streamomd.rules.ranges import ANY, SQUARES, Limits, narrowest
 
 _SIZE_KEY = b"streamomd.size"
 _LARGEST = 2**31 - 1
@@ -73,16 +73,20 @@ def make_plan(
         text=tuple(Text(text.column, text.ngrams, text.counts) for text in data.text),
         crosses=data.crosses,
         dates=_dates(data, schema),
-        limits=limits_of([model]),
+        limits=limits_of([model], standardize=data.standardize == "running"),
     )
     _check_features(plan)
     return replace(plan, types=tuple(_column(schema, name) for name in plan.columns))
 
 
-def limits_of(models: Iterable[Model]) -> Limits | None:
-    """What values every one of these models' rules learns from; None: any that their slots hold."""
+def limits_of(models: Iterable[Model], *, standardize: bool) -> Limits | None:
+    """What values every one of these models' rules learns from; None: any that their slots hold.
+
+    standardize: whether columns have a reference, which squares them.
+    """
     of = [(find_rule(model.rule).row.range, model.dtype) for model in models]
-    limits = narrowest(known.of(dtype) for known, dtype in of)
+    squared = [SQUARES.float64] if standardize else []
+    limits = narrowest([*(known.of(dtype) for known, dtype in of), *squared])
     return None if limits == narrowest(ANY.of(dtype) for _, dtype in of) else limits
 
 

@@ -67,7 +67,7 @@ RULE = Rule(
     title="AROW, diagonal: sparse data with informative rare features, robust to noise",
     source="Crammer, Kulesza & Dredze 2009, diagonal",
     hyper=Hyper,
-    state=Slots(move=Move, own=Own, weight="mu"),
+    state=Slots(move=Move, own=Own, weight="mu", degrees=(("S", 2),)),
     weight=weight,
     step=step,
     update=update,

@@ -114,7 +114,7 @@ RULE = Rule(
     title="confidence-weighted, diagonal: sparse data with clean labels",
     source="Crammer, Dredze & Pereira 2008; Dredze, Crammer & Pereira 2008",
     hyper=Hyper,
-    state=Slots(move=Move, own=Own, totals=Totals, begin=begin, weight="mu"),
+    state=Slots(move=Move, own=Own, totals=Totals, begin=begin, weight="mu", degrees=(("S", 2),)),
     weight=weight,
     step=step,
     update=update,

@@ -85,6 +85,8 @@ class Slots:
     weight: the own slot that is the weight before the first row, "" if none is.
     curvature: the own slot of summed squared gradients, by which means of merged states may be
     weighted; "" if there is none.
+    degrees: (slot, power) of shared and own slots, besides the curvature, that are multiplied by
+    that power of a constant when all values of their coordinate are multiplied by it.
     version: grows when the same rows lead to another state. older(saved): why a state of an older
     version cannot be resumed, or "" where its numbers mean the same.
     """
@@ -97,6 +99,7 @@ class Slots:
     rejoin: Functions | None = None
     weight: str = ""
     curvature: str = ""
+    degrees: tuple[tuple[str, int], ...] = ()
     version: int = 1
     older: Callable[[Saved], str] = readable
 

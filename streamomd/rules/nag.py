@@ -6,8 +6,9 @@ squashed, w_i <- w_i s_i / abs(x_i), and N += sum x_i^2 / s_i^2. After it, with 
     G_i += (g x_i)^2,    w_i <- w_i - eta sqrt(t / N) g x_i / (s_i sqrt(G_i)).
 
 Predictions do not change when any feature is multiplied by any constant that leaves its values in
-range: G holds squares. Use it when features come in raw units: one eta near 1 fits most data. No
-regret bound is proven for this form (P1 proves the projected one).
+range: G holds squares. They do when a constant is added: a column far from 0, such as a year,
+is learned slowly unless data.standardize centres it. Use it when features come in raw units: one
+eta near 1 fits most data. No regret bound is proven for this form (P1 proves the projected one).
 
 Cost: O(nnz).
 
@@ -97,7 +98,10 @@ RULE = Rule(
     title="normalized adaptive gradient: raw units, one eta fits most data",
     source="Ross, Mineiro & Langford 2013, algorithm 2",
     hyper=Hyper,
-    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w", curvature="G"),
+    state=Slots(
+        move=Move, own=Own, shared=Shared, totals=Totals, weight="w", curvature="G",
+        degrees=(("s", 1),),
+    ),
     observe=Observe(observe, sums=1),
     align=align,
     weight=weight,
@@ -107,4 +111,4 @@ RULE = Rule(
     certificate=Certificate(
         reason="Ross et al. prove a bound for the projected form only: see nag_projected"
     ),
-)
+)  # fmt: skip

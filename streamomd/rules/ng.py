@@ -98,7 +98,7 @@ RULE = Rule(
     title="normalized gradient: raw units, one step size for all coordinates",
     source="Ross, Mineiro & Langford 2013, algorithm 1",
     hyper=Hyper,
-    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w"),
+    state=Slots(move=Move, own=Own, shared=Shared, totals=Totals, weight="w", degrees=(("s", 1),)),
     observe=Observe(observe, sums=1),
     align=align,
     weight=weight,

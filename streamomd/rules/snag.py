@@ -93,7 +93,10 @@ PLAIN = Rule(
     title="normalized adaptive gradient with mean-square scales: raw units, rare huge values",
     source="Ross, Mineiro & Langford 2013, section 4",
     hyper=Hyper,
-    state=Slots(own=Own, shared=Shared, totals=Totals, weight="w", move=Move, curvature="G"),
+    state=Slots(
+        own=Own, shared=Shared, totals=Totals, weight="w", move=Move, curvature="G",
+        degrees=(("s", 2),),
+    ),
     observe=Observe(observe, sums=1),
     weight=weight,
     step=step,
@@ -102,7 +105,7 @@ PLAIN = Rule(
     certificate=Certificate(
         reason="Ross et al. prove a bound for the projected form only: see nag_projected"
     ),
-)
+)  # fmt: skip
 
 
 def reduced(params: Params) -> Rule | None:
@@ -111,7 +114,7 @@ def reduced(params: Params) -> Rule | None:
 
 RULE = replace(
     PLAIN,
-    state=replace(PLAIN.state, shared=Scaled),
+    state=replace(PLAIN.state, shared=Scaled, degrees=(("s", 2), ("b", 1))),
     observe=Observe(observe_scale, sums=1),
     align=align,
     storage=Coordinates(reduced=reduced),

@@ -18,6 +18,7 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
+from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import best_epoch, held_out, patience_exhausted
 from streamomd.training.model import Model
@@ -123,6 +124,10 @@ class ExactRun:
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
         rows = range(piece.row, piece.row + piece.rows)
         held = self._held_out(shard, rows, batch.skipped)
+        if model.cursor.epoch == 0 and not model.metrics.total_rows:
+            front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
+            for line in offsets.offset_warnings(model.spec, model.plan, front):
+                note(line)
         while True:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)

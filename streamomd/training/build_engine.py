@@ -27,7 +27,9 @@ def layout_of(spec: Spec, plan: Plan) -> Layout:
     """How the state of a job lies in memory and in parts; nothing is allocated."""
     classes = _classes(spec, plan)
     learners = classes if classes > 2 or spec.loss.coupled else 1
-    return Layout(spec.rule, plan.size, learners, spec.model.dtype, plan.numbers, _most(spec, plan))
+    sizes = plan.numbers, _most(spec, plan)
+    standardize = spec.data.standardize == "running"
+    return Layout(spec.rule, plan.size, learners, spec.model.dtype, *sizes, standardize)
 
 
 def _most(spec: Spec, plan: Plan) -> int:

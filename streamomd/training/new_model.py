@@ -75,7 +75,9 @@ def _description(model: Model) -> dict[str, Any]:
     plan["types"] = [(column.name, column.family) for column in model.plan.types]
     del plan["label_type"], plan["on_bad_row"]
     plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save
-    return {**{key: getattr(job, key) for key in known}, "params": params, **plan}
+    model_keys = {key: getattr(job, key) for key in known}
+    standardize = {"standardize": model.spec.data.standardize}
+    return {**model_keys, "params": params, **standardize, **plan}
 
 
 def _labels(shards: ShardSet, column: str) -> list[Any]:

@@ -27,19 +27,24 @@ OnBatch = Callable[[Batch, Floats], None]
 
 def unreplayable_reason(model: Model) -> str:
     """Why the rows cannot be replayed as they were learned; empty if they can."""
-    spec = model.spec
-    if spec.train.mode != "exact":
-        return f"train.mode is {spec.train.mode!r}: the theorems are about one learner in order"
-    if spec.model.start:
-        return "the run started from another state (model.start): the theorems start at 0"
-    if spec.data.holdout:
-        return "rows were held out (data.holdout): the theorems are about all rows in order"
-    if len(model.metrics.rows) > 1:
-        epochs = len(model.metrics.rows)
-        return f"the rows were learned in {epochs} epochs: the theorems are about one pass"
-    if not model.metrics.total_rows:
-        return "no row was learned yet"
-    return ""
+    spec, epochs = model.spec, len(model.metrics.rows)
+    reasons = {
+        f"train.mode is {spec.train.mode!r}: the theorems are about one learner in order": (
+            spec.train.mode != "exact"
+        ),
+        "the run started from another state (model.start): the theorems start at 0": (
+            spec.model.start != ""
+        ),
+        "data.standardize changes the inputs of earlier rows: the theorems are about fixed ones": (
+            spec.data.standardize != "none"
+        ),
+        "rows were held out (data.holdout): the theorems are about all rows in order": (
+            spec.data.holdout > 0
+        ),
+        f"the rows were learned in {epochs} epochs: the theorems are about one pass": epochs > 1,
+        "no row was learned yet": not model.metrics.total_rows,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 @dataclass(frozen=True)

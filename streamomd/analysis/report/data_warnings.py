@@ -16,6 +16,8 @@ from streamomd.analysis.report.largest_weights import Weights
 from streamomd.features import Plan, name_of
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
+from streamomd.training.offsets import FAR as FAR_FROM_0
+from streamomd.training.offsets import centres, is_far, remedies
 
 FAR = 30.0
 """Ratio that raises a warning: of a feature's largest to its typical value, or of its typical value
@@ -23,6 +25,7 @@ to the other features'."""
 ONE_ROW = 0.03  # share of the sum of squares that the largest value alone has
 STEADY = 4.0  # largest over typical: below this it is as large in most rows
 DOMINATES = 0.5  # share of all moves of predictions
+SMALLEST = float(np.finfo(np.float64).tiny)
 SAME = {"float64": 1e-9, "float32": 1e-4}
 """Relative accuracy of sums in slots of these dtypes."""
 WEIGHTY = re.compile(r"(?<![a-z])(weights?|wts?|wgts?|importance)(?![a-z])|wgt$|[a-z]wt$")
@@ -39,7 +42,7 @@ class DataWarning(NamedTuple):
 
 def find_data_warnings(model: Model, sizes: FeatureScales, weights: Weights) -> list[DataWarning]:
     """All warnings, the most severe first."""
-    found = [*_run(model, weights), *_dominant(weights)]
+    found = [*_run(model, weights), *_dominant(weights), *_offsets(model, sizes)]
     for at in _columns(model.plan):
         found += _column(model, sizes, at)
     return [*_group(found), *_shared(weights)]
@@ -85,6 +88,24 @@ def _dominant(weights: Weights) -> Iterator[DataWarning]:
                 "what all features move. Is it known before the label? A column that was "
                 "filled in afterwards leaks the label.",
             )
+
+
+def _offsets(model: Model, sizes: FeatureScales) -> Iterator[DataWarning]:
+    """Of rows given: the slots of a rule that does not centre do not know the mean."""
+    columns = _columns(model.plan)
+    if centres(model.spec) or not len(sizes.mean):
+        return
+    at = np.array(columns, dtype=np.int64)
+    mean, typical = sizes.mean[at], sizes.typical[at]
+    deviation = np.sqrt(np.maximum((typical - np.abs(mean)) * (typical + np.abs(mean)), 0.0))
+    deviation = np.where(sizes.high[at] > sizes.low[at], np.maximum(deviation, SMALLEST), 0.0)
+    for j in at[is_far(mean, deviation)]:
+        yield DataWarning(
+            name_of(model.plan, model.names, int(j)),
+            f"its mean is more than {FAR_FROM_0:g} standard deviations from 0",
+            f"Rule {model.spec.model.rule} does not centre columns, and learns slowly from such "
+            f"a column: {remedies(model.spec)}.",
+        )
 
 
 def _column(model: Model, sizes: FeatureScales, at: int) -> Iterator[DataWarning]:

@@ -10,7 +10,7 @@ sqrt(G_i / G_bias) is the root of the mean of x_i^2, each row weighted by g^2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch
+from streamomd.engine.loops.reference import M2
+from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
 from streamomd.features import Plan
 from streamomd.shards.find import find
@@ -39,6 +41,7 @@ class FeatureScales:
     spread: standard deviation of those before the hashed ones.
     rows: how many these are. estimated: typical is from squared gradients, which weigh rows by
     their slopes. of: of which rows, in words. source: a sentence that says where they are from.
+    mean: of the coordinates before the hashed ones; empty if unknown.
     """
 
     largest: Floats
@@ -51,6 +54,7 @@ class FeatureScales:
     estimated: bool = False
     of: str = ""
     spread: Floats | None = None
+    mean: Floats = field(default_factory=lambda: np.empty(0))
 
     @cached_property
     def size(self) -> Floats:
@@ -84,6 +88,9 @@ def scales_from_slots(model: Model) -> FeatureScales:
     if how:
         fields["typical"] = typical
         sources.append(how)
+    if state.layout.standardize:
+        _take_reference(fields, state)
+        sources = ["standard deviations of numeric columns, which are centred"]
     source = f"Rule {rule.name} stores {' and '.join(sources)}." if sources else (
         f"Rule {rule.name} stores no feature scales: pass the shards to the report to measure them."
     )  # fmt: skip
@@ -113,6 +120,18 @@ def _scales_of_block(model: Model) -> FeatureScales:
         "and mean squares of the others.",
         spread=np.concatenate([np.zeros(first), spread]),
     )  # fmt: skip
+
+
+def _take_reference(fields: dict[str, Floats], state: State) -> None:
+    """Sizes of numeric columns in raw units: the rule's slots know standardised ones. A centred
+    column moves predictions by its standard deviation, wherever its mean is."""
+    front = slice(1, 1 + state.layout.numeric)
+    n = float(state.extra["schedule"][N])
+    for name in ("largest", "typical"):
+        fields[name] = fields[name].copy()
+        fields[name][front] = np.nan
+    if n > 0.0:
+        fields["typical"][front] = np.sqrt(state.extra["reference"][M2, 1:] / n)
 
 
 def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, str]:
@@ -163,9 +182,10 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     source = f"Counted in the {rows:,} rows given."
     typical, present = np.sqrt(squares / count), seen / count
     spread = np.sqrt(np.maximum(squares / count - (sums / count) ** 2, 0.0))[:front]
+    mean = sums[:front] / count
     of = " of those given"
     return FeatureScales(
-        largest, typical, low, high, present, rows, source, of=of, spread=spread
+        largest, typical, low, high, present, rows, source, of=of, spread=spread, mean=mean
     )  # fmt: skip
 
 

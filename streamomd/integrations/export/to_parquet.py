@@ -3,7 +3,8 @@
 Columns: ``coordinate`` (int64), ``feature`` (its name; null if unknown), ``weight``
 (float64) and ``slot.NAME`` for each of the rule's slots, as stored. With several learners one
 column each, ``weight[CLASS]`` and ``slot.NAME[CLASS]``; slots shared by learners stay one column.
-A missing coordinate has weight 0 and initial slots.
+A missing coordinate has weight 0 and initial slots. Of a run with data.standardize there are no
+slots: theirs are of standardised columns, the weights of raw ones.
 
 ``train --start FILE`` reads it back: ``streamomd.training.warm_start``.
 """
@@ -42,6 +43,7 @@ def _columns(model: Model) -> Iterator[dict[str, Any]]:
         slots = {
             column_of(model, f"slot.{name}", k if slot.shape[1] > 1 else None): slot[at, k]
             for name, slot in piece.slots.items()
+            if not model.engine.layout.standardize
             for k in range(slot.shape[1])
         }
         yield {"coordinate": coordinates, "feature": feature, **dict(weights), **slots}

@@ -15,6 +15,7 @@ from streamomd.engine.state import State
 from streamomd.rules.contract import Coordinates, Matrix, Rule
 from streamomd.training.model import Model
 from streamomd.training.progress import COPY_SECONDS, note
+from streamomd.training.remote_state import RemoteState
 
 Floats = NDArray[np.float64]
 HUGE = 1e300
@@ -37,17 +38,23 @@ def pieces(model: Model) -> Iterator[WeightChunk]:
     A state that is still in its checkpoint is read part by part.
     """
     state = model.state
+    if isinstance(state, RemoteState) and state.layout.standardized:
+        state = state.load()  # raw weights depend on the reference
     # For weights only, the rule's arrays other than slots are not read.
     plain = replace(state.layout.rule, storage=Coordinates())
     reported, size = time.monotonic(), state.layout.size
     shared = state.extra if state.layout.block else {}
     totals = {"totals": state.totals, "clock": np.array([state.clock], dtype=np.int64)}
     for low, high, arrays in state.parts():
-        block = State.start(replace(state.layout, rule=plain, size=high - low))
-        block.fill(0, high - low, arrays | totals)
-        block.extra = shared
-        slots = {slot.name: arrays[f"slot.{slot.name}"] for slot, _ in block.layout.columns()}
-        yield WeightChunk(low, model.engine.weights(block, 0, high - low, first=low), slots)
+        slots = {slot.name: arrays[f"slot.{slot.name}"] for slot, _ in state.layout.columns()}
+        if state.layout.standardize:
+            weights = model.engine.weights(state, low, high)
+        else:
+            block = State.start(replace(state.layout, rule=plain, size=high - low))
+            block.fill(0, high - low, arrays | totals)
+            block.extra = shared
+            weights = model.engine.weights(block, 0, high - low, first=low)
+        yield WeightChunk(low, weights, slots)
         if time.monotonic() - reported > COPY_SECONDS:
             reported = time.monotonic()
             note(f"{high:,} of {size:,} coordinates")

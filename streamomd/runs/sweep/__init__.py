@@ -141,7 +141,8 @@ def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
 
     Rows are encoded once for all: their values are in the range of every rule.
     """
-    limits = limits_of(entry.spec.model for entry in found)
+    standardize = any(entry.spec.data.standardize == "running" for entry in found)
+    limits = limits_of((entry.spec.model for entry in found), standardize=standardize)
     models: list[Model] = []
     plans: dict[str, Plan] = {}
     url = session.spec.checkpoint.url

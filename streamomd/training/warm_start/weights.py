@@ -55,6 +55,11 @@ def slots_of(model: Model) -> tuple[str, tuple[str, ...]]:
     Raises UnsupportedError listing the rules that have such a slot.
     """
     rule, job = model.engine.layout.rule, model.spec.model
+    if model.engine.layout.standardize:
+        raise UnsupportedError(
+            "given weights are for raw columns, and data.standardize = 'running' has no reference "
+            "yet: start from a checkpoint of a standardised run, or leave data.standardize out"
+        )
     slot = weight_slot(rule, model.engine.params)
     if slot is None:
         raise UnsupportedError(

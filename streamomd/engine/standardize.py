@@ -1,0 +1,157 @@
+"""Numeric columns on standardised inputs for rules that have no reference of their own.
+
+A rule learns z_j = (x_j - c_j) / s_j in place of x_j. (c, s) are the mean and the standard
+deviation of the rows so far, updated at the rows that ``rules.common.standardized.following``
+gives: at a change to (c', s') each learner's weights become
+
+    w_j' = w_j s_j' / s_j,    w_0' = w_0 + sum_j w_j (c_j' - c_j) / s_j,
+
+so that predictions stay as they are. The rule's summed squared gradients are multiplied by
+(s_j / s_j')^2, other slots by the powers in ``Slots.degrees``. The loops are the
+ordinary ones: a batch is cut at the changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.core.batch import Batch, DenseBatch, SparseBatch
+from streamomd.engine.loops.reference import C, S, next_reference
+from streamomd.engine.loops.standardized_rows import NEXT, N, T
+from streamomd.engine.state import State
+from streamomd.rules.common.standardized import following
+
+Floats = NDArray[np.float64]
+
+
+class StandardizedRows:
+    """A batch's rows on standardised inputs, written as far as ``write`` has come.
+
+    write_rows: ``loops.standardized_rows.standardise_rows``, compiled or not.
+    """
+
+    def __init__(self, write_rows: Callable[..., int], state: State, batch: Batch) -> None:
+        p = state.layout.numeric
+        indptr, indices, values = batch.arrays
+        # One compiled function serves all batches.
+        source = indptr, indices, np.asarray(values, dtype=np.float64)
+        self.batch: Batch
+        if isinstance(batch, DenseBatch):
+            z = np.empty(batch.values.shape)
+            self.batch = DenseBatch(z, batch.y, batch.weight)
+            target = np.empty(0, np.int64), np.empty(0, np.int32), z.reshape(-1)
+        else:
+            most = len(values) + p * len(batch)
+            target = np.zeros(len(batch) + 1, np.int64), np.empty(most, np.int32), np.empty(most)
+            self.batch = SparseBatch(*target, batch.y, batch.weight)
+        reference, schedule = state.extra["reference"], state.extra["schedule"]
+        self._write = write_rows
+        self._before = reference, schedule, p, isinstance(batch, DenseBatch)
+        self._arrays = *source, batch.weight, *target
+
+    def write(self, row: int, *, learns: bool, observed: bool = False) -> int:
+        """Write rows from ``row`` to the next change of reference; the row at which it is due.
+
+        Without ``learns`` none is. observed: that row has been observed already.
+        """
+        return self._write(*self._before, learns, row, observed, *self._arrays)
+
+
+def change_reference(state: State, h: Any) -> None:
+    """Update the reference and, for each learner, the slots: predictions stay as they are.
+
+    h: hyper-parameters as the rule's functions read them.
+    """
+    layout, reference, schedule = state.layout, state.extra["reference"], state.extra["schedule"]
+    front = Front(state, h)
+    shift = np.zeros(layout.learners)
+    for j in range(1, layout.numeric + 1):
+        c, s = next_reference(reference, j, float(schedule[N]))
+        before = float(reference[S, j])
+        if before > 0.0:  # else it was constant, and its weight is 0
+            ratio = before / s
+            shift += front.weights[j] * ((c - reference[C, j]) / before)
+            front.rescale(j, ratio)
+            for k in range(layout.learners):
+                front.replace(j, k, front.weights[j, k] / ratio)
+        reference[C, j], reference[S, j] = c, s
+    for k in range(layout.learners):
+        if shift[k] != 0.0:
+            front.replace(0, k, front.weights[0, k] + shift[k])
+    front.store(state)
+    schedule[NEXT] = following(float(schedule[T]))
+
+
+class Front:
+    """The slots of the bias and the numeric columns, each as (coordinates, learners).
+
+    weights: on standardised inputs, as the next row would use them.
+    """
+
+    def __init__(self, state: State, h: Any) -> None:
+        rule, count = state.layout.rule, state.layout.numeric + 1
+        self._rule, self._h, self._clock = rule, h, float(state.clock)
+        slots = (*rule.shared_slots, *rule.own_slots)
+        self._slots = {s.name: np.array(state.slot(s.name)[:count], np.float64) for s in slots}
+        self._degrees = dict(rule.state.degrees)
+        if rule.state.curvature:
+            self._degrees[rule.state.curvature] = 2
+        make: Any = rule.state.totals
+        stored = len(make._fields)
+        self._totals = [make(*row[:stored]) for row in state.totals.tolist()]
+        learners = range(state.layout.learners)
+        self.weights = np.array([[self._weight(j, k) for k in learners] for j in range(count)])
+
+    def rescale(self, j: int, factor: float) -> None:
+        """A coordinate's slots of sizes, where its values are multiplied by a factor."""
+        for name, degree in self._degrees.items():
+            self._slots[name][j] *= factor**degree
+
+    def replace(self, j: int, k: int, w: float) -> None:
+        """Set a coordinate's weight for learner k."""
+        # Where the weight was 0, so is the new one, and the slots it is made of may stay.
+        if w == 0.0 and self.weights[j, k] == 0.0:
+            return
+        slots, (own, shared) = self._rule.state, self._numbers(j, k)
+        if slots.rejoin is not None:
+            own = slots.rejoin(own, float(w), shared, self._totals[k], self._clock, self._h)
+        else:
+            own = own._replace(**{slots.weight: float(w)})
+        for slot, number in zip(self._rule.own_slots, own, strict=True):
+            self._slots[slot.name][j, k] = number
+
+    def store(self, state: State) -> None:
+        """Write the slots back."""
+        for name, numbers in self._slots.items():
+            state.slot(name)[: len(numbers)] = numbers
+
+    def _numbers(self, j: int, k: int) -> tuple[Any, Any]:
+        """Learner k's own slots of a coordinate, and the shared ones."""
+        rule, slots = self._rule, self._slots
+        make: tuple[Any, ...] = rule.state.own, rule.state.shared
+        own = make[0](*(float(slots[slot.name][j, k]) for slot in rule.own_slots))
+        return own, make[1](*(float(slots[slot.name][j]) for slot in rule.shared_slots))
+
+    def _weight(self, j: int, k: int) -> float:
+        own, shared = self._numbers(j, k)
+        given = own, shared, self._totals[k], self._clock + 1.0, self._h
+        return float(self._rule.weight(*given))
+
+
+def raw_weights(state: State, weights: Floats, low: int, front: Floats) -> Floats:
+    """Weights of coordinates from ``low`` on, (coordinates, learners), in raw units.
+
+    front: those of the bias and all numeric columns on standardised inputs.
+    """
+    reference = state.extra["reference"]
+    c, s = reference[C][:, np.newaxis], reference[S][:, np.newaxis]
+    scaled = np.divide(front, s, out=np.zeros_like(front), where=s > 0.0)
+    scaled[0] = front[0] - (scaled[1:] * c[1:]).sum(axis=0)
+    found = weights.copy()
+    count = max(0, min(len(scaled) - low, len(found)))
+    found[:count] = scaled[low : low + count]
+    return found
