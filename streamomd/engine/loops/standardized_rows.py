@@ -57,13 +57,15 @@ def standardise_rows(
         to = i * indptr[0] if dense else z_indptr[i]
         for j in range(1, p + 1):
             z_values[to + j - 1] = z[j]
-        z_values[to + p : to + p + end - start] = values[start:end]
+        to += p
+        for n in range(end - start):
+            z_values[to + n] = values[start + n]
         if not dense:
             for j in range(p):
-                z_indices[to + j] = j
-            for n in range(start, end):
-                z_indices[to + p + n - start] = indices[n]
-            z_indptr[i + 1] = to + p + end - start
+                z_indices[to - p + j] = j
+            for n in range(end - start):
+                z_indices[to + n] = indices[start + n]
+            z_indptr[i + 1] = to + end - start
     return len(importance)
 
 
