@@ -45,7 +45,8 @@ def test_sorted_labels_are_reported(tmp_path: Path) -> None:
     assert "(1 change in 1,200 rows; shuffled rows have about 600)" in text
     assert "--epochs 3" in text
     three = np.repeat([0, 1, 2, 0], ROWS // 4)
-    text = warned(tmp_path / "three", table(three), "--loss", "softmax")
+    classes = ["--loss", "softmax", "--set", "model.classes=[0, 1, 2]"]
+    text = warned(tmp_path / "three", table(three), *classes)
     assert "(3 changes in 1,200 rows; shuffled rows have about 750)" in text
     words = with_column(table(two), "y", np.array(["no", "yes"])[two])
     assert WARNING in warned(tmp_path / "words", words)
