@@ -106,14 +106,14 @@ def test_intervals_of_probabilities(tmp_path: Path) -> None:
     """Around the probability, within 0 and 1; of three classes and more, lists of them."""
     two = intervals(trained(tmp_path / "two", "logistic"), tmp_path / "two")
     lower, found, upper = (two[name].to_numpy() for name in ("lower", "probability", "upper"))
-    assert (0.0 < lower).all()
+    assert (lower > 0.0).all()
     assert (lower < found).all()
     assert (found < upper).all()
     assert (upper < 1.0).all()
     three = intervals(trained(tmp_path / "three", "softmax"), tmp_path / "three")
     lists = [np.array(three[name].to_pylist()) for name in ("lower", "probability", "upper")]
     assert lists[0].shape == lists[1].shape == lists[2].shape == (N, 3)
-    assert (0.0 < lists[0]).all()
+    assert (lists[0] > 0.0).all()
     assert (lists[0] < lists[1]).all()
     assert (lists[1] < lists[2]).all()
     assert (lists[2] < 1.0).all()
