@@ -57,8 +57,13 @@ def weight_errors(engine: Engine, state: State, low: int, high: int) -> Floats:
 
 
 def _noise(engine: Engine, state: State) -> float:
-    """The variance of the noise in whose units A is: 1 for log losses."""
-    return float(state.totals[0, AT["mse"]]) if engine.loss.name == "square" else 1.0
+    """The variance of the noise in whose units A is: 1 for log losses.
+
+    Rows that A holds several times are no further information: P is too small by as much.
+    """
+    totals = state.totals[0]
+    one = float(totals[AT["mse"]]) if engine.loss.name == "square" else 1.0
+    return one * float(passes_held(totals))
 
 
 def _without_features() -> SparseBatch:

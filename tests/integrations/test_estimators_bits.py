@@ -73,6 +73,17 @@ def test_fit_is_train(tmp_path: Path, case: str, kind: str) -> None:
     assert fitted.t_ == EPOCHS * len(y)
 
 
+@pytest.mark.parametrize("case", ["auto", "auto, numbers"])
+def test_max_iter_is_epochs(tmp_path: Path, case: str) -> None:
+    """Three passes of the default rule, whose later passes are not as the first one."""
+    classes, model = CASES[case]
+    X, y, _ = made(classes)
+    shards = in_shards(tmp_path / "data", {"X": lists(X), "y": y})
+    run = trained(shards, model, epochs=3, vectors=["X"])
+    assert bits(estimator(model, max_iter=3).fit(X, y)) == run.state_sha256
+    assert bits(estimator(model).fit(X, y)) != run.state_sha256
+
+
 @pytest.mark.parametrize("labels", [WORDS[:2], WORDS, np.array([-1, 1]), np.array([False, True])])
 def test_labels_are_those_of_shards(tmp_path: Path, labels: np.ndarray) -> None:
     """Words, signs and booleans are the classes they are in a label column."""

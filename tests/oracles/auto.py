@@ -102,6 +102,7 @@ class Auto:
         self.slot: dict[int, int] = {}
         # totals
         self.t, self.n, self.next = 0, 0.0, 1
+        self.horizon = 0.0  # importance of the first pass, once another one has begun
         self.ybar = self.M2y = self.n_y = self.c_y = self.s_y = self.mse = self.v = 0.0
         self.ymin, self.ymax = math.inf, -math.inf
         self.lam_now, self.N, self.lead = lam, 0.0, 0.0
@@ -130,6 +131,34 @@ class Auto:
         """(lam0, lam, …, lam)."""
         return np.r_[self.lam0, np.full(self.D - 1, lam)]
 
+    # Passes over rows seen before
+
+    def begin_pass(self) -> None:
+        """From the second pass on G and the lead stay as they are, and B predicts."""
+        if self.horizon == 0.0:
+            self.horizon, self.next = self.n, self.t + 1
+        self.lead = -self.LEAD
+
+    def passes_held(self) -> float:
+        """How many passes A has the rows of; the prior of coordinates outside counts as often."""
+        return max(self.sum_n / self.horizon, 1.0) if self.horizon > 0.0 else 1.0
+
+    def forget(self) -> float:
+        """A, b and S of three passes at most: by what they are multiplied."""
+        if self.horizon == 0.0:
+            return 1.0
+        r = min(3.0 * self.horizon / self.sum_n, 1.0)
+        self.sum_n, self.sum_a, self.rho = r * self.sum_n, r * self.sum_a, r * self.rho
+        self.S = {i: r * S for i, S in self.S.items()}
+        return r
+
+    def following(self) -> int:
+        """The row of the next REBASE; in later passes 32 a pass."""
+        if self.horizon == 0.0:
+            return following(self.t)
+        rows = self.horizon / (self.n / self.t)
+        return self.t + max(16, math.ceil(rows / 32.0))
+
     # Row (x, y, importance h)
 
     def learn(self, x: Floats, sparse: Sparse, y: float, h: float = 1.0) -> Floats:
@@ -142,12 +171,12 @@ class Auto:
         self.observe(x, h)
         if self.t >= self.next:
             self.rebase()
-            self.next = following(self.t)
+            self.next = self.following()
         z = self.standardise(x)
         if np.abs(z).max() > max(1e6, math.sqrt(before / h)):
             # Choice: a column has left its reference, see ``squash``. Powers of z would overflow.
             self.rebase()
-            self.next = following(self.t)
+            self.next = self.following()
             z = self.standardise(x)
         self.squash(z, before / h)
         for i, value in sparse.items():
@@ -250,8 +279,8 @@ class Auto:
         self.g, self.H = np.pad(self.g, ((0, 0), (0, 1))), np.pad(self.H, ((0, 0), (0, 1)))
 
     def precision(self, i: int) -> Floats:
-        """D_i = lamS q_i + S_i."""
-        return self.lamS * self.q[i] + self.S[i]
+        """D_i = lamS q_i + S_i; lamS counts once for each pass that S holds."""
+        return self.lamS * self.passes_held() * self.q[i] + self.S[i]
 
     def share_of_B(self) -> float:
         """wB = 1 / (1 + exp(lead)); a positive lead says that G's losses are smaller."""
@@ -274,7 +303,7 @@ class Auto:
             k = h / (2.0 * self.v) if self.v > 0.0 else 0.0
         else:
             k = h
-        if self.prefer == "recent":
+        if self.prefer == "recent" and self.horizon == 0.0:
             lead = self.lead + k * (loss_m - loss_g)
             self.lead = min(max(lead, -self.LEAD), self.LEAD)
 
@@ -298,7 +327,7 @@ class Auto:
     def learn_G(self, z: Floats, sparse: Sparse, g: Floats, y: float, h: float) -> None:
         """AdaGrad, implicit. Choice: with prefer = "whole" it learns nothing; H grows by h (e z)^2,
         as h copies would; it grows even where the pace is 0 (s_y is not known yet); 0/0 = 0."""
-        if self.prefer == "whole":
+        if self.prefer == "whole" or (self.prefer == "recent" and self.horizon > 0.0):
             return
         zz = z0(z, self.p)
         z_i = {i: x / math.sqrt(self.q[i]) for i, x in sparse.items()}
@@ -370,17 +399,19 @@ class Auto:
     def rebase(self) -> None:
         """The reference moves to the mean and standard deviation of the rows observed."""
         self.recalibrate()
+        retained = self.forget()
         # Choice: s_y' is of the labels seen, one fewer than the rows observed.
         s_y = math.sqrt(self.M2y / self.n_y) if self.n_y > 0.0 else 0.0
         lam = self.next_lam(s_y)
-        self.change_reference(self.ybar, s_y, lam)
+        self.change_reference(self.ybar, s_y, lam, retained)
 
     def recalibrate(self) -> None:
         """A overstates the curvature of early rows: scale it to that of the recent ones.
 
-        Choice: means are over weights; both sums end with the row before this one.
+        Choice: means are over weights; both sums end with the row before this one. In later passes
+        the recent rows are a quarter pass at least.
         """
-        if self.loss == "square" or self.recent_t < 8:
+        if self.loss == "square" or self.recent_t < 8 or self.recent_n < 0.25 * self.horizon:
             return
         abar_w, abar_A = self.recent_a / self.recent_n, self.sum_a / self.sum_n
         r = np.clip(ratio(abar_w, abar_A, 1.0), 0.1, 1.0)
@@ -393,10 +424,12 @@ class Auto:
         """lam', from the noise (square) or the evidence (classification, from 100 rows on).
 
         Choice: the evidence is that of the state before the REBASE, over coordinates with a scale;
-        its bounds and its 5 are of lam = 1, and scale with lam.
+        its bounds and its 5 are of lam = 1, and scale with lam. In later passes it stays.
         """
         if self.loss == "square":
             return self.lam * float(np.clip(self.mse / s_y**2, 1e-6, 1.0)) if s_y > 0 else self.lam
+        if self.horizon > 0.0:
+            return self.lam_now
         if self.t < 100:
             return self.lam
         scaled = self.s[1:] > 0.0
@@ -405,10 +438,11 @@ class Auto:
         found = (known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0 / self.lam)
         return float(np.clip(found, 0.1 * self.lam, self.lam))
 
-    def change_reference(self, c_y: float, s_y: float, lam: float) -> None:
-        """(c, s, c_y) -> (mu, sqrt(M2 / n), c_y'); of slots, (0, sqrt(q))."""
+    def change_reference(self, c_y: float, s_y: float, lam: float, retained: float = 1.0) -> None:
+        """(c, s, c_y) -> (mu, sqrt(M2 / n), c_y'); of slots, (0, sqrt(q)). retained: of A and b."""
         c, s = self.next_reference()
-        informations = [self.information(k, c, s, c_y) for k in range(self.C)]
+        found = [self.information(k, c, s, c_y) for k in range(self.C)]
+        informations = [(retained * A, retained * b) for A, b in found]
         self.change_reference_of_G(c, s, self.c_y - c_y)
         self.c, self.s, self.c_y, self.s_y, self.lam_now = c, s, c_y, s_y, lam
         self.solve_B(informations)

@@ -42,6 +42,26 @@ def test_a_resumed_run_is_an_undisturbed_one(
         assert figures(run("resume", tmp_path / "run", "--json").result) == undisturbed
 
 
+@pytest.mark.parametrize(
+    "loss", ["logistic", "square", pytest.param("softmax", marks=pytest.mark.slow)]
+)
+def test_a_run_of_passes_resumes(loss: str, tmp_path: Path) -> None:
+    """From commits within a later pass, at the end of one, and of a finished run of fewer."""
+    model = ["--rule", "auto", "--loss", loss]
+    shards = fill(tmp_path / "shards", 2)
+    straight = train(*words(shards, tmp_path / "run", *model, "--epochs", "3"))
+    undisturbed = figures(straight)
+    assert undisturbed["rows"] == 1800
+    for after in (1300, 1200, 900, 600):
+        cut(tmp_path / "run", after)
+        assert figures(run("resume", tmp_path / "run", "--json").result) == undisturbed
+    for epochs in (1, 2):
+        url = tmp_path / f"finished after {epochs}"
+        train(*words(shards, url, *model, "--epochs", str(epochs)))
+        done = run("resume", url, "--set", "train.epochs=3", "--json")
+        assert figures(done.result) == undisturbed
+
+
 @pytest.mark.parametrize("loss", ["logistic", "square"])
 def test_shards_and_commits_of_any_size(loss: str, tmp_path: Path) -> None:
     """The same rows in one shard, in many, and with a commit after every 7 rows."""

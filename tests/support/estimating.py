@@ -65,10 +65,12 @@ def pair(X: Any) -> dict[str, pa.Array]:
     }
 
 
-def trained(shards: str, model: dict[str, Any], **data: Any) -> streamomd.Model:
+def trained(
+    shards: str, model: dict[str, Any], *, epochs: int = EPOCHS, **data: Any
+) -> streamomd.Model:
     """What ``streamomd train`` makes of shards in two epochs."""
     told = {"shards": shards, "label": "y", **data}
-    tables = {"data": told, "model": model, "train": {"epochs": EPOCHS}}
+    tables = {"data": told, "model": model, "train": {"epochs": epochs}}
     return streamomd.train({**tables, "checkpoint": {"url": "none"}}, quiet=True)
 
 

@@ -415,6 +415,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                         root_of_H = math.sqrt(vectors[k, H, j])
                         if z[j] != 0.0 and root_of_H > 0.0:
                             vectors[k, G, j] += s_G[k] * (z[j] / root_of_H)
+            elif both:
+                for k in range(L):
+                    slopes[k] = 0.0  # G's H stays, as its weights do
             for n in range(count):
                 shared = Shared(*load_shared(cells, at[n] * width, 1))
                 for k in range(L):

@@ -83,8 +83,10 @@ def rebase(
                 resolve(A[k], P[k], low, d, totals[LAM_], kind.prior_bias, square)
         return
     if kind.second and not kind.squared:
-        recalibrate(cells, totals, A, size, kind.width)
+        recalibrate(totals, A, size)
     retained = forget(totals, L) if totals[HORIZON_] > 0.0 and kind.second else 1.0
+    if kind.second:
+        multiply_out(cells, totals, L, kind.width)
     s_y = 1.0
     c_y = 0.0
     if kind.centres:
@@ -155,7 +157,7 @@ def forget(totals: Any, L: int) -> Any:
     return r
 
 
-def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
+def recalibrate(totals: Any, A: Any, size: int) -> None:
     """A overstates the curvature of early rows: scaled to that of the rows since the last time.
 
     Both means end with the row before this one. In later passes these are a quarter pass at least:
@@ -176,13 +178,19 @@ def recalibrate(cells: Any, totals: Any, A: Any, size: int, width: int) -> None:
         totals[at + RETAINED_] *= r
         totals[at + SCALE_] *= r
         totals[at + RECENT_A_] = 0.0
-        if totals[at + SCALE_] < LEAST:
-            for j in range(len(cells) // width):
-                cell = j * width + SHARED + L + k
-                cells[cell] = number(cells[cell]) * totals[at + SCALE_]
-            totals[at + SCALE_] = 1.0
     totals[RECENT_N_] = 0.0
     totals[RECENT_T_] = 0.0
+
+
+def multiply_out(cells: Any, totals: Any, L: int, width: int) -> None:
+    """S with its scale, where that is small, or hundreds of passes would underflow it."""
+    for k in range(L):
+        scale = totals[k * N_TOTALS + SCALE_]
+        if scale < LEAST:
+            for j in range(len(cells) // width):
+                cell = j * width + SHARED + L + k
+                cells[cell] = number(cells[cell]) * scale
+            totals[k * N_TOTALS + SCALE_] = 1.0
 
 
 def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, kind: Kind) -> Any:
