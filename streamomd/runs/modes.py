@@ -18,6 +18,7 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.label_runs import ENOUGH
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
@@ -26,8 +27,6 @@ from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
 from streamomd.training.signals import StopRequest
-
-ENOUGH = 3  # passes, after which sorted labels cost little
 
 
 def learn_remaining_rows(

@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-LEAST = 1000
+LEAST = 100  # rows, and
+LEAST_EXPECTED = 20  # changes, below which mixed labels could come in such runs by chance
 SHARE = 0.5
+ENOUGH = 3  # passes, after which sorted labels cost little
+REMEDY = "Shuffle the rows before, or learn several passes (--epochs 3)"
 
 
 @dataclass(eq=False)
@@ -37,19 +40,20 @@ class LabelRuns:
         shares = [count / self.rows for count in self.counts.values()]
         return self.rows * (1.0 - sum(share * share for share in shares))
 
-    def warning(self) -> str:
-        """What to say of them; "" of few rows, and of rows whose labels are mixed.
+    def warning(self, remedy: str = REMEDY) -> str:
+        """What to say of them, and ``remedy``; "" of few rows, and of rows whose labels are mixed.
 
         >>> runs = LabelRuns()
         >>> runs.add(np.repeat([-1.0, 1.0], 1000))
         >>> runs.warning()[:65]
         'labels come in long runs (1 change in 2,000 rows; shuffled rows h'
         """
-        if self.rows < LEAST or self.changes >= SHARE * self.expected:
+        if self.rows < LEAST or self.expected < LEAST_EXPECTED:
+            return ""
+        if self.changes >= SHARE * self.expected:
             return ""
         what = "change" if self.changes == 1 else "changes"
         return (
             f"labels come in long runs ({self.changes:,} {what} in {self.rows:,} rows; shuffled "
-            f"rows have about {self.expected:,.0f}): one pass learns the last run best. Shuffle "
-            "the rows before, or learn several passes (--epochs 3)"
+            f"rows have about {self.expected:,.0f}): one pass learns the last run best. {remedy}"
         )

@@ -99,3 +99,18 @@ def test_names_of_no_weights(name: str) -> None:
 def test_names_of_ids(name: str, expected: bool) -> None:
     """As words of their own."""
     assert bool(IDS.search(name)) == expected
+
+
+def test_importances_that_are_all_0_are_no_divergence(tmp_path: Path) -> None:
+    """No loss is known then: the warning names the column of importances, not the step size."""
+    x = np.random.default_rng(0).normal(size=60)
+    columns = {"y": (x > 0.0).astype(np.int64), "x": x, "h": np.zeros(60)}
+    write(tmp_path / "0.parquet", pa.table(columns))
+    train(tmp_path / "0.parquet", "--label", "y", "--weight", "h", "--checkpoint", tmp_path / "run")
+    model = streamomd.load(str(tmp_path / "run"))
+    weights = weigh(model, scales_from_slots(model))
+    found = {
+        one.title: one.text for one in find_data_warnings(model, scales_from_slots(model), weights)
+    }
+    assert "diverged" not in found
+    assert "column 'h'" in found["all importances are 0"]

@@ -239,3 +239,20 @@ def test_errors_are_value_errors() -> None:
     assert issubclass(UsageError, ValueError)
     assert issubclass(DataError, ValueError)
     assert issubclass(UsageError, StreamomdError)
+
+
+def test_labels_in_long_runs_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    """Sorted labels and few epochs in the given order: a note with what to do, and none else."""
+    x = np.random.default_rng(0).normal(size=(150, 2))
+    y = np.repeat([0, 1, 2], 50)
+    OMDClassifier("ogd").fit(x, y)
+    noted = capfd.readouterr().err
+    assert "labels come in long runs (2 changes in 150 rows" in noted
+    assert "Pass shuffle=True, or learn several epochs (max_iter=3)" in noted
+    OMDClassifier("ogd", shuffle=True, random_state=0).fit(x, y)
+    OMDClassifier("ogd", max_iter=3).fit(x, y)
+    OMDClassifier("ogd").fit(x, np.tile([0, 1, 2], 50))
+    OMDClassifier("ogd").fit(x[:90], y[:90])
+    OMDClassifier("ogd").fit(x, np.arange(150) >= 140)  # of rare labels, runs can be chance
+    OMDRegressor("ogd").fit(x, y.astype(float))
+    assert "long runs" not in capfd.readouterr().err

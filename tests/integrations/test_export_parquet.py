@@ -150,3 +150,15 @@ def test_the_list_and_the_choice_are_of_all_formats() -> None:
     told = run("export", "--help").out
     assert all(f"--as {name}" in told for name in FORMATS)
     assert max(map(len, told.splitlines())) <= 100
+
+
+def test_it_suggests_a_start_only_where_the_rule_takes_it(here: Path) -> None:
+    """`--start` refuses a file of weights for ``auto``, whose weights come from other slots."""
+    run("train", "data", "--label", "y", "--numeric", "n,k", "--rule", "auto", "--set",
+        "data.ignore=['w','c','i','v','h']", "--checkpoint", "auto")  # fmt: skip
+    suggested = {
+        name: run("export", name, "--as", "parquet", "--to", f"{name}.w", "--json").result
+        for name in ("kept", "auto")
+    }
+    assert "--start kept.w" in suggested["kept"]["to_read"]
+    assert suggested["auto"]["to_read"] == "pyarrow.parquet.read_table('auto.w')"

@@ -42,4 +42,5 @@ def export(
         model.refuse_non_finite(weights=kind != "parquet")
     with open_atomic(to, overwrite=overwrite, storage_options=storage_options) as file:
         figures = form.write(model, file)
-    return {"as": kind, "file": to, **figures, "to_read": form.to_read.format(file=to)}
+    to_read = figures.pop("to_read", form.to_read)
+    return {"as": kind, "file": to, **figures, "to_read": to_read.format(file=to)}

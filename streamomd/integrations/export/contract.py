@@ -15,7 +15,8 @@ class Format:
 
     ``write(model, file)`` writes bytes and returns fields for ``--json``; it raises
     UnsupportedError naming what the format cannot represent, before it writes a byte.
-    ``to_read``: how to read the file; ``{file}`` is replaced by its name.
+    ``to_read``: how to read the file; ``{file}`` is replaced by its name. A field ``to_read`` of
+    ``write`` takes its place.
     """
 
     name: str

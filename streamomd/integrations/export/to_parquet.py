@@ -24,13 +24,18 @@ from streamomd.integrations.export.weight_chunks import WeightChunk, pieces
 from streamomd.shards.weight_files import write_weights
 from streamomd.training.metrics import finite
 from streamomd.training.model import Model
-from streamomd.training.warm_start import column_of, columns_of
+from streamomd.training.warm_start import column_of, columns_of, weight_slot
+
+READ_ALONE = "pyarrow.parquet.read_table({file!r})"
 
 
 def write(model: Model, file: Any) -> dict[str, Any]:
     """As ``Format.write``."""
     rows = write_weights(file, _columns(model), _metadata(model))
-    return {"coordinates": model.plan.size, "rows": rows}
+    figures = {"coordinates": model.plan.size, "rows": rows}
+    if weight_slot(model.engine.layout.rule, model.engine.params) is None:
+        return {**figures, "to_read": READ_ALONE}  # --start with this rule would refuse the file
+    return figures
 
 
 def _columns(model: Model) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ from streamomd.integrations.sklearn.fit import (
     is_dask,
     learn_epochs,
     learn_more_rows,
+    report_label_runs,
     start_model,
     train_collection,
 )
@@ -160,6 +161,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         held, classes, rows = self._prepare(X, y, sample_weight, None, reset=reset)
         orders = check_random_state(self.random_state) if self.shuffle else None
         learn_epochs(held.model, rows, self.max_iter, orders)
+        if orders is None:
+            report_label_runs(held.model, self.max_iter)
         self.n_iter_ = self.max_iter
         self._set_model(held, classes)
         return self

@@ -88,6 +88,16 @@ def learn_more_rows(model: Model, rows: Batch) -> None:
     model.cursor = Cursor(at.epoch, at.place, at.row + len(rows))
 
 
+def report_label_runs(model: Model, epochs: int) -> None:
+    """Report labels that come in long runs, which few epochs in the given order learn badly."""
+    from streamomd.training.label_runs import ENOUGH
+    from streamomd.training.progress import note
+
+    remedy = "Pass shuffle=True, or learn several epochs (max_iter=3)"
+    if epochs < ENOUGH and (runs := model.label_runs.warning(remedy)):
+        note(runs)
+
+
 def train_collection(
     estimator: Any, X: Any, y: Any, sample_weight: Any, classes: NDArray[Any]
 ) -> Model:

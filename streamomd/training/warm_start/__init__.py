@@ -10,9 +10,21 @@ from streamomd.core.urls import shown
 from streamomd.training.model import Model
 from streamomd.training.warm_start.from_estimator import weights_in
 from streamomd.training.warm_start.from_file import read
-from streamomd.training.warm_start.weights import column_of, columns_of, set_start_weights
+from streamomd.training.warm_start.weights import (
+    column_of,
+    columns_of,
+    set_start_weights,
+    weight_slot,
+)
 
-__all__ = ["column_of", "columns_of", "is_weights", "split_weights", "start_from_weights"]
+__all__ = [
+    "column_of",
+    "columns_of",
+    "is_weights",
+    "split_weights",
+    "start_from_weights",
+    "weight_slot",
+]
 
 IN_MEMORY = "weights://"
 """What ``model.start`` begins with where the weights were an object: no file can be read again."""
