@@ -14,7 +14,7 @@ For the square loss it is ridge regression in closed form, row by row, with a pr
 the noise does (mse / var y); for log loss a is scaled down where recent rows show less curvature,
 and the prior follows the evidence.
 
-From the second pass over the rows on, A forgets: it holds three passes at most, and evidence is
+From the second pass over the rows on A forgets, in exact mode: it holds three passes; evidence is
 that of the first one.
 
 Every row counts alike, however old: choose it for shuffled rows. ``auto`` mixes it with a learner
