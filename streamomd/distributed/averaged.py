@@ -137,6 +137,7 @@ class Averaged:
             self.manager.sequence,
             spec.checkpoint.storage_options,
             spec.data,
+            self.model.cursor.epoch > 0 and self.model.cursor == Cursor(self.model.cursor.epoch),
         )
         self._progress.clear()
         nodes = [

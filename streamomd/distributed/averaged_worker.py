@@ -41,6 +41,7 @@ class RoundStart:
     """The commit a round starts from. run: unique to this driver, so that rounds are not confused.
 
     data: of the driver's job, for its storage options and cache, which a commit must not choose.
+    new_pass: the commit is the end of an epoch, so that the round begins another pass.
     """
 
     run: str
@@ -48,6 +49,7 @@ class RoundStart:
     sequence: int
     options: Mapping[str, Any] = field(repr=False)
     data: Data = field(repr=False)
+    new_pass: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +111,8 @@ def _load_commit(start: RoundStart) -> Model:
             f"{shown(start.url)}: averaged mode needs a checkpoint URL that all workers can read, "
             f"on a shared disk or in a bucket ({error})"
         ) from None
+    if start.new_pass:
+        model.engine.begin_pass(model.state)
     return model
 
 

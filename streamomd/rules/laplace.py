@@ -14,7 +14,7 @@ For the square loss it is ridge regression in closed form, row by row, with a pr
 the noise does (mse / var y); for log loss a is scaled down where recent rows show less curvature,
 and the prior follows the evidence.
 
-From the second pass over the rows on A forgets, in exact mode: it holds three passes; evidence is
+From the second pass over the rows on, A forgets: it holds three passes at most, and evidence is
 that of the first one.
 
 Every row counts alike, however old: choose it for shuffled rows. ``auto`` mixes it with a learner
@@ -24,7 +24,9 @@ that follows changes, and is the default. Regret of the square loss: that of rid
 Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
 docs/modes.md.
 
-Cost: O(block^2 + nnz); numeric columns beyond 127 are in groups of 64, O(64) a column.
+Cost: O(block^2 + nnz). Tables of more than 127 numeric columns are learned in groups of 64, O(64) a
+column. Groups do not know of each other, so such tables need rows or passes: of 300 independent
+columns and 3,000 rows the RMSE is 31 % above ridge regression's after one pass, 6 % after three.
 
 >>> from streamomd.training.demo import score
 >>> score("laplace"), score("laplace", "square")

@@ -53,6 +53,8 @@ def literally(given: dict[str, Any]) -> State:
     model = streamomd.load(spec.checkpoint.url, at=0)
     whole = model.state
     for epoch in range(spec.train.epochs):
+        if epoch:
+            model.engine.begin_pass(whole)
         for parts in rounds_of(shards, range(len(shards)), spec, epoch):
             states = []
             for stretch in parts:
