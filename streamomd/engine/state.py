@@ -28,7 +28,7 @@ CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out,
 Arrays = dict[str, NDArray[Any]]
 
 
-GROUP, WIDE = 64, 128
+GROUP, WIDE = 64, 256
 """Coordinates of a group where the block is wider than ``WIDE``: a row costs d * GROUP, not d^2."""
 
 

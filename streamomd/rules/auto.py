@@ -22,7 +22,7 @@ those of the target. There is nothing to tune.
 Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
 docs/modes.md.
 
-Cost: O(block^2 + nnz). Tables of more than 127 numeric columns are learned in groups of 64, O(64) a
+Cost: O(block^2 + nnz). Tables of more than 255 numeric columns are learned in groups of 64, O(64) a
 column. Groups do not know of each other, so such tables need rows or passes: of 300 independent
 columns and 3,000 rows the RMSE is 31 % above ridge regression's after one pass, 6 % after three.
 

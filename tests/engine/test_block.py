@@ -14,6 +14,7 @@ from auto import Auto, Floats
 from auto_grouped import Grouped
 from standardized import LOSSES, Rows, Run, made
 
+from streamomd.engine import state as state_module
 from streamomd.engine.loops.block import REFRESH
 from streamomd.engine.state import State
 from streamomd.rules import all_rules
@@ -177,8 +178,11 @@ def test_float32_slots(loss: str) -> None:
     "loss", ["square", "logistic", pytest.param("softmax", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("p, K, d", [(131, 64, 6), (70, 140, 80)])
-def test_wide_blocks_are_in_groups(loss: str, p: int, K: int, d: int) -> None:
-    """A block of more than 128 coordinates, of numeric columns or with sparse ones."""
+def test_wide_blocks_are_in_groups(
+    loss: str, p: int, K: int, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block of more than ``WIDE`` coordinates, of numeric columns or with sparse ones."""
+    monkeypatch.setattr(state_module, "WIDE", 128)
     rows = made(loss, 300, p=p, d=d, seed=6)
     run, oracle, shown, expected = pair(
         "auto", loss, rows, K, partial(Grouped, most=max(p + 1, K)), compiled=True

@@ -9,6 +9,7 @@ import pytest
 from standardized import LOSSES, Rows, Run, made
 from test_block import FORMS, assert_same, pair, some_unlearned
 
+from streamomd.engine import state as state_module
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.reference import M2, MU, C
 from streamomd.rules.common.standardized import LEAD
@@ -73,12 +74,15 @@ def test_adagrad_rests_after_the_first_pass() -> None:
 
 
 @pytest.mark.parametrize("p, K, d", [(131, 64, 2), (70, 140, 80)])
-def test_predictions_stay_when_groups_change_their_centres(p: int, K: int, d: int) -> None:
+def test_predictions_stay_when_groups_change_their_centres(
+    p: int, K: int, d: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Columns of every group move by half a standard deviation, the prior is next to nothing: the
     bias takes over the centres of the other groups, or predictions move by as much.
 
     As a test of the sign: minus what is due would double the error of doing nothing.
     """
+    monkeypatch.setattr(state_module, "WIDE", 128)
     draw = np.random.default_rng(7)
     rows = made("square", 500, p=p, d=d, seed=6)
     Z = draw.normal(size=rows.X.shape)
