@@ -20,7 +20,7 @@ from streamomd.engine.compile import (
     rebase_signature,
     standardise_signature,
 )
-from streamomd.engine.loops import block, dense, rebase, recent_rows
+from streamomd.engine.loops import block_predict, block_row, dense, rebase, recent_rows
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.standardized_rows import standardise_rows
@@ -222,11 +222,11 @@ class Engine:
     def block_weights(self, state: State) -> Floats:
         """What the block adds to the weights of its coordinates, in raw units, (learners, block).
 
-        All of the weight of the bias and of numeric columns, see ``loops.block.make_raw``.
+        All of the weight of the bias and of numeric columns, see ``loops.block_predict.make_raw``.
         """
         w = np.zeros((self.layout.learners, self.layout.most))
         reference, vectors = state.extra["reference"], state.extra["vectors"]
-        raw = block.make_raw(self.layout.rule, self.loss, self._shape(dense=False))
+        raw = block_predict.make_raw(self.layout.rule, self.loss, self._shape(dense=False))
         raw(state.totals.reshape(-1), reference, vectors, self.layout.numeric, self._hyper, w)
         return w
 
@@ -323,7 +323,7 @@ class Engine:
         prior *= layout.groups
         return rebase.Kind(
             layout.width, layout.numeric, storage.second, storage.first, loss.name == "square",
-            block.centres(loss), prior, prior_bias,
+            block_row.centres(loss), prior, prior_bias,
         )  # fmt: skip
 
     def _matrices(self, state: State) -> tuple[Any, ...]:

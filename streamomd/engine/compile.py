@@ -24,6 +24,7 @@ from numba.extending import register_jitable
 from streamomd.core import jit
 from streamomd.engine.loops import (  # fmt: skip
     block,
+    block_predict,
     cache_prefetch,
     dense,
     full_pass,
@@ -295,7 +296,7 @@ OPERATIONS = {
     "dense": Operation(dense.make_dense, _rows, plain="learn"),
     "look": Operation("make_look", _rows),
     "predict": Operation("make_predict", _rows),
-    "spread": Operation(block.make_spread, _rows),
+    "spread": Operation(block_predict.make_spread, _rows),
     "renew": Operation(full_pass.make_renew, _renew),
     "align": Operation(merge_pass.make_align, _align),
     "rejoin": Operation(merge_pass.make_rejoin, _rejoin),

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
-from streamomd.engine.loops.block import centres
+from streamomd.engine.loops.block_row import centres
 from streamomd.engine.loops.rebase import AT, G, H, W
 from streamomd.engine.loops.reference import M2, MU, C, S
 from streamomd.engine.state import State
@@ -158,13 +158,13 @@ class _Merge:
         columns = [AT[name] for name in ("recent_n", "recent_t", "recent_a")]
         first, rows = self.start.totals[0, AT["recent_t"]], self.start.totals[0, AT["t"]]
         sums, start = 0.0 * self.start.totals[:, columns], self.start.totals[:, columns]
-        anew = False
+        fresh = False
         for part in self.parts:
             row = part.totals[0]
             alone = row[AT["recent_t"]] < first + (row[AT["t"]] - rows)
             sums += part.totals[:, columns] - (not alone) * start
-            anew = anew or alone
-        self.whole.totals[:, columns] = sums + (not anew) * start
+            fresh = fresh or alone
+        self.whole.totals[:, columns] = sums + (not fresh) * start
 
     def added(self, of_parts: Sequence[Any], first: Any) -> Any:
         """What the parts have added to a sum of which each has left rho of the start's."""

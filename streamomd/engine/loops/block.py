@@ -16,156 +16,40 @@ from typing import Any
 
 import numpy as np
 
-from streamomd.engine.loops import sparse
+from streamomd.engine.loops import block_predict, sparse
+from streamomd.engine.loops.block_row import (
+    absorb,
+    centres,
+    inner,
+    make_losses,
+    make_solver,
+    multiply,
+    whole_triangle,
+)
 from streamomd.engine.loops.cache_prefetch import prefetch
 from streamomd.engine.loops.load_store import number, put, take
 from streamomd.engine.loops.rebase import AT, G, H, W, passes_held, used
 from streamomd.engine.loops.reference import C, S, beyond, observe, standardise
-from streamomd.engine.loops.row import FAR, Shape, entry, miss_of, number_of_class, span, target
+from streamomd.engine.loops.row import Shape, entry, miss_of, span
 from streamomd.losses import Loss
-from streamomd.losses.contract import identity
-from streamomd.losses.exact_step import make_solve
 from streamomd.rules.common.standardized import (
     Move,
     Shared,
     grown,
     outweighs,
     see,
-    smoothed,
     smoothing,
     sparse_unit,
     squash,
 )
 from streamomd.rules.contract import Rule, fields
 
-make_look = sparse.make_look
+make_look, make_predict = sparse.make_look, block_predict.make_predict
 REFRESH = 4096
 """Rows between two inversions of A + prior at least: P's rank-one updates add up their rounding."""
 STEEP = 1e3
 """A rank-one update that shrinks P by more than this factor leaves the rounding of what it cancels:
 P is inverted again after the row."""
-
-
-def centres(loss: Loss) -> bool:
-    """Whether the target has a reference: predictions are its mean, or its median, themselves."""
-    return not loss.classifies and loss.mean is identity
-
-
-def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
-    """row_loss(margins, i, y, e, hyper, slopes) -> loss of row i, smoothed by e."""
-    L, classes = shape.learners, shape.classes
-    Aim, n_rule = loss.hyper, len(fields(rule.hyper))
-    load_aim = take(len(fields(Aim)))
-    value, slope, coupled = loss.value, loss.slope, loss.coupled
-    couple: Any = loss.couple
-    probable = loss.probabilistic
-
-    def coupled_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
-        goal = number_of_class(y, classes)
-        couple(margins, i, goal, slopes)
-        return smoothed(abs(slopes[goal]), e, L * 1.0)
-
-    def single_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
-        total = 0.0
-        aim = Aim(*load_aim(hyper, n_rule, 1))
-        for k in range(L):
-            goal = target(y, k, classes, L)
-            slopes[k] = slope(margins[i, k], goal, aim)
-            if probable:  # a log loss: its slope is the other class's probability
-                total += smoothed(abs(slopes[k]), e, 2.0)
-            else:
-                total += value(margins[i, k], goal, aim)
-        return total
-
-    return coupled_loss if coupled else single_loss
-
-
-def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """exact_steps(margins, i, chi, y, importance, hyper, s, a, work): each learner's exact step."""
-    L, classes = shape.learners, shape.classes
-    Aim, n_rule = loss.hyper, len(fields(rule.hyper))
-    load_aim = take(len(fields(Aim)))
-    coupled = loss.coupled
-    solve_all: Any = loss.solve_all
-    solve: Any = None if coupled else make_solve(loss)
-
-    def all_steps(
-        margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
-        work: Any,
-    ) -> None:  # fmt: skip
-        solve_all(margins, i, chi, number_of_class(y, classes), importance, s, a, work)
-
-    def own_steps(
-        margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
-        work: Any,
-    ) -> None:  # fmt: skip
-        aim = Aim(*load_aim(hyper, n_rule, 1))
-        for k in range(L):
-            goal = target(y, k, classes, L)
-            s[k], a[k] = solve(margins[i, k], chi[k], goal, importance, aim)
-
-    return all_steps if coupled else own_steps
-
-
-def multiply(P: Any, z: Any, size: int, u: Any) -> Any:
-    """u = P z by groups, row after row where z is not 0; z'u."""
-    group = P.shape[1]
-    for j in range(size):
-        u[j] = 0.0
-    for first in range(0, size, group):
-        low = first & FAR  # an index that is never negative: what follows is vectorised
-        d = min(group, size - low) & FAR
-        for i in range(d):
-            v = z[low + i]
-            if v != 0.0:
-                for j in range(d):
-                    u[low + j] += v * P[low + i, j]
-    return inner(u, z, size)
-
-
-def inner(a: Any, b: Any, size: int) -> float:
-    """The sum of a_j b_j."""
-    total = 0.0
-    for j in range(size & FAR):
-        total += a[j] * b[j]
-    return total
-
-
-def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
-    """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
-
-    Returns the largest a z'P z. Between two changes of reference A's upper triangle alone is right.
-    """
-    group = P.shape[1]
-    steepest = 0.0
-    for first in range(0, size, group):
-        low = first & FAR
-        d = min(group, size - low) & FAR
-        chi = 0.0
-        for i in range(d):
-            chi += z[low + i] * u[low + i]
-        steepest = max(steepest, a * chi)
-        f = a / (1.0 + a * chi)
-        for i in range(d):
-            v = f * u[low + i]
-            if v != 0.0:
-                for j in range(d):
-                    P[low + i, j] -= v * u[low + j]
-            v = a * z[low + i]
-            if v != 0.0:
-                for j in range(i, d):
-                    A[low + i, j] += v * z[low + j]
-    return steepest
-
-
-def whole_triangle(A: Any, size: int) -> None:
-    """A's lower triangle from the upper one."""
-    group = A.shape[1]
-    for low in range(0, size, group):
-        d = min(group, size - low)
-        for i in range(d):
-            for j in range(i):
-                A[low + i, j] = A[low + j, i]
 
 
 def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
@@ -437,162 +321,3 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
         return due
 
     return learn
-
-
-def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s.
-
-    The same linear model in raw units as ``raw_block``.
-    """
-    L, _, width, bias, dense = shape
-    Own, Hyper = rule.state.own, rule.hyper
-    n_shared, n_own = len(rule.shared_slots), len(rule.own_slots)
-    load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
-    weight = rule.weight
-    row_loss, miss, mean = make_losses(rule, loss, shape), miss_of(shape), loss.mean
-    raw = make_raw(rule, loss, shape)
-    t_, lead_ = AT["t"], AT["lead"]
-
-    def predict(
-        cells: Any,
-        totals: Any,
-        reference: Any,
-        vectors: Any,
-        A: Any,
-        P: Any,
-        places: Any,
-        p: int,
-        sums: Any,
-        hyper: Any,
-        clock: float,
-        indptr: Any,
-        indices: Any,
-        values: Any,
-        y: Any,
-        importance: Any,
-        margins: Any,
-    ) -> None:
-        w, slopes = np.zeros((L, len(places))), np.zeros(L)
-        raw(totals, reference, vectors, p, hyper, w)
-        h = Hyper(*load_hyper(hyper, 0, 1))
-        lead = totals[lead_]
-        e = smoothing(totals[t_])
-        for i in range(len(y)):
-            start, entries = span(indptr, i, bias, dense)
-            for k in range(L):
-                margins[i, k] = w[k, 0]
-            for n in range(1, entries):
-                j, x = entry(indices, values, start, n, bias, dense)
-                if x == 0.0:
-                    continue
-                if j <= p:
-                    for k in range(L):
-                        margins[i, k] += w[k, j] * x
-                    continue
-                shared = Shared(*load_shared(cells, j * width, 1))
-                place = int(shared.place)
-                for k in range(L):
-                    own = Own(*load_own(cells, j * width + n_shared + k, L))
-                    piece = weight(own, lead, h)
-                    if place > 0:
-                        piece += w[k, place]
-                    margins[i, k] += piece * x
-            sums[0] += importance[i]
-            sums[1] += importance[i] * row_loss(margins, i, y[i], e, hyper, slopes)
-            sums[2] += importance[i] * miss(margins, i, y[i], mean)
-
-    return predict
-
-
-def make_raw(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """raw(totals, reference, vectors, p, hyper, w): the block's weights for rows in raw units.
-
-    w: (learners, block), written. W_j = wB w_j / s_j + wG g_j / s_j; the bias also takes the
-    references: c_y - sum W_j c_j. Of a sparse coordinate: what its place adds to its own weight.
-    """
-    L = shape.learners
-    load_hyper = take(len(fields(rule.hyper)))
-    Hyper = rule.hyper
-    storage: Any = rule.storage
-    second, first, share_of_B = storage.second, storage.first, storage.share
-    c_y_, lead_ = AT["c_y"], AT["lead"]
-
-    def raw(totals: Any, reference: Any, vectors: Any, p: int, hyper: Any, w: Any) -> None:
-        part = share_of_B(totals[lead_], Hyper(*load_hyper(hyper, 0, 1)))
-        for k in range(L):
-            offset = 0.0
-            for j in range(w.shape[1]):
-                total = part * vectors[k, W, j] if second else 0.0
-                if j <= p:
-                    total += (1.0 - part) * vectors[k, G, j] if first else 0.0
-                scale = reference[S, j]
-                w[k, j] = total / scale if scale > 0.0 else 0.0
-                offset += w[k, j] * reference[C, j]
-            w[k, 0] += totals[c_y_] - offset
-
-    return raw
-
-
-def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
-    """spread(…): each learner's x'P x of a row, in z, the variance of its margin in units of the
-    noise. Arguments as ``predict``'s; it is written to margins."""
-    L, _, width, bias, dense = shape
-    Own, Hyper = rule.state.own, rule.hyper
-    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
-    load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
-    storage: Any = rule.storage
-    terms, unit, scale_ = storage.terms, sparse_unit(loss.name == "square"), AT["scale"]
-
-    def spread(
-        cells: Any,
-        totals: Any,
-        reference: Any,
-        vectors: Any,
-        A: Any,
-        P: Any,
-        places: Any,
-        p: int,
-        sums: Any,
-        hyper: Any,
-        clock: float,
-        indptr: Any,
-        indices: Any,
-        values: Any,
-        y: Any,
-        importance: Any,
-        margins: Any,
-    ) -> None:
-        size, h = used(places, p), Hyper(*load_hyper(hyper, 0, 1))
-        z, u = np.zeros(size), np.zeros(size)
-        unit_now = unit * passes_held(totals)
-        for i in range(len(y)):
-            start, entries = span(indptr, i, bias, dense)
-            z[:] = 0.0
-            z[0] = 1.0
-            for j in range(1, p + 1):
-                if reference[S, j] > 0.0:
-                    z[j] = -reference[C, j] / reference[S, j]
-            for k in range(L):
-                margins[i, k] = 0.0
-            for n in range(1, entries):
-                j, x = entry(indices, values, start, n, bias, dense)
-                if x == 0.0:
-                    continue
-                if j <= p:
-                    if reference[S, j] > 0.0:
-                        z[j] = (x - reference[C, j]) / reference[S, j]
-                    continue
-                shared = Shared(*load_shared(cells, j * width, 1))
-                if shared.n == 0.0:
-                    continue  # never seen: its weight is 0
-                place = int(shared.place)
-                if place > 0:
-                    z[place] = x / reference[S, place]
-                for k in range(L):
-                    own = Own(*load_own(cells, j * width + n_shared + k, L))
-                    scale = totals[k * n_totals + scale_]
-                    margins[i, k] += terms(own, shared, x, scale, unit_now, h)[1]
-            for k in range(L):
-                margins[i, k] += multiply(P[k], z, size, u)
-
-    return spread

@@ -1,0 +1,176 @@
+"""Predictions of learners on standardised inputs: a linear model in raw units, and its variance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from streamomd.engine.loops.block_row import make_losses, multiply
+from streamomd.engine.loops.load_store import take
+from streamomd.engine.loops.rebase import AT, G, W, passes_held, used
+from streamomd.engine.loops.reference import C, S
+from streamomd.engine.loops.row import Shape, entry, miss_of, span
+from streamomd.losses import Loss
+from streamomd.rules.common.standardized import Shared, smoothing, sparse_unit
+from streamomd.rules.contract import Rule, fields
+
+
+def make_predict(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """predict(…): predicts each row and adds to sums; learns nothing. Arguments as ``learn``'s.
+
+    The same linear model in raw units as ``raw_block``.
+    """
+    L, _, width, bias, dense = shape
+    Own, Hyper = rule.state.own, rule.hyper
+    n_shared, n_own = len(rule.shared_slots), len(rule.own_slots)
+    load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
+    weight = rule.weight
+    row_loss, miss, mean = make_losses(rule, loss, shape), miss_of(shape), loss.mean
+    raw = make_raw(rule, loss, shape)
+    t_, lead_ = AT["t"], AT["lead"]
+
+    def predict(
+        cells: Any,
+        totals: Any,
+        reference: Any,
+        vectors: Any,
+        A: Any,
+        P: Any,
+        places: Any,
+        p: int,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> None:
+        w, slopes = np.zeros((L, len(places))), np.zeros(L)
+        raw(totals, reference, vectors, p, hyper, w)
+        h = Hyper(*load_hyper(hyper, 0, 1))
+        lead = totals[lead_]
+        e = smoothing(totals[t_])
+        for i in range(len(y)):
+            start, entries = span(indptr, i, bias, dense)
+            for k in range(L):
+                margins[i, k] = w[k, 0]
+            for n in range(1, entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if x == 0.0:
+                    continue
+                if j <= p:
+                    for k in range(L):
+                        margins[i, k] += w[k, j] * x
+                    continue
+                shared = Shared(*load_shared(cells, j * width, 1))
+                place = int(shared.place)
+                for k in range(L):
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    piece = weight(own, lead, h)
+                    if place > 0:
+                        piece += w[k, place]
+                    margins[i, k] += piece * x
+            sums[0] += importance[i]
+            sums[1] += importance[i] * row_loss(margins, i, y[i], e, hyper, slopes)
+            sums[2] += importance[i] * miss(margins, i, y[i], mean)
+
+    return predict
+
+
+def make_raw(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """raw(totals, reference, vectors, p, hyper, w): the block's weights for rows in raw units.
+
+    w: (learners, block), written. W_j = wB w_j / s_j + wG g_j / s_j; the bias also takes the
+    references: c_y - sum W_j c_j. Of a sparse coordinate: what its place adds to its own weight.
+    """
+    L = shape.learners
+    load_hyper = take(len(fields(rule.hyper)))
+    Hyper = rule.hyper
+    storage: Any = rule.storage
+    second, first, share_of_B = storage.second, storage.first, storage.share
+    c_y_, lead_ = AT["c_y"], AT["lead"]
+
+    def raw(totals: Any, reference: Any, vectors: Any, p: int, hyper: Any, w: Any) -> None:
+        part = share_of_B(totals[lead_], Hyper(*load_hyper(hyper, 0, 1)))
+        for k in range(L):
+            offset = 0.0
+            for j in range(w.shape[1]):
+                total = part * vectors[k, W, j] if second else 0.0
+                if j <= p:
+                    total += (1.0 - part) * vectors[k, G, j] if first else 0.0
+                scale = reference[S, j]
+                w[k, j] = total / scale if scale > 0.0 else 0.0
+                offset += w[k, j] * reference[C, j]
+            w[k, 0] += totals[c_y_] - offset
+
+    return raw
+
+
+def make_spread(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """spread(…): each learner's x'P x of a row, in z, the variance of its margin in units of the
+    noise. Arguments as ``predict``'s; it is written to margins."""
+    L, _, width, bias, dense = shape
+    Own, Hyper = rule.state.own, rule.hyper
+    n_shared, n_own, n_totals = len(rule.shared_slots), len(rule.own_slots), len(rule.total_slots)
+    load_own, load_shared, load_hyper = take(n_own), take(n_shared), take(len(fields(Hyper)))
+    storage: Any = rule.storage
+    terms, unit, scale_ = storage.terms, sparse_unit(loss.name == "square"), AT["scale"]
+
+    def spread(
+        cells: Any,
+        totals: Any,
+        reference: Any,
+        vectors: Any,
+        A: Any,
+        P: Any,
+        places: Any,
+        p: int,
+        sums: Any,
+        hyper: Any,
+        clock: float,
+        indptr: Any,
+        indices: Any,
+        values: Any,
+        y: Any,
+        importance: Any,
+        margins: Any,
+    ) -> None:
+        size, h = used(places, p), Hyper(*load_hyper(hyper, 0, 1))
+        z, u = np.zeros(size), np.zeros(size)
+        unit_now = unit * passes_held(totals)
+        for i in range(len(y)):
+            start, entries = span(indptr, i, bias, dense)
+            z[:] = 0.0
+            z[0] = 1.0
+            for j in range(1, p + 1):
+                if reference[S, j] > 0.0:
+                    z[j] = -reference[C, j] / reference[S, j]
+            for k in range(L):
+                margins[i, k] = 0.0
+            for n in range(1, entries):
+                j, x = entry(indices, values, start, n, bias, dense)
+                if x == 0.0:
+                    continue
+                if j <= p:
+                    if reference[S, j] > 0.0:
+                        z[j] = (x - reference[C, j]) / reference[S, j]
+                    continue
+                shared = Shared(*load_shared(cells, j * width, 1))
+                if shared.n == 0.0:
+                    continue  # never seen: its weight is 0
+                place = int(shared.place)
+                if place > 0:
+                    z[place] = x / reference[S, place]
+                for k in range(L):
+                    own = Own(*load_own(cells, j * width + n_shared + k, L))
+                    scale = totals[k * n_totals + scale_]
+                    margins[i, k] += terms(own, shared, x, scale, unit_now, h)[1]
+            for k in range(L):
+                margins[i, k] += multiply(P[k], z, size, u)
+
+    return spread

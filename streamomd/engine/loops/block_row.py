@@ -1,0 +1,139 @@
+"""What the loops of learners on standardised inputs share: losses, exact steps, matrix updates.
+
+The block's matrices have a row of their group's coordinates each: see ``rebase``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from streamomd.engine.loops.load_store import take
+from streamomd.engine.loops.row import FAR, Shape, number_of_class, target
+from streamomd.losses import Loss
+from streamomd.losses.contract import identity
+from streamomd.losses.exact_step import make_solve
+from streamomd.rules.common.standardized import smoothed
+from streamomd.rules.contract import Rule, fields
+
+
+def centres(loss: Loss) -> bool:
+    """Whether the target has a reference: predictions are its mean, or its median, themselves."""
+    return not loss.classifies and loss.mean is identity
+
+
+def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
+    """row_loss(margins, i, y, e, hyper, slopes) -> loss of row i, smoothed by e."""
+    L, classes = shape.learners, shape.classes
+    Aim, n_rule = loss.hyper, len(fields(rule.hyper))
+    load_aim = take(len(fields(Aim)))
+    value, slope, coupled = loss.value, loss.slope, loss.coupled
+    couple: Any = loss.couple
+    probable = loss.probabilistic
+
+    def coupled_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
+        goal = number_of_class(y, classes)
+        couple(margins, i, goal, slopes)
+        return smoothed(abs(slopes[goal]), e, L * 1.0)
+
+    def single_loss(margins: Any, i: int, y: float, e: float, hyper: Any, slopes: Any) -> float:
+        total = 0.0
+        aim = Aim(*load_aim(hyper, n_rule, 1))
+        for k in range(L):
+            goal = target(y, k, classes, L)
+            slopes[k] = slope(margins[i, k], goal, aim)
+            if probable:  # a log loss: its slope is the other class's probability
+                total += smoothed(abs(slopes[k]), e, 2.0)
+            else:
+                total += value(margins[i, k], goal, aim)
+        return total
+
+    return coupled_loss if coupled else single_loss
+
+
+def make_solver(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., None]:
+    """exact_steps(margins, i, chi, y, importance, hyper, s, a, work): each learner's exact step."""
+    L, classes = shape.learners, shape.classes
+    Aim, n_rule = loss.hyper, len(fields(rule.hyper))
+    load_aim = take(len(fields(Aim)))
+    coupled = loss.coupled
+    solve_all: Any = loss.solve_all
+    solve: Any = None if coupled else make_solve(loss)
+
+    def all_steps(
+        margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
+        work: Any,
+    ) -> None:  # fmt: skip
+        solve_all(margins, i, chi, number_of_class(y, classes), importance, s, a, work)
+
+    def own_steps(
+        margins: Any, i: int, chi: Any, y: float, importance: float, hyper: Any, s: Any, a: Any,
+        work: Any,
+    ) -> None:  # fmt: skip
+        aim = Aim(*load_aim(hyper, n_rule, 1))
+        for k in range(L):
+            goal = target(y, k, classes, L)
+            s[k], a[k] = solve(margins[i, k], chi[k], goal, importance, aim)
+
+    return all_steps if coupled else own_steps
+
+
+def multiply(P: Any, z: Any, size: int, u: Any) -> Any:
+    """u = P z by groups, row after row where z is not 0; z'u."""
+    group = P.shape[1]
+    for j in range(size):
+        u[j] = 0.0
+    for first in range(0, size, group):
+        low = first & FAR  # an index that is never negative: what follows is vectorised
+        d = min(group, size - low) & FAR
+        for i in range(d):
+            v = z[low + i]
+            if v != 0.0:
+                for j in range(d):
+                    u[low + j] += v * P[low + i, j]
+    return inner(u, z, size)
+
+
+def inner(a: Any, b: Any, size: int) -> float:
+    """The sum of a_j b_j."""
+    total = 0.0
+    for j in range(size & FAR):
+        total += a[j] * b[j]
+    return total
+
+
+def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
+    """A += a z z' and P <- (P^-1 + a z z')^-1, by groups, each with its own z'P z.
+
+    Returns the largest a z'P z. Between two changes of reference A's upper triangle alone is right.
+    """
+    group = P.shape[1]
+    steepest = 0.0
+    for first in range(0, size, group):
+        low = first & FAR
+        d = min(group, size - low) & FAR
+        chi = 0.0
+        for i in range(d):
+            chi += z[low + i] * u[low + i]
+        steepest = max(steepest, a * chi)
+        f = a / (1.0 + a * chi)
+        for i in range(d):
+            v = f * u[low + i]
+            if v != 0.0:
+                for j in range(d):
+                    P[low + i, j] -= v * u[low + j]
+            v = a * z[low + i]
+            if v != 0.0:
+                for j in range(i, d):
+                    A[low + i, j] += v * z[low + j]
+    return steepest
+
+
+def whole_triangle(A: Any, size: int) -> None:
+    """A's lower triangle from the upper one."""
+    group = A.shape[1]
+    for low in range(0, size, group):
+        d = min(group, size - low)
+        for i in range(d):
+            for j in range(i):
+                A[low + i, j] = A[low + j, i]
