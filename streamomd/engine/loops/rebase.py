@@ -142,7 +142,7 @@ def rebase(
 
 
 def passes_held(totals: Any) -> Any:
-    """How many passes over the rows A holds; the prior counts as often."""
+    """How many passes over the rows A holds; so often the prior outside the block counts."""
     return max(totals[ALL_N_] / totals[HORIZON_], 1.0) if totals[HORIZON_] > 0.0 else 1.0
 
 
