@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import UsageError, refuse_rows_in_memory
 from streamomd.core.urls import protocol, shown, userinfo
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.footer import read_shard
+from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern
 from streamomd.shards.shard import Shard, ShardSet
@@ -22,7 +24,6 @@ __all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
 FOOTERS_AT_ONCE = 8
-Named = tuple[str, str]
 
 
 def find(
@@ -45,21 +46,39 @@ def find(
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
+    fs, listed = list_shards(shards, order=order, storage_options=storage_options)
+    if not allow_duplicates:
+        _refuse_duplicates(fs, listed)
+    if check is not None:
+        check([file.url for file in listed])
+    return open_listed(fs, listed)
+
+
+def list_shards(
+    shards: str | Sequence[str],
+    *,
+    order: str = "sorted",
+    storage_options: Mapping[str, Any] | None = None,
+) -> tuple[fsspec.AbstractFileSystem, list[Listed]]:
+    """The files that ``find`` would open, in order, and their file system. None is opened."""
+    if order not in ORDERS:
+        raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
     texts = _texts(shards)
     fs = _common_file_system(texts, storage_options or {})
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
-    named: list[Named] = []
+    listed: list[Listed] = []
     for given in [PathPattern(text, fs) for text in texts]:
         _refuse_credentials(given)
-        named += [(path, given.url(path)) for path in given.files()]
+        listed += given.files()
     if order != "given":
-        named.sort(key=lambda one: path_key(one[0]))
-    if not allow_duplicates:
-        _refuse_duplicates(fs, named)
-    if check is not None:
-        check([url for _, url in named])
-    found = tuple(_read_all(fs, named))
+        listed.sort(key=lambda file: path_key(file.path))
+    return fs, listed
+
+
+def open_listed(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> ShardSet:
+    """The shards of listed files: every footer is read."""
+    found = tuple(_read_all(fs, listed))
     versions: dict[str, object] = {}
     if is_local(fs):
         versions = {one.path: (one.size, one.mtime_ns) for one in found}
@@ -107,25 +126,29 @@ def _refuse_credentials(given: PathPattern) -> None:
         )
 
 
-def _refuse_duplicates(fs: fsspec.AbstractFileSystem, named: Iterable[Named]) -> None:
+def _refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -> None:
     seen: dict[str, str] = {}
-    for path, url in named:
-        key = os.path.realpath(path) if is_local(fs) else path
+    for file in listed:
+        key = os.path.realpath(file.path) if is_local(fs) else file.path
         if key in seen:
             raise UsageError(
-                f"the same file is named twice, as {shown(seen[key])} and {shown(url)}: name it "
-                "once; train.epochs reads rows again"
+                f"the same file is named twice, as {shown(seen[key])} and {shown(file.url)}: name "
+                "it once; train.epochs reads rows again"
             )
-        seen[key] = url
+        seen[key] = file.url
 
 
-def _read_all(fs: fsspec.AbstractFileSystem, named: Sequence[Named]) -> list[Shard]:
-    if is_local(fs) or len(named) == 1:
-        return [read_shard(fs, path, url) for path, url in named]
+def _read_all(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[Shard]:
+    if is_local(fs) or len(listed) == 1:
+        return [_read(fs, file) for file in listed]
     with ThreadPoolExecutor(FOOTERS_AT_ONCE, "streamomd-footers") as pool:
-        futures = [pool.submit(read_shard, fs, path, url) for path, url in named]
+        futures = [pool.submit(_read, fs, file) for file in listed]
         try:
             return [future.result() for future in futures]
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
+    return replace(read_shard(fs, file.path, file.url), name=file.name)

@@ -6,13 +6,21 @@ import glob
 import os
 import posixpath
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from streamomd.core.errors import DataError, InputNotFoundError, UsageError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
-from streamomd.shards.filesystem import children, is_local, matches, stat_entry, store_errors
+from streamomd.shards.filesystem import (
+    Entry,
+    children,
+    is_local,
+    matches,
+    stat_entry,
+    store_errors,
+)
 from streamomd.shards.formats.footer import SUFFIXES
+from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
 
 if TYPE_CHECKING:
@@ -54,17 +62,22 @@ class PathPattern:
             root = text[: -len(self.path)]
         return root + path
 
-    def files(self) -> list[str]:
-        """Exact paths, sorted bytewise. An existing name wins over its meaning as a glob."""
+    def files(self) -> list[Listed]:
+        """Files, sorted bytewise by path. An existing name wins over its meaning as a glob."""
         try:
             entry = stat_entry(self.fs, self.path, self.text)
         except InputNotFoundError:
             return self._glob()
         if entry.kind == "directory":
-            return self._sorted(self._directory(self.path, ()))
-        return [self.path]
+            return self._sorted(self._directory(self.path, ()), self.path.rstrip("/") + "/")
+        return [self._listed(entry, posixpath.dirname(self.path) + "/")]
 
-    def _glob(self) -> list[str]:
+    def _listed(self, entry: Entry, source: str) -> Listed:
+        name = entry.path.removeprefix(source)
+        url = self.url(entry.path)
+        return Listed(entry.path, url, name, entry.size, entry.mtime_ns, entry.etag)
+
+    def _glob(self) -> list[Listed]:
         pattern = absolute(self.text) if is_local(self.fs) else self.path
         # What follows "?" in http:// is a query.
         pattern = redact(pattern) if protocol(pattern) else pattern
@@ -72,13 +85,14 @@ class PathPattern:
             hint = "; chained URLs (a::b) are not read" if "::" in self.text else ""
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
         found = [path for path in self._matches() if not self._is_hidden_in(pattern, path)]
-        files: list[str] = []
+        files: list[Entry] = []
         for path in found:
-            if stat_entry(self.fs, path, self.url(path)).kind != "directory":
-                files.append(path)
+            entry = stat_entry(self.fs, path, self.url(path))
+            if entry.kind != "directory":
+                files.append(entry)
             elif "**" not in pattern:
                 files += self._directory(path, ())
-        return self._sorted(files)
+        return self._sorted(files, _fixed(pattern) + "/")
 
     def _matches(self) -> list[str]:
         if not is_local(self.fs):
@@ -89,34 +103,36 @@ class PathPattern:
             return [absolute(path) for path in found]
 
     def _is_hidden_in(self, pattern: str, path: str) -> bool:
-        fixed = len(glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0])
+        fixed = len(_fixed(pattern))
         first = posixpath.basename(pattern)[:1]
         parts = path[fixed:].split("/")
         return any(is_hidden(part) for part in parts if part[:1] != first)
 
-    def _directory(self, path: str, above: tuple[str, ...]) -> list[str]:
+    def _directory(self, path: str, above: tuple[str, ...]) -> list[Entry]:
         here = os.path.realpath(path) if is_local(self.fs) else path
         if here in above:
             raise DataError(f"{shown(self.url(path))} is a loop of symbolic links: remove it")
         names = children(self.fs, path, self.url(path))
         if any(posixpath.basename(name) == "_delta_log" for name in names):
             raise UsageError(f"{shown(self.url(path))} is a Delta table: pass its file list")
-        files: list[str] = []
+        files: list[Entry] = []
         for name in names:
             if not is_hidden(posixpath.basename(name)):
                 files += self._member(name, (*above, here))
         return files
 
-    def _member(self, path: str, above: tuple[str, ...]) -> list[str]:
-        if stat_entry(self.fs, path, self.url(path)).kind != "directory":
-            return [path]
+    def _member(self, path: str, above: tuple[str, ...]) -> list[Entry]:
+        entry = stat_entry(self.fs, path, self.url(path))
+        if entry.kind != "directory":
+            return [entry]
         if is_shard_name(path) or "=" in posixpath.basename(path):
             return self._directory(path, above)
-        return [path + "/"]
+        return [replace(entry, path=path + "/")]
 
-    def _sorted(self, paths: Iterable[str]) -> list[str]:
-        files = sorted(set(paths), key=path_key)
-        foreign = [self.url(path) for path in files if not is_shard_name(path)]
+    def _sorted(self, entries: Iterable[Entry], source: str) -> list[Listed]:
+        by_path = {entry.path: entry for entry in entries}
+        files = [self._listed(by_path[path], source) for path in sorted(by_path, key=path_key)]
+        foreign = [file.url for file in files if not is_shard_name(file.path)]
         if not files or len(foreign) == len(files):
             others = (
                 f", only {_listing(foreign, MOST_FOREIGN)}; convert text with `streamomd convert`"
@@ -130,6 +146,11 @@ class PathPattern:
                 f"move them, or name the shards; they end in {', '.join(SUFFIXES)}"
             )
         return files
+
+
+def _fixed(pattern: str) -> str:
+    """The directory above the first part of a glob that has a wildcard."""
+    return glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0]
 
 
 def is_hidden(name: str) -> bool:

@@ -36,6 +36,8 @@ class Shard:
     """Advisory."""
     checksums: bool | None = None
     """Whether its first page has a checksum; None: unknown. No part of the fingerprint."""
+    name: str = ""
+    """Path relative to the source that lists it. No part of the fingerprint."""
 
     def fingerprint(self) -> dict[str, Any]:
         """The facts compared on resume, for JSON; without the schema's metadata."""
