@@ -7,7 +7,7 @@ names few segments and writes on average little more than the new entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from streamomd.checkpoint.documents import read_bytes, read_document, write_shared
@@ -47,7 +47,7 @@ class Ledger:
     def from_fingerprints(cls, fingerprints: Iterable[Facts]) -> Self:
         """The ledger of a new run on these shards."""
         ledger = cls()
-        ledger.replace_shards([shorten_facts(one) for one in fingerprints])
+        ledger.append([*fingerprints])
         return ledger
 
     @property
@@ -55,25 +55,32 @@ class Ledger:
         """Facts of each shard, in order; see ``segments.shorten_facts``."""
         return self._shards
 
-    def digests(self) -> Iterator[Digest]:
-        """Every digest."""
+    def digests(self, first: int = 0) -> Iterator[Digest]:
+        """Every digest of the shards from number ``first`` on."""
         for segment, _ in self._segments:
-            for shard, first, data in segment.digests:
+            for shard, first_group, data in segment.digests:
+                if shard < first:
+                    continue
                 url = str(self._shards[shard]["url"])
                 for low in range(0, len(data), HASH_BYTES):
-                    yield url, first + low // HASH_BYTES, data[low : low + HASH_BYTES]
+                    yield url, first_group + low // HASH_BYTES, data[low : low + HASH_BYTES]
 
-    def replace_shards(self, fingerprints: Sequence[Facts]) -> None:
-        """Replace the facts of known shards and append new ones after the last."""
-        found, known = [shorten_facts(one) for one in fingerprints], len(self._shards)
-        changed = [
-            (number, facts)
-            for number, (before, facts) in enumerate(zip(self._shards, found, strict=False))
-            if before != facts
-        ]
-        self._append(Segment(known, tuple(found[known:]), tuple(changed)))
-        self._shards = found
-        self._numbers = {str(facts["url"]): number for number, facts in enumerate(found)}
+    def append(self, facts: Sequence[Facts]) -> None:
+        """Append shards."""
+        known = len(self._shards)
+        self._append(Segment(known, tuple(shorten_facts(one) for one in facts)))
+        self._shards += [shorten_facts(one) for one in facts]
+        for number in range(known, len(self._shards)):
+            self._numbers[str(self._shards[number]["url"])] = number
+
+    def change(self, facts: Mapping[int, Facts]) -> None:
+        """Replace the facts of shards, by number."""
+        found = {number: shorten_facts(one) for number, one in facts.items()}
+        changed = tuple((n, one) for n, one in found.items() if self._shards[n] != one)
+        self._append(Segment(len(self._shards), changed=changed))
+        for number, one in changed:
+            self._shards[number] = one
+            self._numbers[str(one["url"])] = number
 
     def add(self, digests: Iterable[Digest]) -> None:
         """Add new digests."""

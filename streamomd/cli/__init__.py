@@ -9,6 +9,7 @@ from streamomd.cli import (
     run_commands,
     sweep_command,
     tool_commands,
+    update_command,
 )
 from streamomd.cli.options import main
 
@@ -22,4 +23,5 @@ __all__ = [
     "run_commands",
     "sweep_command",
     "tool_commands",
+    "update_command",
 ]

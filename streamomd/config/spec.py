@@ -30,6 +30,7 @@ from streamomd.config.field_types import (
     Labels,
     Locations,
     Mebibytes,
+    Moment,
     Names,
     OneIn,
     Seconds,
@@ -154,6 +155,14 @@ class Data(_Table):
         "sorted", "Order of the shards; shuffled: by seed and epoch.", flag="order"
     )
     seed: int = key(0, "Seed of the shuffled order and of the hold-out rows.", flag="seed")
+    arrival: Literal["path", "modified"] = key(
+        "path", "Order of the new shards of an update: by path, numbers as numbers, or by time.",
+        flag=None,
+    )  # fmt: skip
+    on_bad_shard: Literal["error", "skip"] = key(
+        "error", "What an update does with a shard that cannot be read; skip: record it.",
+        flag="on_bad_shard",
+    )  # fmt: skip
     cache: Folder = key(
         "", "Local folder for decoded rows, reused by later epochs and jobs.", flag="cache",
         metavar="DIR",
@@ -194,6 +203,9 @@ class Model(_Table):
         "", "Warm start from a checkpoint or a Parquet file of weights.", flag="start",
         metavar="URL",
     )  # fmt: skip
+    continue_metrics: bool = key(
+        False, "Whether metrics and history continue those of the start.", flag="continue_metrics"
+    )
     certificate: bool = key(False, "Whether to store what the rule's certificate needs.", flag=None)
     params: dict[str, Any] = key(
         {}, "Parameters of the rule.", flag=None,
@@ -289,6 +301,32 @@ class Cluster(_Table):
     )
 
 
+class Update(_Table):
+    """[update]: what ``update`` and ``follow`` take for new shards, and when."""
+
+    settle: Seconds = key(
+        30.0, "Age of a file before it is read, in seconds or as 30s.", flag=None, ge=0.0
+    )
+    max_shards: int | None = key(
+        None, "Maximum number of shards of an update.", flag=None, ge=1, shown_default="all"
+    )
+    until: Moment = key("", "Time after which files are left, ISO 8601.", flag=None)
+    ignore_rewritten: bool = key(False, "Whether to leave out rewritten shards.", flag=None)
+    moved: bool = key(False, "Whether a learned shard under a new URL was moved.", flag=None)
+    accept_duplicates: bool = key(
+        False, "Whether to learn shards again that have a new URL.", flag=None
+    )
+    retry_skipped: bool = key(False, "Whether to try skipped shards again.", flag=None)
+    every: Seconds = key(60.0, "Time between two listings of follow.", flag=None, gt=0.0)
+    idle_exit: Seconds = key(
+        0.0, "Time without a new shard after which follow ends; 0: never.", flag=None, ge=0.0
+    )
+    max_lag: Seconds = key(
+        0.0, "Age of an unlearned shard that is an alert; 0: none.", flag=None, ge=0.0
+    )
+    fail_on_alert: bool = key(False, "Whether follow ends at an alert.", flag=None)
+
+
 class Spec(_Table):
     """A job: see docs/job-file.md."""
 
@@ -297,6 +335,7 @@ class Spec(_Table):
     train: Train = Train()
     checkpoint: Checkpoint = Checkpoint()
     cluster: Cluster = Cluster()
+    update: Update = Update()
 
     @classmethod
     def parse(

@@ -49,7 +49,10 @@ def learn_remaining_rows(
             model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, started = model.metrics.total_rows, time.perf_counter()
-    expected = learned_of(shards.rows, model.spec.data.holdout) * model.spec.train.epochs
+    expected = learned_of(shards.rows, model.spec.data.holdout)
+    expected = (
+        model.update.rows + expected if model.update.first else expected * model.spec.train.epochs
+    )
     watchers = [*reporting.watchers(model, expected, rule_figure(model)), *more_watchers]
     watchers += [manager] if manager else []
     try:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from streamomd.checkpoint import Loaded
+from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.config.build_job import build_job, require_label
 from streamomd.config.spec import Spec
 from streamomd.features import Plan, describe
@@ -24,12 +24,19 @@ from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet, checksum_warnings
+from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
-from streamomd.training.open_checkpoint import begin_checkpoint, resume_checkpoint
+from streamomd.training.open_checkpoint import (
+    begin_checkpoint,
+    list_facts,
+    open_ledger,
+    resume_checkpoint,
+)
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
+from streamomd.training.started_job import started_job
 from streamomd.training.transport_warnings import transport_warnings
 
 
@@ -39,7 +46,7 @@ class Session:
 
     rows: shards, or a Dask collection. client: one that was passed, or None. weights: a fitted
     linear model to start from. choices: lines on what the job leaves to a default that is not the
-    usual one.
+    usual one. opened: the store and the ledger of a checkpoint, if they were read.
     """
 
     spec: Spec
@@ -48,6 +55,7 @@ class Session:
     client: Any = None
     weights: Any = None
     choices: tuple[str, ...] = ()
+    opened: tuple[Store, Ledger] | None = None
 
     @classmethod
     def open(
@@ -59,7 +67,7 @@ class Session:
     ) -> Self:
         """The session of a new run, of a job as a person gives it: see ``build_job`` and ``of``."""
         choices: list[str] = []
-        spec = build_job(job, flags, sets, report=choices.append)
+        spec = build_job(job, flags, sets, report=choices.append, inherit=started_job)
         return cls.of(spec, choices=tuple(choices), **more)
 
     @classmethod
@@ -84,6 +92,19 @@ class Session:
         """
         report_transport_warnings(spec)
         return cls(spec, find_recorded_rows(spec, given), **more)
+
+    @classmethod
+    def continued(cls, model: Model, loaded: Loaded, given: Any = None, **more: Any) -> Self:
+        """As ``recorded``. Once a run was updated, its shards are those of the ledger: its sources
+        may have others by now.
+        """
+        spec = model.spec
+        if not model.update.number:
+            return cls.recorded(spec, given, **more)
+        report_transport_warnings(spec)
+        opened = open_ledger(model, loaded)
+        rows = find_list(spec.data, list_facts(opened[1], model.update.first))
+        return cls(spec, rows, opened=opened, **more)
 
     def plan(self, connection: Any = None) -> Plan:
         """How columns become coordinates. Partitions of a collection are computed for that."""
@@ -129,7 +150,8 @@ class Session:
 
     def resume(self, model: Model, loaded: Loaded, *, accept_new: bool) -> CheckpointManager:
         """Continue after the commit that was loaded, as the only writer."""
-        return resume_checkpoint(model, loaded, self.rows, accept_new=accept_new)
+        given = (model, loaded, self.rows)
+        return resume_checkpoint(*given, accept_new=accept_new, opened=self.opened)
 
     def learn(
         self,

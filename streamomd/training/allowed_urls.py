@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -186,6 +186,25 @@ def find_recorded(data: Data) -> ShardSet:
     refuse_outside(data.shards, lists)
     check = partial(refuse_outside, lists=lists) if lists else None
     return find(data.shards, order=data.order, storage_options=data.storage_options, check=check)
+
+
+def find_list(data: Data, facts: Sequence[Mapping[str, Any]]) -> ShardSet:
+    """The shards of a list in the ledger, in its order; raises as ``find_recorded``."""
+    lists, urls = allow_lists(), [str(one["url"]) for one in facts]
+    for line in described(urls):
+        note(f"the checkpoint names the shards: {line}")
+    refuse_outside(urls, lists)
+    check = partial(refuse_outside, lists=lists) if lists else None
+    found = find(
+        urls,
+        order="given",
+        storage_options=data.storage_options,
+        allow_duplicates=True,
+        check=check,
+    )
+    names = [str(one.get("name") or shard.name) for one, shard in zip(facts, found, strict=True)]
+    named = tuple(replace(shard, name=name) for shard, name in zip(found, names, strict=True))
+    return replace(found, shards=named)
 
 
 def described(urls: Sequence[str]) -> list[str]:

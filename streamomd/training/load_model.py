@@ -45,6 +45,7 @@ from streamomd.training.build_engine import layout_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.remote_state import RemoteState
+from streamomd.training.update_record import UpdateRecord
 
 COUNTERS = re.compile(r"(held\.)?(metrics|detail)\.[a-z]+(\.at|\.value)?")
 """Arrays of the first part in addition to those of the state: see ``Metrics.arrays``."""
@@ -127,6 +128,7 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model = Model.new(spec, plan, state)
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
+    model.update = UpdateRecord.from_json(document.get("update"))
     model.finished = document["finished"]
     return model
 

@@ -31,6 +31,7 @@ from streamomd.training.predict import evaluate, predict
 from streamomd.training.row_stream import cache_of
 from streamomd.training.top_weights import heaviest, weight_blocks
 from streamomd.training.training_step import learn_foreign_rows
+from streamomd.training.update_record import UpdateRecord
 
 
 @dataclass(eq=False)
@@ -38,7 +39,8 @@ class Model:
     """What ``streamomd.train`` and ``streamomd.load`` return.
 
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
-    ``digests``: of the row groups that were read. ``cursor``: the next row of the training stream.
+    ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
+    that is learned; ``update``: which list that is.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``: of the rows of this process.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
@@ -52,6 +54,7 @@ class Model:
     names: Names = field(default_factory=Names)
     digests: Digests = field(default_factory=Digests, repr=False)
     cursor: Cursor = field(default_factory=Cursor)
+    update: UpdateRecord = field(default_factory=UpdateRecord)
     url: str = ""
     sequence: int = -1
     finished: bool = False
@@ -87,6 +90,12 @@ class Model:
     def state_sha256(self) -> str:
         """Hash of slots, totals, clock, counters and rows consumed."""
         return hash_of(self)
+
+    @property
+    def begins_pass(self) -> bool:
+        """Whether the next row is the first of another pass over all rows."""
+        at = self.cursor
+        return at.epoch > 0 and at == Cursor(at.epoch) and not self.update.first
 
     def result(self) -> dict[str, Any]:
         """What ``--json`` prints: figures of all rows learned, this process's speed, the commit."""

@@ -63,6 +63,8 @@ def _start_from(model: Model, other: Model) -> None:
         same = "" if "rule" not in differ else f"; to continue its rule: --rule {theirs['rule']}"
         raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{same}")
     model.state, model.names = other.state, other.names
+    if model.spec.model.continue_metrics:
+        model.metrics = other.metrics.as_one_epoch(held=model.metrics.held)
 
 
 def _description(model: Model) -> dict[str, Any]:
