@@ -7,6 +7,7 @@ names few segments and writes on average little more than the new entries.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from streamomd.checkpoint.documents import read_bytes, read_document, write_shar
 from streamomd.checkpoint.manifest import SEGMENTS, Commit
 from streamomd.checkpoint.segments import (
     HASH_BYTES,
+    OPTIONAL,
     Facts,
     Segment,
     decode,
@@ -41,7 +43,7 @@ class Ledger:
             self._shards += segment.shards
             for number, facts in segment.changed:
                 self._shards[number] = facts
-        self._numbers = {str(facts["url"]): number for number, facts in enumerate(self._shards)}
+        self._numbers = _numbers(self._shards)
 
     @classmethod
     def from_fingerprints(cls, fingerprints: Iterable[Facts]) -> Self:
@@ -58,29 +60,42 @@ class Ledger:
     def digests(self, first: int = 0) -> Iterator[Digest]:
         """Every digest of the shards from number ``first`` on."""
         for segment, _ in self._segments:
-            for shard, first_group, data in segment.digests:
-                if shard < first:
-                    continue
+            runs = segment.digests
+            for shard, group, data in runs[
+                bisect.bisect_left(runs, first, key=lambda run: run[0]) :
+            ]:
                 url = str(self._shards[shard]["url"])
                 for low in range(0, len(data), HASH_BYTES):
-                    yield url, first_group + low // HASH_BYTES, data[low : low + HASH_BYTES]
+                    yield url, group + low // HASH_BYTES, data[low : low + HASH_BYTES]
+
+    def refresh(self, fingerprints: Mapping[int, Facts]) -> None:
+        """Replace the fingerprints of known shards, given by number.
+
+        What the ledger records of a shard besides its fingerprint stays.
+        """
+        found = {
+            number: {**_recorded(self._shards[number]), **shorten_facts(one)}
+            for number, one in fingerprints.items()
+        }
+        self.change({at: facts for at, facts in found.items() if facts != self._shards[at]})
 
     def append(self, facts: Sequence[Facts]) -> None:
-        """Append shards."""
-        known = len(self._shards)
-        self._append(Segment(known, tuple(shorten_facts(one) for one in facts)))
-        self._shards += [shorten_facts(one) for one in facts]
-        for number in range(known, len(self._shards)):
-            self._numbers[str(self._shards[number]["url"])] = number
+        """Append new shards after the last. A skipped one's URL may be that of a later entry."""
+        self._add((), [shorten_facts(one) for one in facts])
 
     def change(self, facts: Mapping[int, Facts]) -> None:
-        """Replace the facts of shards, by number."""
-        found = {number: shorten_facts(one) for number, one in facts.items()}
-        changed = tuple((n, one) for n, one in found.items() if self._shards[n] != one)
-        self._append(Segment(len(self._shards), changed=changed))
-        for number, one in changed:
-            self._shards[number] = one
-            self._numbers[str(one["url"])] = number
+        """Replace all facts of known shards, given by number; their digests stay."""
+        self._add([(number, shorten_facts(facts[number])) for number in sorted(facts)], ())
+
+    def _add(self, changed: Sequence[tuple[int, Facts]], new: Sequence[Facts]) -> None:
+        self._append(Segment(len(self._shards), tuple(new), tuple(changed)))
+        for number, facts in changed:
+            if self._numbers.get(str(self._shards[number]["url"])) == number:
+                del self._numbers[str(self._shards[number]["url"])]
+            self._shards[number] = facts
+            self._numbers |= _numbers([facts], number)
+        self._numbers |= _numbers(new, len(self._shards))
+        self._shards += new
 
     def add(self, digests: Iterable[Digest]) -> None:
         """Add new digests."""
@@ -103,6 +118,19 @@ class Ledger:
             if not sha256:
                 self._segments[index] = segment, write_shared(store, SEGMENTS, encode(segment))
         return [sha256 for _, sha256 in self._segments]
+
+
+def _numbers(shards: Sequence[Facts], first: int = 0) -> dict[str, int]:
+    """The number of each shard by URL; a skipped one has no digests, so no other needs it."""
+    return {
+        str(facts["url"]): number
+        for number, facts in enumerate(shards, first)
+        if "skipped" not in facts
+    }
+
+
+def _recorded(facts: Facts) -> Facts:
+    return {key: facts[key] for key in OPTIONAL if key in facts}
 
 
 def read_ledger(store: Store, commit: Commit) -> Ledger:

@@ -161,7 +161,7 @@ class UpdateRun:
             self.manager = take_over(model, self.loaded, self.store, self.ledger)
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
-        self.ledger.change(dict(arrivals.renamed))
+        self.ledger.change(dict((*arrivals.renamed, *arrivals.touched)))
         self.ledger.append([{**facts, **own} for facts in arrivals.skipped_facts])
         self.ledger.append([{**facts, **own} for facts in arrivals.shards.fingerprint()])
         if len(arrivals.shards):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from streamomd.core.errors import UsageError, refuse_rows_in_memory
+from streamomd.core.errors import (
+    DataError,
+    InputNotFoundError,
+    UsageError,
+    refuse_rows_in_memory,
+)
 from streamomd.core.urls import protocol, shown, userinfo
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.footer import read_shard
@@ -24,6 +30,8 @@ __all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
 FOOTERS_AT_ONCE = 8
+Opened = Shard | DataError | InputNotFoundError
+_Result = TypeVar("_Result")
 
 
 def find(
@@ -48,7 +56,7 @@ def find(
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
     fs, listed = list_shards(shards, order=order, storage_options=storage_options)
     if not allow_duplicates:
-        _refuse_duplicates(fs, listed)
+        refuse_duplicates(fs, listed)
     if check is not None:
         check([file.url for file in listed])
     return open_listed(fs, listed)
@@ -59,8 +67,13 @@ def list_shards(
     *,
     order: str = "sorted",
     storage_options: Mapping[str, Any] | None = None,
+    may_be_empty: bool = False,
 ) -> tuple[fsspec.AbstractFileSystem, list[Listed]]:
-    """The files that ``find`` would open, in order, and their file system. None is opened."""
+    """The files that ``find`` would open, in order, and their file system. None is opened.
+
+    may_be_empty: a directory or glob without shards is no error, as after all were learned and
+    deleted; a directory that does not exist is one.
+    """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
     texts = _texts(shards)
@@ -68,7 +81,7 @@ def list_shards(
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
     listed: list[Listed] = []
-    for given in [PathPattern(text, fs) for text in texts]:
+    for given in [PathPattern(text, fs, may_be_empty) for text in texts]:
         _refuse_credentials(given)
         listed += given.files()
     if order != "given":
@@ -78,11 +91,20 @@ def list_shards(
 
 def open_listed(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> ShardSet:
     """The shards of listed files: every footer is read."""
-    found = tuple(_read_all(fs, listed))
+    return shard_set(fs, _read_all(fs, listed, _read))
+
+
+def open_each(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[Opened]:
+    """The shard of each listed file, or the error for one that is damaged or gone."""
+    return _read_all(fs, listed, _try_read)
+
+
+def shard_set(fs: fsspec.AbstractFileSystem, shards: Sequence[Shard]) -> ShardSet:
+    """Shards as they were just opened."""
     versions: dict[str, object] = {}
     if is_local(fs):
-        versions = {one.path: (one.size, one.mtime_ns) for one in found}
-    return ShardSet(found, fs, versions)
+        versions = {one.path: (one.size, one.mtime_ns) for one in shards}
+    return ShardSet(tuple(shards), fs, versions)
 
 
 def _texts(shards: str | Sequence[str]) -> list[str]:
@@ -126,10 +148,12 @@ def _refuse_credentials(given: PathPattern) -> None:
         )
 
 
-def _refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -> None:
+def refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -> None:
+    """Raises UsageError if a file is listed twice, by two sources or as a symbolic link."""
+    resolve = _real_names() if is_local(fs) else str
     seen: dict[str, str] = {}
     for file in listed:
-        key = os.path.realpath(file.path) if is_local(fs) else file.path
+        key = resolve(file.path)
         if key in seen:
             raise UsageError(
                 f"the same file is named twice, as {shown(seen[key])} and {shown(file.url)}: name "
@@ -138,11 +162,31 @@ def _refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) 
         seen[key] = file.url
 
 
-def _read_all(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[Shard]:
+def _real_names() -> Callable[[str], str]:
+    """As ``os.path.realpath``, for many files: it resolves each directory once."""
+    folders: dict[str, str] = {}
+
+    def real_name(path: str) -> str:
+        folder, name = os.path.split(path)
+        try:
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                return os.path.realpath(path)
+        except OSError:  # it was removed since it was listed
+            pass
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        return f"{folders[folder]}/{name}"
+
+    return real_name
+
+
+def _read_all(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
+) -> list[_Result]:
     if is_local(fs) or len(listed) == 1:
-        return [_read(fs, file) for file in listed]
+        return [read(fs, file) for file in listed]
     with ThreadPoolExecutor(FOOTERS_AT_ONCE, "streamomd-footers") as pool:
-        futures = [pool.submit(_read, fs, file) for file in listed]
+        futures = [pool.submit(read, fs, file) for file in listed]
         try:
             return [future.result() for future in futures]
         except BaseException:
@@ -152,3 +196,10 @@ def _read_all(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[S
 
 def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
     return replace(read_shard(fs, file.path, file.url), name=file.name)
+
+
+def _try_read(fs: fsspec.AbstractFileSystem, file: Listed) -> Opened:
+    try:
+        return _read(fs, file)
+    except (DataError, InputNotFoundError) as error:
+        return error

@@ -105,7 +105,7 @@ def resume_checkpoint(
     if differences:
         note(explain(differences))
     model.digests = Digests(ledger.digests(model.update.first))
-    ledger.change(dict(zip(numbers, found, strict=False)))
+    ledger.refresh(dict(zip(numbers, found, strict=False)))
     ledger.append(found[len(saved) :])
     return take_over(model, loaded, store, ledger)
 
