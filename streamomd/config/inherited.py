@@ -34,7 +34,7 @@ def inherited_tables(job: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
 def with_inherited(tables: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """A job with the keys of another that it does not set.
 
-    Parameters of another rule or loss than the job's are left out.
+    Parameters are of a rule and a loss: those of others are not taken over.
     """
     own, theirs = dict(tables.get("model") or {}), dict(other["model"])
     same_rule = "rule" not in own or find_rule(str(own["rule"])).name == theirs["rule"]

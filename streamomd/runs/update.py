@@ -31,7 +31,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
-from streamomd.training.allowed_urls import allow_lists, find_list, refuse_outside
+from streamomd.training.allowed_urls import allow_lists, described, find_list, refuse_outside
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.load_model import load_model
@@ -128,6 +128,8 @@ class UpdateRun:
         Raises SchemaError with every shard that lacks a column of the model.
         """
         data, lists = self.model.spec.data, allow_lists()
+        for line in described(data.shards):
+            note(f"the checkpoint names the shards: {line}")
         refuse_outside(data.shards, lists)
         fs, listed = list_shards(data.shards, storage_options=data.storage_options)
         found = find_arrivals(
@@ -257,6 +259,13 @@ def update(
     url: str,
     *,
     dry_run: bool = False,
+    settle: float | str | None = None,
+    max_shards: int | None = None,
+    until: str | None = None,
+    ignore_rewritten: bool | None = None,
+    moved: bool | None = None,
+    accept_duplicates: bool | None = None,
+    retry_skipped: bool | None = None,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
@@ -264,21 +273,29 @@ def update(
     log: str | None = None,
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
-    **choice: Any,
 ) -> Model:
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
-    dry_run: only say which they are. choice: keys of the job's table [update] for this call alone:
-    settle, until, max_shards, moved, accept_duplicates, ignore_rewritten, retry_skipped. The other
-    arguments are those of ``streamomd.resume``. In exact mode the state is that of one run over the
-    same shards in the same order, to the bit.
+    dry_run: only say which they are. settle to retry_skipped: keys of the job's table [update], for
+    this call alone; None: as the job has them. settle: seconds, or "30s". until: ISO 8601. The
+    other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
+    over the same shards in the same order, to the bit.
 
     Raises ResumeRefusedError (a learned shard was rewritten or moved), UnsupportedError (the order
     is shuffled, or the rule observes all rows first), SchemaError, and what ``resume`` raises.
     """
+    choice = {
+        "settle": settle,
+        "max_shards": max_shards,
+        "until": until,
+        "ignore_rewritten": ignore_rewritten,
+        "moved": moved,
+        "accept_duplicates": accept_duplicates,
+        "retry_skipped": retry_skipped,
+    }
     model, _ = run_update(
         url,
-        choice,
+        {key: value for key, value in choice.items() if value is not None},
         dry_run=dry_run,
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},
@@ -317,8 +334,7 @@ def report_unlearned(model: Model, loaded: Loaded) -> None:
     """Print how many new shards the sources of a finished run have, where they can be listed."""
     try:
         run = UpdateRun.of(model, loaded, stop=StopRequest(), reporting=Reporting(quiet=True))
-        with quiet_notes(True):
-            arrivals = run.find(replace(choice_of(model.spec), on_bad_shard="skip"))
+        arrivals = run.find(replace(choice_of(model.spec), on_bad_shard="skip"))
     except StreamomdError:
         return  # a finished run is complete without its shards
     if len(arrivals.shards):

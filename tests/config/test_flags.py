@@ -13,7 +13,7 @@ from streamomd.cli import main
 from streamomd.cli.job_flags import JobCommand, job_options
 from streamomd.config.aliases import VALUES
 from streamomd.config.flags import Flag, all_flags, assign, assign_flags, dotted
-from streamomd.config.spec import Spec
+from streamomd.config.spec import Spec, Update
 from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses
 from streamomd.rules import ALIASES
@@ -32,6 +32,8 @@ WITHOUT_A_FLAG = {
     *("train.parts", "train.rounds_per_epoch", "train.merge", "train.exact_epochs"),
     *("train.batch_rows", "train.prefetch", "train.detail"),
     *("checkpoint.every_seconds", "checkpoint.every_rows", "checkpoint.keep", "checkpoint.aside"),
+    "data.arrival",
+    *(f"update.{name}" for name in Update.model_fields),
     *("cluster.window", "cluster.decode", "cluster.learner"),
 }
 """Keys that only --set sets. A new key is in this list or has a flag."""
