@@ -75,7 +75,7 @@ class Ledger:
         """
         found, known = [shorten_facts(one) for one in fingerprints], len(self._shards)
         both = enumerate(zip(self._shards, found, strict=False))
-        merged = [(number, {**_recorded(before), **facts}) for number, (before, facts) in both]
+        merged = [(number, {**facts, **_recorded(before)}) for number, (before, facts) in both]
         self.change({at: facts for at, facts in merged if facts != self._shards[at]})
         self.append(found[known:])
 
