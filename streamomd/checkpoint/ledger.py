@@ -74,7 +74,7 @@ class Ledger:
         What the ledger records of a shard besides its fingerprint stays.
         """
         found = {
-            number: {**_recorded(self._shards[number]), **shorten_facts(one)}
+            number: {**shorten_facts(one), **_recorded(self._shards[number])}
             for number, one in fingerprints.items()
         }
         self.change({at: facts for at, facts in found.items() if facts != self._shards[at]})

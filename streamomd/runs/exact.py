@@ -114,7 +114,8 @@ class ExactRun:
         data = self.model.spec.data
         if not data.holdout:
             return None
-        return held_out(data.holdout, data.seed, shard, np.delete(rows, skipped.places))
+        number = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
+        return held_out(data.holdout, data.seed, number, np.delete(rows, skipped.places))
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut at the curve's next point and at watchers' next rows.

@@ -18,6 +18,7 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
@@ -43,6 +44,8 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
+    if model.spec.data.holdout and isinstance(shards, ShardSet):
+        shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
     # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet):
         with Stage("compile"):

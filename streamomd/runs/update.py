@@ -34,8 +34,10 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.allowed_urls import allow_lists, described, find_list, refuse_outside
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import ledger_facts
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
+from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
     list_facts,
     open_ledger,
@@ -161,11 +163,12 @@ class UpdateRun:
             return
         if self.manager is None:
             self.manager = take_over(model, self.loaded, self.store, self.ledger)
+        new = ledger_facts(arrivals.shards, named=is_named(model))
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
         self.ledger.change(dict((*arrivals.renamed, *arrivals.touched)))
         self.ledger.append([{**facts, **own} for facts in arrivals.skipped_facts])
-        self.ledger.append([{**facts, **own} for facts in arrivals.shards.fingerprint()])
+        self.ledger.append([{**facts, **own} for facts in new])
         if len(arrivals.shards):
             epochs = model.cursor.epoch  # those that were made, where it stopped early
             train = model.spec.train.model_copy(update={"epochs": epochs})

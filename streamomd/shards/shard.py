@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,20 @@ class Shard:
     """Whether its first page has a checksum; None: unknown. No part of the fingerprint."""
     name: str = ""
     """Path relative to the source that lists it. No part of the fingerprint."""
+    place: int = 0
+    """The number by which its hold-out rows are drawn; see ``training.holdout.with_places``."""
+
+    @property
+    def identity(self) -> str:
+        """What hold-out knows it by: its name, with the ``key=value`` directories directly above.
+
+        So a directory, a glob and a list of the same files agree, and order does not matter.
+        """
+        name = self.name or posixpath.basename(self.path)
+        above = self.path.removesuffix(name).rstrip("/").split("/")
+        while above and "=" in above[-1]:
+            name = f"{above.pop()}/{name}"
+        return name
 
     def fingerprint(self) -> dict[str, Any]:
         """The facts compared on resume, for JSON; without the schema's metadata."""

@@ -25,6 +25,7 @@ from streamomd.checkpoint import (
     open_store,
     read_document,
 )
+from streamomd.checkpoint.manifest import HOLDOUT_BY
 from streamomd.checkpoint.parts import DTYPES
 from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
@@ -130,6 +131,9 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model.cursor = Cursor.from_json(document["cursor"])
     model.update = UpdateRecord.from_json(document.get("update"))
     model.finished = document["finished"]
+    model.holdout_by = document.get(HOLDOUT_BY, "position")
+    if model.holdout_by not in ("name", "position"):
+        raise CorruptionError(f"its hold-out is by {printable(repr(model.holdout_by)[:40])}")
     return model
 
 

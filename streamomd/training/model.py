@@ -43,6 +43,7 @@ class Model:
     that is learned; ``update``: which list that is.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``: of the rows of this process.
+    ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
 
@@ -61,6 +62,7 @@ class Model:
     seconds: float = 0.0
     rows_per_second: float = 0.0
     recorded: Recorded = field(default_factory=Recorded)
+    holdout_by: str = "name"
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
 

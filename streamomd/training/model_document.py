@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from streamomd.checkpoint import Part, StoredParts
+from streamomd.checkpoint.manifest import HOLDOUT_BY
 from streamomd.core.finite import finite_parts
 from streamomd.engine.state import State
 from streamomd.training.metrics import Metrics
@@ -27,8 +28,14 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
         "rows": model.metrics.total_rows,
         "finished": model.finished,
         "finite": True,  # else its parts are not packed
+        **({HOLDOUT_BY: "name"} if is_named(model) else {}),
         **more,
     }
+
+
+def is_named(model: Model) -> bool:
+    """Whether hold-out rows depend on the shards' names, which the ledger then records."""
+    return bool(model.spec.data.holdout) and model.holdout_by == "name"
 
 
 def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:

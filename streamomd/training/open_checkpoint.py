@@ -22,8 +22,9 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import ledger_facts
 from streamomd.training.model import Model
-from streamomd.training.model_document import document_of, parts_of
+from streamomd.training.model_document import document_of, is_named, parts_of
 from streamomd.training.progress import note
 
 SHARDS_REMEDY = (
@@ -47,7 +48,9 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
     if settings.url == "none":
         return None
     store = open_store(settings.url, settings.storage_options)
-    ledger = Ledger.from_fingerprints(shards.fingerprint())
+    if not isinstance(shards, ShardSet):  # the partitions of a collection have no names
+        model.holdout_by = "position"
+    ledger = Ledger.from_fingerprints(ledger_facts(shards, named=is_named(model)))
     ledger.add(model.digests)
     names = write_document(store, "names", model.names.to_json())
     document = document_of(model, segments=ledger.write(store), names=names)
@@ -85,7 +88,7 @@ def resume_checkpoint(
     opened: what ``open_ledger`` gives, if it was read already. Raises ResumeRefusedError with every
     field that differs.
     """
-    found = shards.fingerprint()
+    found = ledger_facts(shards, named=is_named(model))
     store, ledger = opened or open_ledger(model, loaded)
     numbers = list_numbers(ledger, model.update.first)
     saved = [ledger.shards[number] for number in numbers]
