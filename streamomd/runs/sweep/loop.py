@@ -25,6 +25,7 @@ from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
+from streamomd.training.offsets import report_offsets
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
 from streamomd.training.training_step import begin_epoch
@@ -109,6 +110,9 @@ class SweepLoop:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
         sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
         data = sweep.lead.spec.data
+        if sweep.cursor.epoch == 0 and not sweep.rows:
+            specs = [learner.model.spec for learner in sweep.active]
+            report_offsets(specs, sweep.lead.plan, batch)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))
