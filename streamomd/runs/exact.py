@@ -18,10 +18,10 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
+from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import best_epoch, held_out, patience_exhausted
 from streamomd.training.model import Model
-from streamomd.training.offsets import report_offsets
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
 from streamomd.training.signals import StopRequest, raise_stopped
@@ -125,7 +125,8 @@ class ExactRun:
         rows = range(piece.row, piece.row + piece.rows)
         held = self._held_out(shard, rows, batch.skipped)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
-            report_offsets([model.spec], model.plan, batch)
+            front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
+            offsets.report_offsets([model.spec], model.plan, front)
         while True:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)

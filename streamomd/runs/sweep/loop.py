@@ -23,9 +23,9 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
+from streamomd.training import offsets
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
-from streamomd.training.offsets import report_offsets
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
 from streamomd.training.training_step import begin_epoch
@@ -112,7 +112,8 @@ class SweepLoop:
         data = sweep.lead.spec.data
         if sweep.cursor.epoch == 0 and not sweep.rows:
             specs = [learner.model.spec for learner in sweep.active]
-            report_offsets(specs, sweep.lead.plan, batch)
+            front = batch.first_columns(len(sweep.lead.plan.numeric), offsets.MOST)
+            offsets.report_offsets(specs, sweep.lead.plan, front)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))
