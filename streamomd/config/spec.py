@@ -206,6 +206,10 @@ class Model(_Table):
     continue_metrics: bool = key(
         False, "Whether metrics and history continue those of the start.", flag="continue_metrics"
     )
+    scale_target: bool | None = key(
+        None, "Whether to centre and scale the target as it comes, in regression.", flag=None,
+        shown_default="true for auto and its parts, else false",
+    )  # fmt: skip
     certificate: bool = key(False, "Whether to store what the rule's certificate needs.", flag=None)
     params: dict[str, Any] = key(
         {}, "Parameters of the rule.", flag=None,
@@ -386,6 +390,11 @@ class Spec(_Table):
         if self.model.certificate:
             return rule.certificate.accounted or rule
         return rule.reduced_for(self.model.params)
+
+    @property
+    def refers_target(self) -> bool:
+        """Whether a rule without a reference of its own learns the target in standard units."""
+        return bool(self.model.scale_target) and self.rule.storage.kind != "block"
 
     @property
     def rounds_per_epoch(self) -> int:

@@ -24,6 +24,7 @@ from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
+from streamomd.training.offsets import report_offsets_of
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
@@ -156,6 +157,8 @@ def _learn_in_mode(
         ExactRun(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
+    if not model.metrics.total_rows and not train.exact_epochs:
+        report_offsets_of(model.spec, model.plan, shards)
     if train.mode == "sharded":
         Sharded(model, shards, manager, watchers, stop, connection).learn_epochs()
         return

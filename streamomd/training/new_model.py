@@ -78,8 +78,11 @@ def _description(model: Model) -> dict[str, Any]:
     del plan["label_type"], plan["on_bad_row"]
     plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save
     model_keys = {key: getattr(job, key) for key in known}
-    standardize = {"standardize": model.spec.data.standardize}
-    return {**model_keys, "params": params, **standardize, **plan}
+    references = {
+        "standardize": model.spec.data.standardize,
+        "scale_target": model.spec.refers_target,
+    }
+    return {**model_keys, "params": params, **references, **plan}
 
 
 def _labels(shards: ShardSet, column: str) -> list[Any]:

@@ -28,7 +28,14 @@ KEYS = [
 WITHOUT_A_FLAG = {
     *("data.sparse", "data.crosses", "data.hash_seed", "data.cache_gib"),
     "data.standardize",
-    *("model.loss_params", "model.classes", "model.bias", "model.certificate", "model.params"),
+    *(
+        "model.loss_params",
+        "model.scale_target",
+        "model.classes",
+        "model.bias",
+        "model.certificate",
+        "model.params",
+    ),
     *("train.parts", "train.rounds_per_epoch", "train.merge", "train.exact_epochs"),
     *("train.batch_rows", "train.prefetch", "train.detail"),
     *("checkpoint.every_seconds", "checkpoint.every_rows", "checkpoint.keep", "checkpoint.aside"),
