@@ -30,6 +30,7 @@ from streamomd.config.field_types import (
     Labels,
     Locations,
     Mebibytes,
+    Moment,
     Names,
     OneIn,
     Seconds,
@@ -115,6 +116,17 @@ class Data(_Table):
     storage_options: dict[str, Any] = key(
         {}, "Storage options for the shards.", flag="storage_options", option=False, repr=False
     )
+    version: int | None = key(
+        None, "Version of a Delta table.", flag="version", ge=0, shown_default="the newest"
+    )
+    as_of: Moment = key(
+        "", "Time (ISO 8601) whose newest version of a Delta table is read.", flag="as_of",
+        metavar="TIME",
+    )  # fmt: skip
+    as_files: bool = key(
+        False, "Read files of Delta and Iceberg tables as they are, deleted rows too.",
+        flag="as_files",
+    )  # fmt: skip
     label: str = key("", "Column to predict.", flag="label", metavar="COLUMN")
     weight: str = key("", "Column of importance weights.", flag="weight", metavar="COLUMN")
     numeric: Names = key(

@@ -24,6 +24,7 @@ from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet, checksum_warnings
+from streamomd.shards.table_finder import TableOptions
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
@@ -147,7 +148,12 @@ class Session:
 def find_shards(spec: Spec) -> ShardSet:
     """The shards of a job that a person gave."""
     data = spec.data
-    return find(data.shards, order=data.order, storage_options=data.storage_options)
+    return find(
+        data.shards,
+        order=data.order,
+        storage_options=data.storage_options,
+        tables=TableOptions.of(data),
+    )
 
 
 def report_transport_warnings(spec: Spec) -> None:

@@ -16,6 +16,7 @@ from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
 
 if TYPE_CHECKING:
     import fsspec
@@ -24,6 +25,8 @@ __all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
 FOOTERS_AT_ONCE = 8
+MOST_TEXTS = 3
+"""Sources listed in a message."""
 
 
 def find(
@@ -31,6 +34,7 @@ def find(
     *,
     order: str = "sorted",
     storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
     allow_duplicates: bool = False,
     check: Callable[[Sequence[str]], None] | None = None,
 ) -> ShardSet:
@@ -41,12 +45,12 @@ def find(
     all files before the first one is opened, and may raise.
 
     Raises `InputNotFoundError` for a name without files, `DataError` for files that are
-    not shards or are damaged, `UsageError` for duplicates and mixed file systems, and
-    `StorageError` for a store that does not answer.
+    not shards or are damaged, `UsageError` for duplicates, mixed file systems and files of a
+    table, and `StorageError` for a store that does not answer.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
-    fs, listed = list_shards(shards, order=order, storage_options=storage_options)
+    fs, listed = list_shards(shards, order=order, storage_options=storage_options, tables=tables)
     if not allow_duplicates:
         _refuse_duplicates(fs, listed)
     if check is not None:
@@ -59,6 +63,7 @@ def list_shards(
     *,
     order: str = "sorted",
     storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
 ) -> tuple[fsspec.AbstractFileSystem, list[Listed]]:
     """The files that ``find`` would open, in order, and their file system. None is opened."""
     if order not in ORDERS:
@@ -67,10 +72,19 @@ def list_shards(
     fs = _common_file_system(texts, storage_options or {})
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
+    finder = TableFinder(fs)
     listed: list[Listed] = []
     for given in [PathPattern(text, fs) for text in texts]:
         _refuse_credentials(given)
-        listed += given.files()
+        files = given.files()
+        if not tables.as_files:
+            finder.refuse_files(given.text, (file.path for file in files), given.url)
+        listed += files
+    if tables.version is not None or tables.as_of:
+        raise UsageError(
+            "version and as_of choose the version of a Delta table, but no source is one: "
+            f"{', '.join(map(shown, texts[:MOST_TEXTS]))}"
+        )
     if order != "given":
         listed.sort(key=lambda file: path_key(file.path))
     return fs, listed

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from streamomd.core.errors import DataError, InputNotFoundError, UsageError
+from streamomd.core.errors import DataError, InputNotFoundError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
 from streamomd.shards.filesystem import (
     Entry,
@@ -113,8 +113,6 @@ class PathPattern:
         if here in above:
             raise DataError(f"{shown(self.url(path))} is a loop of symbolic links: remove it")
         names = children(self.fs, path, self.url(path))
-        if any(posixpath.basename(name) == "_delta_log" for name in names):
-            raise UsageError(f"{shown(self.url(path))} is a Delta table: pass its file list")
         files: list[Entry] = []
         for name in names:
             if not is_hidden(posixpath.basename(name)):

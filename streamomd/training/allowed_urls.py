@@ -20,6 +20,7 @@ from streamomd.core.errors import UsageError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet
+from streamomd.shards.table_finder import TableOptions
 from streamomd.training.progress import note
 
 VARIABLE, KEY = "STREAMOMD_ALLOWED_URLS", "allowed-urls"
@@ -185,7 +186,13 @@ def find_recorded(data: Data) -> ShardSet:
         note(f"the checkpoint names the shards: {line}")
     refuse_outside(data.shards, lists)
     check = partial(refuse_outside, lists=lists) if lists else None
-    return find(data.shards, order=data.order, storage_options=data.storage_options, check=check)
+    return find(
+        data.shards,
+        order=data.order,
+        storage_options=data.storage_options,
+        tables=TableOptions.of(data),
+        check=check,
+    )
 
 
 def described(urls: Sequence[str]) -> list[str]:
