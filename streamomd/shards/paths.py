@@ -14,6 +14,7 @@ from streamomd.core.urls import absolute, local_name, protocol, redact, shown, w
 from streamomd.shards.filesystem import (
     Entry,
     children,
+    is_directory,
     is_local,
     matches,
     stat_entry,
@@ -61,6 +62,11 @@ class PathPattern:
         if self.path and text.endswith(self.path):
             root = text[: -len(self.path)]
         return root + path
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether a directory has exactly this name."""
+        return is_directory(self.fs, self.path)
 
     def files(self) -> list[Listed]:
         """Files, sorted bytewise by path. An existing name wins over its meaning as a glob."""

@@ -127,8 +127,19 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model = Model.new(spec, plan, state)
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
+    model.table_versions = _table_versions(document.get("table_versions", {}))
     model.finished = document["finished"]
     return model
+
+
+def _table_versions(given: Any) -> dict[str, int]:
+    """Versions of tables by URL. Raises CorruptionError for anything else."""
+    found = dict(given)
+    for url, version in found.items():
+        if not isinstance(url, str) or type(version) is not int or version < 0:
+            text = printable(repr((url, version)))[:200]
+            raise CorruptionError(f"its table_versions hold {text}")
+    return found
 
 
 def _check_parts(layout: Layout, parts: tuple[PartEntry, ...]) -> None:

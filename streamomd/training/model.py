@@ -42,6 +42,7 @@ class Model:
     ``digests``: of the row groups that were read. ``cursor``: the next row of the training stream.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``: of the rows of this process.
+    ``table_versions``: of the Delta tables that were read, by URL.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
 
@@ -61,6 +62,7 @@ class Model:
     recorded: Recorded = field(default_factory=Recorded)
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
+    table_versions: dict[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""

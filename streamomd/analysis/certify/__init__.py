@@ -20,7 +20,7 @@ from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.nearest import named_keywords
 from streamomd.shards.find import find
-from streamomd.shards.table_finder import TableOptions
+from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 
@@ -45,7 +45,8 @@ def certify(
     finds, for each claim, those that minimize its right-hand side (of a regret bound: the
     comparator's loss plus the bound). Or weights (d,), for several learners (d, learners), or the
     path of a .npy or Parquet file of them: they are projected onto the set. version, as_of,
-    as_files: as ``Model.evaluate``.
+    as_files: as ``Model.evaluate``; a Delta table is read in the version that the run learned
+    unless one is given.
 
     Each learner is a dict: learner (its class), rows, loss, mistakes, comparator_loss, regret,
     comparator_gap (with "best", the most by which other weights of the set have less loss, else
@@ -60,7 +61,13 @@ def certify(
     """
     spec, plan = model.spec, model.plan
     tables = TableOptions(version, as_of, as_files)
-    found = find(shards, order=spec.data.order, storage_options=storage_options, tables=tables)
+    found = find(
+        shards,
+        order=spec.data.order,
+        storage_options=storage_options,
+        tables=tables,
+        versions=model.table_versions if tables == FILES_OR_TABLES else None,
+    )
     past, learners = Replay(model, found), model.engine.layout.learners
     given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")
     if not sought:
