@@ -116,6 +116,17 @@ class Data(_Table):
     storage_options: dict[str, Any] = key(
         {}, "Storage options for the shards.", flag="storage_options", option=False, repr=False
     )
+    version: int | None = key(
+        None, "Version of a Delta table.", flag="version", ge=0, shown_default="the newest"
+    )
+    as_of: Moment = key(
+        "", "Time (ISO 8601) whose newest version of a Delta table is read.", flag="as_of",
+        metavar="TIME",
+    )  # fmt: skip
+    as_files: bool = key(
+        False, "Read files of Delta and Iceberg tables as they are, deleted rows too.",
+        flag="as_files",
+    )  # fmt: skip
     label: str = key("", "Column to predict.", flag="label", metavar="COLUMN")
     weight: str = key("", "Column of importance weights.", flag="weight", metavar="COLUMN")
     numeric: Names = key(
@@ -321,6 +332,9 @@ class Update(_Table):
         False, "Whether to learn shards again that have a new URL.", flag=None
     )
     retry_skipped: bool = key(False, "Whether to try skipped shards again.", flag=None)
+    appends_only: bool = key(
+        False, "Whether to learn what was appended to a table that also deleted rows.", flag=None
+    )
     every: Seconds = key(60.0, "Time between two listings of follow.", flag=None, gt=0.0)
     idle_exit: Seconds = key(
         0.0, "Time without a new shard after which follow ends; 0: never.", flag=None, ge=0.0

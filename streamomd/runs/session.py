@@ -23,7 +23,8 @@ from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.find import find
-from streamomd.shards.shard import ShardSet, checksum_warnings
+from streamomd.shards.shard import ShardSet, checksum_warnings, describe_tables
+from streamomd.shards.table_finder import TableOptions
 from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
@@ -71,27 +72,37 @@ class Session:
         return cls.of(spec, choices=tuple(choices), **more)
 
     @classmethod
-    def of(cls, spec: Spec, *, collection: Dataset | None = None, **more: Any) -> Self:
+    def of(
+        cls,
+        spec: Spec,
+        *,
+        collection: Dataset | None = None,
+        versions: Mapping[str, int] | None = None,
+        **more: Any,
+    ) -> Self:
         """The session of a new run, on the shards of its job or on a Dask collection.
 
-        more: fields of the session. Raises what ``find`` raises, then UsageError without a label.
+        versions: of tables, if another process began the run. more: fields of the session. Raises
+        what ``find`` raises, then UsageError without a label.
         """
         report_transport_warnings(spec)
         if collection is not None:
             refuse_other_modes(spec)
-        rows = find_shards(spec) if collection is None else collection
+        rows = find_shards(spec, versions) if collection is None else collection
         require_label(spec)
         return cls(spec, rows, **more)
 
     @classmethod
-    def recorded(cls, spec: Spec, given: Any = None, **more: Any) -> Self:
+    def recorded(
+        cls, spec: Spec, versions: Mapping[str, int], given: Any = None, **more: Any
+    ) -> Self:
         """The session of a run to resume, on the shards that its checkpoint names.
 
-        given: the Dask collection, if the run started on one. URLs of shards are printed and
-        checked against the allow-list before they are opened.
+        versions: of its tables. given: the Dask collection, if the run started on one. URLs of
+        shards are printed and checked against the allow-list before they are opened.
         """
         report_transport_warnings(spec)
-        return cls(spec, find_recorded_rows(spec, given), **more)
+        return cls(spec, find_recorded_rows(spec, versions, given), **more)
 
     @classmethod
     def continued(cls, model: Model, loaded: Loaded, given: Any = None, **more: Any) -> Self:
@@ -100,7 +111,7 @@ class Session:
         """
         spec = model.spec
         if not model.update.number:
-            return cls.recorded(spec, given, **more)
+            return cls.recorded(spec, model.table_versions, given, **more)
         report_transport_warnings(spec)
         opened = open_ledger(model, loaded)
         rows = find_list(spec.data, list_facts(opened[1], model.update.first))
@@ -118,7 +129,14 @@ class Session:
 
     def new_model(self, connection: Any = None) -> Model:
         """A model before its first row."""
-        return new_model(self.spec, self.plan(connection), self.weights)
+        model = new_model(self.spec, self.plan(connection), self.weights)
+        model.table_versions = self.table_versions
+        return model
+
+    @property
+    def table_versions(self) -> dict[str, int]:
+        """Version of each table among the sources, by URL."""
+        return dict(self.rows.table_versions) if isinstance(self.rows, ShardSet) else {}
 
     @property
     def shards(self) -> ShardSet:
@@ -166,10 +184,16 @@ class Session:
         return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
 
 
-def find_shards(spec: Spec) -> ShardSet:
+def find_shards(spec: Spec, versions: Mapping[str, int] | None = None) -> ShardSet:
     """The shards of a job that a person gave."""
     data = spec.data
-    return find(data.shards, order=data.order, storage_options=data.storage_options)
+    return find(
+        data.shards,
+        order=data.order,
+        storage_options=data.storage_options,
+        tables=TableOptions.of(data),
+        versions=versions,
+    )
 
 
 def report_transport_warnings(spec: Spec) -> None:
@@ -180,8 +204,10 @@ def report_transport_warnings(spec: Spec) -> None:
 
 def report_plan(plan: Plan, rows: Dataset) -> None:
     """Print how columns become coordinates, and how many shards have no checksums."""
-    unchecked = checksum_warnings(rows) if isinstance(rows, ShardSet) else ()
-    for line in (*describe(plan), *unchecked):
+    tables, unchecked = list[str](), list[str]()
+    if isinstance(rows, ShardSet):
+        tables, unchecked = describe_tables(rows), checksum_warnings(rows)
+    for line in (*tables, *describe(plan), *unchecked):
         note(line)
 
 

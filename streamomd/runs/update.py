@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
+from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.spec import Spec
 from streamomd.config.values import nanoseconds
 from streamomd.core.counted import counted
@@ -31,7 +32,8 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
-from streamomd.training.allowed_urls import allow_lists, described, find_list, refuse_outside
+from streamomd.shards.table_finder import TableOptions
+from streamomd.training.allowed_urls import described, find_list
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
@@ -75,6 +77,7 @@ class UpdateRun:
     new_rows: int = 0
     skipped: tuple[SkippedShard, ...] = ()
     before: UpdateRecord = field(default_factory=UpdateRecord)
+    _versions: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def open(
@@ -124,34 +127,46 @@ class UpdateRun:
             self.new_shards, self.new_rows = len(shards), shards.rows
         self._learn(shards)
 
-    def find(self, choice: Choice) -> Arrivals:
+    def find(self, choice: Choice, *, appends_only: bool = False) -> Arrivals:
         """The shards of the sources that are not in the ledger; their footers are read.
 
-        Raises SchemaError with every shard that lacks a column of the model.
+        Of a Delta table those that later versions than the learned one appended. Raises SchemaError
+        with every shard that lacks a column of the model.
         """
         data, lists = self.model.spec.data, allow_lists()
         for line in described(data.shards):
             note(f"the checkpoint names the shards: {line}")
         refuse_outside(data.shards, lists)
-        fs, listed = list_shards(data.shards, storage_options=data.storage_options)
+        listing = list_shards(
+            data.shards,
+            storage_options=data.storage_options,
+            tables=TableOptions(as_files=data.as_files),
+            since=self.model.table_versions,
+            appends_only=appends_only or self.model.spec.update.appends_only,
+            may_be_empty=True,
+        )
         found = find_arrivals(
             self.ledger.shards,
-            fs,
-            listed,
+            listing.fs,
+            listing.files,
             choice,
             now_ns=time.time_ns(),
             check=lambda urls: refuse_outside(urls, lists),
         )
         self._check_schemas(found.shards)
         self.skipped = found.skipped
-        for line in found.notes:
+        for line in (*listing.notes, *found.notes):
             note(line)
+        known = {str(facts["url"]) for facts in self.ledger.shards}
+        taken = known | {shard.url for shard in found.shards}
+        # Files that wait are listed again only if they come after the version that is recorded.
+        self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found
 
-    def catch_up(self, choice: Choice) -> None:
+    def catch_up(self, choice: Choice, *, appends_only: bool = False) -> None:
         """Finish the list that the run is in, then learn what is new."""
         self.finish()
-        arrivals = self.find(choice)
+        arrivals = self.find(choice, appends_only=appends_only)
         if not len(arrivals.shards) and not self.new_shards:
             note(f"nothing new since commit {self.model.sequence}")
         self.learn(arrivals)
@@ -175,6 +190,7 @@ class UpdateRun:
             model.spec = model.spec.model_copy(update={"train": train})
             model.update = replace(record, first=first)
             model.cursor, model.finished = Cursor(epochs - 1), False
+        model.table_versions = {**model.table_versions, **self._versions}
         self.manager.record_list()
         if len(arrivals.shards):
             self.new_shards += len(arrivals.shards)
@@ -269,6 +285,7 @@ def update(
     moved: bool | None = None,
     accept_duplicates: bool | None = None,
     retry_skipped: bool | None = None,
+    appends_only: bool | None = None,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
@@ -279,7 +296,7 @@ def update(
 ) -> Model:
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
-    dry_run: only say which they are. settle to retry_skipped: keys of the job's table [update], for
+    dry_run: only say which they are. settle to appends_only: keys of the job's table [update], for
     this call alone; None: as the job has them. settle: seconds, or "30s". until: ISO 8601. The
     other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
     over the same shards in the same order, to the bit.
@@ -295,6 +312,7 @@ def update(
         "moved": moved,
         "accept_duplicates": accept_duplicates,
         "retry_skipped": retry_skipped,
+        "appends_only": appends_only,
     }
     model, _ = run_update(
         url,
@@ -324,10 +342,11 @@ def run_update(
     with stop_on_signals() as stop, quiet_notes(quiet):
         run = UpdateRun.open(url, sets, *options, stop=stop, reporting=reporting, client=client)
         model, chosen = run.model, choice_of(run.model.spec, choice)
+        appends_only = bool(choice.get("appends_only"))
         if not dry_run:
-            run.catch_up(chosen)
+            run.catch_up(chosen, appends_only=appends_only)
             return model, run.figures()
-        arrivals = run.find(chosen)
+        arrivals = run.find(chosen, appends_only=appends_only)
         report_new(model, arrivals)
         rows, shards = arrivals.shards.rows, len(arrivals.shards)
         return model, {**run.figures(), "new_shards": shards, "new_rows": rows}
