@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.features import Plan
 from streamomd.shards.dataset import COLLECTION, Dataset
+from streamomd.shards.directory_columns import read_directories
 from streamomd.training.allowed_urls import find_recorded
 
 if TYPE_CHECKING:
@@ -62,9 +64,10 @@ def refuse_other_modes(spec: Spec) -> None:
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 
 
-def find_recorded_rows(spec: Spec, given: Any) -> Dataset:
+def find_recorded_rows(spec: Spec, plan: Plan, given: Any) -> Dataset:
     """The rows of a run to resume: its recorded shards, or the collection given for them.
 
+    plan: of the run, for the columns of directories.
     Raises UsageError where a collection is missing, or given in the place of shards.
     """
     data, saved = spec.data, spec.data.shards[0]
@@ -75,7 +78,7 @@ def find_recorded_rows(spec: Spec, given: Any) -> Dataset:
                 "a run resumes on the shards it started with: pass shards= only for a run that "
                 "started on a Dask collection. For other rows: train with start= this run's URL"
             )
-        return find_recorded(data)
+        return read_directories(find_recorded(data), data.partitions, plan.partitions)
     if collection is None:
         raise UsageError(
             "this run started on a Dask collection, whose graph is not in the checkpoint: make the "

@@ -22,6 +22,7 @@ from streamomd.runs.connection import connect_cluster, record_cluster
 from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
+from streamomd.shards.directory_columns import partition_notes, read_directories
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet, checksum_warnings
 from streamomd.training.checkpoint_manager import CheckpointManager
@@ -63,27 +64,30 @@ class Session:
         return cls.of(spec, choices=tuple(choices), **more)
 
     @classmethod
-    def of(cls, spec: Spec, *, collection: Dataset | None = None, **more: Any) -> Self:
+    def of(
+        cls, spec: Spec, *, collection: Dataset | None = None, plan: Plan | None = None, **more: Any
+    ) -> Self:
         """The session of a new run, on the shards of its job or on a Dask collection.
 
-        more: fields of the session. Raises what ``find`` raises, then UsageError without a label.
+        plan: of the run, where another process began it. more: fields of the session. Raises what
+        ``find`` raises, then UsageError without a label.
         """
         report_transport_warnings(spec)
         if collection is not None:
             refuse_other_modes(spec)
-        rows = find_shards(spec) if collection is None else collection
+        rows = find_shards(spec, plan) if collection is None else collection
         require_label(spec)
         return cls(spec, rows, **more)
 
     @classmethod
-    def recorded(cls, spec: Spec, given: Any = None, **more: Any) -> Self:
+    def recorded(cls, spec: Spec, plan: Plan, given: Any = None, **more: Any) -> Self:
         """The session of a run to resume, on the shards that its checkpoint names.
 
-        given: the Dask collection, if the run started on one. URLs of shards are printed and
-        checked against the allow-list before they are opened.
+        plan: of the run. given: the Dask collection, if the run started on one. URLs of shards are
+        printed and checked against the allow-list before they are opened.
         """
         report_transport_warnings(spec)
-        return cls(spec, find_recorded_rows(spec, given), **more)
+        return cls(spec, find_recorded_rows(spec, plan, given), **more)
 
     def plan(self, connection: Any = None) -> Plan:
         """How columns become coordinates. Partitions of a collection are computed for that."""
@@ -144,10 +148,11 @@ class Session:
         return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
 
 
-def find_shards(spec: Spec) -> ShardSet:
-    """The shards of a job that a person gave."""
+def find_shards(spec: Spec, plan: Plan | None = None) -> ShardSet:
+    """The shards of a job that a person gave. plan: of the run, unless it is new."""
     data = spec.data
-    return find(data.shards, order=data.order, storage_options=data.storage_options)
+    found = find(data.shards, order=data.order, storage_options=data.storage_options)
+    return read_directories(found, data.partitions, None if plan is None else plan.partitions)
 
 
 def report_transport_warnings(spec: Spec) -> None:
@@ -158,9 +163,14 @@ def report_transport_warnings(spec: Spec) -> None:
 
 def report_plan(plan: Plan, rows: Dataset) -> None:
     """Print how columns become coordinates, and how many shards have no checksums."""
-    unchecked = checksum_warnings(rows) if isinstance(rows, ShardSet) else ()
-    for line in (*describe(plan), *unchecked):
+    more = data_notes(plan, rows) if isinstance(rows, ShardSet) else ()
+    for line in (*describe(plan), *more):
         note(line)
+
+
+def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
+    """Lines on shards: directories that are no columns, and how many have no checksums."""
+    return [*partition_notes(shards, plan.partitions), *checksum_warnings(shards)]
 
 
 def report_rejected(loaded: Loaded, sequence: int) -> None:

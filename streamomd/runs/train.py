@@ -134,7 +134,7 @@ def resume(
             cache="data.cache" not in sets,
         ):
             note(line)
-        session = Session.recorded(model.spec, shards, client=client, stop=stop)
+        session = Session.recorded(model.spec, model.plan, shards, client=client, stop=stop)
         with session.connect() as connection:
             if connection is None:
                 read_state(model)

@@ -151,4 +151,5 @@ def _read_all(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[S
 
 
 def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
-    return replace(read_shard(fs, file.path, file.url), name=file.name)
+    shard = read_shard(fs, file.path, file.url)
+    return replace(shard, name=file.name, partitions=file.partitions)

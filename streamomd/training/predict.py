@@ -19,6 +19,7 @@ from streamomd.engine.standard_errors import has_errors, margin_errors
 from streamomd.engine.state import State
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.shards.cache.cached_reader import Cache
+from streamomd.shards.directory_columns import with_partitions
 from streamomd.shards.find import find
 from streamomd.shards.prediction_files import (
     PredictionWriter,
@@ -26,6 +27,7 @@ from streamomd.shards.prediction_files import (
     empty_rows,
     output_names,
 )
+from streamomd.shards.shard import ShardSet
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import note, progress, quiet_notes, watching
 from streamomd.training.row_stream import no_rows, rows_of
@@ -64,7 +66,7 @@ def predict(
     began = time.perf_counter()
     if interval:
         refuse_interval(engine)
-    found = find(shards, storage_options=storage_options)
+    found = find_for(plan, shards, storage_options)
     _refuse_among_shards(to, shards)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
@@ -97,6 +99,14 @@ def predict(
         done = f"{counted(found.rows, 'row')} predicted in {counted(len(writers), 'file')}"
         note(f"{done}, {seconds:.2f} s")
     return [writer.path for writer in writers]
+
+
+def find_for(
+    plan: Plan, shards: str | Sequence[str], storage_options: Mapping[str, Any] | None
+) -> ShardSet:
+    """Shards for a trained model: its columns of directories may be anywhere in their paths."""
+    found = find(shards, storage_options=storage_options)
+    return with_partitions(found, plan.partitions, trained=True)
 
 
 def _suspect(margins: Floats, suspect: Suspect) -> None:
@@ -218,7 +228,7 @@ def evaluate(
     Bad rows are treated as in training: an error, or skipped and counted. cache: of decoded
     rows; it is not used when ``by`` names columns.
     """
-    found = find(shards, storage_options=storage_options)
+    found = find_for(plan, shards, storage_options)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, made=True)
     found.require_rows()

@@ -19,6 +19,7 @@ from streamomd.analysis.certify.replay import Replay, unreplayable_reason
 from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.nearest import named_keywords
+from streamomd.shards.directory_columns import with_partitions
 from streamomd.shards.find import find
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -55,6 +56,7 @@ def certify(
     """
     spec, plan = model.spec, model.plan
     found = find(shards, order=spec.data.order, storage_options=storage_options)
+    found = with_partitions(found, plan.partitions, trained=True)
     past, learners = Replay(model, found), model.engine.layout.learners
     given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")
     if not sought:
