@@ -33,6 +33,7 @@ from streamomd.config.field_types import (
     Moment,
     Names,
     OneIn,
+    Partitions,
     Seconds,
     as_texts,
 )
@@ -145,6 +146,10 @@ class Data(_Table):
     )
     crosses: Crosses = key((), "Lists of columns whose combined values are features.", flag=None)
     ignore: Names = key((), "Columns that are not features.", flag="ignore")
+    partitions: Partitions = key(
+        "hive", "Columns of key=value directories; none, or name and kind of each.",
+        flag="partitions", metavar="hive|none",
+    )  # fmt: skip
     nulls: Literal["error", "zero", "indicator"] = key(
         "error", "What a missing number becomes; indicator: 0 and a coordinate for it.",
         flag="nulls",

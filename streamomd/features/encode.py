@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.core.profiling import Stage
-from streamomd.features.bad_rows import BadRows, CheckedValues, SkippedRows
+from streamomd.features.bad_rows import (
+    BadRows,
+    CheckedValues,
+    Conflict,
+    SkippedRows,
+    note_conflicts,
+)
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import counted_rows, indptr_of, joined
@@ -35,13 +41,15 @@ def encode(
     row: int,
     labelled: bool = True,
     names: Names | None = None,
+    conflicts: Sequence[Conflict] = (),
 ) -> Batch:
     """The batch's rows as the engine learns them: all, or without the bad ones if the plan says so.
 
     batch: columns by name, of a shard that ``check_schema`` has accepted. row: the place of its
     first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1;
     and no row is skipped, because each needs a prediction.
-    names: gets each hashed value. Values are float32 if all numbers are stored so, else float64.
+    names: gets each hashed value. conflicts: rows that contradict their directories. Values are
+    float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
     then features are checked.
     """
@@ -49,6 +57,8 @@ def encode(
     skipped_rows, error = SkippedRows(batch.num_rows), None
     while True:
         flaws = BadRows(batch.num_rows)
+        note_conflicts(conflicts, flaws)
+        conflicts = ()  # of the first time: their rows are left out from then on
         encoded = _encode(plan, batch, labelled, names, flaws)
         if encoded is not None and not flaws:
             break

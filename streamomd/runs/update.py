@@ -30,10 +30,11 @@ from streamomd.runs.session import report_rejected, report_transport_warnings
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
+from streamomd.shards.directory_columns import with_partitions
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import TableOptions
-from streamomd.training.allowed_urls import described, find_list
+from streamomd.training.allowed_urls import described
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
@@ -41,7 +42,7 @@ from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
-    list_facts,
+    find_current_list,
     open_ledger,
     resume_checkpoint,
     take_over,
@@ -116,7 +117,7 @@ class UpdateRun:
         model = self.model
         if model.finished:
             return
-        shards = find_list(model.spec.data, list_facts(self.ledger, model.update.first))
+        shards = find_current_list(model, self.ledger)
         opened = (self.store, self.ledger)
         self.manager = resume_checkpoint(
             model, self.loaded, shards, accept_new=False, opened=opened
@@ -153,6 +154,8 @@ class UpdateRun:
             now_ns=time.time_ns(),
             check=lambda urls: refuse_outside(urls, lists),
         )
+        columns = self.model.plan.partitions
+        found = replace(found, shards=with_partitions(found.shards, columns))
         self._check_schemas(found.shards)
         self.skipped = found.skipped
         for line in (*listing.notes, *found.notes):

@@ -269,7 +269,8 @@ def _read_all(
 
 def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
     try:
-        return replace(read_shard(fs, file.path, file.url), name=file.name)
+        shard = read_shard(fs, file.path, file.url)
+        return replace(shard, name=file.name, partitions=file.partitions)
     except InputNotFoundError:
         if not file.table:
             raise

@@ -11,7 +11,7 @@ from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.spec import Data
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.shards.find import find
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.progress import note
 
@@ -57,9 +57,15 @@ def find_list(data: Data, facts: Sequence[Mapping[str, Any]]) -> ShardSet:
         tables=TableOptions(as_files=True),
         check=check,
     )
-    names = [str(one.get("name") or shard.name) for one, shard in zip(facts, found, strict=True)]
-    named = tuple(replace(shard, name=name) for shard, name in zip(found, names, strict=True))
-    return replace(found, shards=named)
+    both = zip(found, facts, strict=True)
+    return replace(found, shards=tuple(_recorded(shard, one) for shard, one in both))
+
+
+def _recorded(shard: Shard, facts: Mapping[str, Any]) -> Shard:
+    """A shard with what its source said of it when it was listed."""
+    values = facts.get("partitions")
+    partitions = None if values is None else tuple((column, text) for column, text in values)
+    return replace(shard, name=str(facts.get("name") or shard.name), partitions=partitions)
 
 
 def described(urls: Sequence[str]) -> list[str]:

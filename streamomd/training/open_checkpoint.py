@@ -20,7 +20,9 @@ from streamomd.checkpoint.documents import repair
 from streamomd.core.errors import ResumeRefusedError
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
+from streamomd.shards.directory_columns import with_partitions
 from streamomd.shards.shard import ShardSet
+from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import ledger_facts
 from streamomd.training.model import Model
@@ -111,6 +113,12 @@ def resume_checkpoint(
     ledger.refresh(dict(zip(numbers, found, strict=False)))
     ledger.append(found[len(saved) :])
     return take_over(model, loaded, store, ledger)
+
+
+def find_current_list(model: Model, ledger: Ledger) -> ShardSet:
+    """The shards that a model learns now, as the ledger names them."""
+    found = find_list(model.spec.data, list_facts(ledger, model.update.first))
+    return with_partitions(found, model.plan.partitions, trained=True)
 
 
 def list_facts(ledger: Ledger, first: int) -> list[Mapping[str, Any]]:
