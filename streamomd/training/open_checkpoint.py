@@ -51,7 +51,12 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
     names = write_document(store, "names", model.names.to_json())
     document = document_of(model, segments=ledger.write(store), names=names)
     writer = Writer.begin(
-        store, document, parts_of(model.state, model.metrics), keep=settings.keep, restart=restart
+        store,
+        document,
+        parts_of(model.state, model.metrics),
+        keep=settings.keep,
+        keep_updates=settings.keep_updates,
+        restart=restart,
     )
     model.url = store.url
     return CheckpointManager(model, store, writer, ledger)
@@ -87,5 +92,5 @@ def resume_checkpoint(
         repair(store, kind, sha256)
     model.digests = Digests(ledger.digests())
     ledger.replace_shards(found)
-    writer = Writer.take_over(store, loaded, keep=settings.keep)
+    writer = Writer.take_over(store, loaded, keep=settings.keep, keep_updates=settings.keep_updates)
     return CheckpointManager(model, store, writer, ledger)

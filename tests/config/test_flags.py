@@ -31,7 +31,13 @@ WITHOUT_A_FLAG = {
     *("model.loss_params", "model.classes", "model.bias", "model.certificate", "model.params"),
     *("train.parts", "train.rounds_per_epoch", "train.merge", "train.exact_epochs"),
     *("train.batch_rows", "train.prefetch", "train.detail"),
-    *("checkpoint.every_seconds", "checkpoint.every_rows", "checkpoint.keep", "checkpoint.aside"),
+    *(
+        "checkpoint.every_seconds",
+        "checkpoint.every_rows",
+        "checkpoint.keep",
+        "checkpoint.keep_updates",
+        "checkpoint.aside",
+    ),
     *("cluster.window", "cluster.decode", "cluster.learner"),
 }
 """Keys that only --set sets. A new key is in this list or has a flag."""
