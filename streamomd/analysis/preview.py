@@ -24,7 +24,7 @@ from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, jobs_of, open_group
-from streamomd.shards.shard import ShardSet, checksum_warnings
+from streamomd.shards.shard import ShardSet, checksum_warnings, describe_tables
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
@@ -80,7 +80,13 @@ def preview(
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [*describe(plan), *session.choices, *notes, *checksum_warnings(shards)],
+        "plan": [
+            *describe_tables(shards),
+            *describe(plan),
+            *session.choices,
+            *notes,
+            *checksum_warnings(shards),
+        ],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),

@@ -49,7 +49,7 @@ class Ledger:
     def from_fingerprints(cls, fingerprints: Iterable[Facts]) -> Self:
         """The ledger of a new run on these shards."""
         ledger = cls()
-        ledger.replace_shards([shorten_facts(one) for one in fingerprints])
+        ledger.append([*fingerprints])
         return ledger
 
     @property
@@ -68,16 +68,16 @@ class Ledger:
                 for low in range(0, len(data), HASH_BYTES):
                     yield url, group + low // HASH_BYTES, data[low : low + HASH_BYTES]
 
-    def replace_shards(self, fingerprints: Sequence[Facts]) -> None:
-        """Replace the fingerprints of all known shards, in order, and append new ones.
+    def refresh(self, fingerprints: Mapping[int, Facts]) -> None:
+        """Replace the fingerprints of known shards, given by number.
 
         What the ledger records of a shard besides its fingerprint stays.
         """
-        found, known = [shorten_facts(one) for one in fingerprints], len(self._shards)
-        both = enumerate(zip(self._shards, found, strict=False))
-        merged = [(number, {**facts, **_recorded(before)}) for number, (before, facts) in both]
-        self.change({at: facts for at, facts in merged if facts != self._shards[at]})
-        self.append(found[known:])
+        found = {
+            number: {**shorten_facts(one), **_recorded(self._shards[number])}
+            for number, one in fingerprints.items()
+        }
+        self.change({at: facts for at, facts in found.items() if facts != self._shards[at]})
 
     def append(self, facts: Sequence[Facts]) -> None:
         """Append new shards after the last. A skipped one's URL may be that of a later entry."""

@@ -10,6 +10,7 @@ from streamomd.cli import (
     run_commands,
     sweep_command,
     tool_commands,
+    update_command,
 )
 from streamomd.cli.options import main
 
@@ -24,4 +25,5 @@ __all__ = [
     "run_commands",
     "sweep_command",
     "tool_commands",
+    "update_command",
 ]

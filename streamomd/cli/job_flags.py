@@ -19,6 +19,7 @@ SECTIONS = {
     "train": "Training",
     "checkpoint": "Checkpoint",
     "cluster": "Cluster",
+    "update": "Update",
 }
 """Headings of the help, by table of the job file."""
 
@@ -30,7 +31,8 @@ class JobOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Called by click: the option under its own name; other names are in docs/job-file.md."""
-        return f"{self.opts[0]} {self.make_metavar(ctx)}", str(self.help)
+        value = "" if self.is_flag else f" {self.make_metavar(ctx)}"
+        return f"{self.opts[0]}{value}", str(self.help)
 
 
 class JobCommand(click.Command):
@@ -66,15 +68,20 @@ def _option(flag: Any) -> JobOption:
     without_value: dict[str, Any] = {}
     if flag.name == "rule":
         without_value = {"is_flag": False, "flag_value": "", "callback": _guide}
+    if flag.switch:
+        without_value = {"is_flag": True, "default": None}
     option = JobOption(
         [*names, flag.name],
         help=f"{flag.help}  [{flag.key}{flag.default}]",
-        metavar=flag.metavar,
-        type=number_or_text if flag.number else str,
+        **({} if flag.switch else _valued(flag)),
         **without_value,
     )
     option.section = SECTIONS[flag.table]
     return option
+
+
+def _valued(flag: Any) -> dict[str, Any]:
+    return {"metavar": flag.metavar, "type": number_or_text if flag.number else str}
 
 
 def number_or_text(text: str) -> int | float | str:

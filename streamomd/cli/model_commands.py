@@ -21,6 +21,7 @@ from streamomd.cli.options import (
     output_option,
     read_options_file,
     shards,
+    table_options,
     url,
 )
 
@@ -34,6 +35,7 @@ from streamomd.cli.options import (
 )  # fmt: skip
 @cache_option
 @allow_non_finite
+@table_options
 @data_options
 @checkpoint_options
 @guarded
@@ -45,6 +47,7 @@ def evaluate(
     allow_non_finite: bool,
     storage_options: str,
     checkpoint_storage_options: str,
+    **table: Any,
 ) -> tuple[Any, str]:
     """Compute loss and metrics of a model on labelled shards; the model does not change.
 
@@ -58,6 +61,7 @@ def evaluate(
         by=joined(by),
         storage_options=read_options_file(storage_options),
         allow_non_finite=allow_non_finite,
+        **table,
     )
     return result, formatting.format_evaluation(result)
 
@@ -78,6 +82,7 @@ def evaluate(
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite existing predictions.")
 @allow_non_finite
+@table_options
 @data_options
 @checkpoint_options
 @guarded
@@ -91,6 +96,7 @@ def predict(
     allow_non_finite: bool,
     storage_options: str,
     checkpoint_storage_options: str,
+    **table: Any,
 ) -> tuple[Any, str]:
     """Write a Parquet file of predictions for each shard.
 
@@ -108,6 +114,7 @@ def predict(
         storage_options=read_options_file(storage_options),
         quiet=False,
         allow_non_finite=allow_non_finite,
+        **table,
     )
     return {"files": written}, "\n".join(written)
 
@@ -140,6 +147,7 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
     "order of the coordinates.  [best]",
 )
 @cache_option
+@table_options
 @data_options
 @checkpoint_options
 @guarded
@@ -150,6 +158,7 @@ def certify(
     cache: str | None,
     storage_options: str,
     checkpoint_storage_options: str,
+    **table: Any,
 ) -> tuple[Any, str]:
     """Compute a run's regret or mistakes on its training shards, and the bounds its paper proves.
 
@@ -167,6 +176,7 @@ def certify(
         comparator=comparator,
         storage_options=read_options_file(storage_options),
         checkpoint_storage_options=read_options_file(checkpoint_storage_options),
+        **table,
     )
     job = model.spec.model
     result = {

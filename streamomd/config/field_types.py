@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -59,6 +60,16 @@ def _check_cache(value: str) -> str:
     return absolute(os.path.expanduser(local_name(value))) if value else ""
 
 
+def _moment_text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime.date) else value
+
+
+def _check_moment(value: str) -> str:
+    if value:
+        values.nanoseconds(value)
+    return value
+
+
 Locations = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 """Files or URLs; a comma is part of a name."""
 Names = Annotated[tuple[str, ...], BeforeValidator(values.split_list)]
@@ -68,5 +79,7 @@ Crosses = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_check_crosses)
 Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
 Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]
 Seconds = Annotated[float, BeforeValidator(values.seconds)]
+Moment = Annotated[str, BeforeValidator(_moment_text), AfterValidator(_check_moment)]
+"""A time as ISO 8601, or TOML's own; empty: none."""
 OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
 Folder = Annotated[str, AfterValidator(_check_cache)]

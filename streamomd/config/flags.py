@@ -25,7 +25,7 @@ class Flag:
 
     name: as in Python; the command line has - for _. key: dotted. default: in the help, after the
     key. number: whether its value is one. others: other names. option: whether the command line has
-    the flag.
+    the flag. switch: whether it has no value and sets the key to true.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Flag:
     number: bool
     others: tuple[str, ...] = ()
     option: bool = True
+    switch: bool = False
 
     @property
     def table(self) -> str:
@@ -143,7 +144,11 @@ def _flags_of(key: str, field: FieldInfo, others: tuple[str, ...]) -> Iterator[F
     if extra["flag"]:
         metavar, default = extra["metavar"] or _metavar(field), _default(extra, field)
         number = _is_number(field.annotation)
-        yield Flag(extra["flag"], key, text, metavar, default, number, others, extra["option"])
+        switch = field.annotation is bool
+        default = "" if switch else default
+        yield Flag(
+            extra["flag"], key, text, metavar, default, number, others, extra["option"], switch
+        )
     for name, meaning in extra["parameters"].items():
         aliases = tuple(other for other, own in PARAMETERS.items() if own == name)
         yield Flag(name, f"{key}.{name}", meaning, "X", "; the rule's default", True, aliases)

@@ -30,6 +30,7 @@ from streamomd.config.field_types import (
     Labels,
     Locations,
     Mebibytes,
+    Moment,
     Names,
     OneIn,
     Seconds,
@@ -115,6 +116,17 @@ class Data(_Table):
     storage_options: dict[str, Any] = key(
         {}, "Storage options for the shards.", flag="storage_options", option=False, repr=False
     )
+    version: int | None = key(
+        None, "Version of a Delta table.", flag="version", ge=0, shown_default="the newest"
+    )
+    as_of: Moment = key(
+        "", "Time (ISO 8601) whose newest version of a Delta table is read.", flag="as_of",
+        metavar="TIME",
+    )  # fmt: skip
+    as_files: bool = key(
+        False, "Read files of Delta and Iceberg tables as they are, deleted rows too.",
+        flag="as_files",
+    )  # fmt: skip
     label: str = key("", "Column to predict.", flag="label", metavar="COLUMN")
     weight: str = key("", "Column of importance weights.", flag="weight", metavar="COLUMN")
     numeric: Names = key(
@@ -154,6 +166,14 @@ class Data(_Table):
         "sorted", "Order of the shards; shuffled: by seed and epoch.", flag="order"
     )
     seed: int = key(0, "Seed of the shuffled order and of the hold-out rows.", flag="seed")
+    arrival: Literal["path", "modified"] = key(
+        "path", "Order of the new shards of an update: by path, numbers as numbers, or by time.",
+        flag=None,
+    )  # fmt: skip
+    on_bad_shard: Literal["error", "skip"] = key(
+        "error", "What an update does with a shard that cannot be read; skip: record it.",
+        flag="on_bad_shard",
+    )  # fmt: skip
     cache: Folder = key(
         "", "Local folder for decoded rows, reused by later epochs and jobs.", flag="cache",
         metavar="DIR",
@@ -193,6 +213,13 @@ class Model(_Table):
     start: str = key(
         "", "Warm start from a checkpoint or a Parquet file of weights.", flag="start",
         metavar="URL",
+    )  # fmt: skip
+    continue_metrics: bool = key(
+        False, "Whether metrics and history continue those of the start.", flag="continue_metrics"
+    )
+    scale_target: bool | None = key(
+        None, "Whether to centre and scale the target as it comes, in regression.", flag=None,
+        shown_default="true for auto and its parts, else false",
     )  # fmt: skip
     certificate: bool = key(False, "Whether to store what the rule's certificate needs.", flag=None)
     params: dict[str, Any] = key(
@@ -292,6 +319,35 @@ class Cluster(_Table):
     )
 
 
+class Update(_Table):
+    """[update]: what ``update`` and ``follow`` take for new shards, and when."""
+
+    settle: Seconds = key(
+        30.0, "Age of a file before it is read, in seconds or as 30s.", flag=None, ge=0.0
+    )
+    max_shards: int | None = key(
+        None, "Maximum number of shards of an update.", flag=None, ge=1, shown_default="all"
+    )
+    until: Moment = key("", "Time after which files are left, ISO 8601.", flag=None)
+    ignore_rewritten: bool = key(False, "Whether to leave out rewritten shards.", flag=None)
+    moved: bool = key(False, "Whether a learned shard under a new URL was moved.", flag=None)
+    accept_duplicates: bool = key(
+        False, "Whether to learn shards again that have a new URL.", flag=None
+    )
+    retry_skipped: bool = key(False, "Whether to try skipped shards again.", flag=None)
+    appends_only: bool = key(
+        False, "Whether to learn what was appended to a table that also deleted rows.", flag=None
+    )
+    every: Seconds = key(60.0, "Time between two listings of follow.", flag=None, gt=0.0)
+    idle_exit: Seconds = key(
+        0.0, "Time without a new shard after which follow ends; 0: never.", flag=None, ge=0.0
+    )
+    max_lag: Seconds = key(
+        0.0, "Age of an unlearned shard that is an alert; 0: none.", flag=None, ge=0.0
+    )
+    fail_on_alert: bool = key(False, "Whether follow ends at an alert.", flag=None)
+
+
 class Spec(_Table):
     """A job: see docs/job-file.md."""
 
@@ -300,6 +356,7 @@ class Spec(_Table):
     train: Train = Train()
     checkpoint: Checkpoint = Checkpoint()
     cluster: Cluster = Cluster()
+    update: Update = Update()
 
     @classmethod
     def parse(
@@ -350,6 +407,11 @@ class Spec(_Table):
         if self.model.certificate:
             return rule.certificate.accounted or rule
         return rule.reduced_for(self.model.params)
+
+    @property
+    def refers_target(self) -> bool:
+        """Whether a rule without a reference of its own learns the target in standard units."""
+        return bool(self.model.scale_target) and self.rule.storage.kind != "block"
 
     @property
     def rounds_per_epoch(self) -> int:

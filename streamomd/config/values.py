@@ -7,6 +7,7 @@ was expected; the caller names the key.
 
 from __future__ import annotations
 
+import datetime
 import math
 import re
 import tomllib
@@ -127,6 +128,20 @@ def seconds(value: Any) -> Any:
     (300.0, '2.5', 60)
     """
     return parse_duration(value) if _has_unit(value) else value
+
+
+def nanoseconds(text: str) -> int:
+    """Nanoseconds since 1970 of a time as ISO 8601; without an offset it is this machine's time.
+
+    >>> nanoseconds("1970-01-01T00:01:00Z"), nanoseconds("1970-01-02T01:00+01:00")
+    (60000000000, 86400000000000)
+    """
+    try:
+        moment = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("expected a time as ISO 8601, e.g. 2026-01-31T06:00Z") from None
+    elapsed = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    return 1000 * (elapsed // datetime.timedelta(microseconds=1))
 
 
 def one_in(value: Any) -> Any:

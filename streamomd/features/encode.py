@@ -20,6 +20,7 @@ from streamomd.features.dates import date_parts
 from streamomd.features.hashed import categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.names import Names
+from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, matrix, missing, numbers, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
@@ -81,6 +82,11 @@ def _encode(
     if plan.dense:
         with Stage("gather"):
             return DenseBatch(matrix([*parts, *gone], rows, dtype), y, weight)
+    with Stage("hash"):
+        columns = {
+            name: as_first(batch.column(name), plan.family(name), CheckedValues(flaws, name))
+            for name in plan.categorical
+        }
     with Stage("texts"):
         texts = [
             texts_of(batch.column(text.column), CheckedValues(flaws, text.column))
@@ -97,7 +103,6 @@ def _encode(
     with Stage("gather"):
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
-            columns = {name: batch.column(name) for name in plan.categorical}
             coordinates = _categories(plan, columns, names)
         blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, dtype, names)
         blocks += [pair] if pair is not None else []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.core.counted import counted
@@ -125,6 +126,14 @@ class Plan:
         """The columns whose values are categories: hashed ones, dates, those of crosses."""
         dates = (date.column for date in self.dates)
         return tuple(dict.fromkeys((*self.hashed, *dates, *self._crossed)))
+
+    def family(self, column: str) -> str:
+        """The family of a column of the first shard."""
+        return self._families[column]
+
+    @cached_property
+    def _families(self) -> dict[str, str]:
+        return {column.name: column.family for column in self.types}
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -62,8 +62,10 @@ def refuse_other_modes(spec: Spec) -> None:
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 
 
-def find_recorded_rows(spec: Spec, given: Any) -> Dataset:
+def find_recorded_rows(spec: Spec, versions: Mapping[str, int], given: Any) -> Dataset:
     """The rows of a run to resume: its recorded shards, or the collection given for them.
+
+    versions: of the tables among the shards.
 
     Raises UsageError where a collection is missing, or given in the place of shards.
     """
@@ -75,7 +77,7 @@ def find_recorded_rows(spec: Spec, given: Any) -> Dataset:
                 "a run resumes on the shards it started with: pass shards= only for a run that "
                 "started on a Dask collection. For other rows: train with start= this run's URL"
             )
-        return find_recorded(data)
+        return find_recorded(data, versions)
     if collection is None:
         raise UsageError(
             "this run started on a Dask collection, whose graph is not in the checkpoint: make the "

@@ -127,8 +127,7 @@ class ExactRun:
         held = self._held_out(shard, rows, batch.skipped)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
-            for line in offsets.offset_warnings(model.spec, model.plan, front):
-                note(line)
+            offsets.report_offsets([model.spec], model.plan, front)
         while True:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)

@@ -24,6 +24,7 @@ from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
+from streamomd.training.offsets import report_offsets_of
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
@@ -52,7 +53,10 @@ def learn_remaining_rows(
             model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, started = model.metrics.total_rows, time.perf_counter()
-    expected = learned_of(shards.rows, model.spec.data.holdout) * model.spec.train.epochs
+    expected = learned_of(shards.rows, model.spec.data.holdout)
+    expected = (
+        model.update.rows + expected if model.update.first else expected * model.spec.train.epochs
+    )
     watchers = [*reporting.watchers(model, expected, rule_figure(model)), *more_watchers]
     watchers += [manager] if manager else []
     try:
@@ -153,6 +157,8 @@ def _learn_in_mode(
         ExactRun(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
+    if not model.metrics.total_rows and not train.exact_epochs:
+        report_offsets_of(model.spec, model.plan, shards)
     if train.mode == "sharded":
         Sharded(model, shards, manager, watchers, stop, connection).learn_epochs()
         return

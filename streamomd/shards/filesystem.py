@@ -171,6 +171,22 @@ def _nanoseconds(time: Any) -> int | None:
     return int(time * 1e9) if isinstance(time, int | float) else None
 
 
+def is_directory(fs: fsspec.AbstractFileSystem, path: str) -> bool:
+    """Whether a directory exists; False where this process may not look."""
+    if is_local(fs):
+        return os.path.isdir(path)
+    with store_errors(path):
+        try:
+            return bool(fs.info(path)["type"] == "directory")
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False
+        except Exception as error:
+            codes = {getattr(error, name, None) for name in ("code", "status", "status_code")}
+            if codes & {403, 404}:
+                return False
+            raise
+
+
 def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
     """Exact paths of what is directly inside a directory, in no order."""
     with store_errors(url):

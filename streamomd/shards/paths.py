@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from streamomd.core.errors import DataError, InputNotFoundError, UsageError
+from streamomd.core.errors import DataError, InputNotFoundError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
 from streamomd.shards.filesystem import (
     Entry,
     children,
+    is_directory,
     is_local,
     matches,
     stat_entry,
@@ -65,6 +66,11 @@ class PathPattern:
         if self.path and text.endswith(self.path):
             root = text[: -len(self.path)]
         return root + path
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether a directory has exactly this name."""
+        return is_directory(self.fs, self.path)
 
     def files(self) -> list[Listed]:
         """Files, sorted bytewise by path. An existing name wins over its meaning as a glob."""
@@ -124,8 +130,6 @@ class PathPattern:
         if here in above:
             raise DataError(f"{shown(self.url(path))} is a loop of symbolic links: remove it")
         names = children(self.fs, path, self.url(path))
-        if any(posixpath.basename(name) == "_delta_log" for name in names):
-            raise UsageError(f"{shown(self.url(path))} is a Delta table: pass its file list")
         files: list[Entry] = []
         for name in names:
             if not is_hidden(posixpath.basename(name)):

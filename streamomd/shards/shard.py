@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from streamomd.core.errors import DataError
+from streamomd.core.urls import shown
 
 if TYPE_CHECKING:
     import fsspec
@@ -78,6 +79,8 @@ class ShardSet:
     fs: fsspec.AbstractFileSystem
     versions: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
     """Of local shards, as this process first saw them; see ``Opened``."""
+    table_versions: dict[str, int] = field(default_factory=dict, compare=False)
+    """Version of each Delta table among the sources, by its URL."""
 
     @property
     def rows(self) -> int:
@@ -99,6 +102,14 @@ class ShardSet:
     def fingerprint(self) -> list[dict[str, Any]]:
         """One dict a shard, in order; see `Shard.fingerprint`."""
         return [shard.fingerprint() for shard in self.shards]
+
+
+def describe_tables(shards: ShardSet) -> list[str]:
+    """A line for each Delta table among the sources."""
+    return [
+        f"Delta table {shown(url)}: version {version}"
+        for url, version in shards.table_versions.items()
+    ]
 
 
 def checksum_warnings(shards: ShardSet) -> list[str]:

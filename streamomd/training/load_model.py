@@ -46,6 +46,7 @@ from streamomd.training.build_engine import layout_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.remote_state import RemoteState
+from streamomd.training.update_record import UpdateRecord
 
 COUNTERS = re.compile(r"(held\.)?(metrics|detail)\.[a-z]+(\.at|\.value)?")
 """Arrays of the first part in addition to those of the state: see ``Metrics.arrays``."""
@@ -128,11 +129,23 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model = Model.new(spec, plan, state)
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
+    model.update = UpdateRecord.from_json(document.get("update"))
+    model.table_versions = _table_versions(document.get("table_versions", {}))
     model.finished = document["finished"]
     model.holdout_by = document.get(HOLDOUT_BY, "position")
     if model.holdout_by not in ("name", "position"):
         raise CorruptionError(f"its hold-out is by {printable(repr(model.holdout_by)[:40])}")
     return model
+
+
+def _table_versions(given: Any) -> dict[str, int]:
+    """Versions of tables by URL. Raises CorruptionError for anything else."""
+    found = dict(given)
+    for url, version in found.items():
+        if not isinstance(url, str) or type(version) is not int or version < 0:
+            text = printable(repr((url, version)))[:200]
+            raise CorruptionError(f"its table_versions hold {text}")
+    return found
 
 
 def _check_parts(layout: Layout, parts: tuple[PartEntry, ...]) -> None:

@@ -22,6 +22,7 @@ from streamomd.engine.state import State
 from streamomd.features import Names, Plan
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
+from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
@@ -31,6 +32,7 @@ from streamomd.training.predict import evaluate, predict
 from streamomd.training.row_stream import cache_of
 from streamomd.training.top_weights import heaviest, weight_blocks
 from streamomd.training.training_step import learn_foreign_rows
+from streamomd.training.update_record import UpdateRecord
 
 
 @dataclass(eq=False)
@@ -38,10 +40,12 @@ class Model:
     """What ``streamomd.train`` and ``streamomd.load`` return.
 
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
-    ``digests``: of the row groups that were read. ``cursor``: the next row of the training stream.
+    ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
+    that is learned; ``update``: which list that is.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``: of the rows of this process.
     ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
+    ``table_versions``: of the Delta tables that were read, by URL.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
 
@@ -53,6 +57,7 @@ class Model:
     names: Names = field(default_factory=Names)
     digests: Digests = field(default_factory=Digests, repr=False)
     cursor: Cursor = field(default_factory=Cursor)
+    update: UpdateRecord = field(default_factory=UpdateRecord)
     url: str = ""
     sequence: int = -1
     finished: bool = False
@@ -62,6 +67,7 @@ class Model:
     holdout_by: str = "name"
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
+    table_versions: dict[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""
@@ -89,6 +95,12 @@ class Model:
     def state_sha256(self) -> str:
         """Hash of slots, totals, clock, counters and rows consumed."""
         return hash_of(self)
+
+    @property
+    def begins_pass(self) -> bool:
+        """Whether the next row is the first of another pass over all rows."""
+        at = self.cursor
+        return at.epoch > 0 and at == Cursor(at.epoch) and not self.update.first
 
     def result(self) -> dict[str, Any]:
         """What ``--json`` prints: figures of all rows learned, this process's speed, the commit."""
@@ -140,6 +152,9 @@ class Model:
         interval: bool = False,
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        as_of: str = "",
+        as_files: bool = False,
         quiet: bool = True,
         allow_non_finite: bool = False,
     ) -> list[str]:
@@ -150,8 +165,8 @@ class Model:
         and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
         has the order of ``model.plan.classes``, which stands in the file's metadata too, as JSON
         under ``classes``. interval: also ``lower`` and ``upper``, where the mean or the probability
-        is with 95 % by the weights' errors (rules auto and laplace). Without ``quiet`` rows and
-        seconds are printed to stderr.
+        is with 95 % by the weights' errors (rules auto and laplace). version, as_of, as_files: as
+        ``evaluate``. Without ``quiet`` rows and seconds are printed to stderr.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
         ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's,
@@ -177,6 +192,7 @@ class Model:
             interval=interval,
             overwrite=overwrite,
             storage_options=storage_options,
+            tables=TableOptions(version, as_of, as_files),
             quiet=quiet,
             suspect=None if allow_non_finite else self._refuse_weights,
         )
@@ -188,12 +204,16 @@ class Model:
         *,
         by: Sequence[str] = (),
         storage_options: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        as_of: str = "",
+        as_files: bool = False,
         quiet: bool = False,
         allow_non_finite: bool = False,
     ) -> dict[str, Any]:
         """Loss and error on labelled shards; the keys of ``result``. Nothing is learned.
 
         by: columns for whose values metrics are returned under ``slices``; need not be features.
+        version, as_of: of a Delta table; the newest otherwise. as_files: as ``data.as_files``.
         Raises DivergedError for a model that is not finite, unless ``allow_non_finite``.
         """
         if hasattr(shards, "__dask_graph__"):
@@ -209,6 +229,7 @@ class Model:
             shards,
             by=[by] if isinstance(by, str) else by,
             storage_options=storage_options,
+            tables=TableOptions(version, as_of, as_files),
             quiet=quiet,
             cache=cache_of(self.spec.data, there=True),
             suspect=None if allow_non_finite else self._refuse_weights,

@@ -24,6 +24,8 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
         "plan": model.plan.to_json(),
         "state_version": model.spec.rule.state.version,
         "cursor": model.cursor.to_json(),
+        **({"update": model.update.to_json()} if model.update.number else {}),
+        **({"table_versions": model.table_versions} if model.table_versions else {}),
         "rows": model.metrics.total_rows,
         "finished": model.finished,
         "finite": True,  # else its parts are not packed

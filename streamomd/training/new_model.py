@@ -63,6 +63,8 @@ def _start_from(model: Model, other: Model) -> None:
         same = "" if "rule" not in differ else f"; to continue its rule: --rule {theirs['rule']}"
         raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{same}")
     model.state, model.names = other.state, other.names
+    if model.spec.model.continue_metrics:
+        model.metrics = other.metrics.as_one_epoch(held=model.metrics.held)
 
 
 def _description(model: Model) -> dict[str, Any]:
@@ -76,8 +78,11 @@ def _description(model: Model) -> dict[str, Any]:
     del plan["label_type"], plan["on_bad_row"]
     plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save
     model_keys = {key: getattr(job, key) for key in known}
-    standardize = {"standardize": model.spec.data.standardize}
-    return {**model_keys, "params": params, **standardize, **plan}
+    references = {
+        "standardize": model.spec.data.standardize,
+        "scale_target": model.spec.refers_target,
+    }
+    return {**model_keys, "params": params, **references, **plan}
 
 
 def _labels(shards: ShardSet, column: str) -> list[Any]:

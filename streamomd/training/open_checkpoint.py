@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from streamomd.checkpoint import (
     Ledger,
     Loaded,
+    Store,
     Writer,
     compare,
     explain,
@@ -62,17 +66,38 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
     return CheckpointManager(model, store, writer, ledger)
 
 
+def open_ledger(model: Model, loaded: Loaded) -> tuple[Store, Ledger]:
+    """The store of a model that was loaded, and the ledger of its commit."""
+    store = open_store(model.url, model.spec.checkpoint.storage_options)
+    return store, read_ledger(store, loaded.commit)
+
+
+def take_over(model: Model, loaded: Loaded, store: Store, ledger: Ledger) -> CheckpointManager:
+    """Fence an older writer: the manager of the commits after the one that was loaded."""
+    for kind, sha256 in loaded.commit.documents:
+        repair(store, kind, sha256)
+    settings = model.spec.checkpoint
+    writer = Writer.take_over(store, loaded, keep=settings.keep, keep_updates=settings.keep_updates)
+    return CheckpointManager(model, store, writer, ledger)
+
+
 def resume_checkpoint(
-    model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool
+    model: Model,
+    loaded: Loaded,
+    shards: Dataset,
+    *,
+    accept_new: bool,
+    opened: tuple[Store, Ledger] | None = None,
 ) -> CheckpointManager:
     """Compare the shards with those of the checkpoint, then fence an older writer.
 
-    Raises ResumeRefusedError with every field that differs.
+    opened: what ``open_ledger`` gives, if it was read already. Raises ResumeRefusedError with every
+    field that differs.
     """
-    settings, found = model.spec.checkpoint, ledger_facts(shards, named=is_named(model))
-    store = open_store(model.url, settings.storage_options)
-    ledger = read_ledger(store, loaded.commit)
-    saved = ledger.shards
+    found = ledger_facts(shards, named=is_named(model))
+    store, ledger = opened or open_ledger(model, loaded)
+    numbers = list_numbers(ledger, model.update.first)
+    saved = [ledger.shards[number] for number in numbers]
     differences = compare(saved, found, accept_new=accept_new)
     refused = [difference for difference in differences if difference.refused]
     if refused:
@@ -88,9 +113,18 @@ def resume_checkpoint(
         )
     if differences:
         note(explain(differences))
-    for kind, sha256 in loaded.commit.documents:
-        repair(store, kind, sha256)
-    model.digests = Digests(ledger.digests())
-    ledger.replace_shards(found)
-    writer = Writer.take_over(store, loaded, keep=settings.keep, keep_updates=settings.keep_updates)
-    return CheckpointManager(model, store, writer, ledger)
+    model.digests = Digests(ledger.digests(model.update.first))
+    ledger.refresh(dict(zip(numbers, found, strict=False)))
+    ledger.append(found[len(saved) :])
+    return take_over(model, loaded, store, ledger)
+
+
+def list_facts(ledger: Ledger, first: int) -> list[Mapping[str, Any]]:
+    """The facts of the shards of a list."""
+    return [ledger.shards[number] for number in list_numbers(ledger, first)]
+
+
+def list_numbers(ledger: Ledger, first: int) -> list[int]:
+    """Numbers of the shards of a list: those from the first on that were not skipped."""
+    facts = ledger.shards
+    return [number for number in range(first, len(facts)) if "skipped" not in facts[number]]

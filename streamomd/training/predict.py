@@ -26,6 +26,8 @@ from streamomd.shards.prediction_files import (
     empty_rows,
     output_names,
 )
+from streamomd.shards.shard import ShardSet, describe_tables
+from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import note, progress, quiet_notes, watching
 from streamomd.training.row_stream import no_rows, rows_of
@@ -46,6 +48,7 @@ def predict(
     interval: bool = False,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
     quiet: bool = True,
     suspect: Suspect = None,
 ) -> list[str]:
@@ -64,8 +67,9 @@ def predict(
     began = time.perf_counter()
     if interval:
         refuse_interval(engine)
-    found = find(shards, storage_options=storage_options)
+    found = find(shards, storage_options=storage_options, tables=tables)
     _refuse_among_shards(to, shards)
+    _report_tables(found, quiet=quiet)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
         check_passthrough(shard, keep, interval=interval)
@@ -97,6 +101,12 @@ def predict(
         done = f"{counted(found.rows, 'row')} predicted in {counted(len(writers), 'file')}"
         note(f"{done}, {seconds:.2f} s")
     return [writer.path for writer in writers]
+
+
+def _report_tables(found: ShardSet, *, quiet: bool) -> None:
+    with quiet_notes(quiet):
+        for line in describe_tables(found):
+            note(line)
 
 
 def _suspect(margins: Floats, suspect: Suspect) -> None:
@@ -205,6 +215,7 @@ def evaluate(
     *,
     by: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
     quiet: bool = False,
     cache: Cache | None = None,
     suspect: Suspect = None,
@@ -218,7 +229,8 @@ def evaluate(
     Bad rows are treated as in training: an error, or skipped and counted. cache: of decoded
     rows; it is not used when ``by`` names columns.
     """
-    found = find(shards, storage_options=storage_options)
+    found = find(shards, storage_options=storage_options, tables=tables)
+    _report_tables(found, quiet=quiet)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, made=True)
     found.require_rows()

@@ -147,14 +147,15 @@ def test_shards_are_added_and_touched() -> None:
     store = DictStore()
     ledger.write(store)
     touched = [*shards[:2], {**shards[2], "mtime_ns": 5}, *shards[3:]]
-    ledger.replace_shards([*touched, shard(5, random.Random(3))])
+    ledger.refresh(dict(enumerate(touched)))
+    ledger.append([shard(5, random.Random(3))])
     named = ledger.write(store)
     again = Ledger((decode(store.objects[f"segments/{one}.bin"]), one) for one in named)
     assert [one.get("mtime_ns") for one in again.shards][2] == 5
     assert len(again.shards) == 6
     assert sorted(again.digests()) == sorted(digests)
     before = len(store.objects)
-    ledger.replace_shards(again.shards)
+    ledger.refresh(dict(enumerate(again.shards)))
     ledger.write(store)
     assert len(store.objects) == before
 
@@ -241,9 +242,9 @@ def test_fingerprints_do_not_replace_what_a_run_recorded() -> None:
     ledger.append([{**shard(2, random.Random(3)), **RECORDED}])
     known = [{k: v for k, v in one.items() if k not in RECORDED} for one in ledger.shards]
     before = [*ledger._segments]
-    ledger.replace_shards(known)
+    ledger.refresh(dict(enumerate(known)))
     assert ledger._segments == before
-    ledger.replace_shards([*known[:2], {**known[2], "mtime_ns": 5}])
+    ledger.refresh({2: {**known[2], "mtime_ns": 5}})
     assert ledger.shards[2] == {**known[2], **RECORDED, "mtime_ns": 5}
 
 

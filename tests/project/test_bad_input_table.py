@@ -66,8 +66,8 @@ LISTS = pa.list_(pa.int64())
 WHERE = "a.parquet, row 7, column "
 REFUSED: dict[str, tuple[Make, list[str]]] = {
     "type differs between shards": (
-        later(cast("k", pa.float64())),
-        ["b.parquet: column 'k' is double, the first shard had int64"],
+        later(cast("k", pa.string())),
+        ["b.parquet: column 'k' is string, the first shard had int64"],
     ),
     "column missing in a later shard": (
         later(lambda table: table.drop_columns(["n"])),
@@ -153,7 +153,7 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
         ["encrypted Parquet, which is not supported"],
     ),
     "foreign file": (beside("README.txt", b"x"), ["README.txt", "files that are not shards"]),
-    "Delta table": (delta, ["is a Delta table: pass its file list"]),
+    "Delta table": (delta, ["names files of the Delta table"]),
     "symlink loop": (loop, ["is a loop of symbolic links"]),
     "pipe": (pipe, ["b.parquet is not a regular file"]),
     "footer longer than the file": (damaged(forged(2**31 - 1)), ["claims 2147483647 bytes"]),

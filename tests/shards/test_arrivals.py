@@ -51,7 +51,8 @@ def ledger(source: Path) -> list[Facts]:
 
 def arrivals(known: list[Facts], source: Any, *, now_ns: int = NOW, **choice: Any) -> Arrivals:
     sources = [str(one) for one in source] if isinstance(source, list) else str(source)
-    fs, listed = list_shards(sources)
+    listing = list_shards(sources)
+    fs, listed = listing.fs, listing.files
     return find_arrivals(known, fs, listed, Choice(**choice), now_ns=now_ns)
 
 
@@ -144,7 +145,8 @@ def test_order_by_time(order: tuple[str, ...], tmp_path: Path) -> None:
         os.utime(tmp_path / f"{name}.parquet", ns=(OLD, OLD))
     tied = arrivals([], tmp_path, arrival="modified")
     assert names(tied) == ["a2.parquet", "a10.parquet", "b.parquet"]
-    fs, listed = list_shards(str(tmp_path))
+    listing = list_shards(str(tmp_path))
+    fs, listed = listing.fs, listing.files
     of_table = [
         replace(file, partitions=(), version=(1, order.index(file.name.split(".")[0])))
         for file in listed
@@ -420,7 +422,8 @@ def test_a_file_that_vanishes(source: Path, known: list[Facts]) -> None:
     """Between listing and opening: skipped with a note; a touched one counts as deleted."""
     new = shard(source, "new.parquet")
     os.utime(source / "c.parquet", ns=(OLD + 5, OLD + 5))
-    fs, listed = list_shards(str(source))
+    listing = list_shards(str(source))
+    fs, listed = listing.fs, listing.files
     new.unlink()
     (source / "c.parquet").unlink()
     found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
@@ -432,7 +435,8 @@ def test_a_file_that_vanishes(source: Path, known: list[Facts]) -> None:
 def test_a_file_that_is_written_to_after_the_listing(source: Path, known: list[Facts]) -> None:
     """Its time as it is opened decides whether it waits, and its rows are those of its footer."""
     shard(source, "new.parquet")
-    fs, listed = list_shards(str(source))
+    listing = list_shards(str(source))
+    fs, listed = listing.fs, listing.files
     shard(source, "new.parquet", rows=9, mtime_ns=NOW - SECOND)
     found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
     assert list(reasons(found)) == ["new.parquet"]
@@ -458,7 +462,8 @@ def test_urls_are_checked_before_a_file_is_opened(source: Path, known: list[Fact
     """Those of all files that may be opened, and of no other."""
     shard(source, "new.parquet")
     write(source / "c.parquet", b"rewritten")
-    fs, listed = list_shards(str(source))
+    listing = list_shards(str(source))
+    fs, listed = listing.fs, listing.files
     seen: list[str] = []
 
     def check(urls: Any) -> None:
@@ -476,7 +481,8 @@ def test_a_source_may_be_empty_again(how: str, source: Path, known: list[Facts])
     place = str(source.parent / how)
     for path in source.iterdir():
         path.unlink()
-    fs, listed = list_shards(place, may_be_empty=True)
+    listing = list_shards(place, may_be_empty=True)
+    fs, listed = listing.fs, listing.files
     found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
     assert (len(found.shards), len(found.skipped)) == (0, 0)
     assert "2 learned shards no longer listed" in found.notes[0]

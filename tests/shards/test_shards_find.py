@@ -139,10 +139,10 @@ def test_foreign_files_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_delta_table_is_refused(tmp_path: Path) -> None:
-    """A directory with a ``_delta_log`` would give deleted rows, so it is refused."""
-    parquet(tmp_path / "a.parquet")
+    """A file next to a ``_delta_log`` may hold deleted rows, so it is refused."""
+    path = parquet(tmp_path / "a.parquet")
     (tmp_path / "_delta_log").mkdir()
-    assert "Delta table" in refusal(str(tmp_path), UsageError)
+    assert "Delta table" in refusal(str(path), UsageError)
 
 
 def test_directory_named_like_a_shard_is_a_dataset(tmp_path: Path) -> None:

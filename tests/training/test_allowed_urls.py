@@ -21,15 +21,10 @@ from running import everything, run, shards, train
 from vault import filled
 
 import streamomd
+from streamomd.config.allow_list import VARIABLE, AllowList, refuse_outside
 from streamomd.config.settings import configured
 from streamomd.core.errors import UsageError
-from streamomd.training.allowed_urls import (
-    MOST_LINES,
-    VARIABLE,
-    AllowList,
-    described,
-    refuse_outside,
-)
+from streamomd.training.allowed_urls import MOST_LINES, described
 
 assert configured("allowed-urls") == []  # the default is there before a test changes it
 
