@@ -77,6 +77,13 @@ class Commit:
             (kind, sha256) for kind, one in named for sha256 in (one if kind == SEGMENTS else [one])
         ]
 
+    @property
+    def update(self) -> int:
+        """Number of the update that made it; 0: the first run."""
+        record = self.document.get("update")
+        number = record.get("number") if isinstance(record, dict) else 0
+        return number if type(number) is int else 0
+
     def part_name(self, entry: PartEntry) -> str:
         """The object that holds a part."""
         return f"data/{self.directory}/{entry.name}"

@@ -299,6 +299,9 @@ class Checkpoint(_Table):
     )
     every_rows: int = key(0, "Rows between commits; 0: by time only.", flag=None, ge=0)
     keep: int = key(3, "Number of commits to retain.", flag=None, ge=1)
+    keep_updates: int = key(
+        7, "Number of updates whose last commit is retained, to undo later ones.", flag=None, ge=0
+    )
     aside: bool = key(True, "Whether to commit in a thread while training continues.", flag=None)
 
 

@@ -57,7 +57,12 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
     names = write_document(store, "names", model.names.to_json())
     document = document_of(model, segments=ledger.write(store), names=names)
     writer = Writer.begin(
-        store, document, parts_of(model.state, model.metrics), keep=settings.keep, restart=restart
+        store,
+        document,
+        parts_of(model.state, model.metrics),
+        keep=settings.keep,
+        keep_updates=settings.keep_updates,
+        restart=restart,
     )
     model.url = store.url
     return CheckpointManager(model, store, writer, ledger)
@@ -73,7 +78,8 @@ def take_over(model: Model, loaded: Loaded, store: Store, ledger: Ledger) -> Che
     """Fence an older writer: the manager of the commits after the one that was loaded."""
     for kind, sha256 in loaded.commit.documents:
         repair(store, kind, sha256)
-    writer = Writer.take_over(store, loaded, keep=model.spec.checkpoint.keep)
+    settings = model.spec.checkpoint
+    writer = Writer.take_over(store, loaded, keep=settings.keep, keep_updates=settings.keep_updates)
     return CheckpointManager(model, store, writer, ledger)
 
 
