@@ -138,7 +138,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--version", type=click.IntRange(min=0), metavar="N",
-            help="Version of a Delta table.  [the newest]",
+            help="Version of a Delta table.  [the newest; certify: that of the run]",
         ),
     ):  # fmt: skip
         function = option(function)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MOST_LISTED = 10
 MOST_FOREIGN = 3
 """Files listed of a directory without shards."""
+SIDE_SUFFIXES = (".crc", "._copying_", "_$folder$")
+"""Checksums, files that Hadoop is still copying, and its markers of directories in a bucket."""
 _WANTED = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
 
 
@@ -171,8 +173,15 @@ def _fixed(pattern: str) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Names reserved by other programs."""
-    return name.startswith(("_", "."))
+    """Whether a name is not one of data to the programs that write Parquet directories.
+
+    As in Spark, a partition column may start with an underscore.
+
+    >>> [is_hidden(name) for name in ("_SUCCESS", ".a.crc", "k=1_$folder$", "_k=1")]
+    [True, True, True, False]
+    """
+    reserved = name.startswith("_") and "=" not in name
+    return reserved or name.startswith(".") or name.lower().endswith(SIDE_SUFFIXES)
 
 
 def is_shard_name(path: str) -> bool:

@@ -24,7 +24,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.shards.find import Listing, find, list_shards
+from streamomd.shards.find import Listing, find, list_shards, open_listed
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import TableOptions
@@ -262,6 +262,21 @@ def test_an_update_takes_what_was_appended(tmp_path: Path) -> None:
     assert appended(root, 0, versions={str(root): 1}) == [4, 5, 6, 7]
 
 
+def test_a_version_and_what_was_appended_make_the_next(tmp_path: Path) -> None:
+    """Any split of the versions: the files of one, then those appended, are the files of the last,
+    in the same order; with a checkpoint between them, too."""
+    root = tmp_path / "table"
+    for version in range(5):
+        append(root, rows(4 * version).append_column("k", pa.array(list("bdac"))))
+        if version == 2:
+            DeltaTable(str(root)).create_checkpoint()
+    for first in range(5):
+        for last in range(first, 5):
+            begun = list_shards(str(root), tables=at(first)).files
+            added = since(root, first, tables=at(last)).files
+            assert begun + added == list_shards(str(root), tables=at(last)).files
+
+
 def test_optimize_does_not_teach_rows_again(tmp_path: Path) -> None:
     """Files appended before OPTIMIZE are taken as they were appended; its own are not."""
     root = three(tmp_path / "table")
@@ -348,6 +363,10 @@ def test_vacuumed_files_are_an_error(tmp_path: Path) -> None:
     assert f"Delta table {root} lists the file {gone.table}/" in message
     assert "added in version 0, but it does not exist: VACUUM" in message
     assert find(str(root)).rows == 12
+    listing = since(root, 0)
+    assert [file.version[0] for file in listing.files] == [1, 2]
+    with pytest.raises(DataError, match=r"added in version 1, but it does not exist"):
+        open_listed(listing.fs, listing.files)
 
 
 def test_a_run_pins_its_version(tmp_path: Path) -> None:

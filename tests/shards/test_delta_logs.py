@@ -320,6 +320,15 @@ def test_other_names_in_a_log_are_ignored(tmp_path: Path) -> None:
     assert find(str(root)).table_versions == {str(root): 0}
 
 
+def test_a_huge_version_takes_no_time(tmp_path: Path) -> None:
+    """The name of a commit may have any 20 digits: what is missing before it is an error."""
+    root = table(tmp_path / "table", add(shard(tmp_path / "table", "a.parquet")))
+    commit(root, 10**20 - 1, add(shard(root, "b.parquet")))
+    assert "commit 1 of Delta table" in refusal(root)
+    with pytest.raises(StreamomdError, match="commit 1 of Delta table"):
+        list_shards(str(root), since={str(root): 0})
+
+
 def test_files_added_again_keep_their_place(tmp_path: Path) -> None:
     """A commit that adds statistics of known files teaches nothing, and moves nothing."""
     root = table(tmp_path / "table", add(shard(tmp_path / "table", "b.parquet")))

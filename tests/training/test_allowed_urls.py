@@ -31,6 +31,7 @@ assert configured("allowed-urls") == []  # the default is there before a test ch
 INSIDE = [
     ("s3://bucket/rows", "s3://bucket/rows"),
     ("s3://bucket/rows", "s3://bucket/rows/a.parquet"),
+    ("s3://bucket/rows", "delta+s3://bucket/rows/table"),
     ("s3://bucket/rows/", "s3://bucket/rows/year=1/*.parquet"),
     ("s3://bucket/rows", "S3://bucket//rows/./a"),
     ("s3://bucket", "s3://bucket/any"),
@@ -45,6 +46,8 @@ INSIDE = [
     ("abfss://box@account.example/rows", "abfss://box@account.example/rows/a"),
 ]
 OUTSIDE = [
+    ("s3://bucket/rows", "delta+s3://bucket/rows2/table"),
+    ("s3://bucket/rows", "delta+/bucket/rows"),
     ("s3://bucket/rows", "s3://bucket/rows2/a.parquet"),
     ("s3://bucket/rows", "s3://bucket/row*/a.parquet"),
     ("s3://bucket/rows", "s3://bucket/rows/../other"),

@@ -55,12 +55,11 @@ def appended_files(
 def _described(log: Log, version: int) -> Snapshot:
     """Protocol and metadata of a version; empty if its commits were removed by log cleanup."""
     found, start = Snapshot(), log.start(version)
-    commits = range(start + 1, version + 1)
-    if not log.commits.issuperset(commits):
+    if log.first_missing(start + 1, version) is not None:
         return found
     if start >= 0:
         found.describe(log.checkpoint(start, files=False))
-    for _, actions in log.read(commits):
+    for _, actions in log.read(range(start + 1, version + 1)):
         found.describe(actions)
     return found
 
@@ -83,10 +82,10 @@ def _refuse_gone(log: Log, since: int, version: int) -> None:
             f"Delta table {shown(log.url)} has version {version}, older than version {since}, "
             f"which was learned: was the table made again? If so, {ALTERNATIVE}"
         )
-    gone = [at for at in range(since + 1, version + 1) if at not in log.commits]
-    if gone:
+    gone = log.first_missing(since + 1, version)
+    if gone is not None:
         raise ResumeRefusedError(
-            f"commit {gone[0]} of Delta table {shown(log.url)} is gone from its log (log cleanup): "
+            f"commit {gone} of Delta table {shown(log.url)} is gone from its log (log cleanup): "
             f"what was appended after version {since} is unknown. {ALTERNATIVE[0].upper()}"
             f"{ALTERNATIVE[1:]}, learn updates more often, or set the table's "
             "delta.logRetentionDuration to more than the time between them"

@@ -71,6 +71,10 @@ class Log:
         """The newest checkpoint up to a version; −1: the commits from the first on."""
         return max((one for one in self.checkpoints if one <= version), default=-1)
 
+    def first_missing(self, first: int, last: int) -> int | None:
+        """The first of these versions without a commit. A hostile name may make the last huge."""
+        return next((at for at in range(first, last + 1) if at not in self.commits), None)
+
     def read(self, versions: Iterable[int]) -> Iterator[tuple[int, Actions]]:
         """The actions of commits, in order. Raises DataError for one that is missing or damaged."""
         wanted = list(versions)

@@ -62,11 +62,11 @@ def snapshot_files(log: Log, version: int) -> tuple[Metadata, list[Added]]:
     if start >= 0:
         active.apply(log.checkpoint(start))
     origins: dict[str, tuple[int, int]] = {}
-    required = set(range(start + 1, version + 1))
     there = {one for one in log.commits if one <= version}
-    if missing := sorted(required - there):
+    missing = log.first_missing(start + 1, version)
+    if missing is not None:
         raise DataError(
-            f"commit {missing[0]} of Delta table {shown(log.url)} is missing from its log: restore "
+            f"commit {missing} of Delta table {shown(log.url)} is missing from its log: restore "
             "it, or give another data.version"
         )
     for at, actions in log.read(sorted(there)):
