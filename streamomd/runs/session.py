@@ -77,18 +77,18 @@ class Session:
         spec: Spec,
         *,
         collection: Dataset | None = None,
-        begun: Model | None = None,
+        running: Model | None = None,
         **more: Any,
     ) -> Self:
         """The session of a new run, on the shards of its job or on a Dask collection.
 
-        begun: the model, where another process began the run. more: fields of the session. Raises
+        running: the model of a run that another process began. more: fields of the session. Raises
         what ``find`` raises, then UsageError without a label.
         """
         report_transport_warnings(spec)
         if collection is not None:
             refuse_other_modes(spec)
-        rows = find_shards(spec, begun) if collection is None else collection
+        rows = find_shards(spec, running) if collection is None else collection
         require_label(spec)
         return cls(spec, rows, **more)
 
@@ -180,17 +180,17 @@ class Session:
         return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
 
 
-def find_shards(spec: Spec, begun: Model | None = None) -> ShardSet:
-    """The shards of a job that a person gave. begun: the model of the run, unless it is new."""
+def find_shards(spec: Spec, running: Model | None = None) -> ShardSet:
+    """The shards of a job that a person gave. running: the model of the run, unless it is new."""
     data = spec.data
     found = find(
         data.shards,
         order=data.order,
         storage_options=data.storage_options,
         tables=TableOptions.of(data),
-        versions=begun.table_versions if begun else None,
+        versions=running.table_versions if running else None,
     )
-    return read_directories(found, data.partitions, begun.plan.partitions if begun else None)
+    return read_directories(found, data.partitions, running.plan.partitions if running else None)
 
 
 def report_transport_warnings(spec: Spec) -> None:

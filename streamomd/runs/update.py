@@ -23,10 +23,10 @@ from streamomd.core.errors import SchemaError, StreamomdError, UnsupportedError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown, typed
 from streamomd.features import check_schema
-from streamomd.runs.connection import connect_cluster, record_cluster
-from streamomd.runs.modes import has_remote_state, learn_remaining_rows, read_state
+from streamomd.runs.connection import record_cluster
+from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.session import report_rejected, report_transport_warnings
+from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
@@ -44,7 +44,6 @@ from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
     find_current_list,
     open_ledger,
-    resume_checkpoint,
     take_over,
 )
 from streamomd.training.progress import note, quiet_notes
@@ -118,15 +117,13 @@ class UpdateRun:
         if model.finished:
             return
         shards = find_current_list(model, self.ledger)
-        opened = (self.store, self.ledger)
-        self.manager = resume_checkpoint(
-            model, self.loaded, shards, accept_new=False, opened=opened
-        )
+        session = self._session(shards)
+        self.manager = session.resume(model, self.loaded, accept_new=False)
         rows, what = model.metrics.total_rows, f"update {model.update.number}"
         note(f"finishing {what if model.update.number else 'the first run'}, after row {rows:,}")
         if model.update.number:
             self.new_shards, self.new_rows = len(shards), shards.rows
-        self._learn(shards)
+        self._learn(session)
 
     def find(self, choice: Choice, *, appends_only: bool = False) -> Arrivals:
         """The shards of the sources that are not in the ledger; their footers are read.
@@ -198,7 +195,7 @@ class UpdateRun:
         if len(arrivals.shards):
             self.new_shards += len(arrivals.shards)
             self.new_rows += arrivals.shards.rows
-            self._learn(arrivals.shards)
+            self._learn(self._session(arrivals.shards))
 
     def figures(self) -> dict[str, Any]:
         """What an update reports next to the figures of the model."""
@@ -213,15 +210,17 @@ class UpdateRun:
     def _next_record(self) -> UpdateRecord:
         return self.model.update.next(len(self.ledger.shards), self.model.metrics)
 
-    def _learn(self, shards: ShardSet) -> None:
+    def _session(self, shards: ShardSet) -> Session:
+        opened = (self.store, self.ledger)
+        return Session(self.model.spec, shards, self.stop, self.client, opened=opened)
+
+    def _learn(self, session: Session) -> None:
         model = self.model
-        with connect_cluster(model.spec, self.client, self.stop) as connection:
+        with session.connect() as connection:
             if connection is None:
                 read_state(model)
             record_cluster(model, self.client)
-            learn_remaining_rows(
-                model, shards, self.manager, self.stop, connection, reporting=self.reporting
-            )
+            session.learn(model, self.manager, connection, self.reporting)
 
     def _check_schemas(self, shards: ShardSet) -> None:
         plan, problems, known = self.model.plan, [], set[str]()
