@@ -500,7 +500,8 @@ def in_memory(**files: int) -> Any:
     for name, rows in files.items():
         with fs.open(f"/arrivals/{name}.parquet", "wb") as file:
             pq.write_table(pa.table({"x": [f"{name} {row}" for row in range(rows)]}), file)
-    return list_shards("memory://arrivals")
+    listing = list_shards("memory://arrivals")
+    return listing.fs, listing.files
 
 
 @pytest.mark.parametrize(
