@@ -24,6 +24,7 @@ from streamomd.core.errors import (
     ResumeRefusedError,
     UsageError,
 )
+from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
 from streamomd.shards.find import Opened, open_each, refuse_duplicates, shard_set
 from streamomd.shards.listed import Listed
@@ -114,8 +115,9 @@ def find_arrivals(
     copies of learned ones, DataError for files that cannot be read, unless the choice says what to
     do with them; UsageError for a file that is listed twice.
     """
-    refuse_duplicates(fs, listed)
-    listing = _divide(known, listed, retry=choice.retry_skipped)
+    with no_garbage_collection():  # none of the objects made of a million files is garbage
+        refuse_duplicates(fs, listed)
+        listing = _divide(known, listed, retry=choice.retry_skipped)
     ready, young, late = _settled(listing.new, choice, now_ns)
     ready.sort(key=_order(choice.arrival))
     if check is not None:

@@ -15,6 +15,7 @@ from streamomd.core.errors import (
     UsageError,
     refuse_rows_in_memory,
 )
+from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
 from streamomd.shards.delta.table import list_table
 from streamomd.shards.filesystem import connect, is_local
@@ -103,8 +104,32 @@ def list_shards(
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
-    texts = _texts(shards)
-    fs = _common_file_system(texts, storage_options or {})
+    # A million objects that all stay: looking for garbage among them would double the time.
+    with no_garbage_collection():
+        return _list_shards(
+            _texts(shards),
+            order,
+            storage_options or {},
+            tables,
+            versions or {},
+            since or {},
+            appends_only=appends_only,
+            may_be_empty=may_be_empty,
+        )
+
+
+def _list_shards(
+    texts: list[str],
+    order: str,
+    storage_options: Mapping[str, Any],
+    tables: TableOptions,
+    versions: Mapping[str, int],
+    since: Mapping[str, int],
+    *,
+    appends_only: bool,
+    may_be_empty: bool,
+) -> Listing:
+    fs = _common_file_system(texts, storage_options)
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
     finder, notes = TableFinder(fs), list[str]()
@@ -114,14 +139,14 @@ def list_shards(
         given = PathPattern(location(text), fs, may_be_empty)
         _refuse_credentials(given)
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
-        pinned = (versions or {}).get(root)
+        pinned = versions.get(root)
         if not _is_table(text, given, finder, tables, pinned):
             files = given.files()
             if not tables.as_files:
                 finder.refuse_files(given.text, (file.path for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]
             continue
-        begin = (since or {}).get(root)
+        begin = since.get(root)
         table = list_table(
             fs, path, root, tables, pinned=pinned, since=begin, appends_only=appends_only
         )

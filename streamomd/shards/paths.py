@@ -7,13 +7,14 @@ import os
 import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamomd.core.errors import DataError, InputNotFoundError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
 from streamomd.shards.filesystem import (
     Entry,
-    children,
+    entries,
     is_directory,
     is_local,
     matches,
@@ -46,7 +47,7 @@ class PathPattern:
     fs: fsspec.AbstractFileSystem
     may_be_empty: bool = False
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The exact name it stands for inside the file system."""
         if is_local(self.fs):
@@ -60,14 +61,15 @@ class PathPattern:
         """The URL of a path that was found by way of this string."""
         if is_local(self.fs):
             return path
-        if protocol(path):
-            return redact(path)
-        root = f"{protocol(self.text)}://"
-        # Some file systems omit the host from their paths.
+        return redact(path) if protocol(path) else self._root + path
+
+    @cached_property
+    def _root(self) -> str:
+        """What comes before a path: some file systems omit the host from their paths."""
         text = without_userinfo(self.text).rstrip("/")
         if self.path and text.endswith(self.path):
-            root = text[: -len(self.path)]
-        return root + path
+            return text[: -len(self.path)]
+        return f"{protocol(self.text)}://"
 
     @property
     def is_directory(self) -> bool:
@@ -131,20 +133,15 @@ class PathPattern:
         here = os.path.realpath(path) if is_local(self.fs) else path
         if here in above:
             raise DataError(f"{shown(self.url(path))} is a loop of symbolic links: remove it")
-        names = children(self.fs, path, self.url(path))
         files: list[Entry] = []
-        for name in names:
-            if not is_hidden(posixpath.basename(name)):
-                files += self._member(name, (*above, here))
+        for entry in entries(self.fs, path, self.url(path), lambda name: not is_hidden(name)):
+            if entry.kind != "directory":
+                files.append(entry)
+            elif is_shard_name(entry.path) or "=" in posixpath.basename(entry.path):
+                files += self._directory(entry.path, (*above, here))
+            else:
+                files.append(replace(entry, path=entry.path + "/"))
         return files
-
-    def _member(self, path: str, above: tuple[str, ...]) -> list[Entry]:
-        entry = stat_entry(self.fs, path, self.url(path))
-        if entry.kind != "directory":
-            return [entry]
-        if is_shard_name(path) or "=" in posixpath.basename(path):
-            return self._directory(path, above)
-        return [replace(entry, path=path + "/")]
 
     def _sorted(self, entries: Iterable[Entry], source: str) -> list[Listed]:
         by_path = {entry.path: entry for entry in entries}

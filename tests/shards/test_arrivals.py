@@ -444,6 +444,56 @@ def test_a_file_that_is_written_to_after_the_listing(source: Path, known: list[F
     assert found.shards.rows == 9
 
 
+class RacingScan:
+    """A scan of a directory from which a file is removed after it was scanned."""
+
+    def __init__(self, path: str, gone: Path) -> None:
+        with scandir(path) as items:
+            self.items = list(items)
+        gone.unlink(missing_ok=True)
+
+    def __enter__(self) -> list[os.DirEntry[str]]:
+        return self.items
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+scandir = os.scandir
+
+
+def test_a_file_that_is_removed_during_the_listing(
+    source: Path, known: list[Facts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as deleted; a link to no file is an error that names it."""
+    gone = source / "b.parquet"
+    monkeypatch.setattr(os, "scandir", lambda path: RacingScan(path, gone))
+    found = arrivals(known, source)
+    assert (names(found), found.skipped) == ([], ())
+    assert found.notes == ("1 learned shard no longer listed; the model still has what it learned",)
+    monkeypatch.undo()
+    (source / "l.parquet").symlink_to(source / "nowhere")
+    with pytest.raises(InputNotFoundError, match=r"l\.parquet: no such file"):
+        arrivals(known, source)
+
+
+def test_a_store_is_asked_once_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Size, time and tag of its files come with the listing."""
+    fs, _ = in_memory(**{f"day={day}/{at}": 1 for day in range(3) for at in range(5)})
+    asked: list[str] = []
+    for name in ("ls", "info"):
+        real = getattr(type(fs), name)
+
+        def counted(self: Any, path: str, *more: Any, _: Any = (name, real), **options: Any) -> Any:
+            asked.append(f"{_[0]} {path.strip('/').removeprefix('arrivals/')}")
+            return _[1](self, path, *more, **options)
+
+        monkeypatch.setattr(type(fs), name, counted)
+    listing = list_shards("memory://arrivals")
+    assert len(listing.files) == 15
+    assert not any("parquet" in one for one in asked)
+    assert sum(one.startswith("ls day=") for one in asked) == 3
+
+
 @pytest.mark.parametrize("how", ["sources", "link", "directory"])
 def test_a_file_that_is_listed_twice(how: str, source: Path, tmp_path: Path) -> None:
     """By two sources, as a link, or through a linked directory: refused, as in ``train``."""
