@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from posixpath import dirname
 from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import (
@@ -113,7 +114,7 @@ def list_shards(
         if not _is_table(text, given, finder, tables, pinned):
             files = given.files()
             if not tables.as_files:
-                finder.refuse_files(given.text, (file.path for file in files), given.url)
+                finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]
             continue
         begin = (since or {}).get(root)
@@ -134,7 +135,10 @@ def _is_table(
     """Whether a source is read as a Delta table: it is marked as one, began as one, or is one."""
     if not tables.as_files:
         marked = is_delta(text) or pinned is not None
-        return marked or (given.is_directory and finder.kind(given.path) == "Delta")
+        kind = finder.kind(given.path) if not marked and given.is_directory else None
+        if kind == "Iceberg":  # its files are in a directory of their own
+            finder.refuse(given.text, [given.path.rstrip("/")], given.url)
+        return marked or kind == "Delta"
     if is_delta(text):
         raise UsageError(
             f"{shown(text)} is read as a Delta table, and as_files reads files as they are: leave "
