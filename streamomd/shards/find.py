@@ -7,6 +7,7 @@ import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from posixpath import dirname
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamomd.core.errors import (
@@ -143,7 +144,7 @@ def _list_shards(
         if not _is_table(text, given, finder, tables, pinned):
             files = given.files()
             if not tables.as_files:
-                finder.refuse_files(given.text, (file.path for file in files), given.url)
+                finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]
             continue
         begin = since.get(root)
@@ -164,7 +165,10 @@ def _is_table(
     """Whether a source is read as a Delta table: it is marked as one, began as one, or is one."""
     if not tables.as_files:
         marked = is_delta(text) or pinned is not None
-        return marked or (given.is_directory and finder.kind(given.path) == "Delta")
+        kind = finder.kind(given.path) if not marked and given.is_directory else None
+        if kind == "Iceberg":  # its files are in a directory of their own
+            finder.refuse(given.text, [given.path.rstrip("/")], given.url)
+        return marked or kind == "Delta"
     if is_delta(text):
         raise UsageError(
             f"{shown(text)} is read as a Delta table, and as_files reads files as they are: leave "

@@ -68,10 +68,17 @@ class TableFinder:
     """Looks for tables in a file system; what it found of a directory is not looked up again."""
 
     fs: fsspec.AbstractFileSystem
-    _known: dict[str, tuple[Kind, str] | None] = field(default_factory=dict)
+    _kinds: dict[str, Kind | None] = field(default_factory=dict)
+    _tables: dict[str, tuple[Kind, str] | None] = field(default_factory=dict)
 
     def kind(self, path: str) -> Kind | None:
         """What a directory is the root of."""
+        path = path.rstrip("/") or path
+        if path not in self._kinds:
+            self._kinds[path] = self._look_up(path)
+        return self._kinds[path]
+
+    def _look_up(self, path: str) -> Kind | None:
         if not self._has_directories:
             return None
         if is_directory(self.fs, posixpath.join(path, DELTA_LOG)):
@@ -86,20 +93,21 @@ class TableFinder:
     def above(self, folder: str) -> tuple[Kind, str] | None:
         """The nearest table that a directory is in, or the root of: its kind, and its root."""
         passed: list[str] = []
-        while folder and folder not in self._known:
+        while folder and folder not in self._tables:
             passed.append(folder)
             kind, parent = self.kind(folder), posixpath.dirname(folder)
             if kind or parent == folder:
-                self._known[folder] = (kind, folder) if kind else None
+                self._tables[folder] = (kind, folder) if kind else None
             else:
                 folder = parent
-        found = self._known.get(folder)
-        self._known.update(dict.fromkeys(passed, found))
+        found = self._tables.get(folder)
+        self._tables.update(dict.fromkeys(passed, found))
         return found
 
-    def refuse_files(self, text: str, paths: Iterable[str], url_of: Callable[[str], str]) -> None:
-        """Raise UsageError if a file is part of a table; text: what the user gave for them."""
-        folders = dict.fromkeys(map(posixpath.dirname, paths))
+    def refuse(self, text: str, folders: Iterable[str], url_of: Callable[[str], str]) -> None:
+        """Raise UsageError if a directory with files to read is in a table; text: what the user
+        gave for them."""
+        folders = dict.fromkeys(folders)
         if is_local(self.fs):  # a link may lead into a table
             folders |= dict.fromkeys(map(os.path.realpath, folders))
         found = dict.fromkeys(table for folder in folders if (table := self.above(folder)))

@@ -117,7 +117,7 @@ def test_choices_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     for bad in ({"version": 1, "as_of": "2026-01-01"}, {"as_of": "soon"}, {"version": -1}):
         with pytest.raises(UsageError):
             TableOptions(**bad)
-    assert "is no Delta table" in refusal(f"delta+{tmp_path}", InputNotFoundError)
+    assert "cannot be read as a Delta table" in refusal(f"delta+{tmp_path}", InputNotFoundError)
 
 
 def test_deleted_and_rewritten_rows_are_not_read(tmp_path: Path) -> None:

@@ -52,8 +52,9 @@ class Log:
         commits = frozenset(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
         if not commits:
             raise InputNotFoundError(
-                f"{shown(url)} is no Delta table: its {DELTA_LOG} has no commit; for a directory "
-                "of files, leave out delta+"
+                f"{shown(url)} cannot be read as a Delta table: there is no commit in its "
+                f"{DELTA_LOG}. Name the root of a table; a directory of files is read without "
+                "delta+, and with --as-files if it has a log"
             )
         return cls(fs, path, url, commits, _checkpoints(names))
 
