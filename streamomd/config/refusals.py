@@ -47,9 +47,13 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
     if rule.is_implicit(params) and loss.along is None:
         exact = ", ".join(known.name for known in all_losses().values() if known.along)
         raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
-    if given.get("certificate") and rule.certificate.claims is None:
+    proven = rule.certificate
+    if given.get("certificate") and (
+        proven.claims is None or (proven.losses and loss.name not in proven.losses)
+    ):
+        other = f" with loss {loss.name!r}" if proven.claims else ""
         raise UsageError(
-            f"rule {rule.name!r} has no certificate: {rule.certificate.reason}; rules with one: "
+            f"rule {rule.name!r} has no certificate{other}: {proven.reason}; rules with one: "
             "streamomd list rules"
         )
     return {"rule": rule.name, "loss": loss.name, "params": params, "loss_params": loss_params}

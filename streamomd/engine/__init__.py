@@ -21,7 +21,7 @@ from streamomd.engine.compile import (
     rebase_signature,
     standardise_signature,
 )
-from streamomd.engine.loops import block_predict, dense, rebase, recent_rows, target_rows
+from streamomd.engine.loops import block_predict, block_row, dense, rebase, recent_rows, target_rows
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.standardized_rows import standardise_rows
@@ -373,7 +373,7 @@ class Engine:
         prior *= layout.groups
         return rebase.Kind(
             layout.width, layout.numeric, storage.second, storage.first, loss.name == "square",
-            loss.centres, prior, prior_bias,
+            block_row.centres(loss, self.classes), prior, prior_bias,
         )  # fmt: skip
 
     def _matrices(self, state: State) -> tuple[Any, ...]:

@@ -19,6 +19,8 @@ import numpy as np
 from streamomd.engine.loops import block_predict, sparse
 from streamomd.engine.loops.block_row import (
     absorb,
+    audit,
+    centres,
     inner,
     make_losses,
     make_solver,
@@ -76,7 +78,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     squared, probable = loss.name == "square", loss.probabilistic
     regression = not loss.classifies
     at_g = [slot.name for slot in rule.own_slots].index("g") if first else 0
-    referred = loss.centres
+    referred = centres(loss, shape.classes)
+    first_account = len(AT)
+    accounted = len(rule.total_slots) > first_account and squared and L == 1
     t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
     labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
@@ -260,6 +264,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 s[k] = a[k] = s_G[k] = 0.0
             if second:
                 exact_steps(m, 0, chi, goal, weight_of_row, hyper, s, a, scratch)
+                if accounted:
+                    audit(
+                        totals, first_account, totals[t_] == 1.0, y[i] - margins[i, 0],
+                        goal - m[0, 0], chi[0], weight_of_row,
+                    )  # fmt: skip
                 for k in range(L):
                     for j in range(size):
                         vectors[k, W, j] += s[k] * u[k, j]

@@ -78,6 +78,24 @@ class Totals(NamedTuple):
     scale: Mean = 1.0
 
 
+class Accounts(NamedTuple):
+    """What the certificate of the square loss needs in addition to ``Totals``.
+
+    cost: of (y - p)^2 h chi / (1 + h chi), p the prediction. volume: of log(1 + h chi). steepest:
+    the largest h (y - p)^2 since the last change of reference. excess: of ((y - p)^2 - (y - m)^2) h
+    / (1 + h chi) / 2. moved: by how much changes of reference have lowered the least regularised
+    loss. past: of steepest times the growth of volume, up to the last change, where it was mark.
+    """
+
+    cost: Sum = 0.0
+    volume: Sum = 0.0
+    steepest: Max = 0.0
+    excess: Sum = 0.0
+    moved: Sum = 0.0
+    past: Sum = 0.0
+    mark: Max = 0.0
+
+
 class Move(NamedTuple):
     """A learner's step of a row: B's is s, with curvature a; G's is s_G, the pace times its own.
     slope: l' at G's margin."""
