@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from streamomd.config import values
 from streamomd.config.explain import brief
+from streamomd.config.filter_text import parse_filter
 from streamomd.core.errors import UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.urls import absolute, local_name, protocol, shown
@@ -72,6 +73,13 @@ def _as_partitions(value: Any) -> Any:
     return given
 
 
+def _check_filter(value: str) -> str:
+    text = value.strip()
+    if text:
+        parse_filter(text)
+    return text
+
+
 def _check_cache(value: str) -> str:
     if protocol(value):
         raise UsageError(
@@ -91,5 +99,6 @@ Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
 Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]
 Seconds = Annotated[float, BeforeValidator(values.seconds)]
 Partitions = Annotated[str | dict[str, str], BeforeValidator(_as_partitions)]
+Filter = Annotated[str, AfterValidator(_check_filter)]
 OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
 Folder = Annotated[str, AfterValidator(_check_cache)]

@@ -22,7 +22,8 @@ from streamomd.runs.connection import connect_cluster, record_cluster
 from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
-from streamomd.shards.directory_columns import partition_notes, read_directories
+from streamomd.shards.directory_columns import partition_notes
+from streamomd.shards.filtered_shards import filter_columns, filter_notes
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet, checksum_warnings
 from streamomd.training.checkpoint_manager import CheckpointManager
@@ -30,6 +31,7 @@ from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
 from streamomd.training.open_checkpoint import begin_checkpoint, resume_checkpoint
 from streamomd.training.progress import Watcher, note
+from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest
 from streamomd.training.transport_warnings import transport_warnings
 
@@ -151,8 +153,9 @@ class Session:
 def find_shards(spec: Spec, plan: Plan | None = None) -> ShardSet:
     """The shards of a job that a person gave. plan: of the run, unless it is new."""
     data = spec.data
-    found = find(data.shards, order=data.order, storage_options=data.storage_options)
-    return read_directories(found, data.partitions, None if plan is None else plan.partitions)
+    options, statistics = data.storage_options, filter_columns(data.where)
+    found = find(data.shards, order=data.order, storage_options=options, statistics=statistics)
+    return view_shards(found, data, plan)
 
 
 def report_transport_warnings(spec: Spec) -> None:
@@ -169,8 +172,13 @@ def report_plan(plan: Plan, rows: Dataset) -> None:
 
 
 def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
-    """Lines on shards: directories that are no columns, and how many have no checksums."""
-    return [*partition_notes(shards, plan.partitions), *checksum_warnings(shards)]
+    """Lines on shards: directories that are no columns, what a filter does not read, and how many
+    have no checksums."""
+    return [
+        *partition_notes(shards, plan.partitions),
+        *filter_notes(shards),
+        *checksum_warnings(shards),
+    ]
 
 
 def report_rejected(loaded: Loaded, sequence: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -33,12 +33,14 @@ def find(
     storage_options: Mapping[str, Any] | None = None,
     allow_duplicates: bool = False,
     check: Callable[[Sequence[str]], None] | None = None,
+    statistics: Collection[str] = (),
 ) -> ShardSet:
     """The shards that one string or several name: files, directories, globs, fsspec URLs.
 
     ``order`` is "sorted" (bytewise by path), "given" (sorted inside a directory or glob) or
     "shuffled" (sorted here; `order.permutation` permutes each epoch). ``check`` gets the URLs of
-    all files before the first one is opened, and may raise.
+    all files before the first one is opened, and may raise. ``statistics``: columns of which the
+    footers' bounds are read.
 
     Raises `InputNotFoundError` for a name without files, `DataError` for files that are
     not shards or are damaged, `UsageError` for duplicates and mixed file systems, and
@@ -51,7 +53,7 @@ def find(
         _refuse_duplicates(fs, listed)
     if check is not None:
         check([file.url for file in listed])
-    return open_listed(fs, listed)
+    return open_listed(fs, listed, statistics)
 
 
 def list_shards(
@@ -76,9 +78,11 @@ def list_shards(
     return fs, listed
 
 
-def open_listed(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> ShardSet:
-    """The shards of listed files: every footer is read."""
-    found = tuple(_read_all(fs, listed))
+def open_listed(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
+) -> ShardSet:
+    """The shards of listed files: every footer is read. ``statistics``: as in ``find``."""
+    found = tuple(_read_all(fs, listed, statistics))
     versions: dict[str, object] = {}
     if is_local(fs):
         versions = {one.path: (one.size, one.mtime_ns) for one in found}
@@ -138,11 +142,13 @@ def _refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) 
         seen[key] = file.url
 
 
-def _read_all(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[Shard]:
+def _read_all(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str]
+) -> list[Shard]:
     if is_local(fs) or len(listed) == 1:
-        return [_read(fs, file) for file in listed]
+        return [_read(fs, file, statistics) for file in listed]
     with ThreadPoolExecutor(FOOTERS_AT_ONCE, "streamomd-footers") as pool:
-        futures = [pool.submit(_read, fs, file) for file in listed]
+        futures = [pool.submit(_read, fs, file, statistics) for file in listed]
         try:
             return [future.result() for future in futures]
         except BaseException:
@@ -150,6 +156,6 @@ def _read_all(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[S
             raise
 
 
-def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
-    shard = read_shard(fs, file.path, file.url)
+def _read(fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str]) -> Shard:
+    shard = read_shard(fs, file.path, file.url, statistics)
     return replace(shard, name=file.name, partitions=file.partitions)

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from streamomd.config.spec import Data
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
+from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet
 from streamomd.training.progress import note
@@ -185,7 +186,13 @@ def find_recorded(data: Data) -> ShardSet:
         note(f"the checkpoint names the shards: {line}")
     refuse_outside(data.shards, lists)
     check = partial(refuse_outside, lists=lists) if lists else None
-    return find(data.shards, order=data.order, storage_options=data.storage_options, check=check)
+    return find(
+        data.shards,
+        order=data.order,
+        storage_options=data.storage_options,
+        check=check,
+        statistics=filter_columns(data.where),
+    )
 
 
 def described(urls: Sequence[str]) -> list[str]:

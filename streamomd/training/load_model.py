@@ -41,6 +41,7 @@ from streamomd.engine.state import Layout
 from streamomd.features import Names, Plan
 from streamomd.rules.state_versions import refuse_other_state
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.filtered_shards import Unread
 from streamomd.training.build_engine import layout_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
@@ -128,6 +129,7 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
     model.finished = document["finished"]
+    model.unread = Unread(**document.get("filter", {}))
     return model
 
 

@@ -22,6 +22,7 @@ from streamomd.engine.state import State
 from streamomd.features import Names, Plan
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
+from streamomd.shards.filtered_shards import Unread
 from streamomd.training.build_engine import engine_of
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
@@ -40,7 +41,7 @@ class Model:
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
     ``digests``: of the row groups that were read. ``cursor``: the next row of the training stream.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
-    ``label_runs``: of the rows of this process.
+    ``label_runs``: of the rows of this process. ``unread``: what its filter does not read.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
 
@@ -55,6 +56,7 @@ class Model:
     url: str = ""
     sequence: int = -1
     finished: bool = False
+    unread: Unread = field(default_factory=Unread, repr=False)
     seconds: float = 0.0
     rows_per_second: float = 0.0
     recorded: Recorded = field(default_factory=Recorded)
@@ -135,6 +137,7 @@ class Model:
         to: str = "",
         *,
         keep: Sequence[str] = (),
+        where: str = "",
         interval: bool = False,
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
@@ -148,8 +151,9 @@ class Model:
         and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
         has the order of ``model.plan.classes``, which stands in the file's metadata too, as JSON
         under ``classes``. interval: also ``lower`` and ``upper``, where the mean or the probability
-        is with 95 % by the weights' errors (rules auto and laplace). Without ``quiet`` rows and
-        seconds are printed to stderr.
+        is with 95 % by the weights' errors (rules auto and laplace). where: a condition, as
+        ``data.where``; other rows are not predicted, and ``row`` still counts them. Without
+        ``quiet`` rows and seconds are printed to stderr.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
         ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's,
@@ -172,6 +176,7 @@ class Model:
             shards,
             to,
             keep=keep,
+            where=where,
             interval=interval,
             overwrite=overwrite,
             storage_options=storage_options,
@@ -185,6 +190,7 @@ class Model:
         shards: str | Sequence[str],
         *,
         by: Sequence[str] = (),
+        where: str = "",
         storage_options: Mapping[str, Any] | None = None,
         quiet: bool = False,
         allow_non_finite: bool = False,
@@ -192,6 +198,8 @@ class Model:
         """Loss and error on labelled shards; the keys of ``result``. Nothing is learned.
 
         by: columns for whose values metrics are returned under ``slices``; need not be features.
+        where: a condition, as ``data.where``; rows that do not satisfy it are dropped. The job's
+        own filter is of its training rows, and is not used here.
         Raises DivergedError for a model that is not finite, unless ``allow_non_finite``.
         """
         if hasattr(shards, "__dask_graph__"):
@@ -206,6 +214,7 @@ class Model:
             self.state,
             shards,
             by=[by] if isinstance(by, str) else by,
+            where=where,
             storage_options=storage_options,
             quiet=quiet,
             cache=cache_of(self.spec.data, there=True),

@@ -26,6 +26,7 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
         "rows": model.metrics.total_rows,
         "finished": model.finished,
         "finite": True,  # else its parts are not packed
+        **({"filter": vars(model.unread)} if model.spec.data.where else {}),
         **more,
     }
 

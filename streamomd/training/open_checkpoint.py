@@ -16,6 +16,7 @@ from streamomd.checkpoint.documents import repair
 from streamomd.core.errors import ResumeRefusedError
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
+from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
@@ -39,6 +40,7 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
 
     None if the job has no checkpoint. Raises OutputExistsError if one exists, unless ``restart``.
     """
+    _count_unread(model, shards)
     settings = model.spec.checkpoint
     if settings.url == "none":
         return None
@@ -83,6 +85,12 @@ def resume_checkpoint(
     for kind, sha256 in loaded.commit.documents:
         repair(store, kind, sha256)
     model.digests = Digests(ledger.digests())
+    _count_unread(model, shards)
     ledger.replace_shards(found)
     writer = Writer.take_over(store, loaded, keep=settings.keep)
     return CheckpointManager(model, store, writer, ledger)
+
+
+def _count_unread(model: Model, shards: Dataset) -> None:
+    if isinstance(shards, ShardSet):
+        model.unread = unread_of(shards)

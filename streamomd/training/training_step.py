@@ -21,10 +21,13 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def begin_epoch(model: Model) -> None:
-    """Metrics of the cursor's epoch begin or continue; so does a pass over rows seen before."""
+def begin_epoch(model: Model, unread: int = 0) -> None:
+    """Metrics of the cursor's epoch begin or continue; so does a pass over rows seen before.
+
+    unread: rows of the epoch that a filter does not read.
+    """
     at = model.cursor
-    model.metrics.begin(at.epoch)
+    model.metrics.begin(at.epoch, unread)
     if at.epoch > 0 and at == Cursor(at.epoch):
         model.engine.begin_pass(model.state)
 

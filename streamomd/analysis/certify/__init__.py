@@ -19,10 +19,9 @@ from streamomd.analysis.certify.replay import Replay, unreplayable_reason
 from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.nearest import named_keywords
-from streamomd.shards.directory_columns import with_partitions
-from streamomd.shards.find import find
 from streamomd.training.model import Model
 from streamomd.training.progress import note
+from streamomd.training.shard_views import find_for_model
 
 __all__ = ["certify"]
 
@@ -55,8 +54,9 @@ def certify(
     are not those that were learned.
     """
     spec, plan = model.spec, model.plan
-    found = find(shards, order=spec.data.order, storage_options=storage_options)
-    found = with_partitions(found, plan.partitions, trained=True)
+    # The rows that were learned: the run's own filter, on its shards.
+    where, order = spec.data.where, spec.data.order
+    found = find_for_model(plan, shards, storage_options=storage_options, where=where, order=order)
     past, learners = Replay(model, found), model.engine.layout.learners
     given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")
     if not sought:
