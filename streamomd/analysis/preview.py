@@ -23,6 +23,7 @@ from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.encoded_rows import encode_rows
+from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, ShardBatch, jobs_of, open_group
 from streamomd.shards.shard import ShardSet
@@ -71,7 +72,8 @@ def preview(
     unit = _read(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
     reading = time.perf_counter() - started
     rows = sum(read.batch.num_rows for read in unit)
-    columns = _columns(plan, *_count_growth(plan, unit), shards.rows / rows)
+    read = shards.rows - shards.unread_rows
+    columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
     memory = _memory(spec, plan)
     encoded = _encoded(plan, unit)
     front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
@@ -81,6 +83,7 @@ def preview(
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
+        "filtered": vars(unread_of(shards)) if data.where else None,
         "plan": [*describe(plan), *session.choices, *notes, *data_notes(plan, shards)],
         "columns": columns,
         "coordinates": plan.size,
@@ -261,7 +264,8 @@ def _time(
     seeing = _timed(lambda batch: engine.look(state, batch), batches) / rows if looks else 0.0
     learn = _timed(lambda batch: engine.learn(state, sums, batch), batches) / rows
     walks = [learn] * spec.train.epochs + ([seeing] if looks else [])
-    seconds = shards.rows * sum(max(walk, (walk + decode) / cores) for walk in walks)
+    read = shards.rows - shards.unread_rows
+    seconds = read * sum(max(walk, (walk + decode) / cores) for walk in walks)
     fields = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
     return {**found, **fields}
 

@@ -25,6 +25,11 @@ from streamomd.cli.options import (
     url,
 )
 
+where_option = click.option(
+    "--where", default="", metavar="CONDITION",
+    help="Read only rows that satisfy a condition, such as day >= 2026-01-01.",
+)  # fmt: skip
+
 
 @main.command(epilog=CODES)
 @url
@@ -33,6 +38,7 @@ from streamomd.cli.options import (
     "--by", multiple=True, type=LIST, metavar="A,B,…",
     help="Columns for whose values metrics are printed separately.",
 )  # fmt: skip
+@where_option
 @cache_option
 @allow_non_finite
 @table_options
@@ -43,6 +49,7 @@ def evaluate(
     url: str,
     shards: tuple[str, ...],
     by: tuple[list[str], ...],
+    where: str,
     cache: str | None,
     allow_non_finite: bool,
     storage_options: str,
@@ -59,6 +66,7 @@ def evaluate(
     result = model.evaluate(
         list(shards),
         by=joined(by),
+        where=where,
         storage_options=read_options_file(storage_options),
         allow_non_finite=allow_non_finite,
         **table,
@@ -73,6 +81,7 @@ def evaluate(
 @click.option(
     "--keep", type=LIST, metavar="A,B,…", help="Columns to copy to the files of predictions."
 )
+@where_option
 @click.option(
     "--with",
     "more",
@@ -91,6 +100,7 @@ def predict(
     shards: tuple[str, ...],
     to: str,
     keep: list[str] | None,
+    where: str,
     more: tuple[str, ...],
     overwrite: bool,
     allow_non_finite: bool,
@@ -109,6 +119,7 @@ def predict(
         list(shards),
         to,
         keep=keep or (),
+        where=where,
         interval="interval" in more,
         overwrite=overwrite,
         storage_options=read_options_file(storage_options),

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from streamomd.config import values
 from streamomd.config.explain import brief
+from streamomd.config.filter_text import parse_filter
 from streamomd.core.errors import UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.urls import absolute, local_name, protocol, shown
@@ -73,6 +74,13 @@ def _as_partitions(value: Any) -> Any:
     return given
 
 
+def _check_filter(value: str) -> str:
+    text = value.strip()
+    if text:
+        parse_filter(text)
+    return text
+
+
 def _check_cache(value: str) -> str:
     if protocol(value):
         raise UsageError(
@@ -104,5 +112,6 @@ Seconds = Annotated[float, BeforeValidator(values.seconds)]
 Moment = Annotated[str, BeforeValidator(_moment_text), AfterValidator(_check_moment)]
 """A time as ISO 8601, or TOML's own; empty: none."""
 Partitions = Annotated[str | dict[str, str], BeforeValidator(_as_partitions)]
+Filter = Annotated[str, AfterValidator(_check_filter)]
 OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
 Folder = Annotated[str, AfterValidator(_check_cache)]

@@ -25,6 +25,7 @@ from streamomd.config.aliases import canonical_keys, canonical_value
 from streamomd.config.explain import explain
 from streamomd.config.field_types import (
     Crosses,
+    Filter,
     Folder,
     Gibibytes,
     Labels,
@@ -149,6 +150,10 @@ class Data(_Table):
     partitions: Partitions = key(
         "hive", "Columns of key=value directories; none, or name and kind of each.",
         flag="partitions", metavar="hive|none",
+    )  # fmt: skip
+    where: Filter = key(
+        "", "Learn only rows that satisfy a condition, such as day >= 2026-01-01.",
+        flag="where", metavar="CONDITION", shown_default="all rows",
     )  # fmt: skip
     nulls: Literal["error", "zero", "indicator"] = key(
         "error", "What a missing number becomes; indicator: 0 and a coordinate for it.",

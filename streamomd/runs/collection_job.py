@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.shards.dataset import COLLECTION, Dataset
-from streamomd.shards.directory_columns import read_directories
 from streamomd.training.allowed_urls import find_recorded
+from streamomd.training.shard_views import view_shards
 
 if TYPE_CHECKING:
     from streamomd.distributed.collections.collection import Collection
@@ -60,6 +60,11 @@ def refuse_other_modes(spec: Spec) -> None:
     """Raise UnsupportedError for what is not done with a collection, and say what to do."""
     if spec.train.mode != "exact":
         raise UnsupportedError(f"mode {spec.train.mode!r} {_INSTEAD}")
+    if spec.data.where:
+        raise UnsupportedError(
+            f"data.where = {spec.data.where!r} reads shards: filter the collection, e.g. "
+            "ddf[ddf.day >= day]"
+        )
     if spec.cluster.learner == "worker":
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 
@@ -77,8 +82,7 @@ def find_recorded_rows(model: Model, given: Any) -> Dataset:
                 "a run resumes on the shards it started with: pass shards= only for a run that "
                 "started on a Dask collection. For other rows: train with start= this run's URL"
             )
-        found = find_recorded(data, model.table_versions)
-        return read_directories(found, data.partitions, model.plan.partitions)
+        return view_shards(find_recorded(data, model.table_versions), data, model.plan)
     if collection is None:
         raise UsageError(
             "this run started on a Dask collection, whose graph is not in the checkpoint: make the "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Skipped
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
-from streamomd.shards.dataset import Dataset
+from streamomd.shards.dataset import Dataset, unread_rows
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
@@ -51,7 +51,7 @@ class ExactRun:
         while model.cursor.epoch < epochs and not self._stops_early():
             at = model.cursor
             if at.epoch >= 0:
-                begin_epoch(model)
+                begin_epoch(model, unread_rows(self.shards))
             data = model.spec.data
             order = places(data.order, data.seed, len(self.shards), at.epoch)
             for piece in rows(order, (at.place, at.row)):

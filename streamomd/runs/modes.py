@@ -21,7 +21,7 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
 from streamomd.training.load_model import load_model
-from streamomd.training.metrics import worded
+from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
 from streamomd.training.offsets import report_offsets_of
@@ -63,8 +63,7 @@ def learn_remaining_rows(
         with report_lost_scheduler(model, connection), watching(watchers, model.metrics):
             _learn_in_mode(model, shards, manager, watchers, stop, connection)
         if not model.metrics.total_rows:
-            bad = model.metrics.skipped
-            raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
+            raise DataError(no_rows_learned(model.metrics))
         if model.spec.train.epochs < ENOUGH and (runs := model.label_runs.warning()):
             note(runs)
         model.finished = True

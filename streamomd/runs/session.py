@@ -22,7 +22,8 @@ from streamomd.runs.connection import connect_cluster, record_cluster
 from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
-from streamomd.shards.directory_columns import partition_notes, read_directories
+from streamomd.shards.directory_columns import partition_notes
+from streamomd.shards.filtered_shards import filter_columns, filter_notes
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet, checksum_warnings, describe_tables
 from streamomd.shards.table_finder import TableOptions
@@ -36,6 +37,7 @@ from streamomd.training.open_checkpoint import (
     resume_checkpoint,
 )
 from streamomd.training.progress import Watcher, note
+from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest
 from streamomd.training.started_job import started_job
 from streamomd.training.transport_warnings import transport_warnings
@@ -189,8 +191,9 @@ def find_shards(spec: Spec, running: Model | None = None) -> ShardSet:
         storage_options=data.storage_options,
         tables=TableOptions.of(data),
         versions=running.table_versions if running else None,
+        statistics=filter_columns(data.where),
     )
-    return read_directories(found, data.partitions, running.plan.partitions if running else None)
+    return view_shards(found, data, running.plan if running else None)
 
 
 def report_transport_warnings(spec: Spec) -> None:
@@ -207,9 +210,14 @@ def report_plan(plan: Plan, rows: Dataset) -> None:
 
 
 def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
-    """Lines on shards: versions of tables, directories that are no columns, missing checksums."""
-    tables, directories = describe_tables(shards), partition_notes(shards, plan.partitions)
-    return [*tables, *directories, *checksum_warnings(shards)]
+    """Lines on shards: versions of tables, directories that are no columns, what a filter does not
+    read, and how many have no checksums."""
+    return [
+        *describe_tables(shards),
+        *partition_notes(shards, plan.partitions),
+        *filter_notes(shards),
+        *checksum_warnings(shards),
+    ]
 
 
 def report_rejected(loaded: Loaded, sequence: int) -> None:

@@ -30,7 +30,7 @@ from streamomd.runs.session import Session, report_rejected, report_transport_wa
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
-from streamomd.shards.directory_columns import with_partitions
+from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import TableOptions
@@ -48,6 +48,7 @@ from streamomd.training.open_checkpoint import (
 )
 from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
+from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest, stop_on_signals
 from streamomd.training.update_record import UpdateRecord
 
@@ -150,9 +151,9 @@ class UpdateRun:
             choice,
             now_ns=time.time_ns(),
             check=lambda urls: refuse_outside(urls, lists),
+            statistics=filter_columns(data.where),
         )
-        columns = self.model.plan.partitions
-        found = replace(found, shards=with_partitions(found.shards, columns))
+        found = replace(found, shards=view_shards(found.shards, data, self.model.plan))
         self._check_schemas(found.shards)
         self.skipped = found.skipped
         for line in (*listing.notes, *found.notes):

@@ -10,7 +10,7 @@ files look young, and they wait; learned ones are known by URL and footer, never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -106,10 +106,12 @@ def find_arrivals(
     *,
     now_ns: int,
     check: Callable[[Sequence[str]], None] | None = None,
+    statistics: Collection[str] = (),
 ) -> Arrivals:
     """Compare a listing with the ledger's entries, and open what is new.
 
-    check: gets the URLs of all files that may be opened, before the first is; may raise.
+    statistics: columns of which the footers' bounds are read. check: gets the URLs of all files
+    that may be opened, before the first is; may raise.
 
     Raises ResumeRefusedError for learned shards that were rewritten and for new files that are
     copies of learned ones, DataError for files that cannot be read, unless the choice says what to
@@ -123,7 +125,7 @@ def find_arrivals(
     if check is not None:
         check([file.url for _, file in listing.changed] + [file.url for file in ready])
     touched, rewritten = _reread(known, fs, listing.changed)
-    found = _Opening(choice, now_ns, listing.learned)
+    found = _Opening(choice, now_ns, listing.learned, statistics)
     _open(known, fs, listed, ready, found)
     found.skipped[:0] = young
     _refuse([] if choice.ignore_rewritten else rewritten, found.copies)
@@ -265,6 +267,7 @@ class _Opening:
     choice: Choice
     now_ns: int
     learned: Mapping[str, int]
+    statistics: Collection[str] = ()
     owners: dict[str, list[Facts]] = field(default_factory=dict)
     there: set[str] = field(default_factory=set)
     shards: list[Shard] = field(default_factory=list)
@@ -281,7 +284,8 @@ class _Opening:
         most = len(ready) if self.choice.max_shards is None else self.choice.max_shards
         while position < len(ready) and len(self.shards) < most:
             files = ready[position : position + min(most - len(self.shards), OPENED_AT_ONCE)]
-            for file, opened in zip(files, open_each(fs, files), strict=True):
+            opened_files = open_each(fs, files, self.statistics)
+            for file, opened in zip(files, opened_files, strict=True):
                 self._add(file, opened)
             position += len(files)
         self.waiting = len(ready) - position

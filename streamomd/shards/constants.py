@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streamomd.features.arrow_types import PARTITION_TYPES
 from streamomd.features.bad_rows import Conflict
+from streamomd.shards.row_filter import columns_of
 from streamomd.shards.shard import Constant, Shard
 
 _INTEGER = re.compile(r"-?[0-9]{1,19}")
@@ -19,8 +20,14 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _LEAST, _LARGEST = -(2**63), 2**63 - 1
 
 
+def read_columns(shard: Shard, columns: Sequence[str]) -> list[str]:
+    """These columns, and those of the shard's filter."""
+    more = columns_of(shard.row_filter) if shard.row_filter is not None else []
+    return [*columns, *(name for name in more if name not in columns)]
+
+
 def stored_columns(shard: Shard, columns: Sequence[str]) -> tuple[str, ...]:
-    """What is read of a shard for these columns: at least one, because it has the rows."""
+    """What is read of a file for columns of its rows: at least one, because it has the rows."""
     names = shard.stored_schema.names
     constant = {one.column for one in shard.constants}
     found = tuple(name for name in columns if name not in constant or name in names)

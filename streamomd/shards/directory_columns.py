@@ -55,17 +55,6 @@ def _decoded(text: str, name: str) -> str:
     return decoded
 
 
-def read_directories(
-    shards: ShardSet, wanted: Wanted, partitions: Sequence[Partition] | None = None
-) -> ShardSet:
-    """The shards of a run with the columns of their directories.
-
-    partitions: those of the run's plan; None: the run is new. wanted: see ``infer_partitions``.
-    """
-    known = infer_partitions(shards, wanted) if partitions is None else partitions
-    return with_partitions(shards, known)
-
-
 def infer_partitions(shards: ShardSet, wanted: Wanted) -> tuple[Partition, ...]:
     """The columns of the directories of a new run, and their kinds, by all of its shards.
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from posixpath import dirname
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,13 +61,14 @@ def find(
     versions: Mapping[str, int] | None = None,
     allow_duplicates: bool = False,
     check: Callable[[Sequence[str]], None] | None = None,
+    statistics: Collection[str] = (),
 ) -> ShardSet:
     """The shards that one string or several name: files, directories, globs, fsspec URLs.
 
     ``order`` is "sorted" (bytewise by path), "given" (sorted inside a directory or glob) or
     "shuffled" (sorted here; `order.permutation` permutes each epoch). tables, versions: see
     ``list_shards``. ``check`` gets the URLs of all files before the first one is opened, and may
-    raise.
+    raise. ``statistics``: columns of which the footers' bounds are read.
 
     Raises `InputNotFoundError` for a name without files, `DataError` for files that are
     not shards or are damaged, `UsageError` for duplicates, mixed file systems and files of a
@@ -81,7 +83,8 @@ def find(
         refuse_duplicates(found.fs, found.files)
     if check is not None:
         check([file.url for file in found.files])
-    return replace(open_listed(found.fs, found.files), table_versions=found.versions)
+    opened = open_listed(found.fs, found.files, statistics)
+    return replace(opened, table_versions=found.versions)
 
 
 def list_shards(
@@ -191,14 +194,18 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[st
         )
 
 
-def open_listed(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> ShardSet:
-    """The shards of listed files: every footer is read."""
-    return shard_set(fs, _read_all(fs, listed, _read))
+def open_listed(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
+) -> ShardSet:
+    """The shards of listed files: every footer is read. ``statistics``: as in ``find``."""
+    return shard_set(fs, _read_all(fs, listed, partial(_read, statistics=statistics)))
 
 
-def open_each(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[Opened]:
+def open_each(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
+) -> list[Opened]:
     """The shard of each listed file, or the error for one that is damaged or gone."""
-    return _read_all(fs, listed, _try_read)
+    return _read_all(fs, listed, partial(_try_read, statistics=statistics))
 
 
 def shard_set(fs: fsspec.AbstractFileSystem, shards: Sequence[Shard]) -> ShardSet:
@@ -296,9 +303,9 @@ def _read_all(
             raise
 
 
-def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
+def _read(fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()) -> Shard:
     try:
-        shard = read_shard(fs, file.path, file.url)
+        shard = read_shard(fs, file.path, file.url, statistics)
         return replace(shard, name=file.name, partitions=file.partitions)
     except InputNotFoundError:
         if not file.table:
@@ -311,8 +318,10 @@ def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
         ) from None
 
 
-def _try_read(fs: fsspec.AbstractFileSystem, file: Listed) -> Opened:
+def _try_read(
+    fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()
+) -> Opened:
     try:
-        return _read(fs, file)
+        return _read(fs, file, statistics)
     except (DataError, InputNotFoundError) as error:
         return error

@@ -20,7 +20,7 @@ from streamomd.core.errors import (
 from streamomd.core.urls import scrub, shown
 from streamomd.shards.chunks import ChangedWhileReadError
 from streamomd.shards.columns import require_columns
-from streamomd.shards.constants import stored_columns
+from streamomd.shards.constants import read_columns, stored_columns
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import identity, is_local, open_file, version
 from streamomd.shards.formats.contract import Groups, ReadRequest
@@ -29,6 +29,15 @@ from streamomd.shards.shard import Shard
 
 if TYPE_CHECKING:
     import fsspec
+
+
+def _stored(shard: Shard, wanted: ReadRequest) -> ReadRequest:
+    """What is read of the file, where the shard has other columns or a filter."""
+    columns = read_columns(shard, wanted.columns)
+    require_columns(shard, columns)
+    # A text that is compared for each of its values costs less.
+    dictionary = [*wanted.dictionary, *(name for name in columns if name not in wanted.columns)]
+    return replace(wanted, columns=stored_columns(shard, columns), dictionary=tuple(dictionary))
 
 
 class OpenShard:
@@ -48,8 +57,8 @@ class OpenShard:
         digests: Digests | None = None,
     ) -> None:
         require_columns(shard, wanted.columns)
-        if shard.constants:
-            wanted = replace(wanted, columns=stored_columns(shard, wanted.columns))
+        if shard.is_view:
+            wanted = _stored(shard, wanted)
         self.shard = shard
         self._check = None if digests is None else partial(digests.check, shard)
         self._local = is_local(fs)

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
 from streamomd.core.urls import shown
+from streamomd.shards.formats.parquet_statistics import GroupStatistics
+from streamomd.shards.row_filter import RowFilter
 
 if TYPE_CHECKING:
     import fsspec
@@ -61,6 +64,12 @@ class Shard:
     """Columns of directories that its rows have. No part of the fingerprint."""
     stored: pa.Schema | None = None
     """Of the file, where ``schema`` has other columns."""
+    statistics: tuple[GroupStatistics, ...] = ()
+    """Of the columns that a filter names, for each group; none if they are unknown."""
+    row_filter: RowFilter | None = None
+    """Which rows are read; None: all. No part of the fingerprint, as the next."""
+    unread: frozenset[int] = frozenset()
+    """The groups without a row that the filter takes."""
 
     @property
     def identity(self) -> str:
@@ -78,6 +87,16 @@ class Shard:
     def stored_schema(self) -> pa.Schema:
         """The schema of the file."""
         return self.schema if self.stored is None else self.stored
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its rows have columns of directories, or are filtered."""
+        return bool(self.constants) or self.row_filter is not None
+
+    @property
+    def read_rows(self) -> int:
+        """Rows of the groups that are read."""
+        return self.rows - sum(self.groups[number] for number in self.unread)
 
     def constant(self, column: str) -> Constant | None:
         """The constant column of that name, if there is one."""
@@ -116,11 +135,21 @@ class ShardSet:
         """Rows of all shards."""
         return sum(shard.rows for shard in self.shards)
 
+    @property
+    def unread_rows(self) -> int:
+        """Rows of groups that a filter does not read."""
+        return sum(shard.rows - shard.read_rows for shard in self.shards if shard.unread)
+
     def require_rows(self) -> None:
-        """Raises DataError if every shard is empty."""
+        """Raises DataError if every shard is empty, or has no row that its filter could take."""
         if not self.rows:
             which = f"all {len(self):,} shards are" if len(self) > 1 else "the shard is"
             raise DataError(f"no rows: {which} empty")
+        if self.rows == self.unread_rows:
+            raise DataError(
+                f"no row of {counted(len(self), 'shard')} satisfies where: their directories and "
+                "the statistics of their row groups exclude all of them; check the filter"
+            )
 
     def __len__(self) -> int:
         return len(self.shards)

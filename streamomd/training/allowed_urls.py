@@ -10,6 +10,7 @@ from typing import Any
 from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.spec import Data
 from streamomd.core.urls import absolute, protocol, shown
+from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import find
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import TableOptions
@@ -39,6 +40,7 @@ def find_recorded(data: Data, versions: Mapping[str, int]) -> ShardSet:
         tables=TableOptions.of(data),
         versions=versions,
         check=check,
+        statistics=filter_columns(data.where),
     )
 
 
@@ -56,6 +58,7 @@ def find_list(data: Data, facts: Sequence[Mapping[str, Any]]) -> ShardSet:
         allow_duplicates=True,
         tables=TableOptions(as_files=True),
         check=check,
+        statistics=filter_columns(data.where),
     )
     both = zip(found, facts, strict=True)
     return replace(found, shards=tuple(_recorded(shard, one) for shard, one in both))

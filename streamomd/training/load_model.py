@@ -42,6 +42,7 @@ from streamomd.engine.state import Layout
 from streamomd.features import Names, Plan
 from streamomd.rules.state_versions import refuse_other_state
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.filtered_shards import Unread
 from streamomd.training.build_engine import layout_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
@@ -132,6 +133,7 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model.update = UpdateRecord.from_json(document.get("update"))
     model.table_versions = _table_versions(document.get("table_versions", {}))
     model.finished = document["finished"]
+    model.unread = Unread(**document.get("filter", {}))
     model.holdout_by = document.get(HOLDOUT_BY, "position")
     if model.holdout_by not in ("name", "position"):
         raise CorruptionError(f"its hold-out is by {printable(repr(model.holdout_by)[:40])}")

@@ -30,6 +30,7 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
         "finished": model.finished,
         "finite": True,  # else its parts are not packed
         **({HOLDOUT_BY: "name"} if is_named(model) else {}),
+        **({"filter": vars(model.unread)} if model.spec.data.where else {}),
         **more,
     }
 

@@ -20,7 +20,7 @@ from streamomd.checkpoint.documents import repair
 from streamomd.core.errors import ResumeRefusedError
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
-from streamomd.shards.directory_columns import with_partitions
+from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.shard import ShardSet
 from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
@@ -28,6 +28,7 @@ from streamomd.training.holdout import ledger_facts
 from streamomd.training.model import Model
 from streamomd.training.model_document import document_of, is_named, parts_of
 from streamomd.training.progress import note
+from streamomd.training.shard_views import view_shards
 
 SHARDS_REMEDY = (
     "restore them; a repaired shard is another shard: train --restart starts over, "
@@ -46,6 +47,7 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
 
     None if the job has no checkpoint. Raises OutputExistsError if one exists, unless ``restart``.
     """
+    _count_unread(model, shards)
     settings = model.spec.checkpoint
     if settings.url == "none":
         return None
@@ -118,13 +120,14 @@ def resume_checkpoint(
     model.digests = Digests(ledger.digests(model.update.first))
     ledger.refresh(dict(zip(numbers, found, strict=False)))
     ledger.append(found[len(saved) :])
+    _count_unread(model, shards)
     return take_over(model, loaded, store, ledger)
 
 
 def find_current_list(model: Model, ledger: Ledger) -> ShardSet:
     """The shards that a model learns now, as the ledger names them."""
     found = find_list(model.spec.data, list_facts(ledger, model.update.first))
-    return with_partitions(found, model.plan.partitions, trained=True)
+    return view_shards(found, model.spec.data, model.plan, anywhere=True)
 
 
 def list_facts(ledger: Ledger, first: int) -> list[Mapping[str, Any]]:
@@ -136,3 +139,8 @@ def list_numbers(ledger: Ledger, first: int) -> list[int]:
     """Numbers of the shards of a list: those from the first on that were not skipped."""
     facts = ledger.shards
     return [number for number in range(first, len(facts)) if "skipped" not in facts[number]]
+
+
+def _count_unread(model: Model, shards: Dataset) -> None:
+    if isinstance(shards, ShardSet):
+        model.unread = unread_of(shards)

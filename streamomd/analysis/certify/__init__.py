@@ -19,11 +19,10 @@ from streamomd.analysis.certify.replay import Replay, unreplayable_reason
 from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.nearest import named_keywords
-from streamomd.shards.directory_columns import with_partitions
-from streamomd.shards.find import find
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.model import Model
 from streamomd.training.progress import note
+from streamomd.training.shard_views import find_for_model
 
 __all__ = ["certify"]
 
@@ -61,15 +60,18 @@ def certify(
     are not those that were learned.
     """
     spec, plan = model.spec, model.plan
+    # The rows that were learned: the run's own filter, on its shards.
+    where, order = spec.data.where, spec.data.order
     tables = TableOptions(version, as_of, as_files)
-    found = find(
+    found = find_for_model(
+        plan,
         shards,
-        order=spec.data.order,
         storage_options=storage_options,
+        where=where,
+        order=order,
         tables=tables,
         versions=model.table_versions if tables == FILES_OR_TABLES else None,
     )
-    found = with_partitions(found, plan.partitions, trained=True)
     past, learners = Replay(model, found), model.engine.layout.learners
     given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")
     if not sought:

@@ -24,7 +24,7 @@ from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
 from streamomd.training import offsets
-from streamomd.training.metrics import worded
+from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
@@ -58,8 +58,7 @@ class SweepLoop:
         last = {learner.model: learner.model.state.problem() for learner in sweep.active}
         sweep.drop_diverged({model: problem for model, problem in last.items() if problem})
         if not sweep.rows:
-            bad = sweep.lead.metrics.skipped
-            raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
+            raise DataError(no_rows_learned(sweep.lead.metrics))
         if self.manager:
             self.manager.finish(self.session)
         sweep.finished = True
@@ -85,7 +84,7 @@ class SweepLoop:
         while sweep.cursor.epoch < spec.train.epochs:
             at = sweep.cursor
             for learner in sweep.active if at.epoch >= 0 else ():
-                begin_epoch(learner.model)
+                begin_epoch(learner.model, self.session.shards.unread_rows)
             order = places(spec.data.order, spec.data.seed, len(self.session.shards), at.epoch)
             for piece in rows_of(
                 sweep.lead.plan,
