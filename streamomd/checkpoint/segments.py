@@ -17,6 +17,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from streamomd.checkpoint.sealed_json import canonical, parse
@@ -54,9 +55,9 @@ class Segment:
     changed: tuple[tuple[int, Facts], ...] = ()
     digests: tuple[Run, ...] = ()
 
-    @property
+    @cached_property
     def weight(self) -> int:
-        """Approximate size in bytes."""
+        """Approximate size in bytes; computed once: an append must not look at all shards."""
         count = sum(len(run[2]) for run in self.digests)
         return 100 * (len(self.shards) + len(self.changed)) + count
 

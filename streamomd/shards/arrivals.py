@@ -170,10 +170,9 @@ def _is_same(facts: Facts, file: Listed) -> bool:
         return False
     if _is_of_table(file):  # whose files are never written again
         return True
-    for saved, found in ((facts.get("etag"), file.etag), (facts.get("mtime_ns"), file.mtime_ns)):
-        if saved is not None and found is not None:
-            return bool(saved == found)
-    return False
+    if file.etag is not None and "etag" in facts:
+        return bool(facts["etag"] == file.etag)
+    return file.mtime_ns is not None and bool(facts.get("mtime_ns") == file.mtime_ns)
 
 
 def _is_of_table(file: Listed) -> bool:

@@ -276,15 +276,16 @@ def _real_names() -> Callable[[str], str]:
     folders: dict[str, str] = {}
 
     def real_name(path: str) -> str:
-        folder, name = os.path.split(path)
+        folder = path.rpartition("/")[0] or "/"
         try:
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 return os.path.realpath(path)
         except OSError:  # it was removed since it was listed
             pass
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        return f"{folders[folder]}/{name}"
+        real = folders.get(folder)
+        if real is None:
+            real = folders[folder] = os.path.realpath(folder)
+        return path if real == folder else f"{real}/{path.rpartition('/')[2]}"
 
     return real_name
 

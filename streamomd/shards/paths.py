@@ -59,9 +59,13 @@ class PathPattern:
 
     def url(self, path: str) -> str:
         """The URL of a path that was found by way of this string."""
-        if is_local(self.fs):
+        if self._is_local:
             return path
         return redact(path) if protocol(path) else self._root + path
+
+    @cached_property
+    def _is_local(self) -> bool:
+        return is_local(self.fs)
 
     @cached_property
     def _root(self) -> str:
@@ -87,9 +91,8 @@ class PathPattern:
         return [self._listed(entry, posixpath.dirname(self.path) + "/")]
 
     def _listed(self, entry: Entry, source: str) -> Listed:
-        name = entry.path.removeprefix(source)
-        url = self.url(entry.path)
-        return Listed(entry.path, url, name, entry.size, entry.mtime_ns, entry.etag)
+        path, name = entry.path, entry.path.removeprefix(source)
+        return Listed(path, self.url(path), name, entry.size, entry.mtime_ns, entry.etag)
 
     def _glob(self) -> list[Listed]:
         pattern = absolute(self.text) if is_local(self.fs) else self.path
@@ -98,7 +101,8 @@ class PathPattern:
         if not glob.has_magic(pattern):
             hint = "; chained URLs (a::b) are not read" if "::" in self.text else ""
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
-        found = [path for path in self._matches() if not self._is_hidden_in(pattern, path)]
+        fixed, first = len(_fixed(pattern)), posixpath.basename(pattern)[:1]
+        found = [path for path in self._matches() if not _is_hidden_below(path, fixed, first)]
         if not found:
             self._require_directory(_fixed(pattern))
         files: list[Entry] = []
@@ -122,12 +126,6 @@ class PathPattern:
             # Relative to the current directory: its own name may hold glob characters.
             found = glob.glob(local_name(self.text), recursive=True)
             return [absolute(path) for path in found]
-
-    def _is_hidden_in(self, pattern: str, path: str) -> bool:
-        fixed = len(_fixed(pattern))
-        first = posixpath.basename(pattern)[:1]
-        parts = path[fixed:].split("/")
-        return any(is_hidden(part) for part in parts if part[:1] != first)
 
     def _directory(self, path: str, above: tuple[str, ...]) -> list[Entry]:
         here = os.path.realpath(path) if is_local(self.fs) else path
@@ -167,6 +165,12 @@ class PathPattern:
 def _fixed(pattern: str) -> str:
     """The directory above the first part of a glob that has a wildcard."""
     return glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0]
+
+
+def _is_hidden_below(path: str, fixed: int, first: str) -> bool:
+    """Whether a part of a path after its fixed letters is hidden and begins with another letter
+    than the pattern's last part."""
+    return any(is_hidden(part) for part in path[fixed:].split("/") if part[:1] != first)
 
 
 def is_hidden(name: str) -> bool:
