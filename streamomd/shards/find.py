@@ -135,7 +135,7 @@ def _is_table(
     """Whether a source is read as a Delta table: it is marked as one, began as one, or is one."""
     if not tables.as_files:
         marked = is_delta(text) or pinned is not None
-        kind = finder.kind(given.path) if not marked and given.is_directory else None
+        kind = finder.kind(given.path, given.url) if not marked and given.is_directory else None
         if kind == "Iceberg":  # its files are in a directory of their own
             finder.refuse(given.text, [given.path.rstrip("/")], given.url)
         return marked or kind == "Delta"

@@ -168,7 +168,7 @@ def test_a_table_in_a_store_is_found(store: Store) -> None:
     with store.open("/bucket/rows/_delta_log/00000000000000000000.json", "wb") as file:
         file.write(b"{}")
     assert "delta+looked://bucket/rows. " in refusal("looked://bucket/rows/k=*/*.parquet")
-    found = TableFinder(store).above("/bucket/rows/k=1")
+    found = TableFinder(store).above("/bucket/rows/k=1", str)
     assert found == ("Delta", "/bucket/rows")
 
 
