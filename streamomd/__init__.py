@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamomd.runs.train import load as load
     from streamomd.runs.train import resume as resume
     from streamomd.runs.train import train as train
+    from streamomd.runs.update import update as update
     from streamomd.training.model import Model as Model
 
 _HOME = {
@@ -43,12 +44,14 @@ _HOME = {
     "sweep": "streamomd.runs.sweep",
     "to_sklearn": "streamomd.integrations.export",
     "train": "streamomd.runs.train",
+    "update": "streamomd.runs.update",
     "write_report": "streamomd.analysis.report",
 }
 
 __all__ = [
     "Model", "OMDClassifier", "OMDRegressor", "Spec", "load", "predict_collection", "profiled",
-    "resume", "resume_sweep", "submit", "sweep", "to_sklearn", "train", "write_report",
+    "resume", "resume_sweep", "submit", "sweep", "to_sklearn", "train", "update",
+    "write_report",
 ]  # fmt: skip
 
 

@@ -7,13 +7,15 @@ names few segments and writes on average little more than the new entries.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import bisect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 from streamomd.checkpoint.documents import read_bytes, read_document, write_shared
 from streamomd.checkpoint.manifest import SEGMENTS, Commit
 from streamomd.checkpoint.segments import (
     HASH_BYTES,
+    OPTIONAL,
     Facts,
     Segment,
     decode,
@@ -41,13 +43,13 @@ class Ledger:
             self._shards += segment.shards
             for number, facts in segment.changed:
                 self._shards[number] = facts
-        self._numbers = {str(facts["url"]): number for number, facts in enumerate(self._shards)}
+        self._numbers = _numbers(self._shards)
 
     @classmethod
     def from_fingerprints(cls, fingerprints: Iterable[Facts]) -> Self:
         """The ledger of a new run on these shards."""
         ledger = cls()
-        ledger.replace_shards([shorten_facts(one) for one in fingerprints])
+        ledger.append([*fingerprints])
         return ledger
 
     @property
@@ -55,25 +57,45 @@ class Ledger:
         """Facts of each shard, in order; see ``segments.shorten_facts``."""
         return self._shards
 
-    def digests(self) -> Iterator[Digest]:
-        """Every digest."""
+    def digests(self, first: int = 0) -> Iterator[Digest]:
+        """Every digest of the shards from number ``first`` on."""
         for segment, _ in self._segments:
-            for shard, first, data in segment.digests:
+            runs = segment.digests
+            for shard, group, data in runs[
+                bisect.bisect_left(runs, first, key=lambda run: run[0]) :
+            ]:
                 url = str(self._shards[shard]["url"])
                 for low in range(0, len(data), HASH_BYTES):
-                    yield url, first + low // HASH_BYTES, data[low : low + HASH_BYTES]
+                    yield url, group + low // HASH_BYTES, data[low : low + HASH_BYTES]
 
-    def replace_shards(self, fingerprints: Sequence[Facts]) -> None:
-        """Replace the facts of known shards and append new ones after the last."""
-        found, known = [shorten_facts(one) for one in fingerprints], len(self._shards)
-        changed = [
-            (number, facts)
-            for number, (before, facts) in enumerate(zip(self._shards, found, strict=False))
-            if before != facts
-        ]
-        self._append(Segment(known, tuple(found[known:]), tuple(changed)))
-        self._shards = found
-        self._numbers = {str(facts["url"]): number for number, facts in enumerate(found)}
+    def refresh(self, fingerprints: Mapping[int, Facts]) -> None:
+        """Replace the fingerprints of known shards, given by number.
+
+        What the ledger records of a shard besides its fingerprint stays.
+        """
+        found = {
+            number: {**shorten_facts(one), **_recorded(self._shards[number])}
+            for number, one in fingerprints.items()
+        }
+        self.change({at: facts for at, facts in found.items() if facts != self._shards[at]})
+
+    def append(self, facts: Sequence[Facts]) -> None:
+        """Append new shards after the last. A skipped one's URL may be that of a later entry."""
+        self._add((), [shorten_facts(one) for one in facts])
+
+    def change(self, facts: Mapping[int, Facts]) -> None:
+        """Replace all facts of known shards, given by number; their digests stay."""
+        self._add([(number, shorten_facts(facts[number])) for number in sorted(facts)], ())
+
+    def _add(self, changed: Sequence[tuple[int, Facts]], new: Sequence[Facts]) -> None:
+        self._append(Segment(len(self._shards), tuple(new), tuple(changed)))
+        for number, facts in changed:
+            if self._numbers.get(str(self._shards[number]["url"])) == number:
+                del self._numbers[str(self._shards[number]["url"])]
+            self._shards[number] = facts
+            self._numbers |= _numbers([facts], number)
+        self._numbers |= _numbers(new, len(self._shards))
+        self._shards += new
 
     def add(self, digests: Iterable[Digest]) -> None:
         """Add new digests."""
@@ -96,6 +118,19 @@ class Ledger:
             if not sha256:
                 self._segments[index] = segment, write_shared(store, SEGMENTS, encode(segment))
         return [sha256 for _, sha256 in self._segments]
+
+
+def _numbers(shards: Sequence[Facts], first: int = 0) -> dict[str, int]:
+    """The number of each shard by URL; a skipped one has no digests, so no other needs it."""
+    return {
+        str(facts["url"]): number
+        for number, facts in enumerate(shards, first)
+        if "skipped" not in facts
+    }
+
+
+def _recorded(facts: Facts) -> Facts:
+    return {key: facts[key] for key in OPTIONAL if key in facts}
 
 
 def read_ledger(store: Store, commit: Commit) -> Ledger:

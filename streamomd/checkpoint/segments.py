@@ -6,8 +6,8 @@
     16 bytes each    first half of each shard's footer SHA-256 (zeros if it has none)
     16 bytes each    digests
 
-The JSON has each schema once, URLs as shared prefix length and rest, times as differences.
-Unknown keys are ignored.
+The JSON has each schema once, URLs as shared prefix length and rest, times as differences. It has
+an optional key only if one of its shards has that fact. Unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ HASH_BYTES = 16
 GROUPS = 3
 """Row counts saved of a shard, for messages; the number of row groups is always saved."""
 PLAIN = ("format", "size", "rows", "row_groups", "groups", "etag", "key")
+OPTIONAL = ("update", "sequence", "skipped", "name", "partitions")
+"""Facts of a shard's place in the run, which no fingerprint has. update: number of the update that
+learned it (absent: 0, the first run). sequence: of the first commit that lists it. skipped: why no
+row of it was learned; such an entry is not part of a shard list. name: path relative to its source,
+where hold-out depends on it. partitions: column and text of each value, from a table's log."""
 SHARD_JSON, DIGEST_JSON, MIN_JSON = 1 << 12, 64, 1 << 20
 """Limit of unpacked JSON bytes for each shard, for each digest, and the minimum limit."""
 _HEAD = struct.Struct("<QQQ")
@@ -94,6 +99,8 @@ def shorten_facts(facts: Facts) -> Facts:
     if "groups" in found:
         found.setdefault("row_groups", len(found["groups"]))
         found["groups"] = list(found["groups"][:GROUPS])
+    if "partitions" in found:
+        found["partitions"] = [list(pair) for pair in found["partitions"]]
     return found
 
 
@@ -105,6 +112,7 @@ def encode(segment: Segment) -> bytes:
         "first": segment.first,
         "changed": [number for number, _ in segment.changed],
         **_columns(facts),
+        **_optional_columns(facts),
         "schema": [
             schemas.setdefault(canonical(one["schema"]), len(schemas)) if "schema" in one else -1
             for one in facts
@@ -135,6 +143,21 @@ def _columns(facts: Sequence[Facts]) -> dict[str, list[Any]]:
         "mtime_ns": [after - before for before, after in itertools.pairwise([0, *times])],
         **{key: [one.get(key) for one in facts] for key in PLAIN},
     }
+
+
+def _optional_columns(facts: Sequence[Facts]) -> dict[str, list[Any]]:
+    found = {
+        key: [one.get(key) for one in facts] for key in OPTIONAL if any(key in one for one in facts)
+    }
+    if "name" in found:
+        both = zip(found["name"], facts, strict=True)
+        found["name"] = [_shorten_name(name, str(one["url"])) for name, one in both]
+    return found
+
+
+def _shorten_name(name: Any, url: str) -> Any:
+    """Its length where the URL ends with it, as nearly all do."""
+    return len(name) if isinstance(name, str) and name and url.endswith(name) else name
 
 
 def _shared(before: str, after: str) -> int:
@@ -184,7 +207,8 @@ def _parse_segment(data: bytes) -> Segment:
 
 
 def _parse_facts(fields: Fields, shards: int, hashes: memoryview) -> Iterator[Facts]:
-    columns = [fields.items(key) for key in ("url", "mtime_ns", "schema", *PLAIN)]
+    keys = (*PLAIN, *(key for key in OPTIONAL if key in fields.values))
+    columns = [fields.items(key) for key in ("url", "mtime_ns", "schema", *keys)]
     schemas, url, time = fields.items("schemas"), "", 0
     for position, ((shared, rest), elapsed, schema, *plain) in enumerate(
         zip(*columns, strict=True)
@@ -192,7 +216,9 @@ def _parse_facts(fields: Fields, shards: int, hashes: memoryview) -> Iterator[Fa
         if not 0 <= shared <= len(url) or not isinstance(rest, str):
             raise ValueError("a URL shares more than the length of the one before it")
         url, time = url[:shared] + rest, time + int(elapsed)
-        found = {"url": url, **dict(zip(PLAIN, plain, strict=True))}
+        found = {"url": url, **dict(zip(keys, plain, strict=True))}
+        if type(found.get("name")) is int:
+            found["name"] = _end_of(url, found["name"])
         found["mtime_ns"] = time if time >= 0 else None
         found["schema"] = schemas[schema] if schema >= 0 else None
         footer = bytes(hashes[position * HASH_BYTES : (position + 1) * HASH_BYTES])
@@ -203,11 +229,25 @@ def _parse_facts(fields: Fields, shards: int, hashes: memoryview) -> Iterator[Fa
         raise ValueError(f"{len(columns[0])} shards, not {shards}")
 
 
+def _end_of(url: str, length: int) -> str:
+    if not 0 < length <= len(url):
+        raise ValueError("the name of a shard is longer than its URL")
+    return url[-length:]
+
+
+_KINDS = {
+    **dict.fromkeys(("format", "etag", "key", "skipped", "name"), str),
+    **dict.fromkeys(("size", "rows", "row_groups", "update", "sequence"), int),
+}
+
+
 def _check_facts(facts: Facts) -> None:
-    kinds = {"format": str, "size": int, "rows": int, "row_groups": int, "etag": str, "key": str}
-    for key, kind in kinds.items():
-        if facts[key] is not None and type(facts[key]) is not kind:
+    for key, kind in _KINDS.items():
+        if facts.get(key) is not None and type(facts[key]) is not kind:
             raise ValueError(f"{key} of a shard is not a {kind.__name__}")
+    for column, value in facts.get("partitions") or ():
+        if not (isinstance(column, str) and isinstance(value, str | None)):
+            raise ValueError("a partition value of a shard is not a text")
     groups = facts["groups"]
     if groups is not None and not all(type(rows) is int for rows in groups):
         raise ValueError("the row count of a row group is not an int")

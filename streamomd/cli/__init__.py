@@ -1,6 +1,7 @@
 """The command line: parse, call, print. A file a kind of command; each registers its own."""
 
 from streamomd.cli import (
+    checkpoint_commands,
     cluster_commands,
     export_command,
     model_commands,
@@ -9,10 +10,12 @@ from streamomd.cli import (
     run_commands,
     sweep_command,
     tool_commands,
+    update_command,
 )
 from streamomd.cli.options import main
 
 __all__ = [
+    "checkpoint_commands",
     "cluster_commands",
     "export_command",
     "main",
@@ -22,4 +25,5 @@ __all__ = [
     "run_commands",
     "sweep_command",
     "tool_commands",
+    "update_command",
 ]

@@ -26,9 +26,7 @@ def as_json(result: Any) -> Any:
 
 def format_metrics(result: Mapping[str, Any]) -> str:
     """Rows, loss and error in a line."""
-    parts = [counted(result["rows"], "row")]
-    names = ("loss", "error", "rmse", "mae", "r2")
-    parts += [f"{name} {result[name]:.6f}" for name in names if result[name] is not None]
+    parts = [counted(result["rows"], "row"), *_losses(result, "mae", "r2")]
     if result["auc"] is not None:
         parts.append(f"auc {result['auc']:.4f} ± {max(result['auc_error'], 5e-5):.4f}")
     if result["loss"] is None:
@@ -42,6 +40,16 @@ def format_metrics(result: Mapping[str, Any]) -> str:
         parts.append(f"{counted(count, 'bad row')} skipped ({worded(result['skipped'])})")
     parts.append(f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)")
     return ", ".join(parts)
+
+
+def format_short(figures: Mapping[str, Any]) -> str:
+    """The loss of some rows, and error or RMSE."""
+    return ", ".join(_losses(figures)) or "no row was learned"
+
+
+def _losses(figures: Mapping[str, Any], *more: str) -> list[str]:
+    names = ("loss", "error", "rmse", *more)
+    return [f"{name} {figures[name]:.6f}" for name in names if figures[name] is not None]
 
 
 def format_evaluation(result: Mapping[str, Any]) -> str:

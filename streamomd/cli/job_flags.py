@@ -19,6 +19,7 @@ SECTIONS = {
     "train": "Training",
     "checkpoint": "Checkpoint",
     "cluster": "Cluster",
+    "update": "Update",
 }
 """Headings of the help, by table of the job file."""
 

@@ -1,4 +1,4 @@
-"""Commands that use or inspect a model: evaluate, predict, inspect, certify, checkpoint."""
+"""Commands that use or inspect a model: evaluate, predict, inspect, certify."""
 
 from __future__ import annotations
 
@@ -188,43 +188,3 @@ def certify(
         "learners": learners,
     }
     return result, formatting.format_certificate(result)
-
-
-@main.group()
-def checkpoint() -> None:
-    """List or verify the commits of a checkpoint."""
-
-
-@checkpoint.command("list", epilog=CODES)
-@url
-@checkpoint_options
-@guarded
-def list_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """List every commit: sequence, rows, time, and whether it can be used."""
-    return _commits(url, checkpoint_storage_options, deep=False)
-
-
-@checkpoint.command("verify", epilog=CODES)
-@url
-@checkpoint_options
-@guarded
-def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """Read every byte of every commit, compare hashes, and look for NaN and infinities."""
-    return _commits(url, checkpoint_storage_options, deep=True)
-
-
-def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[Any, str]:
-    from streamomd.checkpoint import list_commits, list_temporary_files, open_store
-    from streamomd.core.errors import CorruptionError, DivergedError
-    from streamomd.core.finite import NOT_FINITE
-
-    store = open_store(url, read_options_file(checkpoint_storage_options))
-    found = list_commits(store, deep=deep)
-    text, temporary = formatting.format_table(found), list_temporary_files(store) if deep else []
-    if temporary:
-        text += "\n" + formatting.format_temporary_files(temporary)
-    problems = [one["problem"] for one in found if not one["ok"]]
-    if deep and problems:
-        diverged = all(problem.startswith(NOT_FINITE) for problem in problems)
-        raise (DivergedError if diverged else CorruptionError)(text)
-    return {"commits": found, **({"temporary": temporary} if deep else {})}, text

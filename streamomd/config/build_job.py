@@ -13,15 +13,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from streamomd.config.aliases import canonical_keys
 from streamomd.config.flags import assign, assign_flags, check_key, dotted
+from streamomd.config.inherited import with_inherited
 from streamomd.config.spec import Spec, read_job
 from streamomd.config.values import parse_scalar
 from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
 from streamomd.core.urls import absolute, is_inside, local_name, redact, shown
 
 CHANGEABLE = (
-    "train.epochs", "train.prefetch", "checkpoint", "cluster", "data.storage_options",
-    "data.max_bad_rows", "data.cache", "data.cache_gib",
+    "train.epochs", "train.prefetch", "checkpoint", "cluster", "update", "data.storage_options",
+    "data.max_bad_rows", "data.cache", "data.cache_gib", "data.arrival", "data.on_bad_shard",
 )  # fmt: skip
 _SUFFIXES = re.compile(r"(\.(parquet|parq|pq|arrow|feather|ipc))+$", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[\]{}]")
@@ -35,13 +37,15 @@ def build_job(
     sets: Mapping[str, Any] | None = None,
     *,
     report: Callable[[str], object] | None = None,
+    inherit: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None,
 ) -> Spec:
     """The Spec of a job (path of a TOML file, nested tables, a Spec, or none), flags and sets.
 
     Sets win over flags, flags over the job, the job over defaults. Shard and checkpoint URLs come
     out absolute. A list, or a text without ".toml" at its end, names shards. Raises UsageError
     with the unknown or missing key; a missing label is reported by ``require_label``, after the
-    shards were found. report: as in ``Spec.parse``.
+    shards were found. report: as in ``Spec.parse``. inherit: gives the tables that a job, given as
+    tables, takes over from another (``inherited_tables``), or None.
     """
     for rows in (job, flags.get("shards")):
         refuse_rows_in_memory(rows)
@@ -54,7 +58,9 @@ def build_job(
     assign_flags(tables, flags)
     for key, value in (sets or {}).items():
         assign(tables, key, value)
-    spec = Spec.parse(tables, report=report)
+    tables = canonical_keys(tables)
+    other = inherit(tables) if inherit else None
+    spec = Spec.parse(with_inherited(tables, other) if other else tables, report=report)
     if not spec.data.shards:
         raise UsageError("no shards to read: give files, a directory, a glob or URLs")
     spec = _absolute(spec, _stem(job))

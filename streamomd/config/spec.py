@@ -33,6 +33,7 @@ from streamomd.config.field_types import (
     Moment,
     Names,
     OneIn,
+    Partitions,
     Seconds,
     as_texts,
 )
@@ -145,6 +146,10 @@ class Data(_Table):
     )
     crosses: Crosses = key((), "Lists of columns whose combined values are features.", flag=None)
     ignore: Names = key((), "Columns that are not features.", flag="ignore")
+    partitions: Partitions = key(
+        "hive", "Columns of key=value directories; none, or name and kind of each.",
+        flag="partitions", metavar="hive|none",
+    )  # fmt: skip
     nulls: Literal["error", "zero", "indicator"] = key(
         "error", "What a missing number becomes; indicator: 0 and a coordinate for it.",
         flag="nulls",
@@ -166,6 +171,14 @@ class Data(_Table):
         "sorted", "Order of the shards; shuffled: by seed and epoch.", flag="order"
     )
     seed: int = key(0, "Seed of the shuffled order and of the hold-out rows.", flag="seed")
+    arrival: Literal["path", "modified"] = key(
+        "path", "Order of the new shards of an update: by path, numbers as numbers, or by time.",
+        flag=None,
+    )  # fmt: skip
+    on_bad_shard: Literal["error", "skip"] = key(
+        "error", "What an update does with a shard that cannot be read; skip: record it.",
+        flag="on_bad_shard",
+    )  # fmt: skip
     cache: Folder = key(
         "", "Local folder for decoded rows, reused by later epochs and jobs.", flag="cache",
         metavar="DIR",
@@ -205,6 +218,13 @@ class Model(_Table):
     start: str = key(
         "", "Warm start from a checkpoint or a Parquet file of weights.", flag="start",
         metavar="URL",
+    )  # fmt: skip
+    continue_metrics: bool = key(
+        False, "Whether metrics and history continue those of the start.", flag="continue_metrics"
+    )
+    scale_target: bool | None = key(
+        None, "Whether to centre and scale the target as it comes, in regression.", flag=None,
+        shown_default="true for auto and its parts, else false",
     )  # fmt: skip
     certificate: bool = key(False, "Whether to store what the rule's certificate needs.", flag=None)
     params: dict[str, Any] = key(
@@ -279,6 +299,9 @@ class Checkpoint(_Table):
     )
     every_rows: int = key(0, "Rows between commits; 0: by time only.", flag=None, ge=0)
     keep: int = key(3, "Number of commits to retain.", flag=None, ge=1)
+    keep_updates: int = key(
+        7, "Number of updates whose last commit is retained, to undo later ones.", flag=None, ge=0
+    )
     aside: bool = key(True, "Whether to commit in a thread while training continues.", flag=None)
 
 
@@ -301,6 +324,35 @@ class Cluster(_Table):
     )
 
 
+class Update(_Table):
+    """[update]: what ``update`` and ``follow`` take for new shards, and when."""
+
+    settle: Seconds = key(
+        30.0, "Age of a file before it is read, in seconds or as 30s.", flag=None, ge=0.0
+    )
+    max_shards: int | None = key(
+        None, "Maximum number of shards of an update.", flag=None, ge=1, shown_default="all"
+    )
+    until: Moment = key("", "Time after which files are left, ISO 8601.", flag=None)
+    ignore_rewritten: bool = key(False, "Whether to leave out rewritten shards.", flag=None)
+    moved: bool = key(False, "Whether a learned shard under a new URL was moved.", flag=None)
+    accept_duplicates: bool = key(
+        False, "Whether to learn shards again that have a new URL.", flag=None
+    )
+    retry_skipped: bool = key(False, "Whether to try skipped shards again.", flag=None)
+    appends_only: bool = key(
+        False, "Whether to learn what was appended to a table that also deleted rows.", flag=None
+    )
+    every: Seconds = key(60.0, "Time between two listings of follow.", flag=None, gt=0.0)
+    idle_exit: Seconds = key(
+        0.0, "Time without a new shard after which follow ends; 0: never.", flag=None, ge=0.0
+    )
+    max_lag: Seconds = key(
+        0.0, "Age of an unlearned shard that is an alert; 0: none.", flag=None, ge=0.0
+    )
+    fail_on_alert: bool = key(False, "Whether follow ends at an alert.", flag=None)
+
+
 class Spec(_Table):
     """A job: see docs/job-file.md."""
 
@@ -309,6 +361,7 @@ class Spec(_Table):
     train: Train = Train()
     checkpoint: Checkpoint = Checkpoint()
     cluster: Cluster = Cluster()
+    update: Update = Update()
 
     @classmethod
     def parse(
@@ -359,6 +412,11 @@ class Spec(_Table):
         if self.model.certificate:
             return rule.certificate.accounted or rule
         return rule.reduced_for(self.model.params)
+
+    @property
+    def refers_target(self) -> bool:
+        """Whether a rule without a reference of its own learns the target in standard units."""
+        return bool(self.model.scale_target) and self.rule.storage.kind != "block"
 
     @property
     def rounds_per_epoch(self) -> int:

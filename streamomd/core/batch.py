@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 LoopArrays = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]
 REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
-    "index", "utf8", "out_of_range",
+    "index", "utf8", "out_of_range", "partition", "fraction",
 )  # fmt: skip
 """Reasons of bad rows. Checkpoints count by index in this list: only append to it."""
 

@@ -54,6 +54,10 @@ class DataError(StreamomdError, ValueError):
     exit_code = 2
 
 
+class IncompleteShardError(DataError):
+    """A shard without its end: of 0 bytes, truncated, or still being written."""
+
+
 class SchemaError(DataError):
     """A column that is missing, duplicated, or of an unexpected type."""
 

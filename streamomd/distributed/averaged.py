@@ -137,7 +137,7 @@ class Averaged:
             self.manager.sequence,
             spec.checkpoint.storage_options,
             spec.data,
-            self.model.cursor.epoch > 0 and self.model.cursor == Cursor(self.model.cursor.epoch),
+            self.model.begins_pass,
         )
         self._progress.clear()
         nodes = [

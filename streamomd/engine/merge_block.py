@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
-from streamomd.engine.loops.block_row import centres
 from streamomd.engine.loops.rebase import AT, G, H, W
 from streamomd.engine.loops.reference import M2, MU, C, S
 from streamomd.engine.state import State
@@ -103,7 +102,7 @@ class _Merge:
         self.h: Any = engine.layout.rule.hyper_of(engine.params)
         self.groups = engine.layout.groups
         self.squared = engine.loss.name == "square"
-        self.centres = centres(engine.loss)
+        self.centres = engine.loss.centres
         self.p, self.learners = start.layout.numeric, start.layout.learners
         self.size = start.used_places
         added = np.array([part.totals[0, AT["n"]] - start.totals[0, AT["n"]] for part in parts])

@@ -6,9 +6,10 @@ then raises the first bad row, or skips all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from streamomd.core.urls import printable
 from streamomd.features.canonical import row_of
 
 _LONGEST = 80
+MOVE = 'move the rows to the directory of their value, or set data.partitions = "none"'
 MADE = "the model was made for such columns: drop the row, or write a value that it takes"
 Places = NDArray[np.int64]
 
@@ -35,6 +37,18 @@ class Finding:
     found: Callable[[int], str]
     expected: str
     remedy: str
+
+
+class Conflict(NamedTuple):
+    """Rows whose value of a column differs from that of their directory.
+
+    rows: offsets in the batch, ascending. found: the values of all rows. expected: in words.
+    """
+
+    column: str
+    rows: Places
+    found: pa.Array
+    expected: str
 
 
 class BadRows:
@@ -76,6 +90,17 @@ class BadRows:
         remedy = note.remedy if learning else MADE
         found = f"found {note.found(place)}, expected {note.expected}; {remedy}"
         return BadRowError(f"{where}: {found}", reason=note.reason)
+
+
+def note_conflicts(conflicts: Sequence[Conflict], flaws: BadRows) -> None:
+    """Note the rows that contradict their directories."""
+    for column, rows, values, expected in conflicts:
+        found = partial(_value_at, values)
+        CheckedValues(flaws, column).note("partition", rows, found, expected, MOVE)
+
+
+def _value_at(values: pa.Array, row: int) -> str:
+    return shown(values[row].as_py())
 
 
 class SkippedRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.core.profiling import Stage
-from streamomd.features.bad_rows import BadRows, CheckedValues, SkippedRows
+from streamomd.features.bad_rows import (
+    BadRows,
+    CheckedValues,
+    Conflict,
+    SkippedRows,
+    note_conflicts,
+)
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import counted_rows, indptr_of, joined
@@ -20,6 +26,7 @@ from streamomd.features.dates import date_parts
 from streamomd.features.hashed import categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.names import Names
+from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, matrix, missing, numbers, vectors
 from streamomd.features.plan import Plan
 from streamomd.features.sparse_pairs import sparse
@@ -34,13 +41,15 @@ def encode(
     row: int,
     labelled: bool = True,
     names: Names | None = None,
+    conflicts: Sequence[Conflict] = (),
 ) -> Batch:
     """The batch's rows as the engine learns them: all, or without the bad ones if the plan says so.
 
     batch: columns by name, of a shard that ``check_schema`` has accepted. row: the place of its
     first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1;
     and no row is skipped, because each needs a prediction.
-    names: gets each hashed value. Values are float32 if all numbers are stored so, else float64.
+    names: gets each hashed value. conflicts: rows that contradict their directories. Values are
+    float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
     then features are checked.
     """
@@ -48,6 +57,8 @@ def encode(
     skipped_rows, error = SkippedRows(batch.num_rows), None
     while True:
         flaws = BadRows(batch.num_rows)
+        note_conflicts(conflicts, flaws)
+        conflicts = ()  # of the first time: their rows are left out from then on
         encoded = _encode(plan, batch, labelled, names, flaws)
         if encoded is not None and not flaws:
             break
@@ -81,6 +92,11 @@ def _encode(
     if plan.dense:
         with Stage("gather"):
             return DenseBatch(matrix([*parts, *gone], rows, dtype), y, weight)
+    with Stage("hash"):
+        columns = {
+            name: as_first(batch.column(name), plan.family(name), CheckedValues(flaws, name))
+            for name in plan.categorical
+        }
     with Stage("texts"):
         texts = [
             texts_of(batch.column(text.column), CheckedValues(flaws, text.column))
@@ -97,7 +113,6 @@ def _encode(
     with Stage("gather"):
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
-            columns = {name: batch.column(name) for name in plan.categorical}
             coordinates = _categories(plan, columns, names)
         blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, dtype, names)
         blocks += [pair] if pair is not None else []

@@ -8,6 +8,7 @@ from streamomd.core.errors import SchemaError
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import family
 from streamomd.features.infer_plan import nearest, twice
+from streamomd.features.number_types import may_differ
 from streamomd.features.plan import Column, Plan
 
 
@@ -36,11 +37,18 @@ def _check_column(plan: Plan, column: Column, schema: pa.Schema, where: str, *, 
     if column.name not in schema.names:
         rest = "rename or add it: the model has its weights" if made else "add it to the shard"
         remedy = f"{nearest(column.name, schema.names)}; {rest}"
+        if column.name in dict(plan.partitions):
+            remedy = (
+                f"no directory of its path is named {column.name}=…, as those that the model was "
+                f"trained on: write the shard to {column.name}=VALUE/, or add the column to it"
+            )
         if made and column.name == plan.label:
             remedy = "it is the label: evaluate compares with it; predict does without"
         raise SchemaError(f"{where}: column {column.name!r} ({column.type}) is missing; {remedy}")
     kind = schema.field(column.name).type
-    if family(kind) != column.family:
+    if family(kind) != column.family and not may_differ(
+        plan, column.name, column.family, family(kind)
+    ):
         had, remedy = "the first shard had", "write all shards with the same type"
         if made:
             had, remedy = "the model was trained on", "write the shard with that type"

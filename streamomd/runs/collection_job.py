@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.shards.dataset import COLLECTION, Dataset
+from streamomd.shards.directory_columns import read_directories
 from streamomd.training.allowed_urls import find_recorded
 
 if TYPE_CHECKING:
     from streamomd.distributed.collections.collection import Collection
+    from streamomd.training.model import Model
 
 
 def is_collection(given: Any) -> bool:
@@ -62,14 +64,12 @@ def refuse_other_modes(spec: Spec) -> None:
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 
 
-def find_recorded_rows(spec: Spec, versions: Mapping[str, int], given: Any) -> Dataset:
+def find_recorded_rows(model: Model, given: Any) -> Dataset:
     """The rows of a run to resume: its recorded shards, or the collection given for them.
-
-    versions: of the tables among the shards.
 
     Raises UsageError where a collection is missing, or given in the place of shards.
     """
-    data, saved = spec.data, spec.data.shards[0]
+    spec, data, saved = model.spec, model.spec.data, model.spec.data.shards[0]
     collection = split_collection(None, {"shards": given})[2]
     if not saved.startswith(COLLECTION):
         if given is not None:
@@ -77,7 +77,8 @@ def find_recorded_rows(spec: Spec, versions: Mapping[str, int], given: Any) -> D
                 "a run resumes on the shards it started with: pass shards= only for a run that "
                 "started on a Dask collection. For other rows: train with start= this run's URL"
             )
-        return find_recorded(data, versions)
+        found = find_recorded(data, model.table_versions)
+        return read_directories(found, data.partitions, model.plan.partitions)
     if collection is None:
         raise UsageError(
             "this run started on a Dask collection, whose graph is not in the checkpoint: make the "

@@ -114,7 +114,8 @@ class ExactRun:
         data = self.model.spec.data
         if not data.holdout:
             return None
-        return held_out(data.holdout, data.seed, shard, np.delete(rows, skipped.places))
+        number = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
+        return held_out(data.holdout, data.seed, number, np.delete(rows, skipped.places))
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut at the curve's next point and at watchers' next rows.
@@ -126,8 +127,7 @@ class ExactRun:
         held = self._held_out(shard, rows, batch.skipped)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
-            for line in offsets.offset_warnings(model.spec, model.plan, front):
-                note(line)
+            offsets.report_offsets([model.spec], model.plan, front)
         while True:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)

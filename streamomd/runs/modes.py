@@ -18,11 +18,13 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
+from streamomd.training.offsets import report_offsets_of
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
@@ -43,13 +45,18 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
+    if model.spec.data.holdout and isinstance(shards, ShardSet):
+        shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
     # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet):
         with Stage("compile"):
             model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, started = model.metrics.total_rows, time.perf_counter()
-    expected = learned_of(shards.rows, model.spec.data.holdout) * model.spec.train.epochs
+    expected = learned_of(shards.rows, model.spec.data.holdout)
+    expected = (
+        model.update.rows + expected if model.update.first else expected * model.spec.train.epochs
+    )
     watchers = [*reporting.watchers(model, expected, rule_figure(model)), *more_watchers]
     watchers += [manager] if manager else []
     try:
@@ -150,6 +157,8 @@ def _learn_in_mode(
         ExactRun(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
+    if not model.metrics.total_rows and not train.exact_epochs:
+        report_offsets_of(model.spec, model.plan, shards)
     if train.mode == "sharded":
         Sharded(model, shards, manager, watchers, stop, connection).learn_epochs()
         return

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from streamomd.checkpoint import Loaded
+from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.config.build_job import build_job, require_label
 from streamomd.config.spec import Spec
 from streamomd.features import Plan, describe
@@ -22,15 +22,22 @@ from streamomd.runs.connection import connect_cluster, record_cluster
 from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
+from streamomd.shards.directory_columns import partition_notes, read_directories
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet, checksum_warnings, describe_tables
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
-from streamomd.training.open_checkpoint import begin_checkpoint, resume_checkpoint
+from streamomd.training.open_checkpoint import (
+    begin_checkpoint,
+    find_current_list,
+    open_ledger,
+    resume_checkpoint,
+)
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
+from streamomd.training.started_job import started_job
 from streamomd.training.transport_warnings import transport_warnings
 
 
@@ -40,7 +47,7 @@ class Session:
 
     rows: shards, or a Dask collection. client: one that was passed, or None. weights: a fitted
     linear model to start from. choices: lines on what the job leaves to a default that is not the
-    usual one.
+    usual one. opened: the store and the ledger of a checkpoint, if they were read.
     """
 
     spec: Spec
@@ -49,6 +56,7 @@ class Session:
     client: Any = None
     weights: Any = None
     choices: tuple[str, ...] = ()
+    opened: tuple[Store, Ledger] | None = None
 
     @classmethod
     def open(
@@ -60,7 +68,7 @@ class Session:
     ) -> Self:
         """The session of a new run, of a job as a person gives it: see ``build_job`` and ``of``."""
         choices: list[str] = []
-        spec = build_job(job, flags, sets, report=choices.append)
+        spec = build_job(job, flags, sets, report=choices.append, inherit=started_job)
         return cls.of(spec, choices=tuple(choices), **more)
 
     @classmethod
@@ -69,32 +77,41 @@ class Session:
         spec: Spec,
         *,
         collection: Dataset | None = None,
-        versions: Mapping[str, int] | None = None,
+        running: Model | None = None,
         **more: Any,
     ) -> Self:
         """The session of a new run, on the shards of its job or on a Dask collection.
 
-        versions: of tables, if another process began the run. more: fields of the session. Raises
+        running: the model of a run that another process began. more: fields of the session. Raises
         what ``find`` raises, then UsageError without a label.
         """
         report_transport_warnings(spec)
         if collection is not None:
             refuse_other_modes(spec)
-        rows = find_shards(spec, versions) if collection is None else collection
+        rows = find_shards(spec, running) if collection is None else collection
         require_label(spec)
         return cls(spec, rows, **more)
 
     @classmethod
-    def recorded(
-        cls, spec: Spec, versions: Mapping[str, int], given: Any = None, **more: Any
-    ) -> Self:
+    def recorded(cls, model: Model, given: Any = None, **more: Any) -> Self:
         """The session of a run to resume, on the shards that its checkpoint names.
 
-        versions: of its tables. given: the Dask collection, if the run started on one. URLs of
-        shards are printed and checked against the allow-list before they are opened.
+        given: the Dask collection, if the run started on one. URLs of shards are printed and
+        checked against the allow-list before they are opened.
         """
-        report_transport_warnings(spec)
-        return cls(spec, find_recorded_rows(spec, versions, given), **more)
+        report_transport_warnings(model.spec)
+        return cls(model.spec, find_recorded_rows(model, given), **more)
+
+    @classmethod
+    def continued(cls, model: Model, loaded: Loaded, given: Any = None, **more: Any) -> Self:
+        """As ``recorded``. Once a run was updated, its shards are those of the ledger: its sources
+        may have others by now.
+        """
+        if not model.update.number:
+            return cls.recorded(model, given, **more)
+        report_transport_warnings(model.spec)
+        opened = open_ledger(model, loaded)
+        return cls(model.spec, find_current_list(model, opened[1]), opened=opened, **more)
 
     def plan(self, connection: Any = None) -> Plan:
         """How columns become coordinates. Partitions of a collection are computed for that."""
@@ -147,7 +164,8 @@ class Session:
 
     def resume(self, model: Model, loaded: Loaded, *, accept_new: bool) -> CheckpointManager:
         """Continue after the commit that was loaded, as the only writer."""
-        return resume_checkpoint(model, loaded, self.rows, accept_new=accept_new)
+        given = (model, loaded, self.rows)
+        return resume_checkpoint(*given, accept_new=accept_new, opened=self.opened)
 
     def learn(
         self,
@@ -162,16 +180,17 @@ class Session:
         return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
 
 
-def find_shards(spec: Spec, versions: Mapping[str, int] | None = None) -> ShardSet:
-    """The shards of a job that a person gave."""
+def find_shards(spec: Spec, running: Model | None = None) -> ShardSet:
+    """The shards of a job that a person gave. running: the model of the run, unless it is new."""
     data = spec.data
-    return find(
+    found = find(
         data.shards,
         order=data.order,
         storage_options=data.storage_options,
         tables=TableOptions.of(data),
-        versions=versions,
+        versions=running.table_versions if running else None,
     )
+    return read_directories(found, data.partitions, running.plan.partitions if running else None)
 
 
 def report_transport_warnings(spec: Spec) -> None:
@@ -182,11 +201,15 @@ def report_transport_warnings(spec: Spec) -> None:
 
 def report_plan(plan: Plan, rows: Dataset) -> None:
     """Print how columns become coordinates, and how many shards have no checksums."""
-    tables, unchecked = list[str](), list[str]()
-    if isinstance(rows, ShardSet):
-        tables, unchecked = describe_tables(rows), checksum_warnings(rows)
-    for line in (*tables, *describe(plan), *unchecked):
+    more = data_notes(plan, rows) if isinstance(rows, ShardSet) else ()
+    for line in (*describe(plan), *more):
         note(line)
+
+
+def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
+    """Lines on shards: versions of tables, directories that are no columns, missing checksums."""
+    tables, directories = describe_tables(shards), partition_notes(shards, plan.partitions)
+    return [*tables, *directories, *checksum_warnings(shards)]
 
 
 def report_rejected(loaded: Loaded, sequence: int) -> None:

@@ -12,6 +12,7 @@ from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.session import Session
 from streamomd.runs.worker_task import SentSettings, resume_on_worker
 from streamomd.training.progress import note
+from streamomd.training.started_job import started_job
 
 
 def submit(
@@ -31,7 +32,8 @@ def submit(
     done with the id. Raises what ``train`` raises before its first row.
     """
     refuse_collection(job, flags, "a job that is left to a cluster")
-    spec = build_job(job, {**flags, "storage_options": storage_options}, sets, report=note)
+    flags["storage_options"] = storage_options
+    spec = build_job(job, flags, sets, report=note, inherit=started_job)
     on_worker = spec.cluster.model_copy(update={"learner": "worker"})
     session = Session.of(spec.model_copy(update={"cluster": on_worker}), client=client)
     with session.prepare() as (model, connection):

@@ -16,6 +16,7 @@ from streamomd.runs.connection import record_cluster
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
+from streamomd.runs.update import UpdateRun, choice_of, report_unlearned
 from streamomd.runs.worker_task import learn_on_worker, learns_on_worker
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
@@ -95,7 +96,8 @@ def resume(
     sets: what may change, by dotted key: train.epochs (upward), train.prefetch, data.cache,
     checkpoint.*, cluster.*; of a run that diverged also data.on_bad_row (to "skip"). client: as
     in ``train``; with another cluster than before, or none, the result is bit-identical.
-    callbacks: as in ``train``.
+    callbacks: as in ``train``. accept_new_shards: also learn shards that were added after the
+    last; of a finished run, as ``update`` does.
 
     The cluster and the cache of decoded rows are those given here, never those that the checkpoint
     records. The URLs of its shards are printed before they are opened, and must be on the
@@ -121,12 +123,12 @@ def resume(
         report_rejected(loaded, model.sequence)
         more = change_model_job(model, sets, *options, diverged=bool(divergence(loaded)))
         refuse_diverged_again(model, loaded)
+        if accept_new_shards and not more and (model.finished or model.update.number):
+            run = UpdateRun.of(model, loaded, stop=stop, reporting=reporting, client=client)
+            run.catch_up(choice_of(model.spec))
+            return model
         if model.finished and not more:
-            if accept_new_shards:
-                note(
-                    "this run is finished; to learn new shards: streamomd train SHARDS "
-                    f"--start {shown(url)}"
-                )
+            report_unlearned(model, loaded)
             return model
         for line in model.recorded.hints(
             model.url,
@@ -134,9 +136,7 @@ def resume(
             cache="data.cache" not in sets,
         ):
             note(line)
-        session = Session.recorded(
-            model.spec, model.table_versions, shards, client=client, stop=stop
-        )
+        session = Session.continued(model, loaded, shards, client=client, stop=stop)
         with session.connect() as connection:
             if connection is None:
                 read_state(model)

@@ -42,7 +42,8 @@ def encode_rows(
     shard, row, batch = rows.shard, rows.row, rows.batch
     try:
         passthrough = passthrough_columns(batch, shard, keep) if keep else None
-        encoded = encode(plan, batch, shard=shard.url, row=row, labelled=labelled, names=names)
+        given: Any = {"shard": shard.url, "row": row, "conflicts": rows.conflicts}
+        encoded = encode(plan, batch, labelled=labelled, names=names, **given)
     except pa.ArrowException as error:
         raise explain(error, shard, row, row + batch.num_rows) from error
     value = Rows(encoded, passthrough)

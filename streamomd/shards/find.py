@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from posixpath import dirname
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamomd.core.errors import (
     DataError,
@@ -32,6 +33,8 @@ __all__ = ["Shard", "ShardSet", "find"]
 
 ORDERS = ("sorted", "given", "shuffled")
 FOOTERS_AT_ONCE = 8
+Opened = Shard | DataError | InputNotFoundError
+_Result = TypeVar("_Result")
 MOST_TEXTS = 3
 """Sources listed in a message."""
 
@@ -74,7 +77,7 @@ def find(
         shards, order=order, storage_options=storage_options, tables=tables, versions=versions
     )
     if not allow_duplicates:
-        _refuse_duplicates(found.fs, found.files)
+        refuse_duplicates(found.fs, found.files)
     if check is not None:
         check([file.url for file in found.files])
     return replace(open_listed(found.fs, found.files), table_versions=found.versions)
@@ -89,13 +92,15 @@ def list_shards(
     versions: Mapping[str, int] | None = None,
     since: Mapping[str, int] | None = None,
     appends_only: bool = False,
+    may_be_empty: bool = False,
 ) -> Listing:
     """The files that ``find`` would open, in order, and their file system. None is opened.
 
     A directory that is a Delta table is read as one; its files are in the order of its commits.
     versions: of tables, by URL, whatever ``tables`` says. since: of tables, by URL: only files that
     later commits appended; of other sources all files are listed. appends_only: see
-    ``delta.appended``.
+    ``delta.appended``. may_be_empty: a directory or glob without shards is no error, as after all
+    were learned and deleted; a directory that does not exist is one.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
@@ -107,17 +112,17 @@ def list_shards(
     found: dict[str, int] = {}
     listed: list[tuple[bytes, Listed]] = []
     for text in texts:
-        given = PathPattern(location(text), fs)
+        given = PathPattern(location(text), fs, may_be_empty)
         _refuse_credentials(given)
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
-        pinned = (versions or {}).get(root)
-        if not _is_table(text, given, finder, tables, pinned):
+        pinned, begin = (versions or {}).get(root), (since or {}).get(root)
+        known = pinned is not None or begin is not None
+        if not _is_table(text, given, finder, tables, known=known):
             files = given.files()
             if not tables.as_files:
                 finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]
             continue
-        begin = (since or {}).get(root)
         table = list_table(
             fs, path, root, tables, pinned=pinned, since=begin, appends_only=appends_only
         )
@@ -130,11 +135,11 @@ def list_shards(
 
 
 def _is_table(
-    text: str, given: PathPattern, finder: TableFinder, tables: TableOptions, pinned: int | None
+    text: str, given: PathPattern, finder: TableFinder, tables: TableOptions, *, known: bool
 ) -> bool:
     """Whether a source is read as a Delta table: it is marked as one, began as one, or is one."""
     if not tables.as_files:
-        marked = is_delta(text) or pinned is not None
+        marked = is_delta(text) or known
         kind = finder.kind(given.path, given.url) if not marked and given.is_directory else None
         if kind == "Iceberg":  # its files are in a directory of their own
             finder.refuse(given.text, [given.path.rstrip("/")], given.url)
@@ -163,11 +168,20 @@ def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[st
 
 def open_listed(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> ShardSet:
     """The shards of listed files: every footer is read."""
-    found = tuple(_read_all(fs, listed))
+    return shard_set(fs, _read_all(fs, listed, _read))
+
+
+def open_each(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[Opened]:
+    """The shard of each listed file, or the error for one that is damaged or gone."""
+    return _read_all(fs, listed, _try_read)
+
+
+def shard_set(fs: fsspec.AbstractFileSystem, shards: Sequence[Shard]) -> ShardSet:
+    """Shards as they were just opened."""
     versions: dict[str, object] = {}
     if is_local(fs):
-        versions = {one.path: (one.size, one.mtime_ns) for one in found}
-    return ShardSet(found, fs, versions)
+        versions = {one.path: (one.size, one.mtime_ns) for one in shards}
+    return ShardSet(tuple(shards), fs, versions)
 
 
 def _texts(shards: str | Sequence[str]) -> list[str]:
@@ -211,10 +225,12 @@ def _refuse_credentials(given: PathPattern) -> None:
         )
 
 
-def _refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -> None:
+def refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) -> None:
+    """Raises UsageError if a file is listed twice, by two sources or as a symbolic link."""
+    resolve = _real_names() if is_local(fs) else str
     seen: dict[str, str] = {}
     for file in listed:
-        key = os.path.realpath(file.path) if is_local(fs) else file.path
+        key = resolve(file.path)
         if key in seen:
             raise UsageError(
                 f"the same file is named twice, as {shown(seen[key])} and {shown(file.url)}: name "
@@ -223,11 +239,31 @@ def _refuse_duplicates(fs: fsspec.AbstractFileSystem, listed: Iterable[Listed]) 
         seen[key] = file.url
 
 
-def _read_all(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[Shard]:
+def _real_names() -> Callable[[str], str]:
+    """As ``os.path.realpath``, for many files: it resolves each directory once."""
+    folders: dict[str, str] = {}
+
+    def real_name(path: str) -> str:
+        folder, name = os.path.split(path)
+        try:
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                return os.path.realpath(path)
+        except OSError:  # it was removed since it was listed
+            pass
+        if folder not in folders:
+            folders[folder] = os.path.realpath(folder)
+        return f"{folders[folder]}/{name}"
+
+    return real_name
+
+
+def _read_all(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], read: Callable[..., _Result]
+) -> list[_Result]:
     if is_local(fs) or len(listed) == 1:
-        return [_read(fs, file) for file in listed]
+        return [read(fs, file) for file in listed]
     with ThreadPoolExecutor(FOOTERS_AT_ONCE, "streamomd-footers") as pool:
-        futures = [pool.submit(_read, fs, file) for file in listed]
+        futures = [pool.submit(read, fs, file) for file in listed]
         try:
             return [future.result() for future in futures]
         except BaseException:
@@ -237,7 +273,8 @@ def _read_all(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[S
 
 def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
     try:
-        return replace(read_shard(fs, file.path, file.url), name=file.name)
+        shard = read_shard(fs, file.path, file.url)
+        return replace(shard, name=file.name, partitions=file.partitions)
     except InputNotFoundError:
         if not file.table:
             raise
@@ -247,3 +284,10 @@ def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
             "a newer version, or train on the table's current version (--start URL begins from a "
             "model's state)"
         ) from None
+
+
+def _try_read(fs: fsspec.AbstractFileSystem, file: Listed) -> Opened:
+    try:
+        return _read(fs, file)
+    except (DataError, InputNotFoundError) as error:
+        return error

@@ -37,10 +37,14 @@ _WANTED = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
 
 @dataclass(frozen=True)
 class PathPattern:
-    """One string of the user's, in the file system it names."""
+    """One string of the user's, in the file system it names.
+
+    may_be_empty: an existing directory or glob without files is no error.
+    """
 
     text: str
     fs: fsspec.AbstractFileSystem
+    may_be_empty: bool = False
 
     @property
     def path(self) -> str:
@@ -93,6 +97,8 @@ class PathPattern:
             hint = "; chained URLs (a::b) are not read" if "::" in self.text else ""
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
         found = [path for path in self._matches() if not self._is_hidden_in(pattern, path)]
+        if not found:
+            self._require_directory(_fixed(pattern))
         files: list[Entry] = []
         for path in found:
             entry = stat_entry(self.fs, path, self.url(path))
@@ -101,6 +107,11 @@ class PathPattern:
             elif "**" not in pattern:
                 files += self._directory(path, ())
         return self._sorted(files, _fixed(pattern) + "/")
+
+    def _require_directory(self, path: str) -> None:
+        """Raises InputNotFoundError if the fixed part of a glob does not exist."""
+        if is_local(self.fs) and stat_entry(self.fs, path or "/", self.text).kind != "directory":
+            raise InputNotFoundError(f"{shown(self.url(path))} is not a directory")
 
     def _matches(self) -> list[str]:
         if not is_local(self.fs):
@@ -139,13 +150,15 @@ class PathPattern:
         by_path = {entry.path: entry for entry in entries}
         files = [self._listed(by_path[path], source) for path in sorted(by_path, key=path_key)]
         foreign = [file.url for file in files if not is_shard_name(file.path)]
-        if not files or len(foreign) == len(files):
-            others = (
-                f", only {_listing(foreign, MOST_FOREIGN)}; convert text with `streamomd convert`"
-                if foreign
-                else ""
+        if not files:
+            if self.may_be_empty:
+                return []
+            raise InputNotFoundError(f"{shown(self.text)} contains no shard ({_WANTED})")
+        if len(foreign) == len(files):
+            raise InputNotFoundError(
+                f"{shown(self.text)} contains no shard ({_WANTED}), only "
+                f"{_listing(foreign, MOST_FOREIGN)}; convert text with `streamomd convert`"
             )
-            raise InputNotFoundError(f"{shown(self.text)} contains no shard ({_WANTED}){others}")
         if foreign:
             raise DataError(
                 f"{shown(self.text)} also contains files that are not shards: {_listing(foreign)}; "

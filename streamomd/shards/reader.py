@@ -14,7 +14,9 @@ import pyarrow as pa
 from streamomd.core.errors import UsageError
 from streamomd.core.profiling import Stage, current
 from streamomd.core.urls import shown
+from streamomd.features.bad_rows import Conflict
 from streamomd.shards.allocator import Release, return_freed_memory
+from streamomd.shards.constants import with_constant_columns
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import REMOTE_BLOCK, connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
@@ -41,6 +43,8 @@ class ShardBatch:
     row: int
     """Row in the shard of the batch's first row."""
     batch: pa.RecordBatch
+    conflicts: tuple[Conflict, ...] = ()
+    """Rows that contradict the shard's directories."""
 
     @property
     def nbytes(self) -> int:
@@ -275,8 +279,15 @@ class Reader:
             first = after
             if low < high:
                 self._release.passed(batch.nbytes)
-                yield ShardBatch(job.position, group.shard, low, batch)
+                rows = ShardBatch(job.position, group.shard, low, batch)
+                yield self._with_constants(rows) if group.shard.constants else rows
+                del rows
             del batch
+
+    def _with_constants(self, rows: ShardBatch) -> ShardBatch:
+        """Stored rows with the columns of the shard's directories."""
+        made = with_constant_columns(rows.shard, rows.batch, self._wanted.columns)
+        return ShardBatch(rows.position, rows.shard, rows.row, *made)
 
     def close(self) -> None:
         """Close the shard, if one is open."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -13,6 +14,18 @@ from streamomd.core.urls import shown
 
 if TYPE_CHECKING:
     import fsspec
+
+
+class Constant(NamedTuple):
+    """A column with one value in all rows of a shard, made of the text of a directory.
+
+    kind: as in ``PARTITION_TYPES``. value: int, date or str; None: null, as the text.
+    """
+
+    column: str
+    kind: str
+    text: str | None
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,7 @@ class Shard:
     groups: tuple[int, ...]
     """Rows of each row group or record batch."""
     schema: pa.Schema
+    """Of its rows, with the columns of directories."""
     footer_sha256: str
     etag: str | None
     """ETag, generation or version where the store has one."""
@@ -39,10 +53,39 @@ class Shard:
     """Whether its first page has a checksum; None: unknown. No part of the fingerprint."""
     name: str = ""
     """Path relative to the source that lists it. No part of the fingerprint."""
+    place: int = 0
+    """The number by which its hold-out rows are drawn; see ``training.holdout.with_places``."""
+    partitions: tuple[tuple[str, str | None], ...] | None = None
+    """Column and text of each directory, where a table's log records them; None: in the name."""
+    constants: tuple[Constant, ...] = ()
+    """Columns of directories that its rows have. No part of the fingerprint."""
+    stored: pa.Schema | None = None
+    """Of the file, where ``schema`` has other columns."""
+
+    @property
+    def identity(self) -> str:
+        """What hold-out knows it by: its name, with the ``key=value`` directories directly above.
+
+        So a directory, a glob and a list of the same files agree, and order does not matter.
+        """
+        name = self.name or posixpath.basename(self.path)
+        above = self.path.removesuffix(name).rstrip("/").split("/")
+        while above and "=" in above[-1]:
+            name = f"{above.pop()}/{name}"
+        return name
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The schema of the file."""
+        return self.schema if self.stored is None else self.stored
+
+    def constant(self, column: str) -> Constant | None:
+        """The constant column of that name, if there is one."""
+        return next((one for one in self.constants if one.column == column), None)
 
     def fingerprint(self) -> dict[str, Any]:
         """The facts compared on resume, for JSON; without the schema's metadata."""
-        schema = [[f.name, str(f.type), f.nullable] for f in self.schema]
+        schema = [[f.name, str(f.type), f.nullable] for f in self.stored_schema]
         return {
             "url": self.url,
             "format": self.format,
@@ -53,6 +96,7 @@ class Shard:
             "footer_sha256": self.footer_sha256,
             "etag": self.etag,
             "mtime_ns": self.mtime_ns,
+            **({} if self.partitions is None else {"partitions": [*map(list, self.partitions)]}),
         }
 
 

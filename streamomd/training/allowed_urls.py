@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.spec import Data
 from streamomd.core.urls import absolute, protocol, shown
 from streamomd.shards.find import find
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.progress import note
 
@@ -38,6 +40,32 @@ def find_recorded(data: Data, versions: Mapping[str, int]) -> ShardSet:
         versions=versions,
         check=check,
     )
+
+
+def find_list(data: Data, facts: Sequence[Mapping[str, Any]]) -> ShardSet:
+    """The shards of a list in the ledger, in its order; raises as ``find_recorded``."""
+    lists, urls = allow_lists(), [str(one["url"]) for one in facts]
+    for line in described(urls):
+        note(f"the checkpoint names the shards: {line}")
+    refuse_outside(urls, lists)
+    check = partial(refuse_outside, lists=lists) if lists else None
+    found = find(
+        urls,
+        order="given",
+        storage_options=data.storage_options,
+        allow_duplicates=True,
+        tables=TableOptions(as_files=True),
+        check=check,
+    )
+    both = zip(found, facts, strict=True)
+    return replace(found, shards=tuple(_recorded(shard, one) for shard, one in both))
+
+
+def _recorded(shard: Shard, facts: Mapping[str, Any]) -> Shard:
+    """A shard with what its source said of it when it was listed."""
+    values = facts.get("partitions")
+    partitions = None if values is None else tuple((column, text) for column, text in values)
+    return replace(shard, name=str(facts.get("name") or shard.name), partitions=partitions)
 
 
 def described(urls: Sequence[str]) -> list[str]:

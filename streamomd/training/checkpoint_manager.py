@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_document
+from streamomd.checkpoint.segments import Facts
 from streamomd.config.spec import Checkpoint
 from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, StorageError, TooLargeError
@@ -68,7 +69,7 @@ class CheckpointManager:
     """
 
     def __init__(self, model: Model, store: Store, writer: Writer, ledger: Ledger) -> None:
-        self._model, self._store, self._writer, self._ledger = model, store, writer, ledger
+        self._model, self._store, self._writer, self.ledger = model, store, writer, ledger
         self._digests = len(model.digests.found())  # how many of those the ledger has
         self.spare = math.inf
         # In the other modes the committing owner waits for the others, between rounds.
@@ -91,7 +92,7 @@ class CheckpointManager:
     def share(self, digests: Digests) -> None:
         """Have the model use a table that others use too; the ledger takes what it lacks."""
         own = self._model.digests
-        self._ledger.add([one for one in digests if own.get(*one[:2]) is None])
+        self.ledger.add([one for one in digests if own.get(*one[:2]) is None])
         self._model.digests, self._digests = digests, len(digests.found())
 
     def reserve(self) -> str:
@@ -102,6 +103,11 @@ class CheckpointManager:
     def next_row(self) -> float:
         """The number of rows after which a commit is due."""
         return self._schedule.next_row
+
+    @property
+    def shards(self) -> Sequence[Facts]:
+        """Facts of every shard of the run's ledger."""
+        return self.ledger.shards
 
     @property
     def sequence(self) -> int:
@@ -140,6 +146,15 @@ class CheckpointManager:
         commit = self._write(self._document(), *shared, parts_to_commit(model))
         model.sequence = commit.sequence
         self._record_commit(began)
+        return commit
+
+    def record_list(self) -> Commit:
+        """Commit a model whose description and ledger changed, with the parts of the last commit:
+        its numbers are the same. No commit may be in progress."""
+        last = self._writer.last
+        stored = StoredParts(last.directory, last.parts)
+        commit = self._write(self._document(), self._names_now(), self._digests_now(), stored)
+        self._model.sequence = commit.sequence
         return commit
 
     def diverged(self, error: DivergedError) -> DivergedError:
@@ -206,12 +221,12 @@ class CheckpointManager:
         parts: Iterable[Part] | StoredParts,
     ) -> Commit:
         version, table = names
-        self._ledger.add(digests)
+        self.ledger.add(digests)
         self._digests += len(digests)
         with Stage("commit"):
             if table is not None:
                 self._names = version, write_document(self._store, "names", table)
-            shared = {"names": self._names[1], "segments": self._ledger.write(self._store)}
+            shared = {"names": self._names[1], "segments": self.ledger.write(self._store)}
             return self._writer.commit({**document, **shared}, parts)
 
     def _document(self) -> dict[str, Any]:

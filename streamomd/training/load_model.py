@@ -25,6 +25,7 @@ from streamomd.checkpoint import (
     open_store,
     read_document,
 )
+from streamomd.checkpoint.manifest import HOLDOUT_BY
 from streamomd.checkpoint.parts import DTYPES
 from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
@@ -45,6 +46,7 @@ from streamomd.training.build_engine import layout_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.remote_state import RemoteState
+from streamomd.training.update_record import UpdateRecord
 
 COUNTERS = re.compile(r"(held\.)?(metrics|detail)\.[a-z]+(\.at|\.value)?")
 """Arrays of the first part in addition to those of the state: see ``Metrics.arrays``."""
@@ -127,8 +129,12 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model = Model.new(spec, plan, state)
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
+    model.update = UpdateRecord.from_json(document.get("update"))
     model.table_versions = _table_versions(document.get("table_versions", {}))
     model.finished = document["finished"]
+    model.holdout_by = document.get(HOLDOUT_BY, "position")
+    if model.holdout_by not in ("name", "position"):
+        raise CorruptionError(f"its hold-out is by {printable(repr(model.holdout_by)[:40])}")
     return model
 
 

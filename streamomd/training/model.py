@@ -32,6 +32,7 @@ from streamomd.training.predict import evaluate, predict
 from streamomd.training.row_stream import cache_of
 from streamomd.training.top_weights import heaviest, weight_blocks
 from streamomd.training.training_step import learn_foreign_rows
+from streamomd.training.update_record import UpdateRecord
 
 
 @dataclass(eq=False)
@@ -39,9 +40,11 @@ class Model:
     """What ``streamomd.train`` and ``streamomd.load`` return.
 
     ``spec``, ``plan``: descriptions. ``state``, ``metrics``, ``names``: data, moved by learning.
-    ``digests``: of the row groups that were read. ``cursor``: the next row of the training stream.
+    ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
+    that is learned; ``update``: which list that is.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
     ``label_runs``: of the rows of this process.
+    ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
     ``table_versions``: of the Delta tables that were read, by URL.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
@@ -54,12 +57,14 @@ class Model:
     names: Names = field(default_factory=Names)
     digests: Digests = field(default_factory=Digests, repr=False)
     cursor: Cursor = field(default_factory=Cursor)
+    update: UpdateRecord = field(default_factory=UpdateRecord)
     url: str = ""
     sequence: int = -1
     finished: bool = False
     seconds: float = 0.0
     rows_per_second: float = 0.0
     recorded: Recorded = field(default_factory=Recorded)
+    holdout_by: str = "name"
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
     table_versions: dict[str, int] = field(default_factory=dict)
@@ -90,6 +95,12 @@ class Model:
     def state_sha256(self) -> str:
         """Hash of slots, totals, clock, counters and rows consumed."""
         return hash_of(self)
+
+    @property
+    def begins_pass(self) -> bool:
+        """Whether the next row is the first of another pass over all rows."""
+        at = self.cursor
+        return at.epoch > 0 and at == Cursor(at.epoch) and not self.update.first
 
     def result(self) -> dict[str, Any]:
         """What ``--json`` prints: figures of all rows learned, this process's speed, the commit."""

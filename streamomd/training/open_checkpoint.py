@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from streamomd.checkpoint import (
     Ledger,
     Loaded,
+    Store,
     Writer,
     compare,
     explain,
@@ -16,10 +20,13 @@ from streamomd.checkpoint.documents import repair
 from streamomd.core.errors import ResumeRefusedError
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
+from streamomd.shards.directory_columns import with_partitions
 from streamomd.shards.shard import ShardSet
+from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import ledger_facts
 from streamomd.training.model import Model
-from streamomd.training.model_document import document_of, parts_of
+from streamomd.training.model_document import document_of, is_named, parts_of
 from streamomd.training.progress import note
 
 SHARDS_REMEDY = (
@@ -43,28 +50,56 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
     if settings.url == "none":
         return None
     store = open_store(settings.url, settings.storage_options)
-    ledger = Ledger.from_fingerprints(shards.fingerprint())
+    if not isinstance(shards, ShardSet):  # the partitions of a collection have no names
+        model.holdout_by = "position"
+    ledger = Ledger.from_fingerprints(ledger_facts(shards, named=is_named(model)))
     ledger.add(model.digests)
     names = write_document(store, "names", model.names.to_json())
     document = document_of(model, segments=ledger.write(store), names=names)
     writer = Writer.begin(
-        store, document, parts_of(model.state, model.metrics), keep=settings.keep, restart=restart
+        store,
+        document,
+        parts_of(model.state, model.metrics),
+        keep=settings.keep,
+        keep_updates=settings.keep_updates,
+        restart=restart,
     )
     model.url = store.url
     return CheckpointManager(model, store, writer, ledger)
 
 
+def open_ledger(model: Model, loaded: Loaded) -> tuple[Store, Ledger]:
+    """The store of a model that was loaded, and the ledger of its commit."""
+    store = open_store(model.url, model.spec.checkpoint.storage_options)
+    return store, read_ledger(store, loaded.commit)
+
+
+def take_over(model: Model, loaded: Loaded, store: Store, ledger: Ledger) -> CheckpointManager:
+    """Fence an older writer: the manager of the commits after the one that was loaded."""
+    for kind, sha256 in loaded.commit.documents:
+        repair(store, kind, sha256)
+    settings = model.spec.checkpoint
+    writer = Writer.take_over(store, loaded, keep=settings.keep, keep_updates=settings.keep_updates)
+    return CheckpointManager(model, store, writer, ledger)
+
+
 def resume_checkpoint(
-    model: Model, loaded: Loaded, shards: Dataset, *, accept_new: bool
+    model: Model,
+    loaded: Loaded,
+    shards: Dataset,
+    *,
+    accept_new: bool,
+    opened: tuple[Store, Ledger] | None = None,
 ) -> CheckpointManager:
     """Compare the shards with those of the checkpoint, then fence an older writer.
 
-    Raises ResumeRefusedError with every field that differs.
+    opened: what ``open_ledger`` gives, if it was read already. Raises ResumeRefusedError with every
+    field that differs.
     """
-    settings, found = model.spec.checkpoint, shards.fingerprint()
-    store = open_store(model.url, settings.storage_options)
-    ledger = read_ledger(store, loaded.commit)
-    saved = ledger.shards
+    found = ledger_facts(shards, named=is_named(model))
+    store, ledger = opened or open_ledger(model, loaded)
+    numbers = list_numbers(ledger, model.update.first)
+    saved = [ledger.shards[number] for number in numbers]
     differences = compare(saved, found, accept_new=accept_new)
     refused = [difference for difference in differences if difference.refused]
     if refused:
@@ -80,9 +115,24 @@ def resume_checkpoint(
         )
     if differences:
         note(explain(differences))
-    for kind, sha256 in loaded.commit.documents:
-        repair(store, kind, sha256)
-    model.digests = Digests(ledger.digests())
-    ledger.replace_shards(found)
-    writer = Writer.take_over(store, loaded, keep=settings.keep)
-    return CheckpointManager(model, store, writer, ledger)
+    model.digests = Digests(ledger.digests(model.update.first))
+    ledger.refresh(dict(zip(numbers, found, strict=False)))
+    ledger.append(found[len(saved) :])
+    return take_over(model, loaded, store, ledger)
+
+
+def find_current_list(model: Model, ledger: Ledger) -> ShardSet:
+    """The shards that a model learns now, as the ledger names them."""
+    found = find_list(model.spec.data, list_facts(ledger, model.update.first))
+    return with_partitions(found, model.plan.partitions, trained=True)
+
+
+def list_facts(ledger: Ledger, first: int) -> list[Mapping[str, Any]]:
+    """The facts of the shards of a list."""
+    return [ledger.shards[number] for number in list_numbers(ledger, first)]
+
+
+def list_numbers(ledger: Ledger, first: int) -> list[int]:
+    """Numbers of the shards of a list: those from the first on that were not skipped."""
+    facts = ledger.shards
+    return [number for number in range(first, len(facts)) if "skipped" not in facts[number]]

@@ -19,6 +19,7 @@ from streamomd.engine.standard_errors import has_errors, margin_errors
 from streamomd.engine.state import State
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.shards.cache.cached_reader import Cache
+from streamomd.shards.directory_columns import with_partitions
 from streamomd.shards.find import find
 from streamomd.shards.prediction_files import (
     PredictionWriter,
@@ -67,7 +68,7 @@ def predict(
     began = time.perf_counter()
     if interval:
         refuse_interval(engine)
-    found = find(shards, storage_options=storage_options, tables=tables)
+    found = find_for(plan, shards, storage_options, tables)
     _refuse_among_shards(to, shards)
     _report_tables(found, quiet=quiet)
     for shard in found:
@@ -107,6 +108,17 @@ def _report_tables(found: ShardSet, *, quiet: bool) -> None:
     with quiet_notes(quiet):
         for line in describe_tables(found):
             note(line)
+
+
+def find_for(
+    plan: Plan,
+    shards: str | Sequence[str],
+    storage_options: Mapping[str, Any] | None,
+    tables: TableOptions = FILES_OR_TABLES,
+) -> ShardSet:
+    """Shards for a trained model: its columns of directories may be anywhere in their paths."""
+    found = find(shards, storage_options=storage_options, tables=tables)
+    return with_partitions(found, plan.partitions, trained=True)
 
 
 def _suspect(margins: Floats, suspect: Suspect) -> None:
@@ -229,7 +241,7 @@ def evaluate(
     Bad rows are treated as in training: an error, or skipped and counted. cache: of decoded
     rows; it is not used when ``by`` names columns.
     """
-    found = find(shards, storage_options=storage_options, tables=tables)
+    found = find_for(plan, shards, storage_options, tables)
     _report_tables(found, quiet=quiet)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, made=True)

@@ -74,5 +74,12 @@ def change_model_job(
             f"train.epochs was {epochs} and may only grow; got {model.spec.train.epochs}"
         )
     more = model.spec.train.epochs > epochs
+    if more and model.update.first:
+        if not model.finished:
+            raise ResumeRefusedError(
+                f"update {model.update.number} is not finished: resume it without --epochs first; "
+                "then more epochs read all shards again"
+            )
+        model.update = replace(model.update, first=0)
     model.finished = model.finished and not more
     return more

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
-from streamomd.shards.cursor import Cursor
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
@@ -23,9 +22,8 @@ Mask = NDArray[np.bool_]
 
 def begin_epoch(model: Model) -> None:
     """Metrics of the cursor's epoch begin or continue; so does a pass over rows seen before."""
-    at = model.cursor
-    model.metrics.begin(at.epoch)
-    if at.epoch > 0 and at == Cursor(at.epoch):
+    model.metrics.begin(model.cursor.epoch)
+    if model.begins_pass:
         model.engine.begin_pass(model.state)
 
 

@@ -78,11 +78,44 @@ def test_what_is_read_is_what_was_written() -> None:
     assert sorted(found.digests()) == sorted(digests)
 
 
-@pytest.mark.parametrize("facts", [{}, {"key": "token-3", "schema": SCHEMA[:2]}, {"rows": 0}])
+RECORDED: dict[str, Any] = {
+    "update": 3,
+    "sequence": 17,
+    "name": "ü",
+    "partitions": [["day", "2026-01-02"], ["hour", None]],
+}
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"key": "token-3", "schema": SCHEMA[:2]},
+        {"rows": 0},
+        RECORDED,
+        *({key: value} for key, value in RECORDED.items()),
+        {"name": "another name"},
+        {"name": ""},
+        {"partitions": []},
+        {"skipped": "its footer is damaged", "size": 12},
+    ],
+)
 def test_any_fact_may_be_missing(facts: dict[str, Any]) -> None:
-    """A partition of a Dask collection has a key, and neither size nor rows."""
+    """A partition of a Dask collection has a key, and neither size nor rows; most shards have been
+    learned by no update."""
     segment = Segment(0, (shorten_facts({"url": "é\udcff/ü", **facts}),))
     assert decode(encode(segment)) == segment
+    others = ({"url": "a"}, *segment.shards, {"url": "z/n", "name": "n"})
+    assert decode(encode(Segment(0, others))).shards == others
+
+
+def test_a_run_without_updates_writes_what_it_did() -> None:
+    """Facts that no shard has take no byte: segments keep their hashes over versions."""
+    url = {"url": "s3://bucket/a.parquet", "rows": 5, "groups": [5], "schema": SCHEMA[:1]}
+    data = encode(Segment(0, (shorten_facts(url), shorten_facts({"url": "s3://bucket/b.parquet"}))))
+    assert hashlib.sha256(data).hexdigest() == (
+        "1b173a57f4edf169ae5b3c480ed86425d55204ccf32c76c6c9ad89def1dba249"
+    )
 
 
 def test_a_commit_writes_what_is_new() -> None:
@@ -114,14 +147,15 @@ def test_shards_are_added_and_touched() -> None:
     store = DictStore()
     ledger.write(store)
     touched = [*shards[:2], {**shards[2], "mtime_ns": 5}, *shards[3:]]
-    ledger.replace_shards([*touched, shard(5, random.Random(3))])
+    ledger.refresh(dict(enumerate(touched)))
+    ledger.append([shard(5, random.Random(3))])
     named = ledger.write(store)
     again = Ledger((decode(store.objects[f"segments/{one}.bin"]), one) for one in named)
     assert [one.get("mtime_ns") for one in again.shards][2] == 5
     assert len(again.shards) == 6
     assert sorted(again.digests()) == sorted(digests)
     before = len(store.objects)
-    ledger.replace_shards(again.shards)
+    ledger.refresh(dict(enumerate(again.shards)))
     ledger.write(store)
     assert len(store.objects) == before
 
@@ -164,8 +198,64 @@ def test_hostile_facts_are_corrupt() -> None:
         Ledger([(segment, "")])
 
 
+def test_an_update_is_appended() -> None:
+    """Entries of later updates, skipped ones among them, follow the last; digests are theirs."""
+    ledger, _, digests = ledger_of(20)
+    store = DictStore()
+    draw = random.Random(3)
+    new = [{**shard(20 + at, draw), "update": 1, "sequence": 9} for at in range(3)]
+    bad = {"url": "s3://a-bucket/bad.parquet", "skipped": "damaged", "update": 1}
+    ledger.append([*new[:2], bad, new[2]])
+    ledger.append([{**new[2], "url": bad["url"], "update": 2}])  # repaired since
+    later = [digest(new[1]["url"], 0), digest(bad["url"], 0)]
+    ledger.add(later)
+    named = ledger.write(store)
+    again = Ledger((decode(store.objects[f"segments/{one}.bin"]), one) for one in named)
+    for found in (ledger, again):
+        assert [one.get("update", 0) for one in found.shards] == [0] * 20 + [1] * 4 + [2]
+        assert [*found.shards][22] == bad
+        assert [*found.digests(20)] == later
+        assert [*found.digests(24)] == later[1:]
+        assert [*found.digests(25)] == []
+        assert sorted(found.digests()) == sorted([*digests, *later])
+
+
+def test_a_shard_is_renamed() -> None:
+    """It has its digests under its new URL, and takes more under it."""
+    ledger, shards, _ = ledger_of(3)
+    store = DictStore()
+    ledger.change({1: {**shards[1], "url": "s3://elsewhere"}})
+    ledger.add([digest("s3://elsewhere", 90)])
+    named = ledger.write(store)
+    again = Ledger((decode(store.objects[f"segments/{one}.bin"]), one) for one in named)
+    for found in (ledger, again):
+        assert found.shards[1] == shorten_facts({**shards[1], "url": "s3://elsewhere"})
+        of_it = [group for url, group, _ in found.digests() if url == "s3://elsewhere"]
+        assert sorted(of_it) == [*range(len(shards[1]["groups"])), 90]
+    with pytest.raises(KeyError):
+        ledger.add([digest(shards[1]["url"], 0)])
+
+
+def test_fingerprints_do_not_replace_what_a_run_recorded() -> None:
+    """Of a touched shard the update that learned it stays, and an equal one is not written."""
+    ledger, _, _ = ledger_of(2)
+    ledger.append([{**shard(2, random.Random(3)), **RECORDED}])
+    known = [{k: v for k, v in one.items() if k not in RECORDED} for one in ledger.shards]
+    before = [*ledger._segments]
+    ledger.refresh(dict(enumerate(known)))
+    assert ledger._segments == before
+    ledger.refresh({2: {**known[2], "mtime_ns": 5}})
+    assert ledger.shards[2] == {**known[2], **RECORDED, "mtime_ns": 5}
+
+
 WRONG: list[dict[str, Any]] = [
     *({key: [1]} for key in ("format", "size", "rows", "row_groups", "etag", "key")),
+    *({key: [1]} for key in ("update", "sequence", "skipped", "name")),
+    *({key: "1"} for key in ("update", "sequence")),
+    *({"name": length} for length in (-1, 0, 2)),
+    {"partitions": [["day"]]},
+    {"partitions": [["day", 5]]},
+    {"partitions": [[None, "5"]]},
     {"size": True},
     {"groups": ["1"]},
     {"schema": [["name", "double"]]},

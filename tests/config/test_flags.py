@@ -13,7 +13,7 @@ from streamomd.cli import main
 from streamomd.cli.job_flags import JobCommand, job_options
 from streamomd.config.aliases import VALUES
 from streamomd.config.flags import Flag, all_flags, assign, assign_flags, dotted
-from streamomd.config.spec import Spec
+from streamomd.config.spec import Spec, Update
 from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses
 from streamomd.rules import ALIASES
@@ -28,10 +28,25 @@ KEYS = [
 WITHOUT_A_FLAG = {
     *("data.sparse", "data.crosses", "data.hash_seed", "data.cache_gib"),
     "data.standardize",
-    *("model.loss_params", "model.classes", "model.bias", "model.certificate", "model.params"),
+    *(
+        "model.loss_params",
+        "model.scale_target",
+        "model.classes",
+        "model.bias",
+        "model.certificate",
+        "model.params",
+    ),
     *("train.parts", "train.rounds_per_epoch", "train.merge", "train.exact_epochs"),
     *("train.batch_rows", "train.prefetch", "train.detail"),
-    *("checkpoint.every_seconds", "checkpoint.every_rows", "checkpoint.keep", "checkpoint.aside"),
+    *(
+        "checkpoint.every_seconds",
+        "checkpoint.every_rows",
+        "checkpoint.keep",
+        "checkpoint.keep_updates",
+        "checkpoint.aside",
+    ),
+    "data.arrival",
+    *(f"update.{name}" for name in Update.model_fields),
     *("cluster.window", "cluster.decode", "cluster.learner"),
 }
 """Keys that only --set sets. A new key is in this list or has a flag."""

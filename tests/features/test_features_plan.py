@@ -236,7 +236,6 @@ WIDER = [
     ("v", pa.list_(pa.float64())),
 ]
 RETYPED = [
-    ("age", pa.float64(), "double", "int32"),
     ("age", pa.string(), "string", "int32"),
     ("old", pa.int8(), "int8", "bool"),
     ("y", pa.string(), "string", "int64"),

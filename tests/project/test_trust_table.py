@@ -64,7 +64,7 @@ MUTANTS: Mapping[str, tuple[click.Group, str, str]] = {
         main, r"\| `checkpoint list` .*\n", "checkpoint list opens a checkpoint and has no row"
     ),
     "a new command with a URL": (
-        altered(update=click.Command("update", params=[URL])), "", "update opens"
+        altered(backtest=click.Command("backtest", params=[URL])), "", "backtest opens"
     ),
     "a new command with a start": (
         altered(backtest=click.Command("backtest", params=[START])), "", "backtest opens"
@@ -91,7 +91,7 @@ def test_a_missing_command_is_found(mutant: str) -> None:
     assert any(problem.startswith(expected) for problem in problems(group, changed))
 
 
-def test_only_resume_opens_a_url_that_a_manifest_names() -> None:
+def test_only_resume_and_update_open_a_url_that_a_manifest_names() -> None:
     """By the table's last column; test_foreign_checkpoint shows it of each command."""
     opening = {name for name, cell in rows(SECURITY.read_text("utf-8")).items() if "opened" in cell}
-    assert opening == {"resume"}
+    assert opening == {"resume", "update"}

@@ -260,6 +260,9 @@ def test_an_update_takes_what_was_appended(tmp_path: Path) -> None:
     assert since(root, 2).files == []
     assert appended(root, 0, tables=at(1)) == [4, 5, 6, 7]
     assert appended(root, 0, versions={str(root): 1}) == [4, 5, 6, 7]
+    shutil.rmtree(root / "_delta_log")
+    with pytest.raises(InputNotFoundError, match="cannot be read as a Delta table"):
+        since(root, 0)  # it is not read as a directory of files
 
 
 def test_a_version_and_what_was_appended_make_the_next(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from streamomd.analysis.certify.replay import Replay, unreplayable_reason
 from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.nearest import named_keywords
+from streamomd.shards.directory_columns import with_partitions
 from streamomd.shards.find import find
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.model import Model
@@ -68,6 +69,7 @@ def certify(
         tables=tables,
         versions=model.table_versions if tables == FILES_OR_TABLES else None,
     )
+    found = with_partitions(found, plan.partitions, trained=True)
     past, learners = Replay(model, found), model.engine.layout.learners
     given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")
     if not sought:

@@ -22,6 +22,7 @@ from streamomd.engine.loops.reference import M2
 from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
 from streamomd.features import Plan
+from streamomd.shards.directory_columns import with_partitions
 from streamomd.shards.find import find
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.model import Model
@@ -156,6 +157,7 @@ def scales_of_shards(
 ) -> FeatureScales:
     """Scales in all rows of some shards. Raises what ``Model.evaluate`` raises."""
     found = find(shards, storage_options=storage_options, tables=tables)
+    found = with_partitions(found, plan.partitions, trained=True)
     note(f"measuring feature scales in {found.rows:,} rows …")
     pieces = rows_of(plan, found, range(len(found)))
     return measure_scales(plan, (piece.value.batch for piece in pieces))

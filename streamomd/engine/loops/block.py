@@ -19,7 +19,6 @@ import numpy as np
 from streamomd.engine.loops import block_predict, sparse
 from streamomd.engine.loops.block_row import (
     absorb,
-    centres,
     inner,
     make_losses,
     make_solver,
@@ -77,7 +76,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     squared, probable = loss.name == "square", loss.probabilistic
     regression = not loss.classifies
     at_g = [slot.name for slot in rule.own_slots].index("g") if first else 0
-    referred = centres(loss)
+    referred = loss.centres
     t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
     labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]

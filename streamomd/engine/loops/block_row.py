@@ -11,15 +11,9 @@ from typing import Any
 from streamomd.engine.loops.load_store import take
 from streamomd.engine.loops.row import FAR, Shape, number_of_class, target
 from streamomd.losses import Loss
-from streamomd.losses.contract import identity
 from streamomd.losses.exact_step import make_solve
 from streamomd.rules.common.standardized import smoothed
 from streamomd.rules.contract import Rule, fields
-
-
-def centres(loss: Loss) -> bool:
-    """Whether the target has a reference: predictions are its mean, or its median, themselves."""
-    return not loss.classifies and loss.mean is identity
 
 
 def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:

@@ -128,7 +128,7 @@ def resume_sweep(
         no_cache = "data.cache" not in (sets or {})
         for line in found.lead.recorded.hints(found.url, cluster=False, cache=no_cache):
             note(line)
-        session = Session.recorded(found.lead.spec, found.lead.table_versions, stop=stop)
+        session = Session.recorded(found.lead, stop=stop)
         sequence = found.sequence  # resuming makes another commit
         given = (found, loaded, commits, session)
         manager = resume_sweep_checkpoint(*given, accept_new=accept_new_shards)

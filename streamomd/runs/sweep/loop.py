@@ -23,6 +23,7 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
+from streamomd.training import offsets
 from streamomd.training.metrics import worded
 from streamomd.training.model import Model
 from streamomd.training.progress import note
@@ -109,6 +110,10 @@ class SweepLoop:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
         sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
         data = sweep.lead.spec.data
+        if sweep.cursor.epoch == 0 and not sweep.rows:
+            specs = [learner.model.spec for learner in sweep.active]
+            front = batch.first_columns(len(sweep.lead.plan.numeric), offsets.MOST)
+            offsets.report_offsets(specs, sweep.lead.plan, front)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))

@@ -6,7 +6,7 @@ import errno
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from streamomd.core.errors import DataError, StorageError, StreamomdError
+from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
 from streamomd.core.urls import printable, shown
 from streamomd.shards.filesystem import Entry, open_file, stat_entry
 from streamomd.shards.formats import arrow, parquet
@@ -37,7 +37,9 @@ def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
             f"{shown(url)} is not a regular file (a pipe, a device?): remove it from the shards"
         )
     if entry.size == 0:
-        raise DataError(f"shard {shown(url)} is a file of 0 bytes: remove it or write it again")
+        raise IncompleteShardError(
+            f"shard {shown(url)} is a file of 0 bytes: remove it or write it again"
+        )
     if entry.size < 0:
         raise StorageError(f"{shown(url)}: the store does not report its size: copy it elsewhere")
     return entry
@@ -105,7 +107,7 @@ def read_at(file: Any, url: str) -> ReadAt:
                 "the device failed (EIO); copy what is readable, or fetch the shard again"
             ) from None
         if len(data) != length:
-            raise DataError(
+            raise IncompleteShardError(
                 f"shard {shown(url)}: {length} bytes were expected at {offset}, but {len(data)} "
                 "came: it was truncated, or is being written"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamomd.core.errors import DataError
+from streamomd.core.errors import DataError, IncompleteShardError
 from streamomd.core.urls import printable, shown
 from streamomd.shards.formats.contract import Format
 
@@ -21,6 +21,9 @@ _KNOWN = {
     b"\x93NUMPY": "a numpy array: write it as Parquet",
     b"\xff\xff\xff\xff": "an Arrow stream: write it in the file format (pyarrow.ipc.new_file)",
 }
+UNKNOWN = "unknown"
+SMALLEST = 12
+"""Bytes of the smallest shard, two magics and a length: of fewer, any may be the first of one."""
 
 
 def describe_bytes(head: bytes) -> str:
@@ -31,13 +34,17 @@ def describe_bytes(head: bytes) -> str:
     text = head.decode("utf-8", "replace")
     if head and all(c.isprintable() or c in "\r\n\t" for c in text) and "\ufffd" not in text:
         return f'text ("{printable(text)}…"): use `streamomd convert FILE --from csv --to DIR`'
-    return f"unknown (it starts with the bytes {head.hex(' ')})"
+    return f"{UNKNOWN} (it starts with the bytes {head.hex(' ')})"
 
 
 def format_of(head: bytes, trailer: bytes, size: int, formats: list[Format], url: str) -> Format:
-    """The format whose magic stands at head and tail; raises DataError with the reason."""
+    """The format whose magic stands at head and tail; raises DataError with the reason.
+
+    IncompleteShardError without magic at the tail, unless the head is that of another file type.
+    """
     for form in formats:
-        if head.startswith(form.magic) and trailer.endswith(form.magic):
+        # The first magic alone is at both ends of a file that has nothing else yet.
+        if size >= SMALLEST and head.startswith(form.magic) and trailer.endswith(form.magic):
             return form
         if head.startswith(form.magic):
             _refuse_tail(form, trailer, size, url)
@@ -46,13 +53,15 @@ def format_of(head: bytes, trailer: bytes, size: int, formats: list[Format], url
                 f"shard {shown(url)}: the first bytes of this {form.name} file are damaged "
                 f"(found {head[: len(form.magic)].hex(' ')}): write it again"
             )
-    raise DataError(f"shard {shown(url)} is not Parquet or Arrow, but {describe_bytes(head)}")
+    what = describe_bytes(head)
+    kind = IncompleteShardError if size < SMALLEST or what.startswith(UNKNOWN) else DataError
+    raise kind(f"shard {shown(url)} is not Parquet or Arrow, but {what}")
 
 
 def _refuse_tail(form: Format, trailer: bytes, size: int, url: str) -> None:
     if trailer.endswith(b"PARE"):
         raise DataError(f"shard {shown(url)}: encrypted Parquet is not supported")
-    raise DataError(
+    raise IncompleteShardError(
         f"shard {shown(url)}: {form.name} magic bytes not found at the end of its {size} bytes; "
         "is the file truncated? Copy or write it again"
     )

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -149,6 +149,14 @@ class Metrics:
         ranking = self.detail.rank() if self.detail is not None else {}
         last = [ranking.get("auc"), ranking.get("auc_error")]
         return np.vstack([self.ranks, np.array(last, dtype=np.float64)])
+
+    def as_one_epoch(self, held: Metrics | None) -> Metrics:
+        """The same figures as those of one epoch that continues. held: of hold-out rows."""
+        if not self.rows:
+            return replace(self, held=held)
+        bad = self.bad.sum(axis=0, keepdims=True)
+        sums = self.total[None, :]
+        return replace(self, rows=[self.total_rows], sums=sums, bad=bad, held=held)
 
     def copy(self) -> Metrics:
         """The same figures, apart from these."""

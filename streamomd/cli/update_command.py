@@ -1,0 +1,130 @@
+"""The command that learns what arrived since the last commit: update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from streamomd.cli import formatting
+from streamomd.cli.options import (
+    CODES,
+    checkpoint_options,
+    data_options,
+    guarded,
+    import_runs,
+    joined,
+    log_option,
+    main,
+    python_arguments,
+    set_option,
+    url,
+)
+from streamomd.cli.run_commands import track_option
+from streamomd.core.counted import counted
+from streamomd.core.urls import shown, typed
+
+CHOICES = (
+    click.option(
+        "--settle", metavar="TIME",
+        help="Age that a file must have, so that none is read while it is written.  [30s]",
+    ),
+    click.option("--max-shards", type=int, metavar="N", help="Maximum number of shards to learn."),
+    click.option(
+        "--until", metavar="TIME",
+        help="Leave files that were written after this time, ISO 8601, e.g. 2026-01-31T06:00Z.",
+    ),
+    click.option(
+        "--ignore-rewritten", is_flag=True,
+        help="Leave out learned shards that were rewritten, instead of refusing them.",
+    ),
+    click.option(
+        "--moved", is_flag=True, help="Learned shards under new URLs were moved: rename them."
+    ),
+    click.option(
+        "--accept-duplicates", is_flag=True,
+        help="Learn shards again whose content was learned under another URL.",
+    ),
+    click.option("--retry-skipped", is_flag=True, help="Try shards again that were skipped."),
+    click.option(
+        "--appends-only", is_flag=True,
+        help="Learn what was appended to a Delta table whose later commits also delete rows.",
+    ),
+)  # fmt: skip
+"""Keys of the job's table [update], for one command."""
+
+
+def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What counts as new."""
+    for option in reversed(CHOICES):
+        function = option(function)
+    return function
+
+
+@main.command(epilog=CODES)
+@url
+@click.option("--dry-run", is_flag=True, help="Only print how many shards are new.")
+@choice_options
+@data_options
+@checkpoint_options
+@set_option
+@log_option
+@track_option
+@guarded
+def update(
+    url: str,
+    dry_run: bool,
+    log: str | None,
+    track: tuple[list[str], ...],
+    **given: Any,
+) -> tuple[Any, str]:
+    """Learn the shards that arrived since the last commit, each once, and commit.
+
+    \b
+      streamomd update runs/bank
+      streamomd update runs/bank --dry-run
+      streamomd update s3://bucket/run --settle 5m --max-shards 24
+
+    The files, directories and globs of the job are listed again. An interrupted update is finished
+    before another looks for more. In exact mode the state is that of one run over the same shards
+    in the same order, to the bit.
+    """
+    import_runs()
+    from streamomd.integrations.trackers import tracker
+    from streamomd.runs.reporting import Reporting
+    from streamomd.runs.update import run_update
+
+    options, choice = split_choice(python_arguments(given))
+    model, figures = run_update(
+        url,
+        choice,
+        dry_run=dry_run,
+        client=None,
+        reporting=Reporting(log, False, [tracker(one) for one in joined(track)]),
+        quiet=False,
+        **options,
+    )
+    result = {**model.result(), **figures}
+    return result, format_update(result, model.spec.data.shards, dry_run=dry_run)
+
+
+def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arguments of ``run_update`` among those of a command, and the keys of [update]."""
+    names = ("storage_options", "checkpoint_storage_options")
+    options = {"options": tuple(given[name] for name in names), "sets": given["sets"]}
+    choice = {name: value for name, value in given.items() if name not in (*names, "sets")}
+    return options, {name: value for name, value in choice.items() if value not in (None, False)}
+
+
+def format_update(result: Mapping[str, Any], shards: Any, *, dry_run: bool) -> str:
+    """What was learned, what was skipped, and the run's figures."""
+    count, rows = counted(result["new_shards"], "new shard"), counted(result["new_rows"], "row")
+    lines = [f"{count} ({rows}){', not learned' if dry_run else ''}"]
+    lines += [f"skipped {shown(one['url'])}: {one['reason']}" for one in result["skipped_shards"]]
+    if dry_run:
+        url = typed(result["checkpoint"]["url"])
+        return "\n".join([*lines, *([f"next: streamomd update {url}"] if rows else [])])
+    if result["update"]:
+        lines[0] += f": {formatting.format_short(result['update'])}"
+    return "\n".join([*lines, "all rows: " + formatting.format_run(result, shards)])

@@ -1,0 +1,384 @@
+"""Updates: each shard once, in order of arrival, with the bits of one run; interrupted or not."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killing import Folder, Instant, newest, start, strike
+from running import everything, rows, run, train, write
+
+import streamomd
+from streamomd.checkpoint.stores.local import LocalStore
+from streamomd.core.errors import ConcurrentWriterError, ResumeRefusedError, UnsupportedError
+from streamomd.training.load_model import load_model
+from streamomd.training.open_checkpoint import open_ledger
+
+SHARDS, ROWS = 6, 120
+SAME = ("rows", "loss", "error", "rmse", "auc", "epochs", "skipped", "state_sha256")
+NOW = ("--settle", "0")
+
+
+class Killed(BaseException):
+    """In the place of a signal that no program can catch."""
+
+
+def shard(folder: Path, number: int) -> Path:
+    """The shard of that number: each run over the same numbers learns the same rows."""
+    return write(folder / f"part={number}.parquet", rows(ROWS, first=number), row_group_size=50)
+
+
+def words(shards: Path, url: Path, *more: object) -> list[str]:
+    sets = ["checkpoint.every_rows=100", "checkpoint.every_seconds=0", "checkpoint.keep=99"]
+    flags = [word for key in sets for word in ("--set", key)]
+    return [str(shards), *everything(), *flags, "--checkpoint", str(url), *map(str, more)]
+
+
+def figures(told: dict[str, Any]) -> dict[str, Any]:
+    return {key: told[key] for key in SAME}
+
+
+def update(url: Path, *more: object) -> dict[str, Any]:
+    return run("update", url, *NOW, *more, "--json").result
+
+
+def listed(url: Path) -> Sequence[Mapping[str, Any]]:
+    """The entries of a run's ledger."""
+    model, loaded = load_model(str(url))
+    return open_ledger(model, loaded)[1].shards
+
+
+def whole(tmp_path: Path, count: int, *more: object) -> dict[str, Any]:
+    """The figures of one run over the first shards."""
+    folder = tmp_path / "all"
+    for number in range(count):
+        shard(folder, number)
+    return figures(train(*words(folder, tmp_path / "whole", *more)))
+
+
+@pytest.mark.parametrize("rule", ["auto", "nag", "adagrad", "ftrl_proximal", "arow_diag", "ons"])
+def test_updates_have_the_bits_of_one_run(tmp_path: Path, rule: str) -> None:
+    expected = whole(tmp_path, SHARDS, "--rule", rule)
+    draw = random.Random(rule)
+    for case in range(2):
+        folder, url = tmp_path / f"shards{case}", tmp_path / f"run{case}"
+        cuts = sorted(draw.sample(range(1, SHARDS), draw.randint(1, SHARDS - 1)))
+        sizes = [*itertools.pairwise([0, *cuts, SHARDS])]
+        for low, high in sizes:
+            for number in range(low, high):
+                shard(folder, number)
+            told = update(url) if low else train(*words(folder, url, "--rule", rule))
+            assert not low or told["new_shards"] == high - low
+            assert not low or told["new_rows"] == (high - low) * ROWS
+        assert figures(told) == expected
+        assert [one.get("update", 0) for one in listed(url)] == [
+            number for number, (low, high) in enumerate(sizes) for _ in range(low, high)
+        ]
+
+
+def test_the_figures_of_an_update_are_those_of_its_rows(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in range(3):
+        shard(folder, number)
+    first = train(*words(folder, url))
+    shard(folder, 3)
+    told = update(url)
+    assert told["update"]["rows"] == ROWS == told["rows"] - first["rows"]
+    weights = [sum(rows(ROWS, first=n)["w"].to_pylist()) for n in range(4)]
+    loss = (told["loss"] * sum(weights) - first["loss"] * sum(weights[:3])) / weights[3]
+    assert told["update"]["loss"] == pytest.approx(loss, rel=1e-9)
+    again = update(url)
+    assert (again["new_shards"], again["new_rows"], again["update"]) == (0, 0, None)
+    assert again["checkpoint"] == told["checkpoint"]  # nothing was written
+
+
+def test_nothing_new_is_said(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    shard(folder, 0)
+    sequence = train(*words(folder, url))["checkpoint"]["sequence"]
+    ran = run("update", url, *NOW)
+    assert ran.code == 0
+    assert f"nothing new since commit {sequence}" in ran.err
+
+
+def test_a_dry_run_and_resume_say_what_is_new_and_learn_nothing(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    shard(folder, 0)
+    before = train(*words(folder, url, "--set", "update.settle=0"))
+    for number in (1, 2, 3):
+        shard(folder, number)
+    expected = f"3 new shards (360 rows) not learned: streamomd update {url}"
+    for command in (("update", url, "--dry-run"), ("resume", url)):
+        ran = run(*command, "--json")
+        assert expected in ran.err
+        assert ran.result["state_sha256"] == before["state_sha256"]
+        assert ran.result["checkpoint"] == before["checkpoint"]
+    assert run("update", url, "--dry-run", "--json").result["new_shards"] == 3
+    told = run("resume", url, "--accept-new-shards", "--json").result
+    assert figures(told) == whole(tmp_path, 4)
+
+
+def test_new_names_may_sort_before_learned_ones(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    order = [5, 6, 0, 2, 11]  # 2 before 11, by number
+    for number in order[:2]:
+        shard(folder, number)
+    train(*words(folder, url))
+    for number in order[2:]:
+        shard(folder, number)
+    told = update(url)
+    names = [str(folder / f"part={number}.parquet") for number in order]
+    given = train(*words(folder, tmp_path / "given")[1:], *names, "--set", 'data.order="given"')
+    assert figures(told) == figures(given)
+    assert [one["url"] for one in listed(url)] == names
+
+
+def test_more_epochs_read_all_shards_in_learned_order(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in (3, 1, 2):
+        shard(folder, number)
+        if (url / "commits").exists():
+            update(url)
+        else:
+            train(*words(folder, url, "--rule", "auto"))
+    told = run("resume", url, "--epochs", "3", "--json").result
+    names = [str(folder / f"part={number}.parquet") for number in (3, 1, 2)]
+    more = ("--epochs", "3", "--set", 'data.order="given"', "--rule", "auto")
+    assert figures(told) == figures(train(*words(folder, tmp_path / "g")[1:], *names, *more))
+
+
+def operations(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """From now on the store's operation number ``most`` (from 0) ends the process, as it were."""
+    done = [0]
+    for name in ("put", "create", "delete", "read", "names"):
+        plain = getattr(LocalStore, name)
+
+        def counted(self: LocalStore, *given: Any, plain: Any = plain) -> Any:
+            if done[0] == most:
+                raise Killed
+            done[0] += 1
+            return plain(self, *given)
+
+        monkeypatch.setattr(LocalStore, name, counted)
+    return done
+
+
+def attempts(tmp_path: Path, step: int) -> Iterator[tuple[int, Path, Path]]:
+    """Runs of two shards to which two came, each with the operation that ends the update."""
+    for most in itertools.count(0, step):
+        folder, url = tmp_path / f"shards{most}", tmp_path / f"run{most}"
+        for number in range(2):
+            shard(folder, number)
+        train(*words(folder, url, "--set", "checkpoint.aside=false"))
+        for number in range(2, 4):
+            shard(folder, number)
+        yield most, folder, url
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_update_that_is_killed_at_any_operation_of_its_store_continues(
+    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of the update stands: what comes after the kill is learned after it."""
+    expected, one = whole(tmp_path, 5), whole(tmp_path / "4", 4)
+    killed = 0
+    for most, folder, url in attempts(tmp_path, step):
+        with monkeypatch.context() as patch:
+            operations(patch, most)
+            try:
+                streamomd.update(str(url), settle=0, quiet=True)
+                break
+            except Killed:
+                killed += 1
+        if most % 2:
+            shard(folder, 4)
+            assert figures(update(url)) == expected
+        else:
+            run("resume", url)
+            assert figures(update(url)) == one
+    assert killed > 40 // step
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.slow)])
+def test_a_process_that_is_killed_leaves_an_update_to_continue(tmp_path: Path, kills: int) -> None:
+    expected, draw = whole(tmp_path, SHARDS), random.Random(kills)
+    for case in range(kills):
+        folder, url = tmp_path / f"shards{case}", tmp_path / f"run{case}"
+        shard(folder, 0)
+        train(*words(folder, url))
+        for number in range(1, SHARDS):
+            shard(folder, number)
+        place = Folder(str(url))
+        process = start(["update", str(url), *NOW, "--json"], tmp_path / "log")
+        instant = Instant("delay", draw.randint(1, 5), draw.uniform(0.0, 0.02))
+        strike(process, place, instant, newest(place))
+        assert figures(update(url)) == expected
+
+
+def test_one_of_two_updates_at_the_same_time_loses(tmp_path: Path) -> None:
+    from streamomd.runs.reporting import Reporting
+    from streamomd.runs.update import UpdateRun, choice_of
+    from streamomd.training.signals import StopRequest
+
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    shard(folder, 0)
+    train(*words(folder, url, "--set", "update.settle=0"))
+    shard(folder, 1)
+    both = [
+        UpdateRun.open(
+            str(url), {}, None, None, stop=StopRequest(), reporting=Reporting(quiet=True)
+        )
+        for _ in range(2)
+    ]
+    found = [one.find(choice_of(one.model.spec)) for one in both]
+    both[0].learn(found[0])
+    with pytest.raises(ConcurrentWriterError) as problem:
+        both[1].learn(found[1])
+    assert problem.value.exit_code == 5
+    assert figures(update(url)) == whole(tmp_path, 2)
+
+
+def test_what_cannot_be_updated_is_refused_by_name(tmp_path: Path) -> None:
+    folder = tmp_path / "shards"
+    shard(folder, 0)
+    shuffled = ("--set", 'data.order="shuffled"')
+    train(*words(folder, tmp_path / "a", *shuffled))
+    with pytest.raises(UnsupportedError, match="shuffled"):
+        streamomd.update(str(tmp_path / "a"), quiet=True)
+    twice = ("--rule", "nag_projected", "--set", "model.params.passes=2")
+    train(*words(folder, tmp_path / "b", *twice))
+    with pytest.raises(UnsupportedError, match="rule 'nag_projected' observes all rows"):
+        streamomd.update(str(tmp_path / "b"), quiet=True)
+
+
+def test_rewritten_and_moved_shards_are_refused_together(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in range(3):
+        shard(folder, number)
+    train(*words(folder, url, "--set", "update.settle=0"))
+    write(folder / "part=0.parquet", rows(ROWS, first=77))
+    (folder / "part=1.parquet").rename(folder / "part=9.parquet")
+    with pytest.raises(ResumeRefusedError) as problem:
+        streamomd.update(str(url), quiet=True)
+    told = str(problem.value)
+    assert problem.value.exit_code == 3
+    for word in ("part=0.parquet", "part=1.parquet", "part=9.parquet", "ignore-rewritten", "moved"):
+        assert word in told
+    streamomd.update(str(url), ignore_rewritten=True, moved=True, quiet=True)
+    assert [Path(one["url"]).name for one in listed(url)] == [
+        *("part=0.parquet", "part=9.parquet", "part=2.parquet"),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["sharded", "averaged"])
+def test_other_modes_continue_from_their_state(tmp_path: Path, mode: str) -> None:
+    """Sharded: a micro-batch begins with an update. Averaged: its rows are an epoch's rounds."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in range(2):
+        shard(folder, number)
+    sets = ("--mode", mode, "--rule", "nag", "--set", "train.parts=2")
+    before = train(*words(folder, url, *sets))
+    new = shard(tmp_path / "new", 2)
+    start = ("--start", str(url), "--continue-metrics", *sets)
+    expected = train(*words(new, tmp_path / "b", *start))
+    shard(folder, 2)
+    told = update(url)
+    assert told["new_rows"] == ROWS
+    assert told["rows"] == before["rows"] + ROWS
+    assert told["state_sha256"] == expected["state_sha256"]
+
+
+def test_a_start_takes_over_the_job(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in range(2):
+        shard(folder, number)
+    train(*words(folder, url, "--rule", "adagrad", "--eta", "0.3"))
+    shard(tmp_path / "new", 2)
+    target = ("--checkpoint", tmp_path / "b")
+    told = train(tmp_path / "new", "--start", url, *target)
+    shard(folder, 2)
+    assert told["rows"] == ROWS
+    model = streamomd.load(str(tmp_path / "b"))
+    before = streamomd.load(str(url))
+    assert model.spec.model.rule == "adagrad"
+    assert model.spec.model.params == before.spec.model.params
+    assert model.plan.numeric == before.plan.numeric
+    ran = run("train", tmp_path / "new", "--start", url, "--rule", "nag", "--checkpoint", "none")
+    assert ran.code == 2
+    assert "rule: 'adagrad' there, 'nag' here" in ran.err
+    more = train(
+        tmp_path / "new", "--start", url, "--continue-metrics", "--checkpoint", tmp_path / "c"
+    )
+    assert more["rows"] == 3 * ROWS
+    assert (
+        more["state_sha256"]
+        == whole(tmp_path, 3, "--rule", "adagrad", "--eta", "0.3")["state_sha256"]
+    )
+
+
+def test_directories_are_columns_of_later_shards_too(tmp_path: Path) -> None:
+    """Of new ones below the source, and of a list that is read again by its URLs."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    flags = ("--label", "y", "--weight", "w", "--numeric", "n,day", "--hashed", "h,city")
+    sets = ("--set", "checkpoint.every_rows=50", "--set", "checkpoint.aside=false")
+
+    def place(number: int) -> None:
+        city = ("Wien", "S%C3%A3o Paulo")[number % 2]
+        write(folder / f"day={number}/city={city}/a.parquet", rows(ROWS, first=number))
+
+    for number in (1, 2):
+        place(number)
+    train(folder, *flags, *sets, "--checkpoint", url)
+    for number in (3, 4):
+        place(number)
+    told = update(url)
+    assert figures(told) == figures(train(folder, *flags, "--checkpoint", tmp_path / "whole"))
+    more = run("resume", url, "--epochs", "2", "--json").result
+    assert figures(more) == figures(
+        train(folder, *flags, "--epochs", "2", "--checkpoint", tmp_path / "twice")
+    )
+    write(folder / "day=x/city=Wien/a.parquet", rows(ROWS, first=9))
+    ran = run("update", url, *NOW)
+    assert ran.code == 2
+    assert "directory day=x is not a 64-bit integer" in ran.err
+
+
+def test_a_table_is_updated_by_its_versions(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    table, url = str(tmp_path / "table"), tmp_path / "run"
+
+    def append(number: int) -> None:
+        deltalake.write_deltalake(
+            table, rows(ROWS, first=number).select(["y", "n", "h"]), mode="append"
+        )
+
+    flags = ("--label", "y", "--numeric", "n", "--hashed", "h")
+    append(0)
+    append(1)
+    train(table, *flags, "--checkpoint", url)
+    for number in (2, 3, 4):
+        append(number)
+    first = update(url, "--max-shards", "2")
+    assert (first["new_shards"], first["new_rows"]) == (2, 2 * ROWS)
+    assert update(url)["new_shards"] == 1
+    deltalake.DeltaTable(table).optimize.compact()
+    told = update(url)
+    assert told["new_shards"] == 0
+    parts = [
+        str(write(tmp_path / "files" / f"{n}.parquet", rows(ROWS, first=n).select(["y", "n", "h"])))
+        for n in range(5)
+    ]
+    expected = figures(train(*parts, *flags, "--checkpoint", tmp_path / "files-run"))
+    assert figures(told) == expected
+    append(5)
+    assert update(url)["new_rows"] == ROWS
+    deltalake.DeltaTable(table).delete("n > 0")
+    append(6)
+    ran = run("update", url, *NOW)
+    assert ran.code == 3
+    assert "--appends-only" in ran.err
+    assert update(url, "--appends-only")["new_rows"] == ROWS
