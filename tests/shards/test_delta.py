@@ -408,6 +408,18 @@ def test_a_table_has_the_result_of_its_rows(tmp_path: Path) -> None:
     assert train(root, "--as-of", "2199-01-01", *job)["state_sha256"] == expected["state_sha256"]
 
 
+def test_an_update_learns_files_with_equal_footers(tmp_path: Path) -> None:
+    """Rows with the same statistics, appended twice: the second commit is no copy of the first."""
+    root, url = tmp_path / "table", tmp_path / "run"
+    append(root, rows(0))
+    job = ("--label", "y", "--rule", "nag", "--checkpoint", url)
+    assert run("train", root, *job).code == 0
+    append(root, rows(0))
+    DeltaTable(str(root)).optimize.compact()
+    assert run("update", url, "--json").result["new_rows"] == 4
+    assert run("update", url, "--json").result["new_rows"] == 0
+
+
 def test_a_sweep_pins_its_version(tmp_path: Path) -> None:
     """All learners of a sweep record it."""
     root, url = three(tmp_path / "table"), tmp_path / "sweep"
