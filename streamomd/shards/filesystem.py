@@ -176,11 +176,11 @@ def _nanoseconds(time: Any) -> int | None:
     return int(time * 1e9) if isinstance(time, int | float) else None
 
 
-def is_directory(fs: fsspec.AbstractFileSystem, path: str) -> bool:
+def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
     """Whether a directory exists; False where this process may not look."""
     if is_local(fs):
         return os.path.isdir(path)
-    with store_errors(path):
+    with store_errors(url):
         try:
             return bool(fs.info(path)["type"] == "directory")
         except (FileNotFoundError, NotADirectoryError, PermissionError):

@@ -143,14 +143,14 @@ def _list_shards(
         given = PathPattern(location(text), fs, may_be_empty)
         _refuse_credentials(given)
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
-        pinned = versions.get(root)
-        if not _is_table(text, given, finder, tables, pinned):
+        pinned, begin = versions.get(root), since.get(root)
+        known = pinned is not None or begin is not None
+        if not _is_table(text, given, finder, tables, known=known):
             files = given.files()
             if not tables.as_files:
                 finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]
             continue
-        begin = since.get(root)
         table = list_table(
             fs, path, root, tables, pinned=pinned, since=begin, appends_only=appends_only
         )
@@ -163,12 +163,12 @@ def _list_shards(
 
 
 def _is_table(
-    text: str, given: PathPattern, finder: TableFinder, tables: TableOptions, pinned: int | None
+    text: str, given: PathPattern, finder: TableFinder, tables: TableOptions, *, known: bool
 ) -> bool:
     """Whether a source is read as a Delta table: it is marked as one, began as one, or is one."""
     if not tables.as_files:
-        marked = is_delta(text) or pinned is not None
-        kind = finder.kind(given.path) if not marked and given.is_directory else None
+        marked = is_delta(text) or known
+        kind = finder.kind(given.path, given.url) if not marked and given.is_directory else None
         if kind == "Iceberg":  # its files are in a directory of their own
             finder.refuse(given.text, [given.path.rstrip("/")], given.url)
         return marked or kind == "Delta"

@@ -78,7 +78,7 @@ class PathPattern:
     @property
     def is_directory(self) -> bool:
         """Whether a directory has exactly this name."""
-        return is_directory(self.fs, self.path)
+        return is_directory(self.fs, self.path, self.text)
 
     def files(self) -> list[Listed]:
         """Files, sorted bytewise by path. An existing name wins over its meaning as a glob."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from streamomd.config.spec import Data
 
+UrlOf = Callable[[str], str]
+"""The URL of a path of the file system."""
 Kind = Literal["Delta", "Iceberg"]
 DELTA_LOG = "_delta_log"
 MOST_TABLES = 3
@@ -71,31 +73,31 @@ class TableFinder:
     _kinds: dict[str, Kind | None] = field(default_factory=dict)
     _tables: dict[str, tuple[Kind, str] | None] = field(default_factory=dict)
 
-    def kind(self, path: str) -> Kind | None:
+    def kind(self, path: str, url_of: UrlOf) -> Kind | None:
         """What a directory is the root of."""
         path = path.rstrip("/") or path
         if path not in self._kinds:
-            self._kinds[path] = self._look_up(path)
+            self._kinds[path] = self._look_up(path, url_of)
         return self._kinds[path]
 
-    def _look_up(self, path: str) -> Kind | None:
+    def _look_up(self, path: str, url_of: UrlOf) -> Kind | None:
         if not self._has_directories:
             return None
-        if is_directory(self.fs, posixpath.join(path, DELTA_LOG)):
+        log, metadata = posixpath.join(path, DELTA_LOG), posixpath.join(path, "metadata")
+        if is_directory(self.fs, log, url_of(log)):
             return "Delta"
-        metadata = posixpath.join(path, "metadata")
-        if is_directory(self.fs, metadata):
-            names = children(self.fs, metadata, metadata)
+        if is_directory(self.fs, metadata, url_of(metadata)):
+            names = children(self.fs, metadata, url_of(metadata))
             if any(name.endswith(".metadata.json") for name in names):
                 return "Iceberg"
         return None
 
-    def above(self, folder: str) -> tuple[Kind, str] | None:
+    def above(self, folder: str, url_of: UrlOf) -> tuple[Kind, str] | None:
         """The nearest table that a directory is in, or the root of: its kind, and its root."""
         passed: list[str] = []
         while folder and folder not in self._tables:
             passed.append(folder)
-            kind, parent = self.kind(folder), posixpath.dirname(folder)
+            kind, parent = self.kind(folder, url_of), posixpath.dirname(folder)
             if kind or parent == folder:
                 self._tables[folder] = (kind, folder) if kind else None
             else:
@@ -104,13 +106,13 @@ class TableFinder:
         self._tables.update(dict.fromkeys(passed, found))
         return found
 
-    def refuse(self, text: str, folders: Iterable[str], url_of: Callable[[str], str]) -> None:
+    def refuse(self, text: str, folders: Iterable[str], url_of: UrlOf) -> None:
         """Raise UsageError if a directory with files to read is in a table; text: what the user
         gave for them."""
         folders = dict.fromkeys(folders)
         if is_local(self.fs):  # a link may lead into a table
             folders |= dict.fromkeys(map(os.path.realpath, folders))
-        found = dict.fromkeys(table for folder in folders if (table := self.above(folder)))
+        found = dict.fromkeys(table for folder in folders if (table := self.above(folder, url_of)))
         if found:
             raise UsageError(_refusal(text, [(kind, url_of(path)) for kind, path in found]))
 

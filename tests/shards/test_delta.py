@@ -260,6 +260,9 @@ def test_an_update_takes_what_was_appended(tmp_path: Path) -> None:
     assert since(root, 2).files == []
     assert appended(root, 0, tables=at(1)) == [4, 5, 6, 7]
     assert appended(root, 0, versions={str(root): 1}) == [4, 5, 6, 7]
+    shutil.rmtree(root / "_delta_log")
+    with pytest.raises(InputNotFoundError, match="cannot be read as a Delta table"):
+        since(root, 0)  # it is not read as a directory of files
 
 
 def test_a_version_and_what_was_appended_make_the_next(tmp_path: Path) -> None:
@@ -403,6 +406,18 @@ def test_a_table_has_the_result_of_its_rows(tmp_path: Path) -> None:
     expected = train(*(tmp_path / f"{number}.parquet" for number in range(3)), *job)
     assert train(root, *job)["state_sha256"] == expected["state_sha256"]
     assert train(root, "--as-of", "2199-01-01", *job)["state_sha256"] == expected["state_sha256"]
+
+
+def test_an_update_learns_files_with_equal_footers(tmp_path: Path) -> None:
+    """Rows with the same statistics, appended twice: the second commit is no copy of the first."""
+    root, url = tmp_path / "table", tmp_path / "run"
+    append(root, rows(0))
+    job = ("--label", "y", "--rule", "nag", "--checkpoint", url)
+    assert run("train", root, *job).code == 0
+    append(root, rows(0))
+    DeltaTable(str(root)).optimize.compact()
+    assert run("update", url, "--json").result["new_rows"] == 4
+    assert run("update", url, "--json").result["new_rows"] == 0
 
 
 def test_a_sweep_pins_its_version(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def stored(tree: Path) -> Path:
         ["--mode", "sharded", "--epochs", "2"],
         ["--cache", "cache", "--epochs", "2"],
         ["--numeric", "x", "--label", "hour", "--loss", "square"],
-        ["--numeric", "x", "--label", "hour", "--epochs", "2", "--holdout", "5"],
+        ["--numeric", "x", "--label", "hour", "--epochs", "2"],
     ],
 )
 def test_it_is_learned_as_a_column_of_the_files(tree: Path, flags: list[str]) -> None:

@@ -168,14 +168,14 @@ def test_a_table_in_a_store_is_found(store: Store) -> None:
     with store.open("/bucket/rows/_delta_log/00000000000000000000.json", "wb") as file:
         file.write(b"{}")
     assert "delta+looked://bucket/rows. " in refusal("looked://bucket/rows/k=*/*.parquet")
-    found = TableFinder(store).above("/bucket/rows/k=1")
+    found = TableFinder(store).above("/bucket/rows/k=1", str)
     assert found == ("Delta", "/bucket/rows")
 
 
 def test_the_commands_have_the_flag(tmp_path: Path) -> None:
     """train and plan refuse a glob in a table with exit 2; with --as-files they read it."""
     root = delta(tmp_path / "table")
-    glob = str(root / "**" / "*.parquet")
+    glob = str(root / "day=*" / "*.parquet")
     for command, given in {"plan": (), "train": ("--checkpoint", tmp_path / "run")}.items():
         done = run(command, glob, "--label", "y", "--rule", "nag", *given)
         assert done.code == 2
