@@ -66,7 +66,8 @@ def preview(
     ``train`` raises for a job, its shards, and those rows.
     """
     session = Session.open(job, {**flags, "storage_options": storage_options}, sets)
-    spec, shards, plan = session.spec, session.shards, session.plan()
+    shards, plan = session.shards, session.plan()
+    spec = session.spec.of_classes(len(plan.classes))
     data = spec.data
     started = time.perf_counter()
     unit = _read(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
@@ -96,9 +97,11 @@ def preview(
 
 def _loss_note(spec: Spec, plan: Plan) -> list[str]:
     """A note on the loss of several classes."""
-    if len(plan.classes) <= 2 or spec.loss.coupled:
-        return []
     count = len(plan.classes)
+    if count <= 2:
+        return []
+    if spec.loss.coupled:
+        return [f"{count} classes learned jointly, by {spec.loss.name}"]
     return [
         f"{count} learners, one per class against all others; the loss is the sum of their losses"
     ]

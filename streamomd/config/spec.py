@@ -209,7 +209,7 @@ class Model(_Table):
     )  # fmt: skip
     loss: str = key(
         "", "Loss to minimize. See: streamomd list losses.", flag="loss", metavar="NAME",
-        shown_default="the rule's, mostly logistic",
+        shown_default="logistic; softmax for 3 classes and more; or the named rule's",
     )  # fmt: skip
     loss_params: dict[str, Any] = key({}, "Parameters of the loss.", flag=None)
     task: Literal["auto", "classify", "regress"] = key(
@@ -241,10 +241,20 @@ class Model(_Table):
         },
     )  # fmt: skip
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _known(cls, given: Any) -> Any:
-        return {**given, **parse_model(given)} if isinstance(given, Mapping) else given
+    def _known(cls, given: Any, validate: Callable[[Any], Any]) -> Any:
+        if not isinstance(given, Mapping):
+            return validate(given)
+        found = validate({**given, **parse_model(given)})
+        if not given.get("loss"):
+            found.model_fields_set.discard("loss")
+        return found
+
+    @property
+    def names_loss(self) -> bool:
+        """Whether the job says which loss to minimize."""
+        return "loss" in self.model_fields_set
 
     @property
     def classifies(self) -> bool:
@@ -393,6 +403,14 @@ class Spec(_Table):
             return cls.model_validate(tables)
         except ValidationError as error:
             raise UsageError(explain(error, cls)) from None
+
+    def of_classes(self, count: int) -> Self:
+        """The job once its classes are known: of three or more, the default rule learns one joint
+        model, by softmax, if no loss is named."""
+        if count <= 2 or self.model.rule != DEFAULT or self.model.names_loss:
+            return self
+        model = self.model.model_copy(update={"loss": "softmax"})
+        return self.model_copy(update={"model": model})
 
     def to_json(self, *, secrets: bool = False) -> dict[str, Any]:
         """Nested tables that parse back to this Spec; without secrets unless asked."""

@@ -16,6 +16,8 @@ targets around them.
 
 Losses without a curvature to learn (hinge, absolute, ...) are learned by G alone.
 
+Three classes and more are learned jointly, by softmax, unless another loss is named.
+
 Predictions do not change with the units or the offset of a numeric column, nor, in regression, with
 those of the target. There is nothing to tune.
 
@@ -104,7 +106,7 @@ def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) ->
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
     w, S, g, H = own
     if shared.place == 0.0:
-        w, S = newton(w, S, shared.q, x, move, h)
+        w, S = newton(w, S, shared, x, move, h)
     if h.prefer != WHOLE:
         g, H = gradient(g, H, shared.q, x, move)
     return Own(w, S, g, H)

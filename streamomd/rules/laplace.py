@@ -14,8 +14,9 @@ For the square loss it is ridge regression in closed form, row by row, with a pr
 the noise does (mse / var y); for log loss a is scaled down where recent rows show less curvature,
 and the prior follows the evidence.
 
-From the second pass over the rows on, A forgets: it holds three passes at most, and evidence is
-that of the first one.
+From the second pass over the rows on, A forgets: it holds three passes at most, and the prior
+counts once for each, but with several classes. Weights outside the block are pulled to 0 by their
+prior, wholly in regression and by a third of it with two classes.
 
 Every row counts alike, however old: choose it for shuffled rows. ``auto`` mixes it with a learner
 that follows changes, and is the default.
@@ -111,7 +112,7 @@ def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) ->
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
     if shared.place > 0.0:
         return own
-    w, S = newton(own.w, own.S, shared.q, x, move, h)
+    w, S = newton(own.w, own.S, shared, x, move, h)
     return Own(w, S)
 
 

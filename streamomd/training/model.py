@@ -83,6 +83,7 @@ class Model:
     @classmethod
     def new(cls, spec: Spec, plan: Plan, state: State | None = None) -> Self:
         """A model that has seen nothing; or one with this state, whose figures are to be filled."""
+        spec = spec.of_classes(len(plan.classes))
         engine = engine_of(spec, plan)
         if state is None:
             state = State.start(engine.layout)

@@ -64,8 +64,9 @@ def _start_from(model: Model, other: Model) -> None:
     differ = [key for key in ours if ours[key] != theirs[key]]
     if differ:
         lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
-        same = "" if "rule" not in differ else f"; to continue its rule: --rule {theirs['rule']}"
-        raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{same}")
+        same = [f"--{key} {theirs[key]}" for key in ("rule", "loss") if key in differ]
+        hint = f"; to continue it: {' '.join(same)}" if same else ""
+        raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{hint}")
     model.state, model.names = other.state, other.names
     if model.spec.model.continue_metrics:
         model.metrics = other.metrics.as_one_epoch(held=model.metrics.held)

@@ -38,6 +38,7 @@ from streamomd.rules.common.standardized import (
     Shared,
     grown,
     outweighs,
+    pull_of_pass,
     see,
     smoothing,
     sparse_unit,
@@ -89,6 +90,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     horizon_ = AT["horizon"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
     squares_, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
+    pulls = pull_of_pass(squared, L)
 
     def shown(totals: Any, margin: float) -> Any:
         """The progressive prediction: of numbers, at most a range of the labels away from them."""
@@ -310,12 +312,15 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             elif both:
                 for k in range(L):
                     slopes[k] = 0.0  # G's H stays, as its weights do
+            decay = 0.0
+            if totals[horizon_] > 0.0:
+                decay = pulls * weight_of_row * (totals[n_] / totals[horizon_])
             for n in range(count):
                 shared = Shared(*load_shared(cells, at[n] * width, 1))
                 for k in range(L):
                     scale = totals[k * n_totals + scale_]
                     own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    move = Move(s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k])
+                    move = Move(s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k], decay)
                     own = update(own, shared, xs[n], move, clock, h)
                     store_own(cells, at[n] * width + n_shared + k, L, own)
             if regression:

@@ -101,8 +101,8 @@ def rebase(
     totals[S_Y_] = s_y
     old = totals[LAM_]
     new = old
-    if kind.second and (kind.squared or totals[HORIZON_] == 0.0):
-        new = next_strength(totals, reference, vectors, P, size, kind)
+    if kind.second and (kind.squared or L == 1 or totals[HORIZON_] == 0.0):
+        new = next_strength(totals, reference, vectors, P, size, kind) * passes_held(totals)
     shift = totals[C_Y_] - c_y
     work = np.zeros((5, len(places)))
     al, be, c, s = work[0], work[1], work[2], work[3]
@@ -159,7 +159,7 @@ def close_accounts(totals: Any, at: int, moved: float) -> None:
 
 
 def passes_held(totals: Any) -> Any:
-    """How many passes over the rows A holds; so often the prior outside the block counts."""
+    """How many passes over the rows A holds; so often the prior counts."""
     return max(totals[ALL_N_] / totals[HORIZON_], 1.0) if totals[HORIZON_] > 0.0 else 1.0
 
 
@@ -213,8 +213,8 @@ def multiply_out(cells: Any, totals: Any, L: int, width: int) -> None:
 
 
 def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, kind: Kind) -> Any:
-    """lam', by the state before the change. Of a log loss it stays in later passes: the evidence of
-    rows that were seen before is too strong."""
+    """lam' of one pass, by the state before the change. Of several classes that of the first pass
+    stays, see ``rebase``, and counts once: weights of nearly separable tables have to grow."""
     if kind.squared:
         return of_noise(kind.prior, totals[MSE_], totals[S_Y_])
     known = weights = 0.0
@@ -224,7 +224,7 @@ def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, 
             if reference[S, j] > 0.0:
                 known += 1.0 - totals[LAM_] * P[k, j, j % group]
                 weights += vectors[k, W, j] * vectors[k, W, j]
-    return of_evidence(kind.prior, totals[T_], known, weights)
+    return of_evidence(kind.prior, totals[T_], known, weights, P.shape[0])
 
 
 def change_of_B(
