@@ -9,16 +9,19 @@ records: an interrupted update is finished before another looks for more.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from pydantic import ValidationError
+
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
-from streamomd.config.spec import Spec
+from streamomd.config.explain import explain
+from streamomd.config.spec import Spec, Update
 from streamomd.config.values import nanoseconds
 from streamomd.core.counted import counted
-from streamomd.core.errors import SchemaError, StreamomdError, UnsupportedError
+from streamomd.core.errors import SchemaError, StreamomdError, UnsupportedError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown, typed
 from streamomd.features import check_schema
@@ -29,6 +32,7 @@ from streamomd.runs.session import report_rejected, report_transport_warnings
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
+from streamomd.shards.digests import Digests
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
 from streamomd.training.allowed_urls import allow_lists, described, find_list, refuse_outside
@@ -42,7 +46,7 @@ from streamomd.training.open_checkpoint import (
     resume_checkpoint,
     take_over,
 )
-from streamomd.training.progress import note, quiet_notes
+from streamomd.training.progress import Watcher, note, quiet_notes
 from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
 from streamomd.training.signals import StopRequest, stop_on_signals
 from streamomd.training.update_record import UpdateRecord
@@ -58,7 +62,9 @@ class UpdateRun:
     """A run that is brought up to date, as often as its user wants.
 
     manager: None until something is committed. new_shards, new_rows, skipped: of this process.
-    before: where its figures begin.
+    before: where its figures begin. report: prints what was found. watchers: of its learning, in
+    addition to those of ``reporting``. learning: the list that is learned, not committed yet;
+    learned: the last one that was.
     """
 
     model: Model
@@ -73,6 +79,11 @@ class UpdateRun:
     new_rows: int = 0
     skipped: tuple[SkippedShard, ...] = ()
     before: UpdateRecord = field(default_factory=UpdateRecord)
+    clock: Callable[[], int] = time.time_ns
+    report: Callable[[str], None] = note
+    watchers: Sequence[Watcher] = ()
+    learning: ShardSet | None = None
+    learned: ShardSet | None = None
 
     @classmethod
     def open(
@@ -109,6 +120,9 @@ class UpdateRun:
     def finish(self) -> None:
         """Learn the remaining rows of the list that the run is in, if it is not finished."""
         model = self.model
+        if self.learning is not None:  # an error interrupted it in this process
+            self._learn(self.learning)
+            return
         if model.finished:
             return
         shards = find_list(model.spec.data, list_facts(self.ledger, model.update.first))
@@ -129,21 +143,23 @@ class UpdateRun:
         """
         data, lists = self.model.spec.data, allow_lists()
         for line in described(data.shards):
-            note(f"the checkpoint names the shards: {line}")
+            self.report(f"the checkpoint names the shards: {line}")
         refuse_outside(data.shards, lists)
-        fs, listed = list_shards(data.shards, storage_options=data.storage_options)
+        fs, listed = list_shards(
+            data.shards, storage_options=data.storage_options, may_be_empty=True
+        )
         found = find_arrivals(
             self.ledger.shards,
             fs,
             listed,
             choice,
-            now_ns=time.time_ns(),
+            now_ns=self.clock(),
             check=lambda urls: refuse_outside(urls, lists),
         )
         self._check_schemas(found.shards)
         self.skipped = found.skipped
         for line in found.notes:
-            note(line)
+            self.report(line)
         return found
 
     def catch_up(self, choice: Choice) -> None:
@@ -161,6 +177,7 @@ class UpdateRun:
             return
         if self.manager is None:
             self.manager = take_over(model, self.loaded, self.store, self.ledger)
+        self.manager.share(Digests())  # the ledger has those of the lists before
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
         self.ledger.change(dict((*arrivals.renamed, *arrivals.touched)))
@@ -172,10 +189,11 @@ class UpdateRun:
             model.spec = model.spec.model_copy(update={"train": train})
             model.update = replace(record, first=first)
             model.cursor, model.finished = Cursor(epochs - 1), False
-        self.manager.record_list()
-        if len(arrivals.shards):
+            self.learning = arrivals.shards
             self.new_shards += len(arrivals.shards)
             self.new_rows += arrivals.shards.rows
+        self.manager.record_list()
+        if len(arrivals.shards):
             self._learn(arrivals.shards)
 
     def figures(self) -> dict[str, Any]:
@@ -192,14 +210,14 @@ class UpdateRun:
         return self.model.update.next(len(self.ledger.shards), self.model.metrics)
 
     def _learn(self, shards: ShardSet) -> None:
-        model = self.model
+        model, self.learning = self.model, shards
         with connect_cluster(model.spec, self.client, self.stop) as connection:
             if connection is None:
                 read_state(model)
             record_cluster(model, self.client)
-            learn_remaining_rows(
-                model, shards, self.manager, self.stop, connection, reporting=self.reporting
-            )
+            given = (model, shards, self.manager, self.stop, connection)
+            learn_remaining_rows(*given, reporting=self.reporting, more_watchers=self.watchers)
+        self.learning, self.learned = None, shards
 
     def _check_schemas(self, shards: ShardSet) -> None:
         plan, problems, known = self.model.plan, [], set[str]()
@@ -214,7 +232,7 @@ class UpdateRun:
             raise SchemaError("\n".join(problems))
         more = sorted({name for shard in shards for name in shard.schema.names} - known)
         if known and more:
-            note(f"new columns, which this model ignores: {', '.join(map(repr, more))}")
+            self.report(f"new columns, which this model ignores: {', '.join(map(repr, more))}")
 
 
 def refuse_update(spec: Spec) -> None:
@@ -238,9 +256,17 @@ def refuse_update(spec: Spec) -> None:
         )
 
 
+def update_table(spec: Spec, given: Mapping[str, Any]) -> Update:
+    """A job's table [update], except what this command says. Raises UsageError."""
+    try:
+        return Update.model_validate({**spec.update.model_dump(), **given})
+    except ValidationError as error:
+        raise UsageError(explain(error, Update)) from None
+
+
 def choice_of(spec: Spec, given: Mapping[str, Any] | None = None) -> Choice:
     """What a job says of new shards, except what this command says. Raises UsageError."""
-    table = type(spec.update).model_validate({**spec.update.model_dump(), **dict(given or {})})
+    table = update_table(spec, given or {})
     return Choice(
         settle=table.settle,
         until_ns=nanoseconds(table.until) if table.until else None,

@@ -90,7 +90,7 @@ class PathPattern:
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
         found = [path for path in self._matches() if not self._is_hidden_in(pattern, path)]
         if not found:
-            self._require_directory(_fixed(pattern))
+            self._require_directory(fixed_directory(pattern))
         files: list[Entry] = []
         for path in found:
             entry = stat_entry(self.fs, path, self.url(path))
@@ -98,7 +98,7 @@ class PathPattern:
                 files.append(entry)
             elif "**" not in pattern:
                 files += self._directory(path, ())
-        return self._sorted(files, _fixed(pattern) + "/")
+        return self._sorted(files, fixed_directory(pattern) + "/")
 
     def _require_directory(self, path: str) -> None:
         """Raises InputNotFoundError if the fixed part of a glob does not exist."""
@@ -114,7 +114,7 @@ class PathPattern:
             return [absolute(path) for path in found]
 
     def _is_hidden_in(self, pattern: str, path: str) -> bool:
-        fixed = len(_fixed(pattern))
+        fixed = len(fixed_directory(pattern))
         first = posixpath.basename(pattern)[:1]
         parts = path[fixed:].split("/")
         return any(is_hidden(part) for part in parts if part[:1] != first)
@@ -161,7 +161,7 @@ class PathPattern:
         return files
 
 
-def _fixed(pattern: str) -> str:
+def fixed_directory(pattern: str) -> str:
     """The directory above the first part of a glob that has a wildcard."""
     return glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0]
 
