@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from streamomd.integrations.export import to_sklearn as to_sklearn
     from streamomd.integrations.sklearn import OMDClassifier as OMDClassifier
     from streamomd.integrations.sklearn import OMDRegressor as OMDRegressor
+    from streamomd.runs.follow import follow as follow
     from streamomd.runs.submit import submit as submit
     from streamomd.runs.sweep import resume_sweep as resume_sweep
     from streamomd.runs.sweep import sweep as sweep
@@ -35,6 +36,7 @@ _HOME = {
     "OMDClassifier": "streamomd.integrations.sklearn",
     "OMDRegressor": "streamomd.integrations.sklearn",
     "Spec": "streamomd.config.spec",
+    "follow": "streamomd.runs.follow",
     "load": "streamomd.runs.train",
     "predict_collection": "streamomd.distributed.collections.predict_collection",
     "profiled": "streamomd.core.profiling",
@@ -49,8 +51,8 @@ _HOME = {
 }
 
 __all__ = [
-    "Model", "OMDClassifier", "OMDRegressor", "Spec", "load", "predict_collection", "profiled",
-    "resume", "resume_sweep", "submit", "sweep", "to_sklearn", "train", "update",
+    "Model", "OMDClassifier", "OMDRegressor", "Spec", "follow", "load", "predict_collection",
+    "profiled", "resume", "resume_sweep", "submit", "sweep", "to_sklearn", "train", "update",
     "write_report",
 ]  # fmt: skip
 

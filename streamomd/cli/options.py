@@ -26,7 +26,7 @@ from streamomd.core.urls import harmless, scrub, shown
 CODES = """\b
 Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usage or input,
 3 data or job changed, 4 no usable commit, 5 another writer took over,
-6 the model diverged or is not finite,
+6 the model diverged or is not finite, 7 an alert, with --fail-on-alert,
 130/143 stopped by a signal, after a commit."""
 
 MAX_SENTENCE = 200  # characters; no command's first sentence is longer

@@ -1,4 +1,4 @@
-"""The command that learns what arrived since the last commit: update."""
+"""The commands that learn what arrived since the last commit, once or continuously."""
 
 from __future__ import annotations
 
@@ -55,6 +55,27 @@ CHOICES = (
 """Keys of the job's table [update], for one command."""
 
 
+TIMES = (
+    click.option("--every", metavar="TIME", help="Time between two listings.  [60s]"),
+    click.option(
+        "--idle-exit", metavar="TIME", help="End after this time without a new shard.  [never]"
+    ),
+    click.option(
+        "--max-lag", metavar="TIME",
+        help="Report a shard that is not learned this long after it landed.  [never]",
+    ),
+    click.option("--fail-on-alert", is_flag=True, help="End with exit code 7 at such a report."),
+)  # fmt: skip
+"""Keys of [update] of ``follow`` alone."""
+
+
+def time_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """When to list, and when to end."""
+    for option in reversed(TIMES):
+        function = option(function)
+    return function
+
+
 def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What counts as new."""
     for option in reversed(CHOICES):
@@ -107,6 +128,42 @@ def update(
     )
     result = {**model.result(), **figures}
     return result, format_update(result, model.spec.data.shards, dry_run=dry_run)
+
+
+@main.command(epilog=CODES)
+@url
+@time_options
+@choice_options
+@data_options
+@checkpoint_options
+@set_option
+@log_option
+@track_option
+@guarded
+def follow(
+    url: str, log: str | None, track: tuple[list[str], ...], **given: Any
+) -> tuple[Any, str]:
+    """Update a run again and again: learn shards as they arrive, each once, and commit.
+
+    \b
+      streamomd follow runs/bank
+      streamomd follow s3://bucket/run --every 5m --max-lag 1h --log follow.jsonl
+      streamomd follow runs/bank --idle-exit 10m
+
+    Local directories are watched where watchfiles is installed (pip install 'streamomd[follow]'):
+    new files wake it, and renamed ones need not settle. A store that does not answer is tried
+    again. SIGTERM and SIGINT commit and end with 143 and 130.
+    """
+    import_runs()
+    from streamomd.integrations.trackers import tracker
+    from streamomd.runs.follow import run_follow
+    from streamomd.runs.reporting import Reporting
+
+    options, choice = split_choice(python_arguments(given))
+    reporting = Reporting(log, False, [tracker(one) for one in joined(track)])
+    model, figures = run_follow(url, choice, client=None, reporting=reporting, **options)
+    result = {**model.result(), **figures}
+    return result, format_update(result, model.spec.data.shards, dry_run=False)
 
 
 def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

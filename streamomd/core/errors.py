@@ -132,6 +132,12 @@ class DivergedError(StreamomdError, ArithmeticError):
     exit_code = 6
 
 
+class AlertError(StreamomdError, RuntimeError):
+    """An alert, where the command was to fail at one; the last commit is intact."""
+
+    exit_code = 7
+
+
 class StoppedError(StreamomdError, InterruptedError):
     """A signal stopped the run; its last commit is intact."""
 

@@ -9,17 +9,20 @@ records: an interrupted update is finished before another looks for more.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
+
+from pydantic import ValidationError
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.allow_list import allow_lists, refuse_outside
-from streamomd.config.spec import Spec
+from streamomd.config.explain import explain
+from streamomd.config.spec import Spec, Update
 from streamomd.config.values import nanoseconds
 from streamomd.core.counted import counted
-from streamomd.core.errors import SchemaError, StreamomdError, UnsupportedError
+from streamomd.core.errors import SchemaError, StreamomdError, UnsupportedError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown, typed
 from streamomd.features import check_schema
@@ -30,6 +33,7 @@ from streamomd.runs.session import Session, report_rejected, report_transport_wa
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
+from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
@@ -46,7 +50,7 @@ from streamomd.training.open_checkpoint import (
     open_ledger,
     take_over,
 )
-from streamomd.training.progress import note, quiet_notes
+from streamomd.training.progress import Watcher, note, quiet_notes
 from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
 from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest, stop_on_signals
@@ -63,7 +67,9 @@ class UpdateRun:
     """A run that is brought up to date, as often as its user wants.
 
     manager: None until something is committed. new_shards, new_rows, skipped: of this process.
-    before: where its figures begin.
+    before: where its figures begin. report: prints what was found. watchers: of its learning, in
+    addition to those of ``reporting``. learning: the list that is learned, not committed yet;
+    learned: the last one that was.
     """
 
     model: Model
@@ -79,6 +85,11 @@ class UpdateRun:
     skipped: tuple[SkippedShard, ...] = ()
     before: UpdateRecord = field(default_factory=UpdateRecord)
     _versions: dict[str, int] = field(default_factory=dict)
+    clock: Callable[[], int] = time.time_ns
+    report: Callable[[str], None] = note
+    watchers: Sequence[Watcher] = ()
+    learning: ShardSet | None = None
+    learned: ShardSet | None = None
 
     @classmethod
     def open(
@@ -115,6 +126,9 @@ class UpdateRun:
     def finish(self) -> None:
         """Learn the remaining rows of the list that the run is in, if it is not finished."""
         model = self.model
+        if self.learning is not None:  # an error interrupted it in this process
+            self._learn(self._session(self.learning))
+            return
         if model.finished:
             return
         shards = find_current_list(model, self.ledger)
@@ -134,7 +148,7 @@ class UpdateRun:
         """
         data, lists = self.model.spec.data, allow_lists()
         for line in described(data.shards):
-            note(f"the checkpoint names the shards: {line}")
+            self.report(f"the checkpoint names the shards: {line}")
         refuse_outside(data.shards, lists)
         listing = list_shards(
             data.shards,
@@ -149,7 +163,7 @@ class UpdateRun:
             listing.fs,
             listing.files,
             choice,
-            now_ns=time.time_ns(),
+            now_ns=self.clock(),
             check=lambda urls: refuse_outside(urls, lists),
             statistics=filter_columns(data.where),
         )
@@ -157,7 +171,7 @@ class UpdateRun:
         self._check_schemas(found.shards)
         self.skipped = found.skipped
         for line in (*listing.notes, *found.notes):
-            note(line)
+            self.report(line)
         known = {str(facts["url"]) for facts in self.ledger.shards}
         taken = known | {shard.url for shard in found.shards}
         # Files that wait are listed again only if they come after the version that is recorded.
@@ -175,10 +189,13 @@ class UpdateRun:
     def learn(self, arrivals: Arrivals) -> None:
         """Record new shards as the list of an update, and learn them."""
         model, first = self.model, len(self.ledger.shards)
-        if not len(arrivals.shards) and not arrivals.skipped_facts and not arrivals.renamed:
+        versions = {**model.table_versions, **self._versions}
+        changed = arrivals.skipped_facts or arrivals.renamed or versions != model.table_versions
+        if not len(arrivals.shards) and not changed:
             return
         if self.manager is None:
             self.manager = take_over(model, self.loaded, self.store, self.ledger)
+        self.manager.share(Digests())  # the ledger has those of the lists before
         new = ledger_facts(arrivals.shards, named=is_named(model))
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
@@ -191,11 +208,12 @@ class UpdateRun:
             model.spec = model.spec.model_copy(update={"train": train})
             model.update = replace(record, first=first)
             model.cursor, model.finished = Cursor(epochs - 1), False
-        model.table_versions = {**model.table_versions, **self._versions}
-        self.manager.record_list()
-        if len(arrivals.shards):
+            self.learning = arrivals.shards
             self.new_shards += len(arrivals.shards)
             self.new_rows += arrivals.shards.rows
+        model.table_versions = versions
+        self.manager.record_list()
+        if len(arrivals.shards):
             self._learn(self._session(arrivals.shards))
 
     def figures(self) -> dict[str, Any]:
@@ -217,11 +235,13 @@ class UpdateRun:
 
     def _learn(self, session: Session) -> None:
         model = self.model
+        self.learning = session.shards
         with session.connect() as connection:
             if connection is None:
                 read_state(model)
             record_cluster(model, self.client)
-            session.learn(model, self.manager, connection, self.reporting)
+            session.learn(model, self.manager, connection, self.reporting, *self.watchers)
+        self.learning, self.learned = None, session.shards
 
     def _check_schemas(self, shards: ShardSet) -> None:
         plan, problems, known = self.model.plan, [], set[str]()
@@ -236,7 +256,7 @@ class UpdateRun:
             raise SchemaError("\n".join(problems))
         more = sorted({name for shard in shards for name in shard.schema.names} - known)
         if known and more:
-            note(f"new columns, which this model ignores: {', '.join(map(repr, more))}")
+            self.report(f"new columns, which this model ignores: {', '.join(map(repr, more))}")
 
 
 def refuse_update(spec: Spec) -> None:
@@ -260,9 +280,17 @@ def refuse_update(spec: Spec) -> None:
         )
 
 
+def update_table(spec: Spec, given: Mapping[str, Any]) -> Update:
+    """A job's table [update], except what this command says. Raises UsageError."""
+    try:
+        return Update.model_validate({**spec.update.model_dump(), **given})
+    except ValidationError as error:
+        raise UsageError(explain(error, Update)) from None
+
+
 def choice_of(spec: Spec, given: Mapping[str, Any] | None = None) -> Choice:
     """What a job says of new shards, except what this command says. Raises UsageError."""
-    table = type(spec.update).model_validate({**spec.update.model_dump(), **dict(given or {})})
+    table = update_table(spec, given or {})
     return Choice(
         settle=table.settle,
         until_ns=nanoseconds(table.until) if table.until else None,

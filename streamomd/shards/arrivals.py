@@ -47,6 +47,7 @@ class Choice:
     """What an update takes; see the job's keys of the same names.
 
     settle: seconds since a file's modification, 0: any. until_ns: latest modification time.
+    complete: paths of files that are known to be complete, whatever their age.
     """
 
     settle: float = 30.0
@@ -58,6 +59,7 @@ class Choice:
     moved: bool = False
     accept_duplicates: bool = False
     retry_skipped: bool = False
+    complete: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Arrivals:
 
     shards: to learn, in order. skipped_facts: ledger entries of files that cannot be read.
     renamed, touched: new facts of ledger entries, by number, of moved and of copied shards.
-    notes: what to print.
+    notes: what to print. unlearned: all listed files that are to be learned, now or later.
     """
 
     shards: ShardSet
@@ -84,6 +86,7 @@ class Arrivals:
     renamed: tuple[tuple[int, Facts], ...] = ()
     touched: tuple[tuple[int, Facts], ...] = ()
     notes: tuple[str, ...] = ()
+    unlearned: tuple[Listed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,8 @@ def find_arrivals(
     found.skipped[:0] = young
     _refuse([] if choice.ignore_rewritten else rewritten, found.copies)
     _set_aside(found, choice)
+    waiting = {file.url for file in ready} | {skipped.url for skipped in young}
+    wanted = waiting - found.settled_urls()
     facts = [
         _facts_of(file, why) for file, why in found.unreadable if file.url not in listing.skipped
     ]
@@ -140,6 +145,7 @@ def find_arrivals(
         tuple(found.renamed.items()),
         touched,
         tuple(_notes(listing, found, touched, rewritten, late, choice)),
+        tuple(file for file in listing.new if file.url in wanted),
     )
 
 
@@ -194,16 +200,17 @@ def _settled(
             )
         if choice.until_ns is not None and (file.mtime_ns or 0) > choice.until_ns:
             late += 1
-        elif why := _youth(file, file.mtime_ns, choice.settle, now_ns):
+        elif why := _youth(file, file.mtime_ns, choice, now_ns):
             young.append(SkippedShard(file.url, why))
         else:
             ready.append(file)
     return ready, young, late
 
 
-def _youth(file: Listed, mtime_ns: int | None, settle: float, now_ns: int) -> str:
+def _youth(file: Listed, mtime_ns: int | None, choice: Choice, now_ns: int) -> str:
     """Why a file of this modification time has to wait; empty if it has not."""
-    if _is_of_table(file) or mtime_ns is None or not settle:
+    settle = choice.settle
+    if _is_of_table(file) or mtime_ns is None or not settle or file.path in choice.complete:
         return ""
     age = (now_ns - mtime_ns) / 1e9
     if age >= settle:
@@ -297,7 +304,7 @@ class _Opening:
         elif isinstance(opened, DataError):
             self.unreadable.append((file, _reason(opened, file)))
         # Its time as it was opened: it may have been written to since it was listed.
-        elif why := _youth(file, opened.mtime_ns, self.choice.settle, self.now_ns):
+        elif why := _youth(file, opened.mtime_ns, self.choice, self.now_ns):
             self._skip(file, why)
         else:
             self._add_shard(file, opened)
@@ -323,6 +330,11 @@ class _Opening:
             self.repeated += bool(same)
             self.owners.setdefault(facts["footer_sha256"], []).append(facts)
             self.shards.append(shard)
+
+    def settled_urls(self) -> set[str]:
+        """Files of which nothing is left to learn: unreadable, recorded so, or moved."""
+        moved = {str(facts["url"]) for facts in self.renamed.values()}
+        return {file.url for file, _ in self.unreadable} | moved
 
     def _is_gone(self, url: str) -> bool:
         """Whether it is a learned shard that is no longer listed and that none has replaced."""

@@ -101,10 +101,10 @@ class PathPattern:
         if not glob.has_magic(pattern):
             hint = "; chained URLs (a::b) are not read" if "::" in self.text else ""
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
-        fixed, first = len(_fixed(pattern)), posixpath.basename(pattern)[:1]
+        fixed, first = len(fixed_directory(pattern)), posixpath.basename(pattern)[:1]
         found = [path for path in self._matches() if not _is_hidden_below(path, fixed, first)]
         if not found:
-            self._require_directory(_fixed(pattern))
+            self._require_directory(fixed_directory(pattern))
         files: list[Entry] = []
         for path in found:
             entry = stat_entry(self.fs, path, self.url(path))
@@ -112,7 +112,7 @@ class PathPattern:
                 files.append(entry)
             elif "**" not in pattern:
                 files += self._directory(path, ())
-        return self._sorted(files, _fixed(pattern) + "/")
+        return self._sorted(files, fixed_directory(pattern) + "/")
 
     def _require_directory(self, path: str) -> None:
         """Raises InputNotFoundError if the fixed part of a glob does not exist."""
@@ -162,7 +162,7 @@ class PathPattern:
         return files
 
 
-def _fixed(pattern: str) -> str:
+def fixed_directory(pattern: str) -> str:
     """The directory above the first part of a glob that has a wildcard."""
     return glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0]
 

@@ -151,10 +151,11 @@ class CheckpointManager:
     def record_list(self) -> Commit:
         """Commit a model whose description and ledger changed, with the parts of the last commit:
         its numbers are the same. No commit may be in progress."""
-        last = self._writer.last
+        began, last = time.monotonic(), self._writer.last
         stored = StoredParts(last.directory, last.parts)
         commit = self._write(self._document(), self._names_now(), self._digests_now(), stored)
         self._model.sequence = commit.sequence
+        self._record_commit(began)
         return commit
 
     def diverged(self, error: DivergedError) -> DivergedError:

@@ -12,10 +12,12 @@ from deploying import DEPLOY, documents, shipped
 from jsonschema import Draft202012Validator
 from kubernetes import client
 
+from streamomd.cli import main
 from streamomd.config.spec import Spec
 
 FOLDER = DEPLOY / "kubernetes"
 DASK = {"cluster.yaml": "DaskCluster", "job.yaml": "DaskJob"}
+ALONE = {"update.yaml": "CronJob", "follow.yaml": "Deployment"}
 PART = ("app.kubernetes.io/part-of", "streamomd")
 
 
@@ -65,7 +67,16 @@ def pods(document: Any) -> dict[str, Any]:
     return found | ({"job": spec["job"]["spec"]} if "job" in spec else {})
 
 
-CASES = [(name, role) for name, kind in DASK.items() for role in pods(one(name, kind))]
+def pods_of(name: str) -> dict[str, Any]:
+    """The pods of a file's cluster, CronJob or Deployment, by role."""
+    if name in DASK:
+        return pods(one(name, DASK[name]))
+    spec = one(name, ALONE[name])["spec"]
+    spec = spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
+    return {"alone": spec["template"]["spec"]}
+
+
+CASES = [(name, role) for name in (*DASK, *ALONE) for role in pods_of(name)]
 
 
 @pytest.mark.parametrize("name", DASK)
@@ -134,6 +145,8 @@ def misnamed(model: str, given: Any, where: str) -> list[str]:
         ("network.yaml", "NetworkPolicy", "V1NetworkPolicy"),
         ("network.yaml", "ServiceAccount", "V1ServiceAccount"),
         ("job.yaml", "ConfigMap", "V1ConfigMap"),
+        ("update.yaml", "CronJob", "V1CronJob"),
+        ("follow.yaml", "Deployment", "V1Deployment"),
     ],
 )
 def test_kubernetes_knows_every_field(name: str, kind: str, model: str) -> None:
@@ -147,7 +160,7 @@ def test_kubernetes_knows_every_field(name: str, kind: str, model: str) -> None:
 @pytest.mark.parametrize(("name", "role"), CASES)
 def test_a_pod_has_no_rights(name: str, role: str) -> None:
     """What the restricted pod security standard asks for, and no token of the cluster's."""
-    pod = pods(one(name, DASK[name]))[role]
+    pod = pods_of(name)[role]
     assert pod["automountServiceAccountToken"] is False
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -161,7 +174,7 @@ def test_a_pod_has_no_rights(name: str, role: str) -> None:
 @pytest.mark.parametrize(("name", "role"), CASES)
 def test_credentials_come_from_a_secret(name: str, role: str) -> None:
     """Of those who read and write, not the scheduler; nothing secret stands in a manifest."""
-    (container,) = pods(one(name, DASK[name]))[role]["containers"]
+    (container,) = pods_of(name)[role]["containers"]
     given = [source["secretRef"]["name"] for source in container.get("envFrom", ())]
     assert given == ([] if role == "scheduler" else ["streamomd-storage"])
     assert "env" not in container
@@ -201,3 +214,38 @@ def test_the_job_of_the_manifest_is_one() -> None:
     (mount,) = pod["containers"][0]["volumeMounts"]
     assert pod["volumes"][0]["configMap"]["name"] == held["metadata"]["name"]
     assert pod["containers"][0]["args"][1] == f"{mount['mountPath']}/job.toml"
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_run_that_is_updated_has_one_writer(name: str) -> None:
+    """No second pod starts before the first has ended, and a pod has time to commit."""
+    document = one(name, ALONE[name])
+    spec = document["spec"]
+    if name == "update.yaml":
+        assert spec["concurrencyPolicy"] == "Forbid"
+        template = spec["jobTemplate"]["spec"]["template"]
+    else:
+        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+        template = spec["template"]
+        labels = template["metadata"]["labels"]
+        assert spec["selector"]["matchLabels"].items() <= labels.items()
+    assert (
+        template["metadata"]["labels"][PART[0]]
+        == PART[1]
+        == document["metadata"]["labels"][PART[0]]
+    )
+    assert template["spec"]["terminationGracePeriodSeconds"] >= 60
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_the_command_of_a_pod_is_one(name: str) -> None:
+    """Its flags are those of the command, and its URL is that of the manifests' run."""
+    (container,) = pods_of(name)["alone"]["containers"]
+    program, verb, url, *flags = container["args"]
+    assert (program, verb, url) == (
+        "streamomd",
+        name.removesuffix(".yaml"),
+        "s3://my-bucket/runs/bank",
+    )
+    with main.commands[verb].make_context(verb, [url, *flags]) as context:
+        assert context.params["url"] == url

@@ -37,6 +37,7 @@ CONFINED = {
     "onnx": ("integrations/export/",),
     "mlflow": ("integrations/trackers.py",),
     "tensorboardX": ("integrations/trackers.py",),
+    "watchfiles": ("shards/folder_watch.py",),
 }
 """Where a library may be imported."""
 

@@ -91,7 +91,7 @@ def test_a_missing_command_is_found(mutant: str) -> None:
     assert any(problem.startswith(expected) for problem in problems(group, changed))
 
 
-def test_only_resume_and_update_open_a_url_that_a_manifest_names() -> None:
+def test_only_resume_update_and_follow_open_a_url_that_a_manifest_names() -> None:
     """By the table's last column; test_foreign_checkpoint shows it of each command."""
     opening = {name for name, cell in rows(SECURITY.read_text("utf-8")).items() if "opened" in cell}
-    assert opening == {"resume", "update"}
+    assert opening == {"resume", "update", "follow"}

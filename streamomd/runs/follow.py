@@ -1,0 +1,482 @@
+"""Follow: update a run again and again, as shards arrive, without loading it again.
+
+    finish its list → list the sources → learn what is new → commit → wait for more
+
+A store that does not answer is tried again, with pauses that double. The state of the run stays in
+memory where that is safe; else it is read from the last commit.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NoReturn
+
+from streamomd.config.spec import Spec, Update
+from streamomd.core.counted import counted
+from streamomd.core.errors import AlertError, InputNotFoundError, StoppedError, StorageError
+from streamomd.core.nearest import named_keywords
+from streamomd.core.urls import redact, scrub, shown, typed
+from streamomd.runs.landings import Landings
+from streamomd.runs.reporting import Reporting
+from streamomd.runs.update import UpdateRun, choice_of, update_table
+from streamomd.shards.arrivals import Arrivals, SkippedShard
+from streamomd.shards.folder_watch import FileWatch, Polling, watch_sources
+from streamomd.shards.shard import ShardSet
+from streamomd.training.callbacks import Callback
+from streamomd.training.metrics import Metrics
+from streamomd.training.model import Model
+from streamomd.training.progress import Log, Watcher, note, quiet_notes, show
+from streamomd.training.signals import StopRequest, raise_stopped, stop_on_signals
+
+PAUSE_SECONDS, MOST_SECONDS = 1.0, 300.0
+"""Before the first attempt to reach a store again, and at most; it doubles each time."""
+GLANCE_SECONDS = 0.5
+"""Time in which a signal is seen while nothing is learned."""
+LEAST_SECONDS = 0.05
+"""Between two listings."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """now_ns: of the wall, as files have it. seconds: monotonic."""
+
+    now_ns: Callable[[], int] = time.time_ns
+    seconds: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class FollowCallback:
+    """A callback that sees the updates of a process as one run: it is "finished" once.
+
+    Each update's figures have the lag after it, and the freshness of its commit.
+    """
+
+    def __init__(self, callback: Callback) -> None:
+        self._callback: Callback | None = callback
+        self._last: dict[str, Any] = {}
+
+    def on_progress(self, figures: dict[str, Any]) -> None:
+        """Pass on what is not the end of an update."""
+        self._last = {**self._last, **figures, "state": "running"}
+        if figures["state"] == "running":
+            self._call()
+
+    def end_update(self, **figures: float | None) -> None:
+        """Pass on the figures of a committed update."""
+        self._last |= figures
+        self._call()
+
+    def end(self, state: str) -> None:
+        """Pass on the end, if anything was learned."""
+        self._last["state"] = state
+        self._call()
+
+    def _call(self) -> None:
+        if self._callback is None or "rows" not in self._last:
+            return
+        try:
+            self._callback.on_progress(dict(self._last))
+        except Exception as error:
+            text, name = scrub(f"{type(error).__name__}: {error}"), type(self._callback).__name__
+            note(f"{name}.on_progress raised {text}; it is not called again")
+            self._callback = None
+
+
+class LagWatcher:
+    """Looks at the lag every second while rows are learned."""
+
+    next_row = math.inf
+
+    def __init__(self, check: Callable[[], object], clock: Clock) -> None:
+        self._check, self._clock, self._checked = check, clock, clock.seconds()
+
+    def update(self, metrics: Metrics) -> None:
+        """See ``Watcher``."""
+        if self._clock.seconds() - self._checked > 1.0:
+            self._check()
+            self._checked = self._clock.seconds()
+
+    def finish(self, metrics: Metrics) -> None:
+        """See ``Watcher``."""
+
+    def close(self) -> None:
+        """See ``Watcher``."""
+
+
+@dataclass(eq=False)
+class Follower:
+    """A run that is updated again and again.
+
+    open: loads the run. given: keys of [update] that this process sets. waiting: called while
+    nothing is learned, and while rows are. before: where the figures begin.
+    """
+
+    open: Callable[[], UpdateRun]
+    given: Mapping[str, Any]
+    stop: StopRequest
+    watch: Callable[[Spec, Update], FileWatch]
+    log: Log | None = None
+    callbacks: Sequence[FollowCallback] = ()
+    waiting: Sequence[Watcher] = ()
+    clock: Clock = field(default_factory=Clock)
+    new_shards: int = 0
+    new_rows: int = 0
+    skipped: tuple[SkippedShard, ...] = ()
+    freshness: float | None = None
+
+    def __post_init__(self) -> None:
+        self._use(self.open())
+        self.before, self._files = self._known().before, self.watch(self.model.spec, self.table)
+        self._landings = Landings()
+        self._pause = self._look_seconds = 0.0
+        self._alert = ""
+        self._reported: set[str] = set()
+        self._reporting: set[str] = set()
+
+    def follow(self) -> Model:
+        """Learn what arrives until nothing has for ``idle_exit`` seconds; the model.
+
+        Raises StoppedError after a signal, AlertError, and what an update raises; not StorageError.
+        """
+        since = self.clock.seconds()
+        while True:
+            began, learned = self.clock.seconds(), 0
+            try:
+                learned, active = self.catch_up()
+            except StorageError as error:
+                self._begin_outage(error)
+                self._check_lag()
+                self._wait(self._pause, self._sleep)
+                continue
+            self._end_outage()
+            now = self.clock.seconds()
+            since = now if active else since
+            if self.table.idle_exit and now - since >= self.table.idle_exit:
+                note(f"no new shard in {self.table.idle_exit:g} s")
+                return self.model
+            if not learned or learned != self.choice.max_shards:  # else there may be more
+                self._wait_for_files(began, since)
+
+    def catch_up(self) -> tuple[int, bool]:
+        """One update: the number of shards learned, and whether any is new, learned or settling."""
+        if self.run is None:
+            self._use(self.open())
+        run = self._known()
+        if run.learning is not None or not run.model.finished:
+            self._learn(run, run.finish)
+        arrivals, new = self._look(run)
+        self._check_lag()
+        if arrivals.touched:  # else each listing would open them again
+            run.ledger.change(dict(arrivals.touched))
+        self._learn(run, lambda: run.learn(arrivals))
+        active = len(arrivals.shards) or new or self._settling() is not None
+        return len(arrivals.shards), bool(active)
+
+    def result(self) -> dict[str, Any]:
+        """As ``UpdateRun.figures``, of all updates of this process; and lag and freshness."""
+        learned = self.before.figures(self.model.metrics)
+        return {
+            "new_shards": self.new_shards,
+            "new_rows": self.new_rows,
+            "update": learned if self.new_shards else None,
+            "skipped_shards": [{"url": one.url, "reason": one.reason} for one in self.skipped],
+            "lag": self._landings.lag(self.clock.now_ns()),
+            "freshness": self.freshness,
+        }
+
+    def end(self, state: str) -> None:
+        """Close what is open, and report the state to the callbacks."""
+        for callback in self.callbacks:
+            callback.end(state)
+        self._files.close()
+        if self.log:
+            self.log.close()
+
+    def _use(self, run: UpdateRun) -> None:
+        self.run: UpdateRun | None = run
+        self.model = run.model
+        self.table = update_table(run.model.spec, self.given)
+        self.choice = choice_of(run.model.spec, self.given)
+        run.clock, run.report = self.clock.now_ns, self._report
+        run.watchers = (*self.waiting, LagWatcher(self._look_at_lag, self.clock))
+
+    def _known(self) -> UpdateRun:
+        assert self.run is not None
+        return self.run
+
+    def _look(self, run: UpdateRun) -> tuple[Arrivals, int]:
+        """List the sources; the number of files that were not listed before.
+
+        Files that were renamed count as complete, unless they were written to since.
+        """
+        began, self._reporting = self.clock.seconds(), set()
+        while True:
+            complete = self._files.complete()
+            try:
+                arrivals = run.find(replace(self.choice, complete=complete.keys()))
+            except InputNotFoundError as error:
+                if self._landings.looked_ns is None:
+                    raise
+                raise StorageError(str(error)) from None  # it was there before
+            taken = {shard.path for shard in arrivals.shards} & complete.keys()
+            if not taken or not self._files.written(taken):
+                break
+        new = self._landings.look(arrivals.unlearned, self.clock.now_ns(), complete)
+        self.skipped, self._reported = arrivals.skipped, self._reporting
+        self._look_seconds = self.clock.seconds() - began
+        return arrivals, new
+
+    def _learn(self, run: UpdateRun, learn: Callable[[], None]) -> None:
+        """Learn a list to its end, and report it. Raises AlertError if the lag was an alert."""
+        run.learned = None
+        try:
+            learn()
+        except StorageError:
+            # In exact mode the state is that of the cursor's row, wherever the error occurred.
+            # Another's take-over may have succeeded nevertheless: it would stop this one.
+            if run.manager is None or run.model.spec.train.mode != "exact":
+                self.run = None
+            raise
+        if run.learned is None:
+            return
+        self._files.forget([shard.path for shard in run.learned])
+        now = self.clock.now_ns()
+        self.freshness = self._landings.learned([shard.url for shard in run.learned], now)
+        if run.model.update.number:
+            self.new_shards += len(run.learned)
+            self.new_rows += run.learned.rows
+        self._report_update(run.model, run.learned, self._landings.lag(now))
+        if self._alert and self.table.fail_on_alert:
+            raise AlertError(f"{self._alert}; commit {run.model.sequence}")
+
+    def _report_update(self, model: Model, shards: ShardSet, lag: float) -> None:
+        now, of_update = model.metrics.figures(model.metrics.total), model.update
+        learned = of_update.figures(model.metrics)
+        times = {"lag": lag, "freshness": self.freshness}
+        count, rows = counted(len(shards), "shard"), counted(shards.rows, "row")
+        what = f"update {of_update.number}" if of_update.number else "first run"
+        fresh = "" if self.freshness is None else f", freshness {self.freshness:.1f} s"
+        note(
+            f"{what}: {count} ({rows}), loss {show(learned['loss'])}; lag {lag:.1f} s{fresh}; "
+            f"commit {model.sequence}, {model.metrics.total_rows:,} rows, loss {show(now['loss'])}"
+        )
+        for callback in self.callbacks:
+            callback.end_update(**times)
+        if self.log:
+            self.log.event(
+                "update",
+                number=of_update.number,
+                new_shards=len(shards),
+                new_rows=shards.rows,
+                rows=model.metrics.total_rows,
+                loss=now["loss"],
+                update=learned,
+                **times,
+                commit=model.sequence,
+            )
+
+    def _report(self, line: str) -> None:
+        """Print a line of a listing, unless the listing before had it too.
+
+        A file that is not complete has a line only if it takes longer than usual.
+        """
+        skipped = {f"skipped {shown(one.url)}: {one.reason}": one for one in self._known().skipped}
+        key, one = line, skipped.get(line)
+        if one is not None and not one.recorded:
+            now = self.clock.now_ns()
+            waits = (now - self._landings.landed.get(one.url, now)) / 1e9
+            if waits <= self.table.settle + self.table.every:
+                return
+            key = one.url
+        self._reporting.add(key)
+        if key not in self._reported:
+            note(line)
+
+    def _look_at_lag(self) -> None:
+        """Report a lag above ``max_lag`` once, until it is below."""
+        most, lag = self.table.max_lag, self._landings.lag(self.clock.now_ns())
+        if not most or (lag > most) == bool(self._alert):
+            return
+        url, above = self._landings.oldest(), f"above update.max_lag = {most:g} s"
+        if lag > most:
+            self._alert = f"lag {lag:,.0f} s is {above}: {shown(url)} is not learned"
+            note(self._alert)
+        else:
+            self._alert = ""
+            note(f"lag {lag:,.0f} s is no longer {above}")
+        if self.log and self._alert:
+            self.log.event("lag", lag=lag, max_lag=most, url=redact(url))
+
+    def _check_lag(self) -> None:
+        """As ``_look_at_lag``. Raises AlertError if the job is to end at an alert."""
+        self._look_at_lag()
+        run = self.run
+        if self._alert and self.table.fail_on_alert:
+            if run is not None and run.learning is not None and run.manager is not None:
+                with suppress(StorageError):  # then the commit before it stands
+                    run.manager.commit()
+            raise AlertError(f"{self._alert}; commit {self.model.sequence}")
+
+    def _begin_outage(self, error: StorageError) -> None:
+        if not self._pause:
+            note(
+                f"{error}; trying again until it answers (last good commit: {self.model.sequence})"
+            )
+            if self.log:
+                self.log.event("outage", problem=scrub(str(error)))
+        self._pause = min(MOST_SECONDS, 2.0 * self._pause or PAUSE_SECONDS)
+
+    def _end_outage(self) -> None:
+        if self._pause:
+            note("the store answers again")
+        self._pause = 0.0
+
+    def _settling(self) -> float | None:
+        """Seconds until the next file is old enough; None if no file waits for that."""
+        now, settle = self.clock.now_ns(), self.table.settle
+        waits = [settle - age for age in self._landings.ages(now) if 0.0 <= age < settle]
+        return min(waits, default=None)
+
+    def _wait_for_files(self, began: float, since: float) -> None:
+        """Wait until the next listing: a file appears, is old enough, or ``every`` has passed."""
+        # Listing takes at most half of the time, however many files appear.
+        self._wait(max(LEAST_SECONDS, self._look_seconds), self._sleep)
+        now, settling = self.clock.seconds(), self._settling()
+        seconds = [began + self.table.every - now]
+        if self.table.idle_exit:
+            seconds.append(since + self.table.idle_exit - now)
+        if settling is not None and not isinstance(self._files, Polling):
+            seconds.append(settling)
+        self._wait(min(seconds), self._files.wait)
+
+    def _sleep(self, seconds: float) -> bool:
+        self.clock.sleep(seconds)
+        return False
+
+    def _wait(self, seconds: float, wait: Callable[[float], bool]) -> None:
+        """Wait, in parts after which a signal is seen. Raises StoppedError."""
+        end = self.clock.seconds() + seconds
+        while True:
+            for watcher in self.waiting:
+                watcher.update(self.model.metrics)
+            if self.stop.signal:
+                self._stop()
+            left = end - self.clock.seconds()
+            if left <= 0.0 or wait(min(left, GLANCE_SECONDS)):
+                return
+
+    def _stop(self) -> NoReturn:
+        run, model = self.run, self.model
+        if run is not None and run.learning is not None:
+            raise_stopped(self.stop, model, run.manager)
+        raise StoppedError(
+            f"stopped after row {model.metrics.total_rows:,}: commit {model.sequence}; continue "
+            f"with: streamomd follow {typed(model.url)}",
+            signal=self.stop.signal,
+        )
+
+
+@named_keywords
+def follow(
+    url: str,
+    *,
+    every: float | str | None = None,
+    settle: float | str | None = None,
+    idle_exit: float | str | None = None,
+    max_lag: float | str | None = None,
+    fail_on_alert: bool | None = None,
+    max_shards: int | None = None,
+    until: str | None = None,
+    ignore_rewritten: bool | None = None,
+    moved: bool | None = None,
+    accept_duplicates: bool | None = None,
+    retry_skipped: bool | None = None,
+    client: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    checkpoint_storage_options: Mapping[str, Any] | None = None,
+    sets: Mapping[str, Any] | None = None,
+    log: str | None = None,
+    quiet: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Model:
+    """Update a run again and again: learn shards as they arrive, each once, and commit.
+
+    every: seconds between two listings, or "60s". idle_exit: return after that long without a new
+    shard. max_lag, fail_on_alert: age of an unlearned shard that is reported, and whether it raises
+    AlertError. None: as the job's table [update] has them. The other arguments are those of
+    ``streamomd.update``, of which this raises the errors, too; but a store that does not answer is
+    tried again. Raises StoppedError after a signal, its commit made.
+    """
+    given = {
+        "every": every,
+        "settle": settle,
+        "idle_exit": idle_exit,
+        "max_lag": max_lag,
+        "fail_on_alert": fail_on_alert,
+        "max_shards": max_shards,
+        "until": until,
+        "ignore_rewritten": ignore_rewritten,
+        "moved": moved,
+        "accept_duplicates": accept_duplicates,
+        "retry_skipped": retry_skipped,
+    }
+    model, _ = run_follow(
+        url,
+        {key: value for key, value in given.items() if value is not None},
+        options=(storage_options, checkpoint_storage_options),
+        sets=sets or {},
+        client=client,
+        reporting=Reporting(log, quiet, callbacks),
+    )
+    return model
+
+
+def run_follow(
+    url: str,
+    given: Mapping[str, Any],
+    *,
+    options: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None],
+    sets: Mapping[str, Any],
+    client: Any,
+    reporting: Reporting,
+) -> tuple[Model, dict[str, Any]]:
+    """As ``follow``; and the figures of all its updates."""
+    with stop_on_signals() as stop, quiet_notes(reporting.quiet):
+        callbacks = [FollowCallback(one) for one in reporting.callbacks]
+        # An update has one line of its own; a bar goes when it ends.
+        quiet = reporting.quiet or not (sys.stderr and sys.stderr.isatty())
+        each = replace(reporting, quiet=quiet, callbacks=callbacks)
+        more = {"stop": stop, "reporting": each, "client": client}
+        follower = Follower(
+            partial(UpdateRun.open, url, sets, *options, **more),
+            given,
+            stop,
+            watch_files,
+            callbacks=callbacks,
+        )
+        if reporting.log:
+            follower.log = Log(reporting.log, follower.model.metrics)
+        return follow_to_end(follower)
+
+
+def follow_to_end(follower: Follower) -> tuple[Model, dict[str, Any]]:
+    """The model and the figures; what is open is closed, whatever happens."""
+    state = "stopped"
+    try:
+        model = follower.follow()
+        state = "finished"
+        return model, follower.result()
+    finally:
+        follower.end(state)
+
+
+def watch_files(spec: Spec, table: Update) -> FileWatch:
+    """Watch the sources of a job."""
+    data = spec.data
+    return watch_sources(data.shards, data.storage_options, writes=not table.settle, report=note)
