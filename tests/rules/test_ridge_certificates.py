@@ -230,7 +230,7 @@ def test_what_bounds_are_worth(data: str, most: float, by_volume: float, tmp_pat
         ),
         ({"model.params": {"block": 2}, "data.hashed": ["job"]}, "coordinates are outside"),
         ({"train.epochs": 2}, "learned in 2 epochs"),
-        ({"model.dtype": "float32"}, "float32"),
+        pytest.param({"model.dtype": "float32"}, "float32", marks=pytest.mark.slow),
         ({"model.certificate": False}, "train with model.certificate = true"),
         ({"data.vectors": ["wide"]}, "learned in groups"),
         ({"model.task": "classify"}, "one for each class"),
