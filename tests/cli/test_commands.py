@@ -41,7 +41,7 @@ FIGURES = {"rows", "loss", "error", "rmse"}
 RESULT = {
     *FIGURES,
     *("epochs", "seconds", "rows_per_second", "compile_seconds"),
-    *("skipped", "checkpoint", "state_sha256"),
+    *("skipped", "filtered", "checkpoint", "state_sha256"),
     *("auc", "auc_error", "average_precision", "average_precision_error", "mae", "r2"),
     *("confusion", "per_class", "calibration", "holdout", "stopped_early"),
 }

@@ -19,7 +19,8 @@ from running import run, train, write
 
 import streamomd
 from streamomd.core.errors import UnsupportedError
-from streamomd.training.holdout import held_out
+from streamomd.shards.find import find
+from streamomd.training.holdout import held_out, number_of
 
 OGD = ["--rule", "ogd", "--eta", "0.1", "--label", "y", "--numeric", "x", "--checkpoint"]
 FIGURES = ("rows", "loss", "error", "skipped", "auc", "state_sha256")
@@ -166,7 +167,8 @@ def test_a_changed_filter_is_refused(here: Path) -> None:
 def test_hold_out_rows_are_those_of_all_rows(here: Path) -> None:
     """Their numbers count rows before the filter."""
     told = train("data", *OGD, "a", "--where", "k >= 20", "--holdout", "4")
-    held = [held_out(4, 0, shard, np.arange(20, 40)).sum() for shard in range(4)]
+    places = [number_of(shard.identity) for shard in find("data")]
+    held = [held_out(4, 0, place, np.arange(20, 40)).sum() for place in places]
     assert told["holdout"]["rows"] == sum(held)
     assert told["rows"] == 80 - sum(held)
 
