@@ -23,7 +23,7 @@ from streamomd.cli.options import (
 )
 from streamomd.cli.run_commands import track_option
 from streamomd.core.counted import counted
-from streamomd.core.urls import shown, typed
+from streamomd.core.urls import typed
 
 CHOICES = (
     click.option(
@@ -76,6 +76,11 @@ def time_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+on_bad_row_option = click.option(
+    "--on-bad-row", metavar="skip", help="What to do with a bad row from here on; skip: count it."
+)
+
+
 def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What counts as new."""
     for option in reversed(CHOICES):
@@ -86,6 +91,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @main.command(epilog=CODES)
 @url
 @click.option("--dry-run", is_flag=True, help="Only print how many shards are new.")
+@on_bad_row_option
 @choice_options
 @data_options
 @checkpoint_options
@@ -96,6 +102,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def update(
     url: str,
     dry_run: bool,
+    on_bad_row: str | None,
     log: str | None,
     track: tuple[list[str], ...],
     **given: Any,
@@ -117,6 +124,7 @@ def update(
     from streamomd.runs.update import run_update
 
     options, choice = split_choice(python_arguments(given))
+    options["sets"] |= {"data.on_bad_row": on_bad_row} if on_bad_row else {}
     model, figures = run_update(
         url,
         choice,
@@ -175,13 +183,15 @@ def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
 
 
 def format_update(result: Mapping[str, Any], shards: Any, *, dry_run: bool) -> str:
-    """What was learned, what was skipped, and the run's figures."""
+    """What was learned, and the run's figures. What was skipped was printed before."""
     count, rows = counted(result["new_shards"], "new shard"), counted(result["new_rows"], "row")
     lines = [f"{count} ({rows}){', not learned' if dry_run else ''}"]
-    lines += [f"skipped {shown(one['url'])}: {one['reason']}" for one in result["skipped_shards"]]
     if dry_run:
         url = typed(result["checkpoint"]["url"])
         return "\n".join([*lines, *([f"next: streamomd update {url}"] if rows else [])])
     if result["update"]:
         lines[0] += f": {formatting.format_short(result['update'])}"
+    if not result["new_shards"]:
+        place = f"{typed(result['checkpoint']['url'])}, commit {result['checkpoint']['sequence']}"
+        return f"nothing new: {place}, {counted(result['rows'], 'row')}"
     return "\n".join([*lines, "all rows: " + formatting.format_run(result, shards)])

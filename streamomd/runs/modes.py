@@ -48,7 +48,7 @@ def learn_remaining_rows(
     if model.spec.data.holdout and isinstance(shards, ShardSet):
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
     # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
-    if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet):
+    if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet) and shards.rows:
         with Stage("compile"):
             model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds

@@ -121,7 +121,8 @@ def resume(
         except SweepError as error:
             raise SweepError(f"{error}; streamomd.resume_sweep resumes all of them") from None
         report_rejected(loaded, model.sequence)
-        more = change_model_job(model, sets, *options, diverged=bool(divergence(loaded)))
+        may_skip = bool(divergence(loaded) or model.update.number)
+        more = change_model_job(model, sets, *options, may_skip=may_skip)
         refuse_diverged_again(model, loaded)
         if accept_new_shards and not more and (model.finished or model.update.number):
             run = UpdateRun.of(model, loaded, stop=stop, reporting=reporting, client=client)

@@ -9,7 +9,8 @@ records: an interrupted update is finished before another looks for more.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -22,7 +23,15 @@ from streamomd.config.explain import explain
 from streamomd.config.spec import Spec, Update
 from streamomd.config.values import nanoseconds
 from streamomd.core.counted import counted
-from streamomd.core.errors import SchemaError, StreamomdError, UnsupportedError, UsageError
+from streamomd.core.errors import (
+    DataError,
+    InputNotFoundError,
+    ResumeRefusedError,
+    SchemaError,
+    StreamomdError,
+    UnsupportedError,
+    UsageError,
+)
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown, typed
 from streamomd.features import check_schema
@@ -51,7 +60,7 @@ from streamomd.training.open_checkpoint import (
     take_over,
 )
 from streamomd.training.progress import Watcher, note, quiet_notes
-from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
+from streamomd.training.resume_changes import change_model_job, refuse_diverged_again
 from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest, stop_on_signals
 from streamomd.training.update_record import UpdateRecord
@@ -110,7 +119,7 @@ class UpdateRun:
         )
         report_rejected(loaded, model.sequence)
         options = (storage_options, checkpoint_storage_options)
-        change_model_job(model, sets, *options, diverged=bool(divergence(loaded)))
+        change_model_job(model, sets, *options, may_skip=True)
         refuse_diverged_again(model, loaded)
         report_transport_warnings(model.spec)
         return cls.of(model, loaded, **more)
@@ -131,9 +140,10 @@ class UpdateRun:
             return
         if model.finished:
             return
-        shards = find_current_list(model, self.ledger)
-        session = self._session(shards)
-        self.manager = session.resume(model, self.loaded, accept_new=False)
+        with self._undoable():
+            shards = find_current_list(model, self.ledger)
+            session = self._session(shards)
+            self.manager = session.resume(model, self.loaded, accept_new=False)
         rows, what = model.metrics.total_rows, f"update {model.update.number}"
         note(f"finishing {what if model.update.number else 'the first run'}, after row {rows:,}")
         if model.update.number:
@@ -236,25 +246,43 @@ class UpdateRun:
     def _learn(self, session: Session) -> None:
         model = self.model
         self.learning = session.shards
-        with session.connect() as connection:
+        with self._undoable(), session.connect() as connection:
             if connection is None:
                 read_state(model)
             record_cluster(model, self.client)
             session.learn(model, self.manager, connection, self.reporting, *self.watchers)
         self.learning, self.learned = None, session.shards
 
+    @contextmanager
+    def _undoable(self) -> Iterator[None]:
+        """After an error in the shards of an update: print how to take another list of them."""
+        try:
+            yield
+        except (DataError, InputNotFoundError, ResumeRefusedError):
+            record = self.model.update
+            if record.first:
+                before = int(self.ledger.shards[record.first].get("sequence", 1)) - 1
+                note(
+                    f"update {record.number} is not finished, and its list of shards is recorded. "
+                    "To repair or remove one of them, undo the update first: streamomd checkpoint "
+                    f"restore {typed(self.model.url)} --at {before}"
+                )
+            raise
+
     def _check_schemas(self, shards: ShardSet) -> None:
         plan, problems, known = self.model.plan, [], set[str]()
         for facts in self.ledger.shards[:1]:
             known = {str(column[0]) for column in facts.get("schema") or ()}
         for shard in shards:
+            if not shard.rows:  # writers of no rows often know no types
+                continue
             try:
                 check_schema(plan, shard.schema, shard.url)
             except SchemaError as error:
                 problems.append(str(error))
         if problems:
             raise SchemaError("\n".join(problems))
-        more = sorted({name for shard in shards for name in shard.schema.names} - known)
+        more = sorted({name for shard in shards for name in shard.stored_schema.names} - known)
         if known and more:
             self.report(f"new columns, which this model ignores: {', '.join(map(repr, more))}")
 

@@ -45,11 +45,11 @@ def change_model_job(
     storage_options: Mapping[str, Any] | None,
     checkpoint_storage_options: Mapping[str, Any] | None,
     *,
-    diverged: bool = False,
+    may_skip: bool = False,
 ) -> bool:
     """Apply the settings of this command to a loaded model; whether it has more epochs than before.
 
-    diverged: whether data.on_bad_row may change to "skip".
+    may_skip: whether data.on_bad_row may change to "skip".
     """
     secrets = {
         "data.storage_options": dict(storage_options or {}),
@@ -62,7 +62,7 @@ def change_model_job(
             "the whole checkpoint there and resume the copy"
         )
     epochs, on_bad_row = model.spec.train.epochs, model.spec.data.on_bad_row
-    more_keys = ("data.on_bad_row",) if diverged else ()
+    more_keys = ("data.on_bad_row",) if may_skip else ()
     model.spec = change_job(model.spec.to_json(), {**sets, **secrets}, more_keys)
     if on_bad_row == "skip" != model.spec.data.on_bad_row:
         raise ResumeRefusedError(

@@ -137,6 +137,6 @@ def cache_of(data: Data, *, there: bool = False) -> Cache | None:
 
 def no_rows(plan: Plan, shards: ShardSet, *, labelled: bool = True) -> Batch:
     """A batch of no rows, of the kind these shards give."""
-    shard = next(iter(shards))
+    shard = next((shard for shard in shards if shard.rows), shards.shards[0])
     table = empty_rows(shard, plan.columns if labelled else plan.features)
     return encode(plan, table, shard=shard.url, row=0, labelled=labelled)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from killing import Folder, Instant, newest, start, strike
 from running import everything, rows, run, train, write
@@ -382,3 +384,39 @@ def test_a_table_is_updated_by_its_versions(tmp_path: Path) -> None:
     assert ran.code == 3
     assert "--appends-only" in ran.err
     assert update(url, "--appends-only")["new_rows"] == ROWS
+
+
+def test_an_update_with_a_bad_shard_is_undone_or_skips_its_rows(tmp_path: Path) -> None:
+    """Its list is recorded, so the way out is printed; it works."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in (0, 1):
+        shard(folder, number)
+    train(*words(folder, url))
+    shard(folder, 2)
+    bad = rows(ROWS, first=3)
+    numbers = [float("nan"), *bad["n"].to_pylist()[1:]]
+    write(folder / "part=3.parquet", bad.set_column(2, "n", pa.array(numbers)))
+    ran = run("update", url, *NOW)
+    assert ran.code == 2
+    (way,) = [line for line in ran.err.splitlines() if "checkpoint restore" in line]
+    assert run("update", url, *NOW).code == 2
+    skipping = tmp_path / "skipping"
+    shutil.copytree(url, skipping)
+    told = update(skipping, "--on-bad-row", "skip")
+    assert (told["rows"], told["skipped"]) == (4 * ROWS - 1, {"nan": 1})
+    run(*way.partition("streamomd ")[2].split())
+    (folder / "part=3.parquet").unlink()
+    assert figures(update(url)) == whole(tmp_path, 3)
+
+
+def test_a_shard_of_no_rows_and_no_types_is_learned(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    for number in (0, 1):
+        shard(folder, number)
+    train(*words(folder, url))
+    names = rows(1).column_names
+    write(folder / "part=2.parquet", {name: pa.nulls(0) for name in names})
+    told = update(url)
+    assert (told["new_shards"], told["new_rows"]) == (1, 0)
+    shard(folder, 3)
+    assert update(url)["new_rows"] == ROWS
