@@ -25,6 +25,7 @@ from streamomd.shards.directory_columns import NULL, infer_partitions, keys_of, 
 from streamomd.shards.find import find
 
 pytestmark = pytest.mark.smoke
+slow = pytest.mark.slow
 
 OGD = ["--rule", "ogd", "--eta", "0.1", "--label", "y", "--checkpoint"]
 DAYS, HOURS, CITIES = ("2026-01-01", "2026-01-02"), ("02", "10"), ("S%C3%A3o", NULL)
@@ -98,10 +99,10 @@ def stored(tree: Path) -> Path:
         [],
         ["--dates", "day", "--set", "data.crosses=[['day.month', 'city'], ['hour', 'city']]"],
         ["--numeric", "x", "--weight", "hour", "--hashed", "city"],
-        ["--mode", "sharded", "--epochs", "2"],
+        pytest.param(["--mode", "sharded", "--epochs", "2"], marks=slow),
         ["--cache", "cache", "--epochs", "2"],
-        ["--numeric", "x", "--label", "hour", "--loss", "square"],
-        ["--numeric", "x", "--label", "hour", "--epochs", "2"],
+        pytest.param(["--numeric", "x", "--label", "hour", "--loss", "square"], marks=slow),
+        ["--numeric", "x", "--label", "hour", "--epochs", "2", "--holdout", "5"],
     ],
 )
 def test_it_is_learned_as_a_column_of_the_files(tree: Path, flags: list[str]) -> None:
