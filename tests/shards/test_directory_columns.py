@@ -139,6 +139,7 @@ def test_files_that_a_shell_lists_have_none(tree: Path) -> None:
     done = run("train", *sorted(map(str, Path("data").rglob("*.parquet"))), *OGD, "none")
     assert "directories day=…, hour=…, city=… are no columns" in done.err
     assert "columns of directories" not in done.err
+    assert "are no columns" not in run("train", "data", *OGD, "none", "--partitions", "none").err
     quoted = run("train", "data/day=*/*/*/*.parquet", *OGD, "none")
     assert "columns of directories: day (date)" in quoted.err
 
