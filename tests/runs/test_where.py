@@ -295,3 +295,18 @@ def test_collections_are_refused() -> None:
     frame = dd.from_pandas(pd.DataFrame({"x": [1.0, 2.0], "y": [0, 1]}), npartitions=1)
     with pytest.raises(UnsupportedError, match="filter the collection"):
         streamomd.train(shards=frame, label="y", where="x > 1", checkpoint="none", quiet=True)
+
+
+def test_an_update_filters_what_arrives(here: Path) -> None:
+    """New shards through the filter of the run: the bits of one run over the filtered rows."""
+    Path("later").mkdir()
+    Path("data/day=2026-01-03").rename("later/day=2026-01-03")
+    first = train("data", *OGD, "a", "--where", WHERE, "--order", "given")
+    Path("later/day=2026-01-03").rename("data/day=2026-01-03")
+    told = run("update", "a", "--settle", "0", "--json").result
+    assert (told["new_shards"], told["new_rows"]) == (1, 40)
+    sources = ["data/day=2026-01-0[12]/*", "data/day=2026-01-04*/*", "data/day=2026-01-03*/*"]
+    whole = train(*sources, *OGD, "b", "--where", WHERE, "--order", "given")
+    assert figures(told) == figures(whole)
+    assert told["filtered"]["rows"] == whole["filtered"]["rows"]
+    assert first["rows"] < told["rows"]

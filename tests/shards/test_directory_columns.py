@@ -102,7 +102,7 @@ def stored(tree: Path) -> Path:
         pytest.param(["--mode", "sharded", "--epochs", "2"], marks=slow),
         ["--cache", "cache", "--epochs", "2"],
         pytest.param(["--numeric", "x", "--label", "hour", "--loss", "square"], marks=slow),
-        ["--numeric", "x", "--label", "hour", "--epochs", "2", "--holdout", "5"],
+        ["--numeric", "x", "--label", "hour", "--epochs", "2"],
     ],
 )
 def test_it_is_learned_as_a_column_of_the_files(tree: Path, flags: list[str]) -> None:
