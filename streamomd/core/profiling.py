@@ -21,6 +21,7 @@ STAGES = {
     "read": "bytes from the store",
     "decompress": "pages of column chunks",
     "decode": "pages to columns",
+    "filter": "rows that data.where drops",
     "cache": "rows from a cache, checked, or written to it",
     "labels": "labels and weights, checked",
     "numbers": "numeric columns and vectors, checked",

@@ -94,12 +94,15 @@ class Averaged:
                 model.metrics.begin(epoch, self.shards.unread_rows)
                 for parts, end in self._rounds(epoch):
                     self._apply(self._run_round(parts), end)
+                model.cursor = Cursor(epoch + 1)  # also where a filter reads no group
 
     def _rounds(self, epoch: int) -> Iterator[tuple[list[RowRange], Cursor]]:
         """The remaining rounds of an epoch, each with its end."""
         data, cursor = self.model.spec.data, self.model.cursor
         order = places(data.order, data.seed, len(self.shards), epoch)
         rounds = rounds_of(self.shards, order, self.model.spec, epoch)
+        if not rounds:
+            return
         begins = [Cursor(epoch, *parts[0].begin) for parts in rounds]
         if cursor not in (Cursor(epoch), *begins):
             raise ResumeRefusedError(

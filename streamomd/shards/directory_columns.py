@@ -203,7 +203,7 @@ def partition_notes(shards: ShardSet, partitions: Sequence[Partition]) -> list[s
     named = {column for column, _ in partitions}
     above: dict[str, set[str]] = {}
     for shard in shards:
-        for directory in shown(shard.url).split("/")[:-1]:
+        for directory in shown(shard.url.removesuffix(shard.name)).split("/")[:-1]:
             column, equals, text = directory.partition("=")
             if equals and column and column not in named:
                 above.setdefault(column, set()).add(text)

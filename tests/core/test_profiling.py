@@ -96,7 +96,7 @@ def test_every_stage_of_a_training_is_told(tmp_path: Path) -> None:
     """A run with columns of every kind names all stages, and learns the same bits as without."""
     table = rows(400).append_column("t", pa.array(["a word", "or two"] * 200))
     write(tmp_path / "data" / "0.parquet", table.drop(["c"]))
-    words = [tmp_path / "data", *everything(), "--set", "data.text=t"]
+    words = [tmp_path / "data", *everything(), "--set", "data.text=t", "--where", "k is not null"]
     plain = train(*words, "--checkpoint", tmp_path / "plain")
     settled(tmp_path / "data")  # else nothing is kept of it
     kept = ["--cache", tmp_path / "kept", "--profile"]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from caching import entries, settled
+from clustered import long
 from filtering import literally, random_filter, random_table, written
 from running import run, train, write
 
@@ -62,7 +63,7 @@ def filtered(keep: Any, to: str = "left") -> str:
     return to
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, *long(*range(2, 40))])
 def test_it_is_training_on_the_filtered_table(here: Path, seed: int) -> None:
     """Random filters: the same bits, and as many rows as the filter, read literally, has."""
     draw = random.Random(seed)
@@ -85,6 +86,7 @@ def test_it_is_training_on_the_filtered_table(here: Path, seed: int) -> None:
     assert expected.result["filtered"] is None
 
 
+RESUMED = 4
 WHERE = "day >= 2026-01-02 and k < 30 and x > -0.5"
 MODES = {
     "epochs": ["--epochs", "2"],
@@ -97,7 +99,9 @@ MODES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "mode", ["sharded", "cache", "several columns", *long("epochs", "shuffled", "a label of a few")]
+)
 def test_in_every_way_of_reading(here: Path, mode: str) -> None:
     """Passes, partitions, the cache, orders and kinds of columns."""
     left = filtered(
@@ -142,7 +146,7 @@ def test_every_commit_resumes(here: Path) -> None:
     for path in commits:
         document = json.loads(path.read_text().splitlines()[0])["document"]
         path.unlink()
-        if not document["finished"] and path is not commits[-1] and done < 8:
+        if not document["finished"] and path is not commits[-1] and done < RESUMED:
             for newer in Path("a/commits").glob("*.json"):
                 if newer.name >= path.name:
                     newer.unlink()
@@ -152,7 +156,7 @@ def test_every_commit_resumes(here: Path) -> None:
             for newer in Path("a/commits").glob("*.json"):
                 if newer.name >= path.name:
                     newer.unlink()
-    assert done == 8
+    assert done == RESUMED
 
 
 def test_a_changed_filter_is_refused(here: Path) -> None:
@@ -291,3 +295,18 @@ def test_collections_are_refused() -> None:
     frame = dd.from_pandas(pd.DataFrame({"x": [1.0, 2.0], "y": [0, 1]}), npartitions=1)
     with pytest.raises(UnsupportedError, match="filter the collection"):
         streamomd.train(shards=frame, label="y", where="x > 1", checkpoint="none", quiet=True)
+
+
+def test_an_update_filters_what_arrives(here: Path) -> None:
+    """New shards through the filter of the run: the bits of one run over the filtered rows."""
+    Path("later").mkdir()
+    Path("data/day=2026-01-03").rename("later/day=2026-01-03")
+    first = train("data", *OGD, "a", "--where", WHERE, "--order", "given")
+    Path("later/day=2026-01-03").rename("data/day=2026-01-03")
+    told = run("update", "a", "--settle", "0", "--json").result
+    assert (told["new_shards"], told["new_rows"]) == (1, 40)
+    sources = ["data/day=2026-01-0[12]/*", "data/day=2026-01-04*/*", "data/day=2026-01-03*/*"]
+    whole = train(*sources, *OGD, "b", "--where", WHERE, "--order", "given")
+    assert figures(told) == figures(whole)
+    assert told["filtered"]["rows"] == whole["filtered"]["rows"]
+    assert first["rows"] < told["rows"]

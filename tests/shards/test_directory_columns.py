@@ -25,6 +25,7 @@ from streamomd.shards.directory_columns import NULL, infer_partitions, keys_of, 
 from streamomd.shards.find import find
 
 pytestmark = pytest.mark.smoke
+slow = pytest.mark.slow
 
 OGD = ["--rule", "ogd", "--eta", "0.1", "--label", "y", "--checkpoint"]
 DAYS, HOURS, CITIES = ("2026-01-01", "2026-01-02"), ("02", "10"), ("S%C3%A3o", NULL)
@@ -98,9 +99,9 @@ def stored(tree: Path) -> Path:
         [],
         ["--dates", "day", "--set", "data.crosses=[['day.month', 'city'], ['hour', 'city']]"],
         ["--numeric", "x", "--weight", "hour", "--hashed", "city"],
-        ["--mode", "sharded", "--epochs", "2"],
+        pytest.param(["--mode", "sharded", "--epochs", "2"], marks=slow),
         ["--cache", "cache", "--epochs", "2"],
-        ["--numeric", "x", "--label", "hour", "--loss", "square"],
+        pytest.param(["--numeric", "x", "--label", "hour", "--loss", "square"], marks=slow),
         ["--numeric", "x", "--label", "hour", "--epochs", "2"],
     ],
 )
@@ -138,6 +139,7 @@ def test_files_that_a_shell_lists_have_none(tree: Path) -> None:
     done = run("train", *sorted(map(str, Path("data").rglob("*.parquet"))), *OGD, "none")
     assert "directories day=…, hour=…, city=… are no columns" in done.err
     assert "columns of directories" not in done.err
+    assert "are no columns" not in run("train", "data", *OGD, "none", "--partitions", "none").err
     quoted = run("train", "data/day=*/*/*/*.parquet", *OGD, "none")
     assert "columns of directories: day (date)" in quoted.err
 

@@ -31,7 +31,7 @@ def footer_of(table: pa.Table, **options: Any) -> tuple[bytes, pa.Schema]:
     return data[-8 - length : -8], pq.read_schema(io.BytesIO(data))
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(60))
 def test_a_filter_takes_the_rows_that_it_says(seed: int) -> None:
     """Read literally, row by row, in the logic of SQL; its text says the same."""
     draw = random.Random(seed)
@@ -58,7 +58,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(70))
+@pytest.mark.parametrize("seed", range(35))
 def test_no_row_is_lost_by_statistics(seed: int) -> None:
     """A group is dropped only if none of its rows satisfies the filter."""
     draw = random.Random(seed)
