@@ -129,7 +129,8 @@ def find_arrivals(
     found.skipped[:0] = young
     _refuse([] if choice.ignore_rewritten else rewritten, found.copies)
     _set_aside(found, choice)
-    wanted = {one.url for one in (*ready, *young)} - found.settled_urls()
+    wanted = {one.url for one in ready} | {one.url for one in young}
+    wanted -= found.settled_urls()
     facts = [
         _facts_of(file, why) for file, why in found.unreadable if file.url not in listing.skipped
     ]

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -564,3 +565,18 @@ def test_memory_does_not_grow_with_the_number_of_updates(tmp_path: Path) -> None
     assert told["new_shards"] == 2_000
     print(sizes)
     assert sizes[-1] - sizes[1] < 30_000  # KiB; 30 a shard would be a leak
+
+
+@pytest.mark.slow
+def test_kills_while_files_arrive_change_no_bit(tmp_path: Path) -> None:
+    """60 files in 30 seconds, and kill -9 every two; benchmarks/freshness.py is the soak."""
+    script = Path(__file__).parents[2] / "benchmarks" / "freshness.py"
+    flags = ("--files", "60", "--rows", "1000", "--seconds", "30", "--kill-every", "2")
+    done = subprocess.run(
+        [sys.executable, str(script), "--soak", *flags, "--json"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["ok"]
+    assert found["kills"] > 4
