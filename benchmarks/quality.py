@@ -3,10 +3,12 @@
 For each data set and learner, at its defaults: held-out log loss (RMSE), error (R²) and AUC after 1
 and 3 passes, progressive loss of the first pass, CPU seconds of training. The baseline is ridge or
 logistic regression with the best of nine strengths, 10^-4 … 10^4, by 5-fold validation of the
-training part. Sets and split seeds are in quality_sets.py, learners in quality_learners.py.
+training part. Sets and split seeds are in quality_sets.py and, never used to choose anything, in
+quality_fresh.py; learners are in quality_learners.py.
 
     python benchmarks/quality.py --sets diabetes,california --rules nag,adagrad,sgd-epochs,vw
     python benchmarks/quality.py --out quality.json        # all: an hour; run again to continue
+    python benchmarks/quality.py --fresh --out fresh.json  # sets on which nothing was chosen
     python benchmarks/quality.py --out quality.json --saved --brief --rules nag,vw
     python benchmarks/quality.py --mistakes --sets bank --rules nag  # a look at misclassified rows
 
@@ -30,6 +32,7 @@ from pathlib import Path
 
 import common
 import numpy as np
+from quality_fresh import FRESH
 from quality_learners import Split, constant_loss, figures, fit_baseline, has_vowpal_wabbit, learner
 from quality_mistakes import print_mistakes
 from quality_sets import SETS, Data
@@ -95,7 +98,7 @@ def measure(name: str, passes: int, splits: list[Split]) -> Figures:
 def load(name: str, folder: Path, skipped: dict[str, str]) -> Data | None:
     """A set; None where its folder or package is missing, which is printed."""
     try:
-        return SETS[name](folder)
+        return {**SETS, **FRESH}[name](folder)
     except (FileNotFoundError, ModuleNotFoundError) as error:
         skipped[name] = str(error)
         print(f"skipped: {name}: {error}", file=sys.stderr, flush=True)
@@ -129,7 +132,8 @@ def measure_all(
 def main() -> None:
     parser = common.arguments(__doc__)
     parser.add_argument("--data", type=Path, default=DATA, help="folder of data sets")
-    parser.add_argument("--sets", default=",".join(SETS), help="some of the data sets")
+    parser.add_argument("--sets", help="some of the data sets")
+    parser.add_argument("--fresh", action="store_true", help="the sets of quality_fresh.py")
     parser.add_argument("--rules", default=",".join(RULES), help="rules and other learners")
     parser.add_argument("--passes", default="1,3", help="numbers of passes")
     parser.add_argument("--out", type=Path, help="JSON file of figures, continued if it exists")
@@ -137,7 +141,8 @@ def main() -> None:
     parser.add_argument("--brief", action="store_true", help="print no table of every figure")
     parser.add_argument("--mistakes", action="store_true", help="measure nothing: show mistakes")
     args = parser.parse_args()
-    names, sets = args.rules.split(","), args.sets.split(",")
+    names = args.rules.split(",")
+    sets = args.sets.split(",") if args.sets else [*(FRESH if args.fresh else SETS)]
     all_passes = [int(passes) for passes in args.passes.split(",")]
     results = Saved(args.out)
     baselines = Saved(args.out and args.out.with_name(f"{args.out.stem}-baseline.json"))

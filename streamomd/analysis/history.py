@@ -75,9 +75,9 @@ def _shards(store: Store, commit: checkpoint.Commit) -> tuple[Mapping[str, Any],
 
 
 def rows_passed(metrics: Metrics) -> int:
-    """Rows passed: learned, held out, or skipped as bad."""
+    """Rows passed: learned, held out, skipped as bad, or dropped by a filter."""
     held = sum(metrics.held.rows) if metrics.held is not None else 0
-    return metrics.total_rows + held + sum(metrics.skipped.values())
+    return metrics.total_rows + held + int(metrics.bad.sum())
 
 
 def speeds(commits: tuple[Commit, ...]) -> list[tuple[Commit, float]]:

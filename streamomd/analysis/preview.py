@@ -21,17 +21,19 @@ from streamomd.core.batch import Batch
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
-from streamomd.runs.session import Session
+from streamomd.runs.session import Session, data_notes
+from streamomd.shards.encoded_rows import encode_rows
+from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.order import places
-from streamomd.shards.reader import Job, jobs_of, open_group
-from streamomd.shards.shard import ShardSet, checksum_warnings
+from streamomd.shards.reader import Job, ShardBatch, jobs_of, open_group
+from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
 from streamomd.training.row_stream import UNIT_BYTES
 
 THREAD_BYTES = 4 * UNIT_BYTES  # of a thread that decodes a unit
-Unit = list[tuple[str, int, Any]]  # shard, first row, and the rows read
+Unit = list[ShardBatch]
 
 
 class SeenValues(Names):
@@ -64,13 +66,15 @@ def preview(
     ``train`` raises for a job, its shards, and those rows.
     """
     session = Session.open(job, {**flags, "storage_options": storage_options}, sets)
-    spec, shards, plan = session.spec, session.shards, session.plan()
+    shards, plan = session.shards, session.plan()
+    spec = session.spec.of_classes(len(plan.classes))
     data = spec.data
     started = time.perf_counter()
     unit = _read(jobs_of(shards, places(data.order, data.seed, len(shards), 0)), plan, spec)
     reading = time.perf_counter() - started
-    rows = sum(table.num_rows for *_, table in unit)
-    columns = _columns(plan, *_count_growth(plan, unit), shards.rows / rows)
+    rows = sum(read.batch.num_rows for read in unit)
+    read = shards.rows - shards.unread_rows
+    columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
     memory = _memory(spec, plan)
     encoded = _encoded(plan, unit)
     front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
@@ -80,21 +84,24 @@ def preview(
         "rows": shards.rows,
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
-        "plan": [*describe(plan), *session.choices, *notes, *checksum_warnings(shards)],
+        "filtered": vars(unread_of(shards)) if data.where else None,
+        "plan": [*describe(plan), *session.choices, *notes, *data_notes(plan, shards)],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),
         "memory": memory,
-        "unit": {"shard": unit[0][0], "rows": rows},
+        "unit": {"shard": unit[0].shard.url, "rows": rows},
         "time": _time(spec, plan, shards, encoded, reading, memory),
     }
 
 
 def _loss_note(spec: Spec, plan: Plan) -> list[str]:
     """A note on the loss of several classes."""
-    if len(plan.classes) <= 2 or spec.loss.coupled:
-        return []
     count = len(plan.classes)
+    if count <= 2:
+        return []
+    if spec.loss.coupled:
+        return [f"{count} classes learned jointly, by {spec.loss.name}"]
     return [
         f"{count} learners, one per class against all others; the loss is the sum of their losses"
     ]
@@ -146,7 +153,7 @@ def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
             unit_bytes=UNIT_BYTES,
         ) as (reader, whole):
             for rows in reader.read(whole):
-                found.append((group.shard.url, rows.row, rows.batch))
+                found.append(rows)
                 nbytes += rows.nbytes
                 if nbytes >= UNIT_BYTES:
                     return found
@@ -155,9 +162,10 @@ def _read(jobs: Iterator[Job], plan: Plan, spec: Spec) -> Unit:
 
 def _count_growth(plan: Plan, unit: Unit) -> tuple[dict[str, int], dict[str, int]]:
     """Distinct values by column, in the unit's first half and in the whole unit."""
-    seen, left_over = SeenValues(), sum(table.num_rows for *_, table in unit) // 2
+    seen, left_over = SeenValues(), sum(rows.batch.num_rows for rows in unit) // 2
     half: dict[str, int] = {}
-    for shard, row, table in unit:
+    for rows in unit:
+        shard, row, table = rows.shard.url, rows.row, rows.batch
         cut = min(table.num_rows, left_over)
         encode(plan, table.slice(0, cut), shard=shard, row=row, names=seen)
         left_over -= cut
@@ -170,7 +178,7 @@ def _count_growth(plan: Plan, unit: Unit) -> tuple[dict[str, int], dict[str, int
 def _encoded(plan: Plan, unit: Unit) -> tuple[list[Batch], float]:
     """The encoded unit, and the seconds it took."""
     names, started = Names(), time.perf_counter()
-    batches = [encode(plan, table, shard=shard, row=row, names=names) for shard, row, table in unit]
+    batches = [encode_rows(plan, rows, names=names).value.batch for rows in unit]
     return batches, time.perf_counter() - started
 
 
@@ -259,7 +267,8 @@ def _time(
     seeing = _timed(lambda batch: engine.look(state, batch), batches) / rows if looks else 0.0
     learn = _timed(lambda batch: engine.learn(state, sums, batch), batches) / rows
     walks = [learn] * spec.train.epochs + ([seeing] if looks else [])
-    seconds = shards.rows * sum(max(walk, (walk + decode) / cores) for walk in walks)
+    read = shards.rows - shards.unread_rows
+    seconds = read * sum(max(walk, (walk + decode) / cores) for walk in walks)
     fields = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
     return {**found, **fields}
 

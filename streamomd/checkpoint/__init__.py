@@ -19,9 +19,11 @@ from streamomd.checkpoint.commit_writer import Writer, write_part
 from streamomd.checkpoint.documents import read_document, write_document
 from streamomd.checkpoint.fingerprint import Difference, compare, explain
 from streamomd.checkpoint.ledger import Ledger, read_ledger
+from streamomd.checkpoint.ledger_report import list_ledger, read_newest_ledger
 from streamomd.checkpoint.listing import list_commits, list_temporary_files
 from streamomd.checkpoint.manifest import Commit
 from streamomd.checkpoint.parts import Part, PartEntry, StoredParts, parse_entry
+from streamomd.checkpoint.restore import Restored, restore_commit
 from streamomd.checkpoint.stores.contract import Store, open_store
 
 __all__ = [
@@ -31,12 +33,14 @@ __all__ = [
     "Loaded",
     "Part",
     "PartEntry",
+    "Restored",
     "Store",
     "StoredParts",
     "Writer",
     "compare",
     "explain",
     "list_commits",
+    "list_ledger",
     "list_temporary_files",
     "load",
     "open_store",
@@ -44,7 +48,9 @@ __all__ = [
     "read_commit",
     "read_document",
     "read_ledger",
+    "read_newest_ledger",
     "read_part",
+    "restore_commit",
     "write_document",
     "write_part",
 ]

@@ -85,6 +85,7 @@ class Writer:
         parts: Iterable[Part],
         *,
         keep: int = 3,
+        keep_updates: int = 0,
         restart: bool = False,
     ) -> Self:
         """Begin a run with its first commit. An incomplete first commit is overwritten.
@@ -101,18 +102,22 @@ class Writer:
         following = found[-1] + 1 if found else 0
         if found:
             mark_restart(store, following)
-        writer = cls(store, uuid.uuid4().hex, Retention(store, keep), following, last)
+        retention = Retention(store, keep, keep_updates)
+        writer = cls(store, uuid.uuid4().hex, retention, following, last)
         writer.commit(document, parts)
         return writer
 
     @classmethod
-    def take_over(cls, store: Store, loaded: Loaded, *, keep: int = 3) -> Self:
+    def take_over(
+        cls, store: Store, loaded: Loaded, *, keep: int = 3, keep_updates: int = 0
+    ) -> Self:
         """Continue after a commit: another commit that repeats it stops every older writer.
 
         Raises ConcurrentWriterError if another writer committed since it was loaded, StorageError.
         """
         commit = loaded.commit
-        writer = cls(store, commit.run, Retention(store, keep), loaded.newest + 1, commit)
+        retention = Retention(store, keep, keep_updates)
+        writer = cls(store, commit.run, retention, loaded.newest + 1, commit)
         writer._claim("open", uuid.uuid4().hex, commit.document, commit.directory, commit.parts)
         return writer
 

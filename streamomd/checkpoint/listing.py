@@ -27,7 +27,7 @@ from streamomd.core.finite import NOT_FINITE, part_problem
 def list_commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
     """Every commit, oldest first, as dicts for JSON.
 
-    Keys: sequence, run, kind, ok, problem, rows, epoch, parts, bytes, written.
+    Keys: sequence, run, kind, ok, problem, rows, epoch, update, parts, bytes, written.
     ``deep`` reads every byte and compares hashes; otherwise manifests and sizes are checked. It
     also checks every number: a commit that is not finite is not ok, and its problem begins with
     NOT_FINITE. A commit that is ok may have a problem: a damaged document whose other copy is
@@ -37,8 +37,10 @@ def list_commits(store: Store, *, deep: bool = False) -> list[dict[str, Any]]:
     """
     found = sequences(store)
     require_commits(store, found)
-    rows = [_check_row(store, sequence, deep=deep) for sequence in found]
-    return sorted([*rows, *_missing(rows)], key=lambda one: one["sequence"])
+    checked = [_check_row(store, sequence, deep=deep) for sequence in found]
+    rows = [row for row, _ in checked]
+    missing = _missing([commit for _, commit in checked])
+    return sorted([*rows, *missing], key=lambda one: one["sequence"])
 
 
 def list_temporary_files(store: Store) -> list[str]:
@@ -49,22 +51,27 @@ def list_temporary_files(store: Store) -> list[str]:
     return temporary_files(store.url) if isinstance(store, LocalStore) else []
 
 
-def _missing(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The last missing sequence of each gap in a run; retention leaves no gaps."""
-    for before, after in itertools.pairwise(rows):
-        gap = after["sequence"] - 1
-        if before["sequence"] != gap and before["run"] == after["run"] is not None:
+def _missing(commits: list[Commit | None]) -> Iterator[dict[str, Any]]:
+    """The last missing sequence of each gap in an update.
+
+    Retention leaves gaps between two updates, and before a commit that restored the one before it.
+    """
+    for before, after in itertools.pairwise(commits):
+        if before is None or after is None or after.parent == before.sequence:
+            continue
+        gap, same = after.sequence - 1, before.run == after.run and before.update == after.update
+        if before.sequence != gap and same:
             yield _row(gap, None, "its manifest is missing")
 
 
-def _check_row(store: Store, sequence: int, *, deep: bool) -> dict[str, Any]:
+def _check_row(store: Store, sequence: int, *, deep: bool) -> tuple[dict[str, Any], Commit | None]:
     commit = None
     try:
         commit = read_commit(store, sequence)
         problems = _check(store, commit, deep=deep)
     except (CorruptionError, DivergedError) as error:
-        return _row(sequence, commit, str(error))
-    return _row(sequence, commit, "; ".join(problems), ok=True)
+        return _row(sequence, commit, str(error)), commit
+    return _row(sequence, commit, "; ".join(problems), ok=True), commit
 
 
 def _row(sequence: int, commit: Commit | None, problem: str, *, ok: bool = False) -> dict[str, Any]:
@@ -76,6 +83,7 @@ def _row(sequence: int, commit: Commit | None, problem: str, *, ok: bool = False
         "problem": problem,
         "rows": commit.document.get("rows") if commit else None,
         "epoch": _epoch(commit) if commit else None,
+        "update": commit.update if commit else None,
         "parts": len(commit.parts) if commit else None,
         "bytes": sum(entry.size for entry in commit.parts) if commit else None,
         "written": commit.written if commit else None,

@@ -16,8 +16,11 @@ from streamomd.core.urls import printable
 
 FORMAT, MAJOR, MINOR = "streamomd-checkpoint", 1, 1
 SEGMENTS = "segments"
-FEATURES = frozenset({SEGMENTS})
-"""Features a manifest may require that this version supports."""
+HOLDOUT_BY = "holdout_by"
+"""Key of a commit's document: "name" if hold-out rows depend on the shards' names; absent: on their
+positions. Earlier versions know positions alone, and would learn other rows on resume."""
+FEATURES = frozenset({SEGMENTS, HOLDOUT_BY})
+"""Features a manifest may require that this version supports: keys of its document."""
 KINDS = ("dataset", "names", SEGMENTS)
 """Keys of a commit's document whose value is the SHA-256 of a shared document; for segments
 a list of them, in ledger order. A commit has segments, or a dataset if an older version wrote
@@ -74,6 +77,13 @@ class Commit:
             (kind, sha256) for kind, one in named for sha256 in (one if kind == SEGMENTS else [one])
         ]
 
+    @property
+    def update(self) -> int:
+        """Number of the update that made it; 0: the first run."""
+        record = self.document.get("update")
+        number = record.get("number") if isinstance(record, dict) else 0
+        return number if type(number) is int else 0
+
     def part_name(self, entry: PartEntry) -> str:
         """The object that holds a part."""
         return f"data/{self.directory}/{entry.name}"
@@ -107,7 +117,7 @@ def encode(
     """A manifest's bytes. Raises UsageError if JSON cannot hold the document or it is too large."""
     fields = {
         "format": {"name": FORMAT, "major": MAJOR, "minor": MINOR},
-        "required_features": [SEGMENTS] if SEGMENTS in document else [],
+        "required_features": sorted(FEATURES & document.keys()),
         "sequence": sequence,
         "kind": kind,
         "run": run,

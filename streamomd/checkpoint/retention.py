@@ -6,7 +6,8 @@ names any more. Objects that no manifest of this run names are never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from streamomd.checkpoint.commit_list import read_commit, sequences
@@ -18,12 +19,13 @@ from streamomd.core.errors import CorruptionError, UsageError
 
 @dataclass(eq=False)
 class Retention:
-    """Retains the last ``keep`` commits with their own parts, the commits after them, and the last
-    commit marked finite, however many follow it.
+    """Retains the last ``keep`` commits with their own parts, the commits after them, the last
+    commit marked finite, however many follow it, and the last of each of ``keep_updates`` updates.
     """
 
     store: Store
     keep: int
+    keep_updates: int = 0
     _known: dict[int, Commit | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -51,12 +53,14 @@ class Retention:
         directories: set[str] = set()
         old = []
         own = sorted((c for c in commits if c.run == run), key=lambda commit: -commit.sequence)
-        finite = next((c.directory for c in own if c.document.get("finite") is True), "")
+        retained = {c.directory for c in _last_of_updates(own)[: self.keep_updates]}
+        finite = (c.directory for c in own if c.document.get("finite") is True)
+        retained |= set(itertools.islice(finite, 1))
         for commit in own:
             # Directories are counted over all newer commits, so the retained ones have no gap,
-            # except before commits that are not finite.
+            # except before commits that are not finite, and between updates.
             directories.add(commit.directory)
-            if len(directories) > self.keep and commit.directory != finite:
+            if len(directories) > self.keep and commit.directory not in retained:
                 old.append(commit)
         return old[::-1]
 
@@ -68,6 +72,17 @@ class Retention:
             except CorruptionError:
                 self._known[sequence] = None
         return self._known[sequence]
+
+
+def _last_of_updates(commits: Sequence[Commit]) -> list[Commit]:
+    """The last commit of each update, of commits from newest to oldest.
+
+    A restored update counts again, so that those it undid can be restored in turn.
+    """
+    after = [None, *(commit.update for commit in commits)]
+    return [
+        commit for commit, number in zip(commits, after, strict=False) if commit.update != number
+    ]
 
 
 def _objects(commit: Commit) -> Iterator[str]:

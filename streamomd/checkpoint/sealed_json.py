@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from typing import Any
@@ -12,6 +13,7 @@ from streamomd.core.errors import CorruptionError, UsageError
 LIMIT = 4 << 20
 DEPTH = 64
 LARGEST = 1 << 64
+_NESTING = (dict, list)
 
 
 def canonical(value: Any) -> bytes:
@@ -77,16 +79,12 @@ def _bounded(text: str) -> int:
 
 
 def _bound_depth(value: Any) -> None:
-    level = [value]
+    level = [one for one in (value,) if type(one) in _NESTING]
     for _ in range(DEPTH):
-        level = [
-            inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
-        ]
         if not level:
             return
+        inner = (one.values() if type(one) is dict else one for one in level)
+        level = [one for one in itertools.chain.from_iterable(inner) if type(one) in _NESTING]
     raise CorruptionError(f"invalid JSON: nested deeper than {DEPTH}")
 
 

@@ -17,6 +17,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from streamomd.checkpoint.sealed_json import canonical, parse
@@ -54,9 +55,9 @@ class Segment:
     changed: tuple[tuple[int, Facts], ...] = ()
     digests: tuple[Run, ...] = ()
 
-    @property
+    @cached_property
     def weight(self) -> int:
-        """Approximate size in bytes."""
+        """Approximate size in bytes; computed once: an append must not look at all shards."""
         count = sum(len(run[2]) for run in self.digests)
         return 100 * (len(self.shards) + len(self.changed)) + count
 
@@ -162,12 +163,14 @@ def _shorten_name(name: Any, url: str) -> Any:
 
 def _shared(before: str, after: str) -> int:
     """Length of the common prefix of two texts."""
-    differ = (
-        position
-        for position, pair in enumerate(zip(before, after, strict=False))
-        if pair[0] != pair[1]
-    )
-    return next(differ, min(len(before), len(after)))
+    low, high = 0, min(len(before), len(after))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if before[low:middle] == after[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def decode(data: bytes) -> Segment:
@@ -207,26 +210,46 @@ def _parse_segment(data: bytes) -> Segment:
 
 
 def _parse_facts(fields: Fields, shards: int, hashes: memoryview) -> Iterator[Facts]:
-    keys = (*PLAIN, *(key for key in OPTIONAL if key in fields.values))
-    columns = [fields.items(key) for key in ("url", "mtime_ns", "schema", *keys)]
-    schemas, url, time = fields.items("schemas"), "", 0
-    for position, ((shared, rest), elapsed, schema, *plain) in enumerate(
-        zip(*columns, strict=True)
-    ):
+    """Facts by shard, from their columns, which are checked as a whole: there may be a million."""
+    keys = [*PLAIN, *(key for key in OPTIONAL if key in fields.values)]
+    found = {key: fields.items(key) for key in ("url", "mtime_ns", "schema", *keys)}
+    for key, values in found.items():
+        if len(values) != shards:
+            raise ValueError(f"{len(values)} values of {key} for {shards} shards")
+    found["url"] = [*_parse_urls(found["url"])]
+    times = itertools.accumulate(map(int, found["mtime_ns"]))
+    found["mtime_ns"] = [time if time >= 0 else None for time in times]
+    schemas = [_checked_schema(one) for one in fields.items("schemas")]
+    found["schema"] = [schemas[at] if at >= 0 else None for at in found["schema"]]
+    if "name" in found:
+        both = zip(found["name"], found["url"], strict=True)
+        found["name"] = [_end_of(url, one) if type(one) is int else one for one, url in both]
+    digits, width = hashes[: shards * HASH_BYTES].hex(), 2 * HASH_BYTES
+    footers = (digits[at : at + width] for at in range(0, len(digits), width))
+    found["footer_sha256"] = [one if one.strip("0") else None for one in footers]
+    for key, kind in _KINDS.items():
+        _check_kind(key, kind, found.get(key, ()))
+    _check_partitions(found.get("partitions", ()))
+    _shorten_groups(found)
+    # Nearly always a fact is there for all shards or for none.
+    columns = {key: values for key, values in found.items() if any(_is_there(values))}
+    partial = not all(all(_is_there(values)) for values in columns.values())
+    for row in zip(*columns.values(), strict=True):
+        facts = dict(zip(columns, row, strict=True))
+        yield {key: one for key, one in facts.items() if one is not None} if partial else facts
+
+
+def _is_there(values: Sequence[Any]) -> Iterator[bool]:
+    return (value is not None for value in values)
+
+
+def _parse_urls(values: Sequence[Any]) -> Iterator[str]:
+    url = ""
+    for shared, rest in values:
         if not 0 <= shared <= len(url) or not isinstance(rest, str):
             raise ValueError("a URL shares more than the length of the one before it")
-        url, time = url[:shared] + rest, time + int(elapsed)
-        found = {"url": url, **dict(zip(keys, plain, strict=True))}
-        if type(found.get("name")) is int:
-            found["name"] = _end_of(url, found["name"])
-        found["mtime_ns"] = time if time >= 0 else None
-        found["schema"] = schemas[schema] if schema >= 0 else None
-        footer = bytes(hashes[position * HASH_BYTES : (position + 1) * HASH_BYTES])
-        found["footer_sha256"] = footer.hex() if any(footer) else None
-        _check_facts(found)
-        yield shorten_facts(found)
-    if len(columns[0]) != shards:
-        raise ValueError(f"{len(columns[0])} shards, not {shards}")
+        url = url[:shared] + rest
+        yield url
 
 
 def _end_of(url: str, length: int) -> str:
@@ -241,19 +264,37 @@ _KINDS = {
 }
 
 
-def _check_facts(facts: Facts) -> None:
-    for key, kind in _KINDS.items():
-        if facts.get(key) is not None and type(facts[key]) is not kind:
-            raise ValueError(f"{key} of a shard is not a {kind.__name__}")
-    for column, value in facts.get("partitions") or ():
+def _check_kind(key: str, kind: type, values: Sequence[Any]) -> None:
+    if not {*map(type, values)} <= {kind, type(None)}:
+        raise ValueError(f"{key} of a shard is not a {kind.__name__}")
+
+
+def _check_partitions(values: Sequence[Any]) -> None:
+    for column, value in itertools.chain.from_iterable(filter(None, values)):
         if not (isinstance(column, str) and isinstance(value, str | None)):
             raise ValueError("a partition value of a shard is not a text")
-    groups = facts["groups"]
-    if groups is not None and not all(type(rows) is int for rows in groups):
-        raise ValueError("the row count of a row group is not an int")
-    for name, kind, nullable in facts["schema"] or ():
+
+
+def _shorten_groups(found: dict[str, list[Any]]) -> None:
+    """As ``shorten_facts``, by column."""
+    for at, groups in enumerate(found["groups"]):
+        if groups is None:
+            continue
+        if not {*map(type, groups)} <= {int}:
+            raise ValueError("the row count of a row group is not an int")
+        if found["row_groups"][at] is None:
+            found["row_groups"][at] = len(groups)
+        if len(groups) > GROUPS:
+            found["groups"][at] = groups[:GROUPS]
+    names = {one: one for one in found["format"]}  # one text, however many shards
+    found["format"] = [names[one] for one in found["format"]]
+
+
+def _checked_schema(schema: Any) -> Any:
+    for name, kind, nullable in schema or ():
         if not (isinstance(name, str) and isinstance(kind, str) and isinstance(nullable, bool)):
             raise ValueError("a schema has a column with invalid fields")
+    return schema
 
 
 def _parse_runs(values: Sequence[Any], hashes: memoryview, shards: int) -> Iterator[Run]:

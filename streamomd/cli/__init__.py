@@ -1,6 +1,7 @@
 """The command line: parse, call, print. A file a kind of command; each registers its own."""
 
 from streamomd.cli import (
+    checkpoint_commands,
     cluster_commands,
     export_command,
     model_commands,
@@ -14,6 +15,7 @@ from streamomd.cli import (
 from streamomd.cli.options import main
 
 __all__ = [
+    "checkpoint_commands",
     "cluster_commands",
     "export_command",
     "main",

@@ -38,6 +38,10 @@ def format_metrics(result: Mapping[str, Any]) -> str:
 
         count = sum(result["skipped"].values())
         parts.append(f"{counted(count, 'bad row')} skipped ({worded(result['skipped'])})")
+    if result["filtered"]:
+        from streamomd.shards.filtered_shards import worded_filter
+
+        parts.append(worded_filter(result["filtered"]))
     parts.append(f"{result['seconds']:.2f} s ({result['rows_per_second']:,.0f} rows/s)")
     return ", ".join(parts)
 

@@ -68,14 +68,20 @@ def _option(flag: Any) -> JobOption:
     without_value: dict[str, Any] = {}
     if flag.name == "rule":
         without_value = {"is_flag": False, "flag_value": "", "callback": _guide}
-    typed = {"metavar": flag.metavar, "type": number_or_text if flag.number else str}
+    if flag.switch:
+        without_value = {"is_flag": True, "default": None}
     option = JobOption(
         [*names, flag.name],
         help=f"{flag.help}  [{flag.key}{flag.default}]",
-        **({"is_flag": True, "default": None} if flag.switch else typed | without_value),
+        **({} if flag.switch else _valued(flag)),
+        **without_value,
     )
     option.section = SECTIONS[flag.table]
     return option
+
+
+def _valued(flag: Any) -> dict[str, Any]:
+    return {"metavar": flag.metavar, "type": number_or_text if flag.number else str}
 
 
 def number_or_text(text: str) -> int | float | str:

@@ -1,4 +1,4 @@
-"""Commands that use or inspect a model: evaluate, predict, inspect, certify, checkpoint."""
+"""Commands that use or inspect a model: evaluate, predict, inspect, certify."""
 
 from __future__ import annotations
 
@@ -21,8 +21,14 @@ from streamomd.cli.options import (
     output_option,
     read_options_file,
     shards,
+    table_options,
     url,
 )
+
+where_option = click.option(
+    "--where", default="", metavar="CONDITION",
+    help="Read only rows that satisfy a condition, such as day >= 2026-01-01.",
+)  # fmt: skip
 
 
 @main.command(epilog=CODES)
@@ -32,8 +38,10 @@ from streamomd.cli.options import (
     "--by", multiple=True, type=LIST, metavar="A,B,…",
     help="Columns for whose values metrics are printed separately.",
 )  # fmt: skip
+@where_option
 @cache_option
 @allow_non_finite
+@table_options
 @data_options
 @checkpoint_options
 @guarded
@@ -41,10 +49,12 @@ def evaluate(
     url: str,
     shards: tuple[str, ...],
     by: tuple[list[str], ...],
+    where: str,
     cache: str | None,
     allow_non_finite: bool,
     storage_options: str,
     checkpoint_storage_options: str,
+    **table: Any,
 ) -> tuple[Any, str]:
     """Compute loss and metrics of a model on labelled shards; the model does not change.
 
@@ -56,8 +66,10 @@ def evaluate(
     result = model.evaluate(
         list(shards),
         by=joined(by),
+        where=where,
         storage_options=read_options_file(storage_options),
         allow_non_finite=allow_non_finite,
+        **table,
     )
     return result, formatting.format_evaluation(result)
 
@@ -69,6 +81,7 @@ def evaluate(
 @click.option(
     "--keep", type=LIST, metavar="A,B,…", help="Columns to copy to the files of predictions."
 )
+@where_option
 @click.option(
     "--with",
     "more",
@@ -78,6 +91,7 @@ def evaluate(
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite existing predictions.")
 @allow_non_finite
+@table_options
 @data_options
 @checkpoint_options
 @guarded
@@ -86,11 +100,13 @@ def predict(
     shards: tuple[str, ...],
     to: str,
     keep: list[str] | None,
+    where: str,
     more: tuple[str, ...],
     overwrite: bool,
     allow_non_finite: bool,
     storage_options: str,
     checkpoint_storage_options: str,
+    **table: Any,
 ) -> tuple[Any, str]:
     """Write a Parquet file of predictions for each shard.
 
@@ -103,11 +119,13 @@ def predict(
         list(shards),
         to,
         keep=keep or (),
+        where=where,
         interval="interval" in more,
         overwrite=overwrite,
         storage_options=read_options_file(storage_options),
         quiet=False,
         allow_non_finite=allow_non_finite,
+        **table,
     )
     return {"files": written}, "\n".join(written)
 
@@ -140,6 +158,7 @@ def inspect(url: str, top: int, checkpoint_storage_options: str) -> tuple[Any, s
     "order of the coordinates.  [best]",
 )
 @cache_option
+@table_options
 @data_options
 @checkpoint_options
 @guarded
@@ -150,6 +169,7 @@ def certify(
     cache: str | None,
     storage_options: str,
     checkpoint_storage_options: str,
+    **table: Any,
 ) -> tuple[Any, str]:
     """Compute a run's regret or mistakes on its training shards, and the bounds its paper proves.
 
@@ -167,6 +187,7 @@ def certify(
         comparator=comparator,
         storage_options=read_options_file(storage_options),
         checkpoint_storage_options=read_options_file(checkpoint_storage_options),
+        **table,
     )
     job = model.spec.model
     result = {
@@ -178,43 +199,3 @@ def certify(
         "learners": learners,
     }
     return result, formatting.format_certificate(result)
-
-
-@main.group()
-def checkpoint() -> None:
-    """List or verify the commits of a checkpoint."""
-
-
-@checkpoint.command("list", epilog=CODES)
-@url
-@checkpoint_options
-@guarded
-def list_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """List every commit: sequence, rows, time, and whether it can be used."""
-    return _commits(url, checkpoint_storage_options, deep=False)
-
-
-@checkpoint.command("verify", epilog=CODES)
-@url
-@checkpoint_options
-@guarded
-def verify_commits(url: str, checkpoint_storage_options: str) -> tuple[Any, str]:
-    """Read every byte of every commit, compare hashes, and look for NaN and infinities."""
-    return _commits(url, checkpoint_storage_options, deep=True)
-
-
-def _commits(url: str, checkpoint_storage_options: str, *, deep: bool) -> tuple[Any, str]:
-    from streamomd.checkpoint import list_commits, list_temporary_files, open_store
-    from streamomd.core.errors import CorruptionError, DivergedError
-    from streamomd.core.finite import NOT_FINITE
-
-    store = open_store(url, read_options_file(checkpoint_storage_options))
-    found = list_commits(store, deep=deep)
-    text, temporary = formatting.format_table(found), list_temporary_files(store) if deep else []
-    if temporary:
-        text += "\n" + formatting.format_temporary_files(temporary)
-    problems = [one["problem"] for one in found if not one["ok"]]
-    if deep and problems:
-        diverged = all(problem.startswith(NOT_FINITE) for problem in problems)
-        raise (DivergedError if diverged else CorruptionError)(text)
-    return {"commits": found, **({"temporary": temporary} if deep else {})}, text

@@ -123,6 +123,28 @@ log_option = click.option(
 allow_non_finite = click.option(
     "--allow-non-finite", is_flag=True, help="Use the model even if it diverged."
 )
+
+
+def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for tables among the shards; a command passes them on as ``**table``."""
+    for option in (
+        click.option(
+            "--as-files", is_flag=True,
+            help="Read files of Delta and Iceberg tables as they are, deleted rows too.",
+        ),
+        click.option(
+            "--as-of", default="", metavar="TIME",
+            help="Time (ISO 8601) whose newest version of a Delta table is read.",
+        ),
+        click.option(
+            "--version", type=click.IntRange(min=0), metavar="N",
+            help="Version of a Delta table.  [the newest; certify: that of the run]",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
 what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
 restart = click.option(
     "--restart", is_flag=True, help="Overwrite an existing checkpoint and start over."

@@ -51,6 +51,8 @@ def _train_command(what: Sequence[str], given: Mapping[str, Any]) -> str:
     for flag, value in given.items():
         if flag == "sets":
             words += [f"--set {shlex.quote(pair)}" for pair in value]
+        elif value is True:
+            words.append(f"--{flag.replace('_', '-')}")
         elif value not in (None, ()):
             words.append(f"--{flag.replace('_', '-')} {shlex.quote(str(value))}")
     return " ".join(words)

@@ -19,6 +19,7 @@ from streamomd.cli.options import (
     open_model,
     output_option,
     read_options_file,
+    table_options,
     url,
 )
 from streamomd.core.errors import StoppedError, UsageError
@@ -38,6 +39,7 @@ from streamomd.core.urls import printable, typed
     help="With SHARDS: whether to compute the certificate, which reads them many times.  [yes]",
 )
 @cache_option
+@table_options
 @data_options
 @checkpoint_options
 @guarded
@@ -50,6 +52,7 @@ def report(
     cache: str | None,
     storage_options: str,
     checkpoint_storage_options: str,
+    **table: Any,
 ) -> tuple[Any, str]:
     """Write one HTML page about a run, which opens offline, in light and dark mode.
 
@@ -70,6 +73,7 @@ def report(
         overwrite=overwrite,
         storage_options=read_options_file(storage_options),
         checkpoint_storage_options=read_options_file(checkpoint_storage_options),
+        **table,
     )
     lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB"]
     for one in found["look"]:

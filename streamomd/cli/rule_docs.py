@@ -215,7 +215,8 @@ def _slot(slot: Slot, place: str) -> list[str]:
 
 def _glance(rule: Rule) -> str:
     claims, reason = rule.certificate.claims, rule.certificate.reason
-    proven = "yes: `streamomd certify`" if claims else f"none: {reason}"
+    some = f", with loss {', '.join(rule.certificate.losses)}" if rule.certificate.losses else ""
+    proven = f"yes{some}: `streamomd certify`" if claims else f"none: {reason}"
     return _table(
         ["", ""],
         [

@@ -47,6 +47,10 @@ CHOICES = (
         help="Learn shards again whose content was learned under another URL.",
     ),
     click.option("--retry-skipped", is_flag=True, help="Try shards again that were skipped."),
+    click.option(
+        "--appends-only", is_flag=True,
+        help="Learn what was appended to a Delta table whose later commits also delete rows.",
+    ),
 )  # fmt: skip
 """Keys of the job's table [update], for one command."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -10,9 +11,12 @@ from pydantic import AfterValidator, BeforeValidator
 
 from streamomd.config import values
 from streamomd.config.explain import brief
+from streamomd.config.filter_text import parse_filter
 from streamomd.core.errors import UsageError
+from streamomd.core.nearest import suggestion
 from streamomd.core.urls import absolute, local_name, protocol, shown
 
+PARTITIONS, PARTITION_KINDS = ("hive", "none"), ("integer", "date", "category")
 Label = bool | int | float | str
 
 
@@ -50,6 +54,33 @@ def _check_holdout(value: int) -> int:
     return value
 
 
+def _as_partitions(value: Any) -> Any:
+    """A word, or a mapping, which ``--set`` and flags write as a TOML table."""
+    given = values.parse_scalar(value) if isinstance(value, str) and "{" in value else value
+    if isinstance(given, Mapping):
+        for column, kind in given.items():
+            if not isinstance(column, str) or kind not in PARTITION_KINDS:
+                raise UsageError(
+                    f"data.partitions: {column!r} is of kind {brief(kind)}: expected "
+                    f"{', '.join(PARTITION_KINDS)}"
+                )
+        return dict(given)
+    if given not in PARTITIONS:
+        near = suggestion(str(given), PARTITIONS)
+        raise UsageError(
+            f"data.partitions = {brief(given)}: expected one of {', '.join(PARTITIONS)}, or the "
+            f'kind of each column, such as {{ day = "date", hour = "integer" }}; {near}'
+        )
+    return given
+
+
+def _check_filter(value: str) -> str:
+    text = value.strip()
+    if text:
+        parse_filter(text)
+    return text
+
+
 def _check_cache(value: str) -> str:
     if protocol(value):
         raise UsageError(
@@ -57,6 +88,10 @@ def _check_cache(value: str) -> str:
             '"~/.cache/rows"; the cache avoids reading from a remote store'
         )
     return absolute(os.path.expanduser(local_name(value))) if value else ""
+
+
+def _moment_text(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def _check_moment(value: str) -> str:
@@ -74,7 +109,9 @@ Crosses = Annotated[tuple[tuple[str, ...], ...], BeforeValidator(_check_crosses)
 Mebibytes = Annotated[int, BeforeValidator(values.whole_mebibytes)]
 Gibibytes = Annotated[float, BeforeValidator(values.gibibytes)]
 Seconds = Annotated[float, BeforeValidator(values.seconds)]
-Moment = Annotated[str, AfterValidator(_check_moment)]
-"""A time as ISO 8601; empty: none."""
+Moment = Annotated[str, BeforeValidator(_moment_text), AfterValidator(_check_moment)]
+"""A time as ISO 8601, or TOML's own; empty: none."""
+Partitions = Annotated[str | dict[str, str], BeforeValidator(_as_partitions)]
+Filter = Annotated[str, AfterValidator(_check_filter)]
 OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
 Folder = Annotated[str, AfterValidator(_check_cache)]

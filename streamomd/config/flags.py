@@ -25,7 +25,7 @@ class Flag:
 
     name: as in Python; the command line has - for _. key: dotted. default: in the help, after the
     key. number: whether its value is one. others: other names. option: whether the command line has
-    the flag. switch: whether it has no value there, and means true.
+    the flag. switch: whether it has no value and sets the key to true.
     """
 
     name: str
@@ -145,8 +145,10 @@ def _flags_of(key: str, field: FieldInfo, others: tuple[str, ...]) -> Iterator[F
         metavar, default = extra["metavar"] or _metavar(field), _default(extra, field)
         number = _is_number(field.annotation)
         switch = field.annotation is bool
-        given = (key, text, "" if switch else metavar, default, number, others)
-        yield Flag(extra["flag"], *given, extra["option"], switch)
+        default = "" if switch else default
+        yield Flag(
+            extra["flag"], key, text, metavar, default, number, others, extra["option"], switch
+        )
     for name, meaning in extra["parameters"].items():
         aliases = tuple(other for other, own in PARAMETERS.items() if own == name)
         yield Flag(name, f"{key}.{name}", meaning, "X", "; the rule's default", True, aliases)

@@ -13,7 +13,10 @@ COLUMNS = (
     "ignore", "nulls", "standardize", "bits", "hash_seed", "partitions",
 )  # fmt: skip
 """Keys of [data] that make coordinates."""
-MODEL = ("rule", "loss", "loss_params", "certificate", "task", "classes", "bias", "dtype", "params")
+MODEL = (
+    "rule", "loss", "loss_params", "certificate", "task", "classes", "bias", "dtype", "params",
+    "scale_target",
+)  # fmt: skip
 """Keys of [model] that a state depends on."""
 
 

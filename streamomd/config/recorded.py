@@ -80,8 +80,11 @@ def split_recorded(job: Mapping[str, Any], url: str) -> tuple[dict[str, Any], Re
 
     url: where the manifest was read from; it replaces the URL that the manifest records.
     """
-    data = {key: value for key, value in job["data"].items() if key not in CACHE}
+    # Jobs that do not name them were saved when directories were no columns.
+    data = {"partitions": "none", **job["data"]}
+    data = {key: value for key, value in data.items() if key not in CACHE}
     tables = {name: table for name, table in job.items() if name != "cluster"}
+    data = {"as_files": True, **data}  # what jobs did before they had the key
     checkpoint = {**job["checkpoint"], "url": url}
     model = {"rule": FALLBACK, **job["model"]}  # the default when jobs may have left it out
     return {**tables, "data": data, "model": model, "checkpoint": checkpoint}, Recorded.of(job)

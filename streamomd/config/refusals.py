@@ -11,7 +11,7 @@ from streamomd.losses import all_losses, find_loss
 from streamomd.losses.lipschitz import with_lipschitz
 from streamomd.rules import all_rules, find_rule
 from streamomd.rules.contract import Rule, fields
-from streamomd.rules.standardizable import standardize_problem
+from streamomd.rules.standardizable import standardize_problem, target_problem
 
 if TYPE_CHECKING:
     from streamomd.config.spec import Spec
@@ -47,9 +47,13 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
     if rule.is_implicit(params) and loss.along is None:
         exact = ", ".join(known.name for known in all_losses().values() if known.along)
         raise UsageError(f"implicit steps are exact for loss {exact}; got {loss.name!r}")
-    if given.get("certificate") and rule.certificate.claims is None:
+    proven = rule.certificate
+    if given.get("certificate") and (
+        proven.claims is None or (proven.losses and loss.name not in proven.losses)
+    ):
+        other = f" with loss {loss.name!r}" if proven.claims else ""
         raise UsageError(
-            f"rule {rule.name!r} has no certificate: {rule.certificate.reason}; rules with one: "
+            f"rule {rule.name!r} has no certificate{other}: {proven.reason}; rules with one: "
             "streamomd list rules"
         )
     return {"rule": rule.name, "loss": loss.name, "params": params, "loss_params": loss_params}
@@ -84,6 +88,36 @@ def _wrong_mode(rule: Rule, params: Mapping[str, Any], mode: str) -> str:
     return f"learns in mode {' or '.join(rule.modes_with(params))}, not {mode}"
 
 
+def _refuse_target(spec: Spec) -> None:
+    model, loss, rule = spec.model, spec.loss, find_rule(spec.model.rule)
+    scales, params = model.scale_target, model.params
+    always = rule.storage.kind == "block"
+    if scales is None or (scales is False and not (always and loss.centres)):
+        return
+    given = f"model.scale_target = {str(scales).lower()}"
+    if not loss.degree:
+        names = [name for name, one in all_losses().items() if one.degree]
+        raise UsageError(
+            f"{given}: the target of loss {loss.name!r} has no scale; losses whose target has one: "
+            f"{', '.join(names)}"
+        )
+    if always and not scales:
+        raise UsageError(
+            f"{given}: rule {rule.name!r} always learns the target centred and scaled; leave "
+            "model.scale_target out"
+        )
+    problem = "" if always else target_problem(rule, params)
+    if problem:
+        able = [
+            name for name, one in all_rules().items()
+            if not one.losses.names and not target_problem(one, one.parse_params({}))
+        ]  # fmt: skip
+        raise UsageError(
+            f"{given}: rule {rule.name!r} with {params} cannot learn a target whose scale changes: "
+            f"{problem}. Rules that can: {', '.join(able)}"
+        )
+
+
 def refuse_conflicts(spec: Spec) -> None:
     """Raise UsageError or UnsupportedError for keys that contradict each other."""
     mode, rule, params = spec.train.mode, spec.rule, spec.model.params
@@ -110,6 +144,9 @@ def refuse_conflicts(spec: Spec) -> None:
         )
     if spec.data.standardize != "none":
         _refuse_standardized(spec)
+    _refuse_target(spec)
+    if spec.refers_target:
+        _refuse_scaled_target(spec)
     if mode == "averaged":
         _refuse_in_averaged_mode(spec, rule)
     elif spec.train.exact_epochs:
@@ -144,6 +181,23 @@ def _refuse_standardized(spec: Spec) -> None:
     if model.certificate:
         raise UnsupportedError(
             f"{given}: the theorems are about fixed inputs; leave model.certificate out"
+        )
+
+
+def _refuse_scaled_target(spec: Spec) -> None:
+    given, model = "model.scale_target = true", spec.model
+    if model.classifies:
+        raise UsageError(f"{given}: the labels are classes (model.task); leave it out")
+    if spec.train.mode != "exact":
+        raise UnsupportedError(
+            f"{given}: the scale is that of one learner, in mode exact, not {spec.train.mode}; "
+            "centre and scale the target beforehand, or use rule auto"
+        )
+    if not model.bias:
+        raise UnsupportedError(f"{given}: a model without a bias cannot be centred; set model.bias")
+    if model.certificate:
+        raise UnsupportedError(
+            f"{given}: the theorems are about fixed targets; leave model.certificate out"
         )
 
 

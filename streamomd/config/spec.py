@@ -25,6 +25,7 @@ from streamomd.config.aliases import canonical_keys, canonical_value
 from streamomd.config.explain import explain
 from streamomd.config.field_types import (
     Crosses,
+    Filter,
     Folder,
     Gibibytes,
     Labels,
@@ -33,6 +34,7 @@ from streamomd.config.field_types import (
     Moment,
     Names,
     OneIn,
+    Partitions,
     Seconds,
     as_texts,
 )
@@ -116,6 +118,17 @@ class Data(_Table):
     storage_options: dict[str, Any] = key(
         {}, "Storage options for the shards.", flag="storage_options", option=False, repr=False
     )
+    version: int | None = key(
+        None, "Version of a Delta table.", flag="version", ge=0, shown_default="the newest"
+    )
+    as_of: Moment = key(
+        "", "Time (ISO 8601) whose newest version of a Delta table is read.", flag="as_of",
+        metavar="TIME",
+    )  # fmt: skip
+    as_files: bool = key(
+        False, "Read files of Delta and Iceberg tables as they are, deleted rows too.",
+        flag="as_files",
+    )  # fmt: skip
     label: str = key("", "Column to predict.", flag="label", metavar="COLUMN")
     weight: str = key("", "Column of importance weights.", flag="weight", metavar="COLUMN")
     numeric: Names = key(
@@ -134,6 +147,14 @@ class Data(_Table):
     )
     crosses: Crosses = key((), "Lists of columns whose combined values are features.", flag=None)
     ignore: Names = key((), "Columns that are not features.", flag="ignore")
+    partitions: Partitions = key(
+        "hive", "Columns of key=value directories; none, or name and kind of each.",
+        flag="partitions", metavar="hive|none",
+    )  # fmt: skip
+    where: Filter = key(
+        "", "Learn only rows that satisfy a condition, such as day >= 2026-01-01.",
+        flag="where", metavar="CONDITION", shown_default="all rows",
+    )  # fmt: skip
     nulls: Literal["error", "zero", "indicator"] = key(
         "error", "What a missing number becomes; indicator: 0 and a coordinate for it.",
         flag="nulls",
@@ -188,7 +209,7 @@ class Model(_Table):
     )  # fmt: skip
     loss: str = key(
         "", "Loss to minimize. See: streamomd list losses.", flag="loss", metavar="NAME",
-        shown_default="the rule's, mostly logistic",
+        shown_default="logistic; softmax for 3 classes and more; or the named rule's",
     )  # fmt: skip
     loss_params: dict[str, Any] = key({}, "Parameters of the loss.", flag=None)
     task: Literal["auto", "classify", "regress"] = key(
@@ -206,6 +227,10 @@ class Model(_Table):
     continue_metrics: bool = key(
         False, "Whether metrics and history continue those of the start.", flag="continue_metrics"
     )
+    scale_target: bool | None = key(
+        None, "Whether to centre and scale the target as it comes, in regression.", flag=None,
+        shown_default="true for auto and its parts, else false",
+    )  # fmt: skip
     certificate: bool = key(False, "Whether to store what the rule's certificate needs.", flag=None)
     params: dict[str, Any] = key(
         {}, "Parameters of the rule.", flag=None,
@@ -216,10 +241,20 @@ class Model(_Table):
         },
     )  # fmt: skip
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _known(cls, given: Any) -> Any:
-        return {**given, **parse_model(given)} if isinstance(given, Mapping) else given
+    def _known(cls, given: Any, validate: Callable[[Any], Any]) -> Any:
+        if not isinstance(given, Mapping):
+            return validate(given)
+        found = validate({**given, **parse_model(given)})
+        if not given.get("loss"):
+            found.model_fields_set.discard("loss")
+        return found
+
+    @property
+    def names_loss(self) -> bool:
+        """Whether the job says which loss to minimize."""
+        return "loss" in self.model_fields_set
 
     @property
     def classifies(self) -> bool:
@@ -279,6 +314,9 @@ class Checkpoint(_Table):
     )
     every_rows: int = key(0, "Rows between commits; 0: by time only.", flag=None, ge=0)
     keep: int = key(3, "Number of commits to retain.", flag=None, ge=1)
+    keep_updates: int = key(
+        7, "Number of updates whose last commit is retained, to undo later ones.", flag=None, ge=0
+    )
     aside: bool = key(True, "Whether to commit in a thread while training continues.", flag=None)
 
 
@@ -317,6 +355,9 @@ class Update(_Table):
         False, "Whether to learn shards again that have a new URL.", flag=None
     )
     retry_skipped: bool = key(False, "Whether to try skipped shards again.", flag=None)
+    appends_only: bool = key(
+        False, "Whether to learn what was appended to a table that also deleted rows.", flag=None
+    )
     every: Seconds = key(60.0, "Time between two listings of follow.", flag=None, gt=0.0)
     idle_exit: Seconds = key(
         0.0, "Time without a new shard after which follow ends; 0: never.", flag=None, ge=0.0
@@ -363,6 +404,14 @@ class Spec(_Table):
         except ValidationError as error:
             raise UsageError(explain(error, cls)) from None
 
+    def of_classes(self, count: int) -> Self:
+        """The job once its classes are known: of three or more, the default rule learns one joint
+        model, by softmax, if no loss is named."""
+        if count <= 2 or self.model.rule != DEFAULT or self.model.names_loss:
+            return self
+        model = self.model.model_copy(update={"loss": "softmax"})
+        return self.model_copy(update={"model": model})
+
     def to_json(self, *, secrets: bool = False) -> dict[str, Any]:
         """Nested tables that parse back to this Spec; without secrets unless asked."""
         tables: dict[str, Any] = self.model_dump(mode="json")
@@ -386,6 +435,11 @@ class Spec(_Table):
         if self.model.certificate:
             return rule.certificate.accounted or rule
         return rule.reduced_for(self.model.params)
+
+    @property
+    def refers_target(self) -> bool:
+        """Whether a rule without a reference of its own learns the target in standard units."""
+        return bool(self.model.scale_target) and self.rule.storage.kind != "block"
 
     @property
     def rounds_per_epoch(self) -> int:

@@ -14,9 +14,11 @@ Floats = NDArray[np.float64]
 LoopArrays = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[Any]]
 REASONS = (
     "null", "nan", "inf", "overflow", "label", "negative_weight", "ragged", "negative_index",
-    "index", "utf8", "out_of_range", "fraction",
+    "index", "utf8", "out_of_range", "partition", "filtered", "fraction",
 )  # fmt: skip
-"""Reasons of bad rows. Checkpoints count by index in this list: only append to it."""
+"""Why rows are not learned. Checkpoints count by index in this list: only append to it."""
+FILTERED = REASONS.index("filtered")
+"""Of rows that ``data.where`` drops, which are no bad rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +47,7 @@ class Skipped:
         return int(np.searchsorted(kept_before, row, side="right"))
 
     def counts(self, low: int, high: int) -> NDArray[np.int64]:
-        """Number of bad rows by reason among offsets low … high − 1, (reasons,)."""
+        """Number of skipped rows by reason among offsets low … high − 1, (reasons,)."""
         return np.bincount(self.reasons[low:high], minlength=len(REASONS))
 
 

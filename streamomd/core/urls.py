@@ -12,26 +12,44 @@ _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _CONTAINER = re.compile(r"^(abfss?|adl|wasbs?)://[^/?#:@]+@[^/?#@]+")
 """Azure writes container@account: an address, not a secret."""
 _LOCAL = ("file", "local")
+DELTA = "delta+"
 _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])([:/?#]|$)", re.IGNORECASE)
+
+
+def is_delta(url: str) -> bool:
+    """Whether a source is marked as a Delta table: ``delta+`` before its URL or path."""
+    return url[: len(DELTA)].lower() == DELTA
+
+
+def location(url: str) -> str:
+    """A URL or path without a ``delta+`` before it."""
+    return url[len(DELTA) :] if is_delta(url) else url
 
 
 def protocol(url: str) -> str:
     """``"s3"`` for ``s3://bucket/key``; ``""`` for local paths."""
-    match = _SCHEME.match(url)
+    match = _SCHEME.match(location(url))
     scheme = match[1].lower() if match else ""
     return "" if scheme in _LOCAL else scheme
 
 
 def local_name(url: str) -> str:
     """A local name without a ``file://`` before it."""
+    url = location(url)
     match = _SCHEME.match(url)
     return url[match.end() :] if match else url
 
 
 def absolute(url: str) -> str:
-    """A local name as an absolute path (without unquoting); any other URL unchanged."""
+    """A local name as an absolute path (without unquoting); any other URL unchanged.
+
+    >>> absolute("delta+/a/./b"), absolute("delta+s3://b/k")
+    ('delta+/a/b', 'delta+s3://b/k')
+    """
     if protocol(url):
         return url
+    if is_delta(url):
+        return DELTA + absolute(location(url))
     path = os.path.join(os.getcwd(), local_name(url))
     if ".." not in path.split("/"):
         return os.path.normpath(path)
@@ -45,7 +63,7 @@ def absolute(url: str) -> str:
 def is_inside(url: str, folder: str) -> bool:
     """Whether a URL is a folder or below it; local symbolic links are followed."""
     place, outer = (
-        without_secrets(one) if protocol(one) else os.path.realpath(local_name(one))
+        without_secrets(location(one)) if protocol(one) else os.path.realpath(local_name(one))
         for one in (url, folder)
     )
     return f"{place.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")
@@ -69,6 +87,7 @@ def is_unencrypted(url: str) -> bool:
     >>> [is_unencrypted(url) for url in ("http://10.0.0.5:90", "https://h/x", "tcp://127.0.0.1:87")]
     [True, False, False]
     """
+    url = location(url)
     match = _SCHEME.match(url)
     if not match or match[1].lower() not in ("http", "tcp", "ws"):
         return False
@@ -78,6 +97,8 @@ def is_unencrypted(url: str) -> bool:
 
 def without_userinfo(url: str) -> str:
     """The URL without ``user:password@``; a local path is unchanged."""
+    if is_delta(url):
+        return DELTA + without_userinfo(location(url))
     if not protocol(url) or _CONTAINER.match(url):
         return url
     return _USERINFO.sub(r"\1", url)

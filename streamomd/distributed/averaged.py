@@ -91,7 +91,7 @@ class Averaged:
         with subscribe_events(self.connection, self._topic, self._record_progress):
             while model.cursor.epoch < train.epochs:
                 epoch = model.cursor.epoch
-                model.metrics.begin(epoch)
+                model.metrics.begin(epoch, self.shards.unread_rows)
                 for parts, end in self._rounds(epoch):
                     self._apply(self._run_round(parts), end)
 

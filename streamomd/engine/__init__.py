@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
+from streamomd.engine import scaled_target
 from streamomd.engine.compile import (
     compiled_function,
     compiled_loop,
@@ -20,7 +21,7 @@ from streamomd.engine.compile import (
     rebase_signature,
     standardise_signature,
 )
-from streamomd.engine.loops import block_predict, block_row, dense, rebase, recent_rows
+from streamomd.engine.loops import block_predict, block_row, dense, rebase, recent_rows, target_rows
 from streamomd.engine.loops.reference import M2, MU
 from streamomd.engine.loops.row import Shape
 from streamomd.engine.loops.standardized_rows import standardise_rows
@@ -129,8 +130,8 @@ class Engine:
         """
         if self.layout.block:
             return self._learn_block(state, sums, batch, part=part)
-        if self.layout.standardize:
-            return self._learn_standardized(state, sums, batch)
+        if self.layout.referred:
+            return self._learn_referred(state, sums, batch)
         walk = self._walk_recent if self.layout.rule.storage.kind == "recent" else self._walk
         by_columns = self._dense and isinstance(batch, DenseBatch) and dense.filled(batch.values)
         margins, clock = walk("dense" if by_columns else "learn", state, sums, batch)
@@ -143,11 +144,11 @@ class Engine:
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``learn``, but nothing is learned."""
-        if self.layout.standardize:
-            rows = self._standardized(state, batch)
-            batch = rows.batch.rows(0, rows.write(0, learns=False))
-        margins, _ = self._walk("predict", state, sums, batch)
-        return margins
+        if not self.layout.referred:
+            return self._walk("predict", state, sums, batch)[0]
+        rows = self._standardized(state, batch)
+        some = rows.batch.rows(0, rows.write(0, learns=False))
+        return self._walk_referred("predict", state, sums, some)[0]
 
     def spread(self, state: State, batch: Batch) -> Floats:
         """x'P x of each row, (rows, learners): see ``standard_errors``."""
@@ -189,6 +190,21 @@ class Engine:
         """
         if self.layout.block:
             return self._standardized_weights(state, low, high, first)
+        found = self._plain_weights(state, low, high)
+        if self.layout.standardize and low <= self.layout.numeric:
+            front = Front(
+                state, self.layout.rule.hyper_of(self.params), 1 + self.layout.centred
+            ).weights
+            found = raw_weights(state, found, low, front)
+        if self.layout.scale_target:
+            target = state.extra["target"]
+            found *= target[target_rows.S]
+            if low == 0:
+                found[0] += target[target_rows.C]
+        return found
+
+    def _plain_weights(self, state: State, low: int, high: int) -> Floats:
+        """The weights as the rule has them, relative to references."""
         unit = SparseBatch(  # a row for each coordinate, holding it alone with value 1
             indptr=np.arange(high - low + 1, dtype=np.int64),
             indices=np.arange(low, high, dtype=np.int32),
@@ -199,13 +215,9 @@ class Engine:
         # A prediction may add a part or a clamp to <w, x>; weights are <w, x> alone.
         rule = self.layout.rule
         plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
-        layout = replace(self.layout, rule=plain, standardize=False)
+        layout = replace(self.layout, rule=plain, standardize=False, scale_target=False)
         walk = replace(self, bias=False, layout=layout)
-        found = walk.predict(state, np.zeros(3), unit)
-        if self.layout.standardize and low <= self.layout.numeric:
-            front = Front(state, rule.hyper_of(self.params)).weights
-            return raw_weights(state, found, low, front)
-        return found
+        return walk.predict(state, np.zeros(3), unit)
 
     def _standardized_weights(self, state: State, low: int, high: int, first: int) -> Floats:
         rule = self.layout.rule
@@ -256,12 +268,14 @@ class Engine:
     def _numbers(self, state: State) -> tuple[NDArray[Any], Floats, Floats, float]:
         return state.cells, state.totals.reshape(-1), self._hyper, float(state.clock)
 
-    def _walk(self, operation: str, state: State, sums: Floats, batch: Batch) -> tuple[Floats, Any]:
+    def _walk(
+        self, operation: str, state: State, sums: Floats, batch: Batch, hyper: Floats | None = None
+    ) -> tuple[Floats, Any]:
         margins = np.empty((len(batch), self.layout.learners))
         rows = batch.arrays
         loop = self._loop(operation, isinstance(batch, DenseBatch), rows[2].dtype.name)
         stored = (state.cells, state.totals.reshape(-1), *self._matrices(state))
-        moved = (sums, self._hyper, float(state.clock))
+        moved = (sums, self._hyper if hyper is None else hyper, float(state.clock))
         return margins, loop(*stored, *moved, *rows, batch.y, batch.weight, margins)
 
     def _learn_block(self, state: State, sums: Floats, batch: Batch, *, part: bool) -> Floats:
@@ -281,21 +295,57 @@ class Engine:
         state.clock += len(batch)
         return margins
 
-    def _learn_standardized(self, state: State, sums: Floats, batch: Batch) -> Floats:
+    def _learn_referred(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """Learn up to the next change of reference, change it, and go on."""
-        rows, h = self._standardized(state, batch), self.layout.rule.hyper_of(self.params)
+        rows = self._standardized(state, batch)
         margins, low, observed = [], 0, False
         while True:
             high = rows.write(low, learns=True, observed=observed)
             some = rows.batch.rows(low, high)
             by_columns = self._dense and isinstance(some, DenseBatch) and dense.filled(some.values)
-            found, clock = self._walk("dense" if by_columns else "learn", state, sums, some)
+            learn = "dense" if by_columns else "learn"
+            found, clock = self._walk_referred(learn, state, sums, some)
             margins.append(found)
             state.clock = int(clock)
             if high == len(batch):
                 return np.concatenate(margins)
-            change_reference(state, h)
+            self._change_references(state)
             low, observed = high, True
+
+    def _walk_referred(
+        self, operation: str, state: State, sums: Floats, batch: Batch
+    ) -> tuple[Floats, Any]:
+        """Rows whose columns are standardised already, and whose targets may have to be."""
+        if not self.layout.scale_target:
+            return self._walk(operation, state, sums, batch)
+        target, learns = state.extra["target"], operation != "predict"
+        y = scaled_target.scaled(target, batch) if learns else np.zeros(len(batch))
+        rule, scale = self.layout.rule, float(target[target_rows.S])
+        hyper = scaled_target.scaled_parameters(self._hyper, rule, self.loss, scale)
+        units = replace(batch, y=y)
+        margins, clock = self._walk(operation, state, np.zeros(3), units, hyper)
+        given = (target, learns, sums, self._hyper, batch.y, batch.weight, margins)
+        self._loop("count")(*given)
+        return margins, clock
+
+    def _change_references(self, state: State) -> None:
+        h = self.layout.rule.hyper_of(self.params)
+        change_reference(state, h)
+        if not self.layout.scale_target:
+            return
+        target = state.extra["target"]
+        c, s = scaled_target.next_target(target)
+        before, shift = float(target[target_rows.S]), float(target[target_rows.C]) - c
+        if before > 0.0 and before != s:
+            ratio, rule = before / s, self.layout.rule
+            known = rule.state.rejoin is not None
+            mean = self._plain_weights(state, 0, self.layout.size) * ratio if known else None
+            scaled_target.rescale_slots(state, self.loss, ratio)
+            if mean is not None:
+                self.rejoin(state, mean)
+        if s > 0.0 and shift != 0.0:
+            scaled_target.shift_bias(state, h, shift / s)
+        target[target_rows.C], target[target_rows.S] = c, s
 
     def _standardized(self, state: State, batch: Batch) -> StandardizedRows:
         write = self._function(standardise_rows, standardise_signature())
@@ -323,7 +373,7 @@ class Engine:
         prior *= layout.groups
         return rebase.Kind(
             layout.width, layout.numeric, storage.second, storage.first, loss.name == "square",
-            block_row.centres(loss), prior, prior_bias,
+            block_row.centres(loss, self.classes), prior, prior_bias,
         )  # fmt: skip
 
     def _matrices(self, state: State) -> tuple[Any, ...]:

@@ -35,6 +35,7 @@ from streamomd.engine.loops import (  # fmt: skip
     recent_rows,
     root_matrix,
     sparse,
+    target_rows,
 )
 from streamomd.engine.loops.row import Shape
 from streamomd.losses import Loss
@@ -271,6 +272,12 @@ def _learn(rule: Rule, cell: str, value: str) -> Any:
     return (*state, *moved, *rows, _array("float64", 2, written=True))
 
 
+def _count(rule: Rule, cell: str, value: str) -> Any:
+    numbers, written = _array("float64"), _array("float64", written=True)
+    rows = [numbers, numbers, _array("float64", 2, written=True)]
+    return (written, types.boolean, written, numbers, *rows)
+
+
 class Operation(NamedTuple):
     """How the loop of an operation is made.
 
@@ -297,6 +304,7 @@ OPERATIONS = {
     "look": Operation("make_look", _rows),
     "predict": Operation("make_predict", _rows),
     "spread": Operation(block_predict.make_spread, _rows),
+    "count": Operation(target_rows.make_count, _count),
     "renew": Operation(full_pass.make_renew, _renew),
     "align": Operation(merge_pass.make_align, _align),
     "rejoin": Operation(merge_pass.make_rejoin, _rejoin),

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import UsageError
 from streamomd.engine import Engine
 from streamomd.engine.loops.block_row import centres
-from streamomd.engine.loops.rebase import AT, G, H, W
+from streamomd.engine.loops.rebase import AT, G, H, W, passes_held
 from streamomd.engine.loops.reference import M2, MU, C, S
 from streamomd.engine.state import State
 from streamomd.rules.common.standardized import LEAD, of_noise, sparse_unit
@@ -103,7 +103,7 @@ class _Merge:
         self.h: Any = engine.layout.rule.hyper_of(engine.params)
         self.groups = engine.layout.groups
         self.squared = engine.loss.name == "square"
-        self.centres = centres(engine.loss)
+        self.centres = centres(engine.loss, engine.classes)
         self.p, self.learners = start.layout.numeric, start.layout.learners
         self.size = start.used_places
         added = np.array([part.totals[0, AT["n"]] - start.totals[0, AT["n"]] for part in parts])
@@ -248,7 +248,8 @@ class _Merge:
         reference[C, columns] = reference[MU, columns]
         reference[S, 1:] = np.where(s > 0.0, s, largest)[1:]
         if self.storage.second and self.squared:
-            row[AT["lam"]] = of_noise(self.h.prior * self.groups, row[AT["mse"]], row[AT["s_y"]])
+            lam = of_noise(self.h.prior * self.groups, row[AT["mse"]], row[AT["s_y"]])
+            row[AT["lam"]] = lam * passes_held(row)
         elif self.storage.second:  # the parts' evidence: of the whole there is none before w
             row[AT["lam"]] = self.mean(self.total("lam")[1])
 

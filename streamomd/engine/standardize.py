@@ -35,7 +35,7 @@ class StandardizedRows:
     """
 
     def __init__(self, write_rows: Callable[..., int], state: State, batch: Batch) -> None:
-        p = state.layout.numeric
+        p = state.layout.centred
         indptr, indices, values = batch.arrays
         # One compiled function serves all batches.
         source = indptr, indices, np.asarray(values, dtype=np.float64)
@@ -67,9 +67,9 @@ def change_reference(state: State, h: Any) -> None:
     h: hyper-parameters as the rule's functions read them.
     """
     layout, reference, schedule = state.layout, state.extra["reference"], state.extra["schedule"]
-    front = Front(state, h)
+    front = Front(state, h, 1 + layout.centred)
     shift = np.zeros(layout.learners)
-    for j in range(1, layout.numeric + 1):
+    for j in range(1, layout.centred + 1):
         c, s = next_reference(reference, j, float(schedule[N]))
         before = float(reference[S, j])
         if before > 0.0:  # else it was constant, and its weight is 0
@@ -87,13 +87,13 @@ def change_reference(state: State, h: Any) -> None:
 
 
 class Front:
-    """The slots of the bias and the numeric columns, each as (coordinates, learners).
+    """The slots of the first coordinates: the bias, and numeric columns.
 
-    weights: on standardised inputs, as the next row would use them.
+    weights: (coordinates, learners), on standardised inputs, as the next row would use them.
     """
 
-    def __init__(self, state: State, h: Any) -> None:
-        rule, count = state.layout.rule, state.layout.numeric + 1
+    def __init__(self, state: State, h: Any, count: int) -> None:
+        rule = state.layout.rule
         self._rule, self._h, self._clock = rule, h, float(state.clock)
         slots = (*rule.shared_slots, *rule.own_slots)
         self._slots = {s.name: np.array(state.slot(s.name)[:count], np.float64) for s in slots}

@@ -38,7 +38,8 @@ class Layout:
 
     For learners on standardised inputs: ``numeric`` columns, which follow the bias, and at most
     ``most`` coordinates in the block. standardize: a rule without a block learns numeric columns on
-    standardised inputs, too: see ``engine.standardize``.
+    standardised inputs, too: see ``engine.standardize``. scale_target: or the target in standard
+    units: see ``engine.scaled_target``.
     """
 
     rule: Rule
@@ -48,6 +49,7 @@ class Layout:
     numeric: int = 0
     most: int = 0
     standardize: bool = False
+    scale_target: bool = False
 
     @property
     def block(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -69,9 +71,22 @@ class Layout:
     def standardized(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Dtype and shape of the arrays of standardised inputs, the block's included; empty for
         raw inputs."""
-        if self.standardize:
-            return {"reference": ("float64", (4, 1 + self.numeric)), "schedule": ("float64", (3,))}
-        return self.block
+        if not self.referred:
+            return self.block
+        arrays: dict[str, tuple[str, tuple[int, ...]]] = {
+            "reference": ("float64", (4, 1 + self.centred)), "schedule": ("float64", (3,)),
+        }  # fmt: skip
+        return arrays | ({"target": ("float64", (5,))} if self.scale_target else {})
+
+    @property
+    def referred(self) -> bool:
+        """Whether a rule without a block learns columns or the target relative to a reference."""
+        return self.standardize or self.scale_target
+
+    @property
+    def centred(self) -> int:
+        """Numeric columns that have a reference, of a rule without a block."""
+        return self.numeric if self.standardize else 0
 
     @property
     def groups(self) -> int:

@@ -12,6 +12,12 @@ SCALARS = ("integer", "float", "boolean")
 TEXTS = ("string", "binary")
 DATES = ("date", "timestamp", "timestamp with a zone")
 CROSSED = ("string", "binary", "integer", "boolean")
+PARTITION_TYPES = {
+    "integer": pa.int64(),
+    "date": pa.date32(),
+    "category": pa.dictionary(pa.int32(), pa.string()),
+}
+"""The types of the columns of key=value directories, by kind."""
 
 _NAMES = (
     ("integer", pa.types.is_integer),

@@ -6,20 +6,22 @@ then raises the first bad row, or skips all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streamomd.core.batch import REASONS, Skipped
+from streamomd.core.batch import FILTERED, REASONS, Skipped
 from streamomd.core.errors import BadRowError
 from streamomd.core.urls import printable
 from streamomd.features.canonical import row_of
 
 _LONGEST = 80
+MOVE = 'move the rows to the directory of their value, or set data.partitions = "none"'
 MADE = "the model was made for such columns: drop the row, or write a value that it takes"
 Places = NDArray[np.int64]
 
@@ -35,6 +37,18 @@ class Finding:
     found: Callable[[int], str]
     expected: str
     remedy: str
+
+
+class Conflict(NamedTuple):
+    """Rows whose value of a column differs from that of their directory.
+
+    rows: offsets in the batch, ascending. found: the values of all rows. expected: in words.
+    """
+
+    column: str
+    rows: Places
+    found: pa.Array
+    expected: str
 
 
 class BadRows:
@@ -64,27 +78,46 @@ class BadRows:
         """The first bad row."""
         return int(np.argmax(self._of >= 0))
 
-    def error(self, shard: str, first_row: int, *, learning: bool = True) -> BadRowError:
+    def error(self, shard: str, number: int, *, learning: bool = True) -> BadRowError:
         """The error of the first bad row: where, what was found and expected, what to do.
 
-        learning: False when a trained model predicts, so that no key of its job may change.
+        number: of that row in the shard. learning: False when a trained model predicts, so that no
+        key of its job may change.
         """
         row = self.first
         note = self._notes[self._of[row]]
         place = int(note.places[np.searchsorted(note.rows, row)])
-        where = f"shard {printable(shard)}, row {first_row + row}, column {note.cells.named(place)}"
+        where = f"shard {printable(shard)}, row {number}, column {note.cells.named(place)}"
         remedy = note.remedy if learning else MADE
         found = f"found {note.found(place)}, expected {note.expected}; {remedy}"
         return BadRowError(f"{where}: {found}", reason=note.reason)
 
 
-class SkippedRows:
-    """Rows of a batch that were skipped so far; false if none."""
+def note_conflicts(conflicts: Sequence[Conflict], flaws: BadRows) -> None:
+    """Note the rows that contradict their directories."""
+    for column, rows, values, expected in conflicts:
+        found = partial(_value_at, values)
+        CheckedValues(flaws, column).note("partition", rows, found, expected, MOVE)
 
-    def __init__(self, rows: int) -> None:
+
+def _value_at(values: pa.Array, row: int) -> str:
+    return shown(values[row].as_py())
+
+
+class SkippedRows:
+    """Rows of a batch that were skipped so far; false if none.
+
+    rows: how many are left. dropped: offsets, ascending, of rows that a filter dropped before.
+    """
+
+    def __init__(self, rows: int, dropped: Places | None = None) -> None:
         self._rows = rows
         self._left: Places | None = None  # rows not skipped
         self._reasons = np.empty(0, np.int8)
+        if dropped is not None:
+            self._reasons = np.full(rows + len(dropped), -1, np.int8)
+            self._reasons[dropped] = FILTERED
+            self._left = np.flatnonzero(self._reasons < 0)
 
     def __bool__(self) -> bool:
         return self._left is not None
@@ -97,6 +130,10 @@ class SkippedRows:
         self._reasons[self._left] = reasons
         self._left = self._left[reasons < 0]
         return batch.filter(pa.array(reasons < 0))
+
+    def place(self, row: int) -> int:
+        """The offset, among all rows, of one that is left."""
+        return row if self._left is None else int(self._left[row])
 
     @property
     def skipped(self) -> Skipped:

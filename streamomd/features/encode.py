@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch
 from streamomd.core.profiling import Stage
-from streamomd.features.bad_rows import BadRows, CheckedValues, SkippedRows
+from streamomd.features.bad_rows import (
+    BadRows,
+    CheckedValues,
+    Conflict,
+    SkippedRows,
+    note_conflicts,
+)
 from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import counted_rows, indptr_of, joined
@@ -35,20 +41,26 @@ def encode(
     row: int,
     labelled: bool = True,
     names: Names | None = None,
+    conflicts: Sequence[Conflict] = (),
+    dropped: NDArray[np.int64] | None = None,
 ) -> Batch:
     """The batch's rows as the engine learns them: all, or without the bad ones if the plan says so.
 
     batch: columns by name, of a shard that ``check_schema`` has accepted. row: the place of its
     first row in the shard, from 0. labelled False: no label or weight is read; y is 0, weight 1;
     and no row is skipped, because each needs a prediction.
-    names: gets each hashed value. Values are float32 if all numbers are stored so, else float64.
+    names: gets each hashed value. conflicts: rows that contradict their directories. dropped:
+    places of rows that a filter dropped, which are not in ``batch`` and are counted as filtered.
+    Values are float32 if all numbers are stored so, else float64.
     Raises BadRowError for the first bad row, unless plan.on_bad_row is "skip"; in it label, weight,
     then features are checked.
     """
     skip = labelled and plan.on_bad_row == "skip"
-    skipped_rows, error = SkippedRows(batch.num_rows), None
+    skipped_rows, error = SkippedRows(batch.num_rows, dropped), None
     while True:
         flaws = BadRows(batch.num_rows)
+        note_conflicts(conflicts, flaws)
+        conflicts = ()  # of the first time: their rows are skipped from then on
         encoded = _encode(plan, batch, labelled, names, flaws)
         if encoded is not None and not flaws:
             break
@@ -56,7 +68,9 @@ def encode(
             batch = skipped_rows.filtered(batch, flaws.reasons)
         else:
             # Sums of lists are checked last: an earlier row may have one that is invalid.
-            error, batch = flaws.error(shard, row, learning=labelled), batch.slice(0, flaws.first)
+            number = row + skipped_rows.place(flaws.first)
+            error = flaws.error(shard, number, learning=labelled)
+            batch = batch.slice(0, flaws.first)
     if error is not None:
         raise error
     return replace(encoded, skipped=skipped_rows.skipped) if skipped_rows else encoded

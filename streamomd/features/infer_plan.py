@@ -27,7 +27,7 @@ from streamomd.features.arrow_types import (
 from streamomd.features.classes import find_classes
 from streamomd.features.crosses import cross_name
 from streamomd.features.dates import parts_of
-from streamomd.features.plan import Column, Date, Plan, SparsePair, Text, Vector
+from streamomd.features.plan import Column, Date, Partition, Plan, SparsePair, Text, Vector
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.ranges import ANY, SQUARES, Limits, narrowest
@@ -37,18 +37,24 @@ _LARGEST = 2**31 - 1
 
 
 def make_plan(
-    data: Data, model: Model, schema: pa.Schema, distinct_labels: Callable[[], list[Any]]
+    data: Data,
+    model: Model,
+    schema: pa.Schema,
+    distinct_labels: Callable[[], list[Any]],
+    partitions: tuple[Partition, ...] = (),
 ) -> Plan:
     """How the columns of ``schema``, the first shard's, become coordinates.
 
     distinct_labels: the distinct label values of the first shard; called only for classes that are
     neither given nor boolean. When numeric, hashed, vectors and sparse are all omitted, numbers
     and booleans are numeric, strings and dictionaries hashed, and any other column must be named
-    in text, dates or ignore; else columns that are not named are not read.
+    in text, dates or ignore; else columns that are not named are not read. partitions: columns of
+    directories, which are in the schema; those of dates need not be named.
     Raises UsageError, SchemaError, and DataError for labels that are no classes.
     """
     _check_names(data, schema)
-    numeric, hashed = _features(data, schema)
+    unnamed = [column for column, kind in partitions if kind == "date"]
+    numeric, hashed = _features(data, schema, unnamed)
     pair = data.sparse
     sparse = SparsePair(pair.indices, pair.values, _sparse_size(data, schema)) if pair else None
     vectors = tuple(Vector(name, schema.field(name).type.list_size) for name in data.vectors)
@@ -74,6 +80,7 @@ def make_plan(
         crosses=data.crosses,
         dates=_dates(data, schema),
         limits=limits_of([model], standardize=data.standardize == "running"),
+        partitions=partitions,
     )
     _check_features(plan)
     return replace(plan, types=tuple(_column(schema, name) for name in plan.columns))
@@ -136,11 +143,14 @@ def _pair(data: Data) -> list[str]:
     return [data.sparse.indices, data.sparse.values] if data.sparse else []
 
 
-def _features(data: Data, schema: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The numeric and the hashed columns, each of a type it can have."""
+def _features(
+    data: Data, schema: pa.Schema, unnamed: list[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The numeric and the hashed columns, each of a type it can have. unnamed: no features unless
+    they are named."""
     numeric, hashed = data.numeric, data.hashed
     if not (numeric or hashed or data.vectors or data.sparse):
-        numeric, hashed = _choose(schema, _named(data))
+        numeric, hashed = _choose(schema, [*_named(data), *unnamed])
     made = data.text or data.dates or data.crosses
     if not (numeric or hashed or data.vectors or data.sparse or made):
         raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")

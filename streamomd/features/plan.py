@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
+from streamomd.features.arrow_types import PARTITION_TYPES
 from streamomd.rules.ranges import ANY, Limits
 
 Label = bool | int | float | str
@@ -61,6 +62,13 @@ class Date(NamedTuple):
         return tuple(f"{self.column}.{part}" for part in self.parts)
 
 
+class Partition(NamedTuple):
+    """A column of key=value directories; ``kind``: of its values, see ``PARTITION_TYPES``."""
+
+    column: str
+    kind: str
+
+
 class LegalValues(NamedTuple):
     """largest: the largest number the slots can hold. limits: what the rule learns from."""
 
@@ -84,7 +92,8 @@ class Plan:
     all K classes. label_type is the Arrow type (as text) of a label's value. dtype is the slots'.
     least_label is the smallest label that the loss can learn from, None: any. on_bad_row "skip":
     rows that cannot be learned from are skipped. crosses name columns, or parts of dates. limits:
-    the magnitudes that the rule learns from, None: any that the slots can hold.
+    the magnitudes that the rule learns from, None: any that the slots can hold. partitions: all
+    columns of directories, features or not.
     """
 
     bias: bool
@@ -107,6 +116,7 @@ class Plan:
     crosses: tuple[tuple[str, ...], ...] = ()
     dates: tuple[Date, ...] = ()
     limits: Limits | None = None
+    partitions: tuple[Partition, ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -209,6 +219,8 @@ class Plan:
         saved = asdict(self)
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
+        if not self.partitions:
+            del saved["partitions"]
         return saved
 
     @classmethod
@@ -225,6 +237,8 @@ class Plan:
             fields["crosses"] = tuple(tuple(cross) for cross in saved.get("crosses", ()))
             dates = saved.get("dates", ())
             fields["dates"] = tuple(Date(column, tuple(parts)) for column, parts in dates)
+            partitions = (Partition(*one) for one in saved.get("partitions", ()))
+            fields["partitions"] = tuple(partitions)
             fields["limits"] = Limits(*saved["limits"]) if saved.get("limits") else None
             plan = cls(**fields)
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
@@ -244,10 +258,14 @@ def _check_types(plan: Plan) -> None:
     pyarrow takes an integer for the position of a column, so it would find another one.
     """
     crossed = (name for cross in plan.crosses for name in cross)
-    for name in (plan.label, plan.weight, *plan.features, *crossed):
+    directories = (column for column, _ in plan.partitions)
+    for name in (plan.label, plan.weight, *plan.features, *crossed, *directories):
         if not isinstance(name, str):
             raise TypeError(f"a column is named {name!r}, expected text")
     sizes = [vector.width for vector in plan.vectors] + ([plan.sparse.size] if plan.sparse else [])
+    for _, kind in plan.partitions:
+        if kind not in PARTITION_TYPES:
+            raise TypeError(f"a partition column of kind {kind!r}")
     for number in (plan.bits, plan.hash_seed, *sizes):
         if type(number) is not int:
             raise TypeError(f"{number!r} is not an integer")
@@ -258,6 +276,8 @@ def describe(plan: Plan) -> list[str]:
     lines = [f"label {plan.label!r} ({plan.label_type}): {_task(plan)}"]
     if plan.weight:
         lines.append(f"weight {plan.weight!r}")
+    if plan.partitions:
+        lines.append(f"columns of directories: {_list(tuple(map(_partition, plan.partitions)))}")
     if plan.numeric:
         lines.append(f"numeric, one coordinate each ({len(plan.numeric)}): {_list(plan.numeric)}")
     lines += [f"vector {v.column!r}: {v.width:,} coordinates" for v in plan.vectors]
@@ -292,6 +312,10 @@ def _task(plan: Plan) -> str:
 def _text_line(text: Text) -> str:
     runs = f" and runs of up to {text.ngrams}" if text.ngrams > 1 else ""
     return f"text {text.column!r}: words{runs}, {COUNTED[text.counts]}, hashed"
+
+
+def _partition(partition: Partition) -> str:
+    return f"{partition.column} ({partition.kind})"
 
 
 def _list(names: tuple[str, ...], most: int = 12) -> str:

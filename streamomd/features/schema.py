@@ -37,6 +37,11 @@ def _check_column(plan: Plan, column: Column, schema: pa.Schema, where: str, *, 
     if column.name not in schema.names:
         rest = "rename or add it: the model has its weights" if made else "add it to the shard"
         remedy = f"{nearest(column.name, schema.names)}; {rest}"
+        if column.name in dict(plan.partitions):
+            remedy = (
+                f"no directory of its path is named {column.name}=…, as those that the model was "
+                f"trained on: write the shard to {column.name}=VALUE/, or add the column to it"
+            )
         if made and column.name == plan.label:
             remedy = "it is the label: evaluate compares with it; predict does without"
         raise SchemaError(f"{where}: column {column.name!r} ({column.type}) is missing; {remedy}")

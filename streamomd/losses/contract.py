@@ -40,7 +40,9 @@ class Loss:
     """A loss's description and functions.
 
     ``lipschitz(p)`` bounds abs(slope), None: unbounded. ``least``: the smallest legal target in
-    regression, None: any.
+    regression, None: any. ``degree``: of the value in the target's unit, value(a m, a y) = a^degree
+    value(m, y) for a > 0 where ``lengths``, parameters in that unit, are multiplied by a, too; 0:
+    the target has no unit, or no such degree.
     """
 
     name: str
@@ -57,12 +59,19 @@ class Loss:
     couple: Callable[..., float] | None = None
     solve_all: Callable[..., None] | None = None
     least: float | None = None
+    degree: int = 0
+    lengths: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
     @property
     def coupled(self) -> bool:
         """Whether it needs a learner per class, also for two classes, and the margins of all."""
         return self.couple is not None
+
+    @property
+    def centres(self) -> bool:
+        """Whether the target may have a reference: a margin is its mean, or median, itself."""
+        return not self.classifies and self.mean is identity
 
     def parse_params(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Validated parameters, with defaults. Raises UsageError naming the parameter."""

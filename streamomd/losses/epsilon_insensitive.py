@@ -36,6 +36,8 @@ LOSS = Loss(
     value=value,
     slope=slope,
     classifies=False,
+    degree=1,
+    lengths=("epsilon",),
     hyper=Hyper,
     lipschitz=lipschitz,
 )

@@ -38,6 +38,8 @@ LOSS = Loss(
     value=value,
     slope=slope,
     classifies=False,
+    degree=2,
+    lengths=("threshold",),
     hyper=Hyper,
     lipschitz=lipschitz,
 )

@@ -35,5 +35,6 @@ LOSS = Loss(
     along=along,
     solve=solve,
     classifies=False,
+    degree=2,
     aliases=("squared_error", "squared", "mse", "mean_squared_error"),
 )

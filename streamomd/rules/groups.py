@@ -326,13 +326,16 @@ class Certificate:
     """The paper's bounds on a finished run.
 
     claims(run) -> claims: or ValueError saying why not of these parameters; None: ``reason`` says
-    why there is no bound. accounted: the same rule with the slots that the claims need in addition;
-    taken when model.certificate is true. feasible(slots, h): the set of its weights; None: all.
+    why there is no bound. losses: those that claims are about, ``reason`` says why no others;
+    empty: all that the rule learns with. accounted: the same rule with the slots that the claims
+    need in addition; taken when model.certificate is true. feasible(slots, h): the set of its
+    weights; None: all.
     live(totals, clock, h) -> number: a figure for the progress line, called ``live_name``.
     """
 
     claims: Callable[[Run], list[Claim]] | None = None
     reason: str = "no paper proves a bound for it"
+    losses: tuple[str, ...] = ()
     accounted: Rule | None = None
     feasible: Callable[[Any, Any], ComparatorSet] | None = None
     live: Functions | None = None

@@ -14,12 +14,23 @@ For the square loss it is ridge regression in closed form, row by row, with a pr
 the noise does (mse / var y); for log loss a is scaled down where recent rows show less curvature,
 and the prior follows the evidence.
 
-From the second pass over the rows on, A forgets: it holds three passes at most, and evidence is
-that of the first one.
+From the second pass over the rows on, A forgets: it holds three passes at most, and the prior
+counts once for each, but with several classes. Weights outside the block are pulled to 0 by their
+prior, wholly in regression and by a third of it with two classes.
 
 Every row counts alike, however old: choose it for shuffled rows. ``auto`` mixes it with a learner
-that follows changes, and is the default. Regret of the square loss: that of ridge regression
-(Vovk 2001; Azoury & Warmuth 2001).
+that follows changes, and is the default.
+
+Certificate, for the square loss, one pass and tables whose coordinates all are in the block: with
+R(u) the prior at u in the last reference, p what was predicted and P_0 the changes of prior,
+
+    regret of u <= R(u) + sum of ((y - p)^2 - (y - m)^2 / (1 + h chi)) h / 2 + P_0,
+
+with equality where u is w: on scikit-learn's diabetes table it is 1.001 times the regret of the
+best weights. The second claim puts the largest h (y - p)^2 times log(1 + h chi) for the terms of
+each reference: 4.6 times, and 5.3 times on 5,000 rows of 10 columns. There is no theorem for log
+loss, whose curvature vanishes far from its minimum, for coordinates outside of the block, for
+groups, and for more than one pass.
 
 Averaged mode has 16 rounds an epoch, and learns some rows exactly before and between them: see
 docs/modes.md.
@@ -38,6 +49,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from streamomd.rules.certificates.ridge_bounds import ridge_certified
 from streamomd.rules.common.standardized import (
     BLOCK,
     RANGE,
@@ -52,7 +64,6 @@ from streamomd.rules.common.standardized import (
 )
 from streamomd.rules.contract import (
     Block,
-    Certificate,
     Losses,
     Mean,
     Params,
@@ -101,7 +112,7 @@ def pull(own: Own, shared: Shared, x: float, slope: float, importance: float) ->
 def update(own: Own, shared: Shared, x: float, move: Move, clock: float, h: Hyper) -> Own:
     if shared.place > 0.0:
         return own
-    w, S = newton(own.w, own.S, shared.q, x, move, h)
+    w, S = newton(own.w, own.S, shared, x, move, h)
     return Own(w, S)
 
 
@@ -117,7 +128,7 @@ def most(params: Params) -> int:
     return int(params["block"])
 
 
-RULE = Rule(
+RULE = ridge_certified(Rule(
     name="laplace",
     title="online Laplace (Newton) steps, a full matrix over a block of coordinates",
     source="Spiegelhalter & Lauritzen 1990 (sequential Laplace); Kulis & Bartlett 2010 (implicit)",
@@ -127,13 +138,9 @@ RULE = Rule(
     step=mixed,
     update=update,
     losses=Losses(names=LOSSES),
-    certificate=Certificate(
-        reason="its references and its prior follow the data; ridge regression and the online "
-        "Newton step have theorems for fixed ones"
-    ),
     row=RowHooks(importance="copies", range=RANGE),
     storage=Block(
         second=True, first=False, terms=terms, pull=pull, share=share, learns_first=learns,
         most=most,
     ),
-)  # fmt: skip
+))  # fmt: skip

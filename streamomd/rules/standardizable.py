@@ -1,4 +1,5 @@
-"""Which rules learn with ``data.standardize``: those whose weights can be set."""
+"""Which rules learn with ``data.standardize`` and ``model.scale_target``: those whose weights can
+be set."""
 
 from __future__ import annotations
 
@@ -25,3 +26,10 @@ def standardize_problem(rule: Rule, params: Params) -> str:
         or (not slots.weight and slots.rejoin is None),
     }
     return next((text for text, found in problems.items() if found), "")
+
+
+def target_problem(rule: Rule, params: Params) -> str:
+    """Why a rule with these parameters cannot learn a target whose scale changes; "" if it can."""
+    if rule.losses.lipschitz:
+        return "it needs a bound on the loss's slope"
+    return standardize_problem(rule, params)

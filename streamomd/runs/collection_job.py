@@ -10,9 +10,11 @@ from streamomd.config.spec import Spec, read_job
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.shards.dataset import COLLECTION, Dataset
 from streamomd.training.allowed_urls import find_recorded
+from streamomd.training.shard_views import view_shards
 
 if TYPE_CHECKING:
     from streamomd.distributed.collections.collection import Collection
+    from streamomd.training.model import Model
 
 
 def is_collection(given: Any) -> bool:
@@ -58,16 +60,21 @@ def refuse_other_modes(spec: Spec) -> None:
     """Raise UnsupportedError for what is not done with a collection, and say what to do."""
     if spec.train.mode != "exact":
         raise UnsupportedError(f"mode {spec.train.mode!r} {_INSTEAD}")
+    if spec.data.where:
+        raise UnsupportedError(
+            f"data.where = {spec.data.where!r} reads shards: filter the collection, e.g. "
+            "ddf[ddf.day >= day]"
+        )
     if spec.cluster.learner == "worker":
         raise UnsupportedError(f'cluster.learner = "worker" {_INSTEAD}')
 
 
-def find_recorded_rows(spec: Spec, given: Any) -> Dataset:
+def find_recorded_rows(model: Model, given: Any) -> Dataset:
     """The rows of a run to resume: its recorded shards, or the collection given for them.
 
     Raises UsageError where a collection is missing, or given in the place of shards.
     """
-    data, saved = spec.data, spec.data.shards[0]
+    spec, data, saved = model.spec, model.spec.data, model.spec.data.shards[0]
     collection = split_collection(None, {"shards": given})[2]
     if not saved.startswith(COLLECTION):
         if given is not None:
@@ -75,7 +82,7 @@ def find_recorded_rows(spec: Spec, given: Any) -> Dataset:
                 "a run resumes on the shards it started with: pass shards= only for a run that "
                 "started on a Dask collection. For other rows: train with start= this run's URL"
             )
-        return find_recorded(data)
+        return view_shards(find_recorded(data, model.table_versions), data, model.plan)
     if collection is None:
         raise UsageError(
             "this run started on a Dask collection, whose graph is not in the checkpoint: make the "

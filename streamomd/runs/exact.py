@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Skipped
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
-from streamomd.shards.dataset import Dataset
+from streamomd.shards.dataset import Dataset, unread_rows
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
@@ -51,7 +51,7 @@ class ExactRun:
         while model.cursor.epoch < epochs and not self._stops_early():
             at = model.cursor
             if at.epoch >= 0:
-                begin_epoch(model)
+                begin_epoch(model, unread_rows(self.shards))
             data = model.spec.data
             order = places(data.order, data.seed, len(self.shards), at.epoch)
             for piece in rows(order, (at.place, at.row)):
@@ -114,7 +114,8 @@ class ExactRun:
         data = self.model.spec.data
         if not data.holdout:
             return None
-        return held_out(data.holdout, data.seed, shard, np.delete(rows, skipped.places))
+        number = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
+        return held_out(data.holdout, data.seed, number, np.delete(rows, skipped.places))
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut at the curve's next point and at watchers' next rows.
@@ -126,8 +127,7 @@ class ExactRun:
         held = self._held_out(shard, rows, batch.skipped)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
-            for line in offsets.offset_warnings(model.spec, model.plan, front):
-                note(line)
+            offsets.report_offsets([model.spec], model.plan, front)
         while True:
             high = min(len(batch), low + self._rows_to_tell())
             bad = batch.skipped.before(high)

@@ -18,11 +18,13 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.shard import ShardSet
 from streamomd.training.async_commit import available_memory
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import with_places
 from streamomd.training.label_runs import ENOUGH
 from streamomd.training.load_model import load_model
-from streamomd.training.metrics import worded
+from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.model_figures import rule_figure
+from streamomd.training.offsets import report_offsets_of
 from streamomd.training.progress import Watcher, note, quiet_notes, watching
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.row_stream import no_rows
@@ -43,6 +45,8 @@ def learn_remaining_rows(
 
     Raises DivergedError if numbers are no longer finite; the last commit stands.
     """
+    if model.spec.data.holdout and isinstance(shards, ShardSet):
+        shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
     # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet):
         with Stage("compile"):
@@ -59,8 +63,7 @@ def learn_remaining_rows(
         with report_lost_scheduler(model, connection), watching(watchers, model.metrics):
             _learn_in_mode(model, shards, manager, watchers, stop, connection)
         if not model.metrics.total_rows:
-            bad = model.metrics.skipped
-            raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
+            raise DataError(no_rows_learned(model.metrics))
         if model.spec.train.epochs < ENOUGH and (runs := model.label_runs.warning()):
             note(runs)
         model.finished = True
@@ -153,6 +156,8 @@ def _learn_in_mode(
         ExactRun(model, shards, manager, watchers, stop, connection).learn_epochs(train.epochs)
         return
     assert isinstance(shards, ShardSet)
+    if not model.metrics.total_rows and not train.exact_epochs:
+        report_offsets_of(model.spec, model.plan, shards)
     if train.mode == "sharded":
         Sharded(model, shards, manager, watchers, stop, connection).learn_epochs()
         return

@@ -22,19 +22,22 @@ from streamomd.runs.connection import connect_cluster, record_cluster
 from streamomd.runs.modes import learn_remaining_rows
 from streamomd.runs.reporting import Reporting
 from streamomd.shards.dataset import Dataset
+from streamomd.shards.directory_columns import partition_notes
+from streamomd.shards.filtered_shards import filter_columns, filter_notes
 from streamomd.shards.find import find
-from streamomd.shards.shard import ShardSet, checksum_warnings
-from streamomd.training.allowed_urls import find_list
+from streamomd.shards.shard import ShardSet, checksum_warnings, describe_tables
+from streamomd.shards.table_finder import TableOptions
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
 from streamomd.training.open_checkpoint import (
     begin_checkpoint,
-    list_facts,
+    find_current_list,
     open_ledger,
     resume_checkpoint,
 )
 from streamomd.training.progress import Watcher, note
+from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest
 from streamomd.training.started_job import started_job
 from streamomd.training.transport_warnings import transport_warnings
@@ -71,40 +74,46 @@ class Session:
         return cls.of(spec, choices=tuple(choices), **more)
 
     @classmethod
-    def of(cls, spec: Spec, *, collection: Dataset | None = None, **more: Any) -> Self:
+    def of(
+        cls,
+        spec: Spec,
+        *,
+        collection: Dataset | None = None,
+        running: Model | None = None,
+        **more: Any,
+    ) -> Self:
         """The session of a new run, on the shards of its job or on a Dask collection.
 
-        more: fields of the session. Raises what ``find`` raises, then UsageError without a label.
+        running: the model of a run that another process began. more: fields of the session. Raises
+        what ``find`` raises, then UsageError without a label.
         """
         report_transport_warnings(spec)
         if collection is not None:
             refuse_other_modes(spec)
-        rows = find_shards(spec) if collection is None else collection
+        rows = find_shards(spec, running) if collection is None else collection
         require_label(spec)
         return cls(spec, rows, **more)
 
     @classmethod
-    def recorded(cls, spec: Spec, given: Any = None, **more: Any) -> Self:
+    def recorded(cls, model: Model, given: Any = None, **more: Any) -> Self:
         """The session of a run to resume, on the shards that its checkpoint names.
 
         given: the Dask collection, if the run started on one. URLs of shards are printed and
         checked against the allow-list before they are opened.
         """
-        report_transport_warnings(spec)
-        return cls(spec, find_recorded_rows(spec, given), **more)
+        report_transport_warnings(model.spec)
+        return cls(model.spec, find_recorded_rows(model, given), **more)
 
     @classmethod
     def continued(cls, model: Model, loaded: Loaded, given: Any = None, **more: Any) -> Self:
         """As ``recorded``. Once a run was updated, its shards are those of the ledger: its sources
         may have others by now.
         """
-        spec = model.spec
         if not model.update.number:
-            return cls.recorded(spec, given, **more)
-        report_transport_warnings(spec)
+            return cls.recorded(model, given, **more)
+        report_transport_warnings(model.spec)
         opened = open_ledger(model, loaded)
-        rows = find_list(spec.data, list_facts(opened[1], model.update.first))
-        return cls(spec, rows, opened=opened, **more)
+        return cls(model.spec, find_current_list(model, opened[1]), opened=opened, **more)
 
     def plan(self, connection: Any = None) -> Plan:
         """How columns become coordinates. Partitions of a collection are computed for that."""
@@ -118,7 +127,14 @@ class Session:
 
     def new_model(self, connection: Any = None) -> Model:
         """A model before its first row."""
-        return new_model(self.spec, self.plan(connection), self.weights)
+        model = new_model(self.spec, self.plan(connection), self.weights)
+        model.table_versions = self.table_versions
+        return model
+
+    @property
+    def table_versions(self) -> dict[str, int]:
+        """Version of each table among the sources, by URL."""
+        return dict(self.rows.table_versions) if isinstance(self.rows, ShardSet) else {}
 
     @property
     def shards(self) -> ShardSet:
@@ -166,10 +182,18 @@ class Session:
         return learn_remaining_rows(*given, reporting=reporting, more_watchers=watchers)
 
 
-def find_shards(spec: Spec) -> ShardSet:
-    """The shards of a job that a person gave."""
+def find_shards(spec: Spec, running: Model | None = None) -> ShardSet:
+    """The shards of a job that a person gave. running: the model of the run, unless it is new."""
     data = spec.data
-    return find(data.shards, order=data.order, storage_options=data.storage_options)
+    found = find(
+        data.shards,
+        order=data.order,
+        storage_options=data.storage_options,
+        tables=TableOptions.of(data),
+        versions=running.table_versions if running else None,
+        statistics=filter_columns(data.where),
+    )
+    return view_shards(found, data, running.plan if running else None)
 
 
 def report_transport_warnings(spec: Spec) -> None:
@@ -180,9 +204,20 @@ def report_transport_warnings(spec: Spec) -> None:
 
 def report_plan(plan: Plan, rows: Dataset) -> None:
     """Print how columns become coordinates, and how many shards have no checksums."""
-    unchecked = checksum_warnings(rows) if isinstance(rows, ShardSet) else ()
-    for line in (*describe(plan), *unchecked):
+    more = data_notes(plan, rows) if isinstance(rows, ShardSet) else ()
+    for line in (*describe(plan), *more):
         note(line)
+
+
+def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
+    """Lines on shards: versions of tables, directories that are no columns, what a filter does not
+    read, and how many have no checksums."""
+    return [
+        *describe_tables(shards),
+        *partition_notes(shards, plan.partitions),
+        *filter_notes(shards),
+        *checksum_warnings(shards),
+    ]
 
 
 def report_rejected(loaded: Loaded, sequence: int) -> None:

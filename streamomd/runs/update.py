@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from streamomd.checkpoint import Ledger, Loaded, Store
 from streamomd.checkpoint.manifest import KINDS
+from streamomd.config.allow_list import allow_lists, refuse_outside
 from streamomd.config.explain import explain
 from streamomd.config.spec import Spec, Update
 from streamomd.config.values import nanoseconds
@@ -25,29 +26,33 @@ from streamomd.core.errors import SchemaError, StreamomdError, UnsupportedError,
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown, typed
 from streamomd.features import check_schema
-from streamomd.runs.connection import connect_cluster, record_cluster
-from streamomd.runs.modes import has_remote_state, learn_remaining_rows, read_state
+from streamomd.runs.connection import record_cluster
+from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
-from streamomd.runs.session import report_rejected, report_transport_warnings
+from streamomd.runs.session import Session, report_rejected, report_transport_warnings
 from streamomd.shards.arrivals import Arrivals, Choice, SkippedShard, find_arrivals
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.digests import Digests
+from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
-from streamomd.training.allowed_urls import allow_lists, described, find_list, refuse_outside
+from streamomd.shards.table_finder import TableOptions
+from streamomd.training.allowed_urls import described
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import ledger_facts
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
+from streamomd.training.model_document import is_named
 from streamomd.training.open_checkpoint import (
-    list_facts,
+    find_current_list,
     open_ledger,
-    resume_checkpoint,
     take_over,
 )
 from streamomd.training.progress import Watcher, note, quiet_notes
 from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
+from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest, stop_on_signals
 from streamomd.training.update_record import UpdateRecord
 
@@ -79,6 +84,7 @@ class UpdateRun:
     new_rows: int = 0
     skipped: tuple[SkippedShard, ...] = ()
     before: UpdateRecord = field(default_factory=UpdateRecord)
+    _versions: dict[str, int] = field(default_factory=dict)
     clock: Callable[[], int] = time.time_ns
     report: Callable[[str], None] = note
     watchers: Sequence[Watcher] = ()
@@ -121,51 +127,61 @@ class UpdateRun:
         """Learn the remaining rows of the list that the run is in, if it is not finished."""
         model = self.model
         if self.learning is not None:  # an error interrupted it in this process
-            self._learn(self.learning)
+            self._learn(self._session(self.learning))
             return
         if model.finished:
             return
-        shards = find_list(model.spec.data, list_facts(self.ledger, model.update.first))
-        opened = (self.store, self.ledger)
-        self.manager = resume_checkpoint(
-            model, self.loaded, shards, accept_new=False, opened=opened
-        )
+        shards = find_current_list(model, self.ledger)
+        session = self._session(shards)
+        self.manager = session.resume(model, self.loaded, accept_new=False)
         rows, what = model.metrics.total_rows, f"update {model.update.number}"
         note(f"finishing {what if model.update.number else 'the first run'}, after row {rows:,}")
         if model.update.number:
             self.new_shards, self.new_rows = len(shards), shards.rows
-        self._learn(shards)
+        self._learn(session)
 
-    def find(self, choice: Choice) -> Arrivals:
+    def find(self, choice: Choice, *, appends_only: bool = False) -> Arrivals:
         """The shards of the sources that are not in the ledger; their footers are read.
 
-        Raises SchemaError with every shard that lacks a column of the model.
+        Of a Delta table those that later versions than the learned one appended. Raises SchemaError
+        with every shard that lacks a column of the model.
         """
         data, lists = self.model.spec.data, allow_lists()
         for line in described(data.shards):
             self.report(f"the checkpoint names the shards: {line}")
         refuse_outside(data.shards, lists)
-        fs, listed = list_shards(
-            data.shards, storage_options=data.storage_options, may_be_empty=True
+        listing = list_shards(
+            data.shards,
+            storage_options=data.storage_options,
+            tables=TableOptions(as_files=data.as_files),
+            since=self.model.table_versions,
+            appends_only=appends_only or self.model.spec.update.appends_only,
+            may_be_empty=True,
         )
         found = find_arrivals(
             self.ledger.shards,
-            fs,
-            listed,
+            listing.fs,
+            listing.files,
             choice,
             now_ns=self.clock(),
             check=lambda urls: refuse_outside(urls, lists),
+            statistics=filter_columns(data.where),
         )
+        found = replace(found, shards=view_shards(found.shards, data, self.model.plan))
         self._check_schemas(found.shards)
         self.skipped = found.skipped
-        for line in found.notes:
+        for line in (*listing.notes, *found.notes):
             self.report(line)
+        known = {str(facts["url"]) for facts in self.ledger.shards}
+        taken = known | {shard.url for shard in found.shards}
+        # Files that wait are listed again only if they come after the version that is recorded.
+        self._versions = listing.versions if taken >= {one.url for one in listing.files} else {}
         return found
 
-    def catch_up(self, choice: Choice) -> None:
+    def catch_up(self, choice: Choice, *, appends_only: bool = False) -> None:
         """Finish the list that the run is in, then learn what is new."""
         self.finish()
-        arrivals = self.find(choice)
+        arrivals = self.find(choice, appends_only=appends_only)
         if not len(arrivals.shards) and not self.new_shards:
             note(f"nothing new since commit {self.model.sequence}")
         self.learn(arrivals)
@@ -173,16 +189,19 @@ class UpdateRun:
     def learn(self, arrivals: Arrivals) -> None:
         """Record new shards as the list of an update, and learn them."""
         model, first = self.model, len(self.ledger.shards)
-        if not len(arrivals.shards) and not arrivals.skipped_facts and not arrivals.renamed:
+        versions = {**model.table_versions, **self._versions}
+        changed = arrivals.skipped_facts or arrivals.renamed or versions != model.table_versions
+        if not len(arrivals.shards) and not changed:
             return
         if self.manager is None:
             self.manager = take_over(model, self.loaded, self.store, self.ledger)
         self.manager.share(Digests())  # the ledger has those of the lists before
+        new = ledger_facts(arrivals.shards, named=is_named(model))
         record, sequence = self._next_record(), self.manager.sequence + 1
         own = {"update": record.number, "sequence": sequence}
         self.ledger.change(dict((*arrivals.renamed, *arrivals.touched)))
         self.ledger.append([{**facts, **own} for facts in arrivals.skipped_facts])
-        self.ledger.append([{**facts, **own} for facts in arrivals.shards.fingerprint()])
+        self.ledger.append([{**facts, **own} for facts in new])
         if len(arrivals.shards):
             epochs = model.cursor.epoch  # those that were made, where it stopped early
             train = model.spec.train.model_copy(update={"epochs": epochs})
@@ -192,9 +211,10 @@ class UpdateRun:
             self.learning = arrivals.shards
             self.new_shards += len(arrivals.shards)
             self.new_rows += arrivals.shards.rows
+        model.table_versions = versions
         self.manager.record_list()
         if len(arrivals.shards):
-            self._learn(arrivals.shards)
+            self._learn(self._session(arrivals.shards))
 
     def figures(self) -> dict[str, Any]:
         """What an update reports next to the figures of the model."""
@@ -209,15 +229,19 @@ class UpdateRun:
     def _next_record(self) -> UpdateRecord:
         return self.model.update.next(len(self.ledger.shards), self.model.metrics)
 
-    def _learn(self, shards: ShardSet) -> None:
-        model, self.learning = self.model, shards
-        with connect_cluster(model.spec, self.client, self.stop) as connection:
+    def _session(self, shards: ShardSet) -> Session:
+        opened = (self.store, self.ledger)
+        return Session(self.model.spec, shards, self.stop, self.client, opened=opened)
+
+    def _learn(self, session: Session) -> None:
+        model = self.model
+        self.learning = session.shards
+        with session.connect() as connection:
             if connection is None:
                 read_state(model)
             record_cluster(model, self.client)
-            given = (model, shards, self.manager, self.stop, connection)
-            learn_remaining_rows(*given, reporting=self.reporting, more_watchers=self.watchers)
-        self.learning, self.learned = None, shards
+            session.learn(model, self.manager, connection, self.reporting, *self.watchers)
+        self.learning, self.learned = None, session.shards
 
     def _check_schemas(self, shards: ShardSet) -> None:
         plan, problems, known = self.model.plan, [], set[str]()
@@ -292,6 +316,7 @@ def update(
     moved: bool | None = None,
     accept_duplicates: bool | None = None,
     retry_skipped: bool | None = None,
+    appends_only: bool | None = None,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
@@ -302,7 +327,7 @@ def update(
 ) -> Model:
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
-    dry_run: only say which they are. settle to retry_skipped: keys of the job's table [update], for
+    dry_run: only say which they are. settle to appends_only: keys of the job's table [update], for
     this call alone; None: as the job has them. settle: seconds, or "30s". until: ISO 8601. The
     other arguments are those of ``streamomd.resume``. In exact mode the state is that of one run
     over the same shards in the same order, to the bit.
@@ -318,6 +343,7 @@ def update(
         "moved": moved,
         "accept_duplicates": accept_duplicates,
         "retry_skipped": retry_skipped,
+        "appends_only": appends_only,
     }
     model, _ = run_update(
         url,
@@ -347,10 +373,11 @@ def run_update(
     with stop_on_signals() as stop, quiet_notes(quiet):
         run = UpdateRun.open(url, sets, *options, stop=stop, reporting=reporting, client=client)
         model, chosen = run.model, choice_of(run.model.spec, choice)
+        appends_only = bool(choice.get("appends_only"))
         if not dry_run:
-            run.catch_up(chosen)
+            run.catch_up(chosen, appends_only=appends_only)
             return model, run.figures()
-        arrivals = run.find(chosen)
+        arrivals = run.find(chosen, appends_only=appends_only)
         report_new(model, arrivals)
         rows, shards = arrivals.shards.rows, len(arrivals.shards)
         return model, {**run.figures(), "new_shards": shards, "new_rows": rows}

@@ -47,7 +47,7 @@ class SentSettings:
         change_model_job(model, self.settings, *self.options)
         data = model.spec.data.model_copy(update={"shards": self.shards})
         model.spec = model.spec.model_copy(update={"data": data})
-        return Session.of(model.spec, stop=stop)
+        return Session.of(model.spec, running=model, stop=stop)
 
 
 def learns_on_worker(model: Model, connection: Any) -> bool:

@@ -24,6 +24,7 @@ from streamomd.core.errors import (
     ResumeRefusedError,
     UsageError,
 )
+from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import shown
 from streamomd.shards.find import Opened, open_each, refuse_duplicates, shard_set
 from streamomd.shards.listed import Listed
@@ -108,29 +109,32 @@ def find_arrivals(
     *,
     now_ns: int,
     check: Callable[[Sequence[str]], None] | None = None,
+    statistics: Collection[str] = (),
 ) -> Arrivals:
     """Compare a listing with the ledger's entries, and open what is new.
 
-    check: gets the URLs of all files that may be opened, before the first is; may raise.
+    statistics: columns of which the footers' bounds are read. check: gets the URLs of all files
+    that may be opened, before the first is; may raise.
 
     Raises ResumeRefusedError for learned shards that were rewritten and for new files that are
     copies of learned ones, DataError for files that cannot be read, unless the choice says what to
     do with them; UsageError for a file that is listed twice.
     """
-    refuse_duplicates(fs, listed)
-    listing = _divide(known, listed, retry=choice.retry_skipped)
+    with no_garbage_collection():  # none of the objects made of a million files is garbage
+        refuse_duplicates(fs, listed)
+        listing = _divide(known, listed, retry=choice.retry_skipped)
     ready, young, late = _settled(listing.new, choice, now_ns)
     ready.sort(key=_order(choice.arrival))
     if check is not None:
         check([file.url for _, file in listing.changed] + [file.url for file in ready])
     touched, rewritten = _reread(known, fs, listing.changed)
-    found = _Opening(choice, now_ns, listing.learned)
+    found = _Opening(choice, now_ns, listing.learned, statistics)
     _open(known, fs, listed, ready, found)
     found.skipped[:0] = young
     _refuse([] if choice.ignore_rewritten else rewritten, found.copies)
     _set_aside(found, choice)
-    wanted = {one.url for one in ready} | {one.url for one in young}
-    wanted -= found.settled_urls()
+    waiting = {file.url for file in ready} | {skipped.url for skipped in young}
+    wanted = waiting - found.settled_urls()
     facts = [
         _facts_of(file, why) for file, why in found.unreadable if file.url not in listing.skipped
     ]
@@ -172,10 +176,9 @@ def _is_same(facts: Facts, file: Listed) -> bool:
         return False
     if _is_of_table(file):  # whose files are never written again
         return True
-    for saved, found in ((facts.get("etag"), file.etag), (facts.get("mtime_ns"), file.mtime_ns)):
-        if saved is not None and found is not None:
-            return bool(saved == found)
-    return False
+    if file.etag is not None and "etag" in facts:
+        return bool(facts["etag"] == file.etag)
+    return file.mtime_ns is not None and bool(facts.get("mtime_ns") == file.mtime_ns)
 
 
 def _is_of_table(file: Listed) -> bool:
@@ -270,6 +273,7 @@ class _Opening:
     choice: Choice
     now_ns: int
     learned: Mapping[str, int]
+    statistics: Collection[str] = ()
     owners: dict[str, list[Facts]] = field(default_factory=dict)
     there: set[str] = field(default_factory=set)
     shards: list[Shard] = field(default_factory=list)
@@ -286,7 +290,8 @@ class _Opening:
         most = len(ready) if self.choice.max_shards is None else self.choice.max_shards
         while position < len(ready) and len(self.shards) < most:
             files = ready[position : position + min(most - len(self.shards), OPENED_AT_ONCE)]
-            for file, opened in zip(files, open_each(fs, files), strict=True):
+            opened_files = open_each(fs, files, self.statistics)
+            for file, opened in zip(files, opened_files, strict=True):
                 self._add(file, opened)
             position += len(files)
         self.waiting = len(ready) - position
@@ -309,7 +314,9 @@ class _Opening:
 
     def _add_shard(self, file: Listed, shard: Shard) -> None:
         facts = shorten_facts(shard.fingerprint())
-        same = _copies_of(facts, self.owners)
+        # That a commit appended a file proves that its rows are new: footers of small files with
+        # the same statistics are equal, and known files are not listed with what was appended.
+        same = [] if _is_of_table(file) else _copies_of(facts, self.owners)
         gone = [one for one in same if self._is_gone(one["url"])]
         if gone and self.choice.moved:
             place = {"url": file.url, "mtime_ns": file.mtime_ns, "etag": file.etag}

@@ -8,6 +8,11 @@ COLLECTION = "dask-collection://"
 """Prefix of a collection's name in a job: its graph is not saved."""
 
 
+def unread_rows(dataset: Dataset) -> int:
+    """Rows that a pass does not read because of a filter, which collections have none of."""
+    return int(getattr(dataset, "unread_rows", 0))
+
+
 class Dataset(Protocol):
     """Ordered rows, in shards or partitions that a cursor can reference."""
 

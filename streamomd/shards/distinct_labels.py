@@ -11,6 +11,7 @@ from streamomd.core.errors import DataError, SchemaError
 from streamomd.core.startup import arrow_function
 from streamomd.core.urls import printable, shown
 from streamomd.shards.columns import require_columns
+from streamomd.shards.directory_columns import values_of
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import Shard, ShardSet
 
@@ -18,9 +19,12 @@ from streamomd.shards.shard import Shard, ShardSet
 def distinct_labels(shard_set: ShardSet, column: str, limit: int = 1000) -> list[Any]:
     """Distinct values of a column in the first shard, as Python values, sorted.
 
-    Nulls and NaN are not labels. Further shards are read until there are two values.
+    Nulls and NaN are not labels. Further shards are read until there are two values; of a column
+    of directories, all values are known.
     Raises `SchemaError` without such a column, `DataError` for more than ``limit`` values.
     """
+    if (known := values_of(shard_set, column)) is not None:
+        return distinct_among(((next(iter(shard_set)), [known]),), column, limit)
     shards = ((shard, _values(shard_set, at, column)) for at, shard in enumerate(shard_set))
     return distinct_among(shards, column, limit)
 

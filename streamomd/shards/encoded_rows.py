@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
 from streamomd.features import Names, Plan, encode
@@ -15,7 +17,7 @@ from streamomd.shards.reader import Piece, ShardBatch
 
 
 class Rows(NamedTuple):
-    """Consecutive rows of a shard: a batch, and the columns passed through unchanged."""
+    """Consecutive rows of a shard: a batch, and columns of its rows passed through unchanged."""
 
     batch: Batch
     passthrough: Any
@@ -42,9 +44,20 @@ def encode_rows(
     shard, row, batch = rows.shard, rows.row, rows.batch
     try:
         passthrough = passthrough_columns(batch, shard, keep) if keep else None
-        encoded = encode(plan, batch, shard=shard.url, row=row, labelled=labelled, names=names)
+        given: Any = {"shard": shard.url, "row": row, "conflicts": rows.conflicts}
+        given["dropped"] = rows.dropped
+        encoded = encode(plan, batch, labelled=labelled, names=names, **given)
     except pa.ArrowException as error:
-        raise explain(error, shard, row, row + batch.num_rows) from error
+        raise explain(error, shard, row, row + rows.rows) from error
+    if passthrough is not None and len(encoded.skipped):
+        passthrough = passthrough.filter(pa.array(_learned(rows, encoded)))
     value = Rows(encoded, passthrough)
     # The encoded rows may share the record batch's memory: the larger of the two is what they hold.
-    return Piece(rows.position, row, batch.num_rows, value, max(batch.nbytes, value.nbytes))
+    return Piece(rows.position, row, rows.rows, value, max(batch.nbytes, value.nbytes))
+
+
+def _learned(rows: ShardBatch, encoded: Batch) -> NDArray[np.bool_]:
+    """Which rows of the record batch are in the encoded one."""
+    found = np.ones(rows.rows, np.bool_)
+    found[encoded.skipped.places] = False
+    return found if rows.dropped is None else np.delete(found, rows.dropped)

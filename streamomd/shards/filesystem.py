@@ -7,9 +7,10 @@ import errno
 import io
 import math
 import os
+import posixpath
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ _TAGS = ("ETag", "etag", "e_tag", "generation", "version_id")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A file system entry; ``kind`` is file, directory or other."""
 
@@ -145,6 +146,10 @@ def _stat_local(path: str, url: str) -> Entry:
         if error.errno == errno.ELOOP:
             raise DataError(f"{shown(url)} is a loop of symbolic links: remove it") from None
         raise
+    return _local_entry(path, found)
+
+
+def _local_entry(path: str, found: os.stat_result) -> Entry:
     kind = "other"
     if stat.S_ISREG(found.st_mode):
         kind = "file"
@@ -171,6 +176,22 @@ def _nanoseconds(time: Any) -> int | None:
     return int(time * 1e9) if isinstance(time, int | float) else None
 
 
+def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
+    """Whether a directory exists; False where this process may not look."""
+    if is_local(fs):
+        return os.path.isdir(path)
+    with store_errors(url):
+        try:
+            return bool(fs.info(path)["type"] == "directory")
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return False
+        except Exception as error:
+            codes = {getattr(error, name, None) for name in ("code", "status", "status_code")}
+            if codes & {403, 404}:
+                return False
+            raise
+
+
 def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
     """Exact paths of what is directly inside a directory, in no order."""
     with store_errors(url):
@@ -178,6 +199,43 @@ def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
             return [os.path.join(path, name) for name in os.listdir(path)]
         names = (str(entry["name"]).rstrip("/") for entry in fs.ls(path, detail=True))
         return [name for name in names if name != path.rstrip("/")]
+
+
+def entries(
+    fs: fsspec.AbstractFileSystem, path: str, url: str, wanted: Callable[[str], bool]
+) -> list[Entry]:
+    """What is directly inside a directory, links followed, in no order; of names that are wanted.
+
+    It is one request of a store, or one a file whose size the store does not list.
+    """
+    with store_errors(url):
+        if is_local(fs):
+            return [*_scan(fs, path, wanted)]
+        names = ((str(info["name"]).rstrip("/"), info) for info in fs.ls(path, detail=True))
+        found = [
+            _entry(info, name)
+            for name, info in names
+            if name != path.rstrip("/") and wanted(posixpath.basename(name))
+        ]
+        return [
+            stat_entry(fs, one.path, one.path) if one.kind == "file" and one.size < 0 else one
+            for one in found
+        ]
+
+
+def _scan(fs: Any, path: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
+    with os.scandir(path) as items:
+        for item in items:
+            if not wanted(item.name):
+                continue
+            try:
+                yield _local_entry(item.path, item.stat())
+            except FileNotFoundError:
+                if item.is_symlink():  # to a file that does not exist: the error names it
+                    yield stat_entry(fs, item.path, item.path)
+                # Otherwise it was removed since the directory was listed.
+            except OSError:
+                yield stat_entry(fs, item.path, item.path)
 
 
 def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from posixpath import dirname
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamomd.core.errors import (
@@ -15,13 +17,16 @@ from streamomd.core.errors import (
     UsageError,
     refuse_rows_in_memory,
 )
-from streamomd.core.urls import protocol, shown, userinfo
+from streamomd.core.startup import no_garbage_collection
+from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
+from streamomd.shards.delta.table import list_table
 from streamomd.shards.filesystem import connect, is_local
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.listed import Listed
 from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern
 from streamomd.shards.shard import Shard, ShardSet
+from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
 
 if TYPE_CHECKING:
     import fsspec
@@ -32,6 +37,19 @@ ORDERS = ("sorted", "given", "shuffled")
 FOOTERS_AT_ONCE = 8
 Opened = Shard | DataError | InputNotFoundError
 _Result = TypeVar("_Result")
+MOST_TEXTS = 3
+"""Sources listed in a message."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files in order. versions: of each Delta table among the sources, by URL. notes: lines on
+    skipped commits and changed schemas after the versions of ``since``."""
+
+    fs: fsspec.AbstractFileSystem
+    files: list[Listed]
+    versions: dict[str, int]
+    notes: tuple[str, ...] = ()
 
 
 def find(
@@ -39,27 +57,34 @@ def find(
     *,
     order: str = "sorted",
     storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
+    versions: Mapping[str, int] | None = None,
     allow_duplicates: bool = False,
     check: Callable[[Sequence[str]], None] | None = None,
+    statistics: Collection[str] = (),
 ) -> ShardSet:
     """The shards that one string or several name: files, directories, globs, fsspec URLs.
 
     ``order`` is "sorted" (bytewise by path), "given" (sorted inside a directory or glob) or
-    "shuffled" (sorted here; `order.permutation` permutes each epoch). ``check`` gets the URLs of
-    all files before the first one is opened, and may raise.
+    "shuffled" (sorted here; `order.permutation` permutes each epoch). tables, versions: see
+    ``list_shards``. ``check`` gets the URLs of all files before the first one is opened, and may
+    raise. ``statistics``: columns of which the footers' bounds are read.
 
     Raises `InputNotFoundError` for a name without files, `DataError` for files that are
-    not shards or are damaged, `UsageError` for duplicates and mixed file systems, and
-    `StorageError` for a store that does not answer.
+    not shards or are damaged, `UsageError` for duplicates, mixed file systems and files of a
+    table, and `StorageError` for a store that does not answer.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
-    fs, listed = list_shards(shards, order=order, storage_options=storage_options)
+    found = list_shards(
+        shards, order=order, storage_options=storage_options, tables=tables, versions=versions
+    )
     if not allow_duplicates:
-        refuse_duplicates(fs, listed)
+        refuse_duplicates(found.fs, found.files)
     if check is not None:
-        check([file.url for file in listed])
-    return open_listed(fs, listed)
+        check([file.url for file in found.files])
+    opened = open_listed(found.fs, found.files, statistics)
+    return replace(opened, table_versions=found.versions)
 
 
 def list_shards(
@@ -67,36 +92,120 @@ def list_shards(
     *,
     order: str = "sorted",
     storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
+    versions: Mapping[str, int] | None = None,
+    since: Mapping[str, int] | None = None,
+    appends_only: bool = False,
     may_be_empty: bool = False,
-) -> tuple[fsspec.AbstractFileSystem, list[Listed]]:
+) -> Listing:
     """The files that ``find`` would open, in order, and their file system. None is opened.
 
-    may_be_empty: a directory or glob without shards is no error, as after all were learned and
-    deleted; a directory that does not exist is one.
+    A directory that is a Delta table is read as one; its files are in the order of its commits.
+    versions: of tables, by URL, whatever ``tables`` says. since: of tables, by URL: only files that
+    later commits appended; of other sources all files are listed. appends_only: see
+    ``delta.appended``. may_be_empty: a directory or glob without shards is no error, as after all
+    were learned and deleted; a directory that does not exist is one.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
-    texts = _texts(shards)
-    fs = _common_file_system(texts, storage_options or {})
+    # A million objects that all stay: looking for garbage among them would double the time.
+    with no_garbage_collection():
+        return _list_shards(
+            _texts(shards),
+            order,
+            storage_options or {},
+            tables,
+            versions or {},
+            since or {},
+            appends_only=appends_only,
+            may_be_empty=may_be_empty,
+        )
+
+
+def _list_shards(
+    texts: list[str],
+    order: str,
+    storage_options: Mapping[str, Any],
+    tables: TableOptions,
+    versions: Mapping[str, int],
+    since: Mapping[str, int],
+    *,
+    appends_only: bool,
+    may_be_empty: bool,
+) -> Listing:
+    fs = _common_file_system(texts, storage_options)
     # Listings that were cached earlier would hide files written since.
     fs.invalidate_cache()
-    listed: list[Listed] = []
-    for given in [PathPattern(text, fs, may_be_empty) for text in texts]:
+    finder, notes = TableFinder(fs), list[str]()
+    found: dict[str, int] = {}
+    listed: list[tuple[bytes, Listed]] = []
+    for text in texts:
+        given = PathPattern(location(text), fs, may_be_empty)
         _refuse_credentials(given)
-        listed += given.files()
+        path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
+        pinned, begin = versions.get(root), since.get(root)
+        known = pinned is not None or begin is not None
+        if not _is_table(text, given, finder, tables, known=known):
+            files = given.files()
+            if not tables.as_files:
+                finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
+            listed += [(path_key(file.path), file) for file in files]
+            continue
+        table = list_table(
+            fs, path, root, tables, pinned=pinned, since=begin, appends_only=appends_only
+        )
+        found[root], notes = table.version, [*notes, *table.notes]
+        listed += [(path_key(f"{path}/"), file) for file in table.files]
+    _refuse_choice(tables, texts, found)
     if order != "given":
-        listed.sort(key=lambda file: path_key(file.path))
-    return fs, listed
+        listed.sort(key=lambda one: (one[0], one[1].version))
+    return Listing(fs, [file for _, file in listed], found, tuple(notes))
 
 
-def open_listed(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> ShardSet:
-    """The shards of listed files: every footer is read."""
-    return shard_set(fs, _read_all(fs, listed, _read))
+def _is_table(
+    text: str, given: PathPattern, finder: TableFinder, tables: TableOptions, *, known: bool
+) -> bool:
+    """Whether a source is read as a Delta table: it is marked as one, began as one, or is one."""
+    if not tables.as_files:
+        marked = is_delta(text) or known
+        kind = finder.kind(given.path, given.url) if not marked and given.is_directory else None
+        if kind == "Iceberg":  # its files are in a directory of their own
+            finder.refuse(given.text, [given.path.rstrip("/")], given.url)
+        return marked or kind == "Delta"
+    if is_delta(text):
+        raise UsageError(
+            f"{shown(text)} is read as a Delta table, and as_files reads files as they are: leave "
+            "out one of delta+ and --as-files (data.as_files)"
+        )
+    return False
 
 
-def open_each(fs: fsspec.AbstractFileSystem, listed: Sequence[Listed]) -> list[Opened]:
+def _refuse_choice(tables: TableOptions, texts: Sequence[str], found: Mapping[str, int]) -> None:
+    """Raise UsageError for the choice of a version that no source, or more than one, has."""
+    if tables.version is not None and len(found) > 1:
+        raise UsageError(
+            f"version {tables.version} was given for {len(found)} tables, which have their own "
+            f"versions: {', '.join(map(shown, found))}; as_of chooses one for each by its time"
+        )
+    if not found and (tables.version is not None or tables.as_of):
+        raise UsageError(
+            "version and as_of choose the version of a Delta table, but no source is one: "
+            f"{', '.join(map(shown, texts[:MOST_TEXTS]))}"
+        )
+
+
+def open_listed(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
+) -> ShardSet:
+    """The shards of listed files: every footer is read. ``statistics``: as in ``find``."""
+    return shard_set(fs, _read_all(fs, listed, partial(_read, statistics=statistics)))
+
+
+def open_each(
+    fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
+) -> list[Opened]:
     """The shard of each listed file, or the error for one that is damaged or gone."""
-    return _read_all(fs, listed, _try_read)
+    return _read_all(fs, listed, partial(_try_read, statistics=statistics))
 
 
 def shard_set(fs: fsspec.AbstractFileSystem, shards: Sequence[Shard]) -> ShardSet:
@@ -122,7 +231,7 @@ def _texts(shards: str | Sequence[str]) -> list[str]:
 def _common_file_system(texts: list[str], options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
     systems: dict[str, fsspec.AbstractFileSystem] = {}
     for text in texts:
-        systems.setdefault(_root(text), connect(text, options))
+        systems.setdefault(_root(text), connect(location(text), options))
     first, *others = systems.items()
     for root, fs in others:
         if fs != first[1]:
@@ -135,7 +244,7 @@ def _common_file_system(texts: list[str], options: Mapping[str, Any]) -> fsspec.
 
 def _root(text: str) -> str:
     scheme = protocol(text)
-    host = shown(text).split("://", 1)[-1].split("/", 1)[0]
+    host = shown(location(text)).split("://", 1)[-1].split("/", 1)[0]
     return f"{scheme}://{host}" if scheme else "the local disk"
 
 
@@ -167,15 +276,16 @@ def _real_names() -> Callable[[str], str]:
     folders: dict[str, str] = {}
 
     def real_name(path: str) -> str:
-        folder, name = os.path.split(path)
+        folder = path.rpartition("/")[0] or "/"
         try:
             if stat.S_ISLNK(os.lstat(path).st_mode):
                 return os.path.realpath(path)
         except OSError:  # it was removed since it was listed
             pass
-        if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        return f"{folders[folder]}/{name}"
+        real = folders.get(folder)
+        if real is None:
+            real = folders[folder] = os.path.realpath(folder)
+        return path if real == folder else f"{real}/{path.rpartition('/')[2]}"
 
     return real_name
 
@@ -194,12 +304,25 @@ def _read_all(
             raise
 
 
-def _read(fs: fsspec.AbstractFileSystem, file: Listed) -> Shard:
-    return replace(read_shard(fs, file.path, file.url), name=file.name)
-
-
-def _try_read(fs: fsspec.AbstractFileSystem, file: Listed) -> Opened:
+def _read(fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()) -> Shard:
     try:
-        return _read(fs, file)
+        shard = read_shard(fs, file.path, file.url, statistics)
+        return replace(shard, name=file.name, partitions=file.partitions)
+    except InputNotFoundError:
+        if not file.table:
+            raise
+        raise DataError(
+            f"Delta table {shown(file.table)} lists the file {shown(file.url)}, added in version "
+            f"{file.version[0]}, but it does not exist: VACUUM deletes files of old versions. Read "
+            "a newer version, or train on the table's current version (--start URL begins from a "
+            "model's state)"
+        ) from None
+
+
+def _try_read(
+    fs: fsspec.AbstractFileSystem, file: Listed, statistics: Collection[str] = ()
+) -> Opened:
+    try:
+        return _read(fs, file, statistics)
     except (DataError, InputNotFoundError) as error:
         return error

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamomd.shards.constants import read_columns, stored_columns
 from streamomd.shards.filesystem import open_file
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.open_shard import OpenShard
@@ -39,7 +40,8 @@ def shares(shard_set: ShardSet, wanted: ReadRequest) -> Mapping[str, float]:
         opened.close()
     file = open_file(shard_set.fs, shard.path, shard.url)
     try:
-        chunks = _chunks(pq.ParquetFile(file).metadata.row_group(group), wanted.columns)
+        columns = stored_columns(shard, read_columns(shard, wanted.columns))
+        chunks = _chunks(pq.ParquetFile(file).metadata.row_group(group), columns)
         read = _least(lambda: _bytes(file, chunks))
     finally:
         file.close()

@@ -13,7 +13,7 @@ class Listed:
     relative to the source that lists it. size: bytes, −1 if not listed. mtime_ns, etag: where the
     file system has them. partitions: column and text of each partition value (None: null), where a
     table's log records them; None: they are in the name. version: of the table's commit that added
-    the file, and its position in that commit.
+    the file, and its position in that commit. table: URL of that table.
     """
 
     path: str
@@ -24,3 +24,4 @@ class Listed:
     etag: str | None = None
     partitions: tuple[tuple[str, str | None], ...] | None = None
     version: tuple[int, int] = (0, 0)
+    table: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from streamomd.core.errors import (
 from streamomd.core.urls import scrub, shown
 from streamomd.shards.chunks import ChangedWhileReadError
 from streamomd.shards.columns import require_columns
+from streamomd.shards.constants import read_columns, stored_columns
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import identity, is_local, open_file, version
 from streamomd.shards.formats.contract import Groups, ReadRequest
@@ -29,8 +31,17 @@ if TYPE_CHECKING:
     import fsspec
 
 
+def _stored(shard: Shard, wanted: ReadRequest) -> ReadRequest:
+    """What is read of the file, where the shard has other columns or a filter."""
+    columns = read_columns(shard, wanted.columns)
+    require_columns(shard, columns)
+    # A text that is compared for each of its values costs less.
+    dictionary = [*wanted.dictionary, *(name for name in columns if name not in wanted.columns)]
+    return replace(wanted, columns=stored_columns(shard, columns), dictionary=tuple(dictionary))
+
+
 class OpenShard:
-    """An open shard; ``read(group)`` gives the group's rows in slices. Close it.
+    """An open shard; ``read(group)`` gives the group's stored rows in slices. Close it.
 
     ``versions``: of local shards by path, as this process first saw them. ``version``,
     ``identity``: see `store.version`, `store.identity`. ``digests``: to record and to verify those
@@ -46,6 +57,8 @@ class OpenShard:
         digests: Digests | None = None,
     ) -> None:
         require_columns(shard, wanted.columns)
+        if shard.is_view:
+            wanted = _stored(shard, wanted)
         self.shard = shard
         self._check = None if digests is None else partial(digests.check, shard)
         self._local = is_local(fs)

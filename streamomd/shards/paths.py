@@ -7,13 +7,15 @@ import os
 import posixpath
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from streamomd.core.errors import DataError, InputNotFoundError, UsageError
+from streamomd.core.errors import DataError, InputNotFoundError
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
 from streamomd.shards.filesystem import (
     Entry,
-    children,
+    entries,
+    is_directory,
     is_local,
     matches,
     stat_entry,
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 MOST_LISTED = 10
 MOST_FOREIGN = 3
 """Files listed of a directory without shards."""
+SIDE_SUFFIXES = (".crc", "._copying_", "_$folder$")
+"""Checksums, files that Hadoop is still copying, and its markers of directories in a bucket."""
 _WANTED = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
 
 
@@ -43,7 +47,7 @@ class PathPattern:
     fs: fsspec.AbstractFileSystem
     may_be_empty: bool = False
 
-    @property
+    @cached_property
     def path(self) -> str:
         """The exact name it stands for inside the file system."""
         if is_local(self.fs):
@@ -55,16 +59,26 @@ class PathPattern:
 
     def url(self, path: str) -> str:
         """The URL of a path that was found by way of this string."""
-        if is_local(self.fs):
+        if self._is_local:
             return path
-        if protocol(path):
-            return redact(path)
-        root = f"{protocol(self.text)}://"
-        # Some file systems omit the host from their paths.
+        return redact(path) if protocol(path) else self._root + path
+
+    @cached_property
+    def _is_local(self) -> bool:
+        return is_local(self.fs)
+
+    @cached_property
+    def _root(self) -> str:
+        """What comes before a path: some file systems omit the host from their paths."""
         text = without_userinfo(self.text).rstrip("/")
         if self.path and text.endswith(self.path):
-            root = text[: -len(self.path)]
-        return root + path
+            return text[: -len(self.path)]
+        return f"{protocol(self.text)}://"
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether a directory has exactly this name."""
+        return is_directory(self.fs, self.path, self.text)
 
     def files(self) -> list[Listed]:
         """Files, sorted bytewise by path. An existing name wins over its meaning as a glob."""
@@ -77,9 +91,8 @@ class PathPattern:
         return [self._listed(entry, posixpath.dirname(self.path) + "/")]
 
     def _listed(self, entry: Entry, source: str) -> Listed:
-        name = entry.path.removeprefix(source)
-        url = self.url(entry.path)
-        return Listed(entry.path, url, name, entry.size, entry.mtime_ns, entry.etag)
+        path, name = entry.path, entry.path.removeprefix(source)
+        return Listed(path, self.url(path), name, entry.size, entry.mtime_ns, entry.etag)
 
     def _glob(self) -> list[Listed]:
         pattern = absolute(self.text) if is_local(self.fs) else self.path
@@ -88,7 +101,8 @@ class PathPattern:
         if not glob.has_magic(pattern):
             hint = "; chained URLs (a::b) are not read" if "::" in self.text else ""
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
-        found = [path for path in self._matches() if not self._is_hidden_in(pattern, path)]
+        fixed, first = len(fixed_directory(pattern)), posixpath.basename(pattern)[:1]
+        found = [path for path in self._matches() if not _is_hidden_below(path, fixed, first)]
         if not found:
             self._require_directory(fixed_directory(pattern))
         files: list[Entry] = []
@@ -113,32 +127,19 @@ class PathPattern:
             found = glob.glob(local_name(self.text), recursive=True)
             return [absolute(path) for path in found]
 
-    def _is_hidden_in(self, pattern: str, path: str) -> bool:
-        fixed = len(fixed_directory(pattern))
-        first = posixpath.basename(pattern)[:1]
-        parts = path[fixed:].split("/")
-        return any(is_hidden(part) for part in parts if part[:1] != first)
-
     def _directory(self, path: str, above: tuple[str, ...]) -> list[Entry]:
         here = os.path.realpath(path) if is_local(self.fs) else path
         if here in above:
             raise DataError(f"{shown(self.url(path))} is a loop of symbolic links: remove it")
-        names = children(self.fs, path, self.url(path))
-        if any(posixpath.basename(name) == "_delta_log" for name in names):
-            raise UsageError(f"{shown(self.url(path))} is a Delta table: pass its file list")
         files: list[Entry] = []
-        for name in names:
-            if not is_hidden(posixpath.basename(name)):
-                files += self._member(name, (*above, here))
+        for entry in entries(self.fs, path, self.url(path), lambda name: not is_hidden(name)):
+            if entry.kind != "directory":
+                files.append(entry)
+            elif is_shard_name(entry.path) or "=" in posixpath.basename(entry.path):
+                files += self._directory(entry.path, (*above, here))
+            else:
+                files.append(replace(entry, path=entry.path + "/"))
         return files
-
-    def _member(self, path: str, above: tuple[str, ...]) -> list[Entry]:
-        entry = stat_entry(self.fs, path, self.url(path))
-        if entry.kind != "directory":
-            return [entry]
-        if is_shard_name(path) or "=" in posixpath.basename(path):
-            return self._directory(path, above)
-        return [replace(entry, path=path + "/")]
 
     def _sorted(self, entries: Iterable[Entry], source: str) -> list[Listed]:
         by_path = {entry.path: entry for entry in entries}
@@ -166,9 +167,22 @@ def fixed_directory(pattern: str) -> str:
     return glob.escape(pattern).split("[", 1)[0].rsplit("/", 1)[0]
 
 
+def _is_hidden_below(path: str, fixed: int, first: str) -> bool:
+    """Whether a part of a path after its fixed letters is hidden and begins with another letter
+    than the pattern's last part."""
+    return any(is_hidden(part) for part in path[fixed:].split("/") if part[:1] != first)
+
+
 def is_hidden(name: str) -> bool:
-    """Names reserved by other programs."""
-    return name.startswith(("_", "."))
+    """Whether a name is not one of data to the programs that write Parquet directories.
+
+    As in Spark, a partition column may start with an underscore.
+
+    >>> [is_hidden(name) for name in ("_SUCCESS", ".a.crc", "k=1_$folder$", "_k=1")]
+    [True, True, True, False]
+    """
+    reserved = name.startswith("_") and "=" not in name
+    return reserved or name.startswith(".") or name.lower().endswith(SIDE_SUFFIXES)
 
 
 def is_shard_name(path: str) -> bool:

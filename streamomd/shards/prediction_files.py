@@ -28,11 +28,15 @@ INTERVAL = ("lower", "upper")
 
 
 def output_names(shards: ShardSet) -> list[str]:
-    """A file name for each shard: its own if unique, else prefixed by its position."""
-    stems = [os.path.splitext(os.path.basename(shard.path))[0] for shard in shards]
-    if len(set(stems)) == len(stems):
+    """A file name for each shard: its path below its source if unique, else its own name prefixed
+    by its position."""
+    names = [shard.name or os.path.basename(shard.path) for shard in shards]
+    stems = [os.path.splitext(name)[0] for name in names]
+    inside = all({*stem.split("/")}.isdisjoint({"", ".", ".."}) for stem in stems)
+    if inside and len(set(stems)) == len(stems):
         return [f"{stem}.parquet" for stem in stems]
-    return [f"{place:05d}-{stem}.parquet" for place, stem in enumerate(stems)]
+    own = [os.path.basename(stem) for stem in stems]
+    return [f"{place:05d}-{stem}.parquet" for place, stem in enumerate(own)]
 
 
 def check_passthrough(shard: Shard, keep: Sequence[str], *, interval: bool = False) -> None:
@@ -87,7 +91,7 @@ class PredictionWriter:
         self.path = f"{root.rstrip('/')}/{name}"
         if self._fs.exists(self.path) and not overwrite:
             raise OutputExistsError(f"{shown(self.path)} already exists; --overwrite replaces it")
-        self._fs.makedirs(root, exist_ok=True)
+        self._fs.makedirs(self.path.rpartition("/")[0], exist_ok=True)
         self._temporary = f"{root.rstrip('/')}/.tmp-{uuid.uuid4().hex}"
         self._file: Any = None
         self._parquet: pq.ParquetWriter | None = None

@@ -9,18 +9,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streamomd.core.errors import UsageError
 from streamomd.core.profiling import Stage, current
 from streamomd.core.urls import shown
+from streamomd.features.bad_rows import Conflict
 from streamomd.shards.allocator import Release, return_freed_memory
+from streamomd.shards.constants import read_columns, with_constant_columns
 from streamomd.shards.digests import Digests
 from streamomd.shards.filesystem import REMOTE_BLOCK, connect, is_local
 from streamomd.shards.formats.contract import ReadRequest
 from streamomd.shards.io_costs import shares
 from streamomd.shards.open_shard import OpenShard, explain
 from streamomd.shards.prefetch import Prefetcher, Run
+from streamomd.shards.row_filter import satisfied
 from streamomd.shards.shard import Shard, ShardSet
 
 T = TypeVar("T")
@@ -39,8 +44,19 @@ class ShardBatch:
     """Place of the shard in the order in which shards are read."""
     shard: Shard
     row: int
-    """Row in the shard of the batch's first row."""
+    """Row in the shard of the first one."""
     batch: pa.RecordBatch
+    """Without the rows that the shard's filter drops."""
+    conflicts: tuple[Conflict, ...] = ()
+    """Rows that contradict the shard's directories."""
+    dropped: NDArray[np.int64] | None = None
+    """Places, from the first row on, of the rows that were dropped; None without a filter."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the shard that it covers, including dropped ones."""
+        left_out = 0 if self.dropped is None else len(self.dropped)
+        return int(self.batch.num_rows) + left_out
 
     @property
     def nbytes(self) -> int:
@@ -182,7 +198,8 @@ def _legal_start(
 def jobs_of(
     shard_set: ShardSet, places: Sequence[int], start: tuple[int, int] = (0, 0)
 ) -> Iterator[Job]:
-    """Every group with rows from ``start`` on. Raises UsageError if there is no such start."""
+    """Every group with rows from ``start`` on that a filter may take. Raises UsageError if there is
+    no such start."""
     return _jobs(shard_set, tuple(places), _legal_start(shard_set, places, start))
 
 
@@ -192,7 +209,7 @@ def _jobs(shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]) 
         begin = start[1] if position == start[0] else 0
         row = 0
         for number, rows in enumerate(shard.groups):
-            if rows and row + rows > begin:
+            if rows and row + rows > begin and number not in shard.unread:
                 yield Job(position, Group(shard, number, row, rows), max(begin, row))
             row += rows
 
@@ -275,8 +292,24 @@ class Reader:
             first = after
             if low < high:
                 self._release.passed(batch.nbytes)
-                yield ShardBatch(job.position, group.shard, low, batch)
+                rows = ShardBatch(job.position, group.shard, low, batch)
+                yield self._view(rows) if group.shard.is_view else rows
+                del rows
             del batch
+
+    def _view(self, rows: ShardBatch) -> ShardBatch:
+        """Stored rows with the columns of the shard's directories, without dropped rows."""
+        shard, columns, dropped = rows.shard, self._wanted.columns, None
+        batch = rows.batch
+        if shard.row_filter is not None:
+            with Stage("filter"):
+                whole = with_constant_columns(shard, batch, read_columns(shard, ()))[0]
+                left_in = satisfied(shard.row_filter, whole)
+                dropped = np.flatnonzero(~left_in)
+                if len(dropped):
+                    batch = batch.filter(pa.array(left_in))
+        batch, conflicts = with_constant_columns(shard, batch, columns)
+        return ShardBatch(rows.position, shard, rows.row, batch, conflicts, dropped)
 
     def close(self) -> None:
         """Close the shard, if one is open."""

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
+from streamomd.core.urls import shown
+from streamomd.shards.formats.parquet_statistics import GroupStatistics
+from streamomd.shards.row_filter import RowFilter
 
 if TYPE_CHECKING:
     import fsspec
+
+
+class Constant(NamedTuple):
+    """A column with one value in all rows of a shard, made of the text of a directory.
+
+    kind: as in ``PARTITION_TYPES``. value: int, date or str; None: null, as the text.
+    """
+
+    column: str
+    kind: str
+    text: str | None
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -29,6 +46,7 @@ class Shard:
     groups: tuple[int, ...]
     """Rows of each row group or record batch."""
     schema: pa.Schema
+    """Of its rows, with the columns of directories."""
     footer_sha256: str
     etag: str | None
     """ETag, generation or version where the store has one."""
@@ -38,10 +56,55 @@ class Shard:
     """Whether its first page has a checksum; None: unknown. No part of the fingerprint."""
     name: str = ""
     """Path relative to the source that lists it. No part of the fingerprint."""
+    place: int = 0
+    """The number by which its hold-out rows are drawn; see ``training.holdout.with_places``."""
+    partitions: tuple[tuple[str, str | None], ...] | None = None
+    """Column and text of each directory, where a table's log records them; None: in the name."""
+    constants: tuple[Constant, ...] = ()
+    """Columns of directories that its rows have. No part of the fingerprint."""
+    stored: pa.Schema | None = None
+    """Of the file, where ``schema`` has other columns."""
+    statistics: tuple[GroupStatistics, ...] = ()
+    """Of the columns that a filter names, for each group; none if they are unknown."""
+    row_filter: RowFilter | None = None
+    """Which rows are read; None: all. No part of the fingerprint, as the next."""
+    unread: frozenset[int] = frozenset()
+    """The groups without a row that the filter takes."""
+
+    @property
+    def identity(self) -> str:
+        """What hold-out knows it by: its name, with the ``key=value`` directories directly above.
+
+        So a directory, a glob and a list of the same files agree, and order does not matter.
+        """
+        name = self.name or posixpath.basename(self.path)
+        above = self.path.removesuffix(name).rstrip("/").split("/")
+        while above and "=" in above[-1]:
+            name = f"{above.pop()}/{name}"
+        return name
+
+    @property
+    def stored_schema(self) -> pa.Schema:
+        """The schema of the file."""
+        return self.schema if self.stored is None else self.stored
+
+    @property
+    def is_view(self) -> bool:
+        """Whether its rows have columns of directories, or are filtered."""
+        return bool(self.constants) or self.row_filter is not None
+
+    @property
+    def read_rows(self) -> int:
+        """Rows of the groups that are read."""
+        return self.rows - sum(self.groups[number] for number in self.unread)
+
+    def constant(self, column: str) -> Constant | None:
+        """The constant column of that name, if there is one."""
+        return next((one for one in self.constants if one.column == column), None)
 
     def fingerprint(self) -> dict[str, Any]:
         """The facts compared on resume, for JSON; without the schema's metadata."""
-        schema = [[f.name, str(f.type), f.nullable] for f in self.schema]
+        schema = [[f.name, str(f.type), f.nullable] for f in self.stored_schema]
         return {
             "url": self.url,
             "format": self.format,
@@ -52,6 +115,7 @@ class Shard:
             "footer_sha256": self.footer_sha256,
             "etag": self.etag,
             "mtime_ns": self.mtime_ns,
+            **({} if self.partitions is None else {"partitions": [*map(list, self.partitions)]}),
         }
 
 
@@ -63,17 +127,29 @@ class ShardSet:
     fs: fsspec.AbstractFileSystem
     versions: dict[str, object] = field(default_factory=dict, compare=False, repr=False)
     """Of local shards, as this process first saw them; see ``Opened``."""
+    table_versions: dict[str, int] = field(default_factory=dict, compare=False)
+    """Version of each Delta table among the sources, by its URL."""
 
     @property
     def rows(self) -> int:
         """Rows of all shards."""
         return sum(shard.rows for shard in self.shards)
 
+    @property
+    def unread_rows(self) -> int:
+        """Rows of groups that a filter does not read."""
+        return sum(shard.rows - shard.read_rows for shard in self.shards if shard.unread)
+
     def require_rows(self) -> None:
-        """Raises DataError if every shard is empty."""
+        """Raises DataError if every shard is empty, or has no row that its filter could take."""
         if not self.rows:
             which = f"all {len(self):,} shards are" if len(self) > 1 else "the shard is"
             raise DataError(f"no rows: {which} empty")
+        if self.rows == self.unread_rows:
+            raise DataError(
+                f"no row of {counted(len(self), 'shard')} satisfies where: their directories and "
+                "the statistics of their row groups exclude all of them; check the filter"
+            )
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -84,6 +160,14 @@ class ShardSet:
     def fingerprint(self) -> list[dict[str, Any]]:
         """One dict a shard, in order; see `Shard.fingerprint`."""
         return [shard.fingerprint() for shard in self.shards]
+
+
+def describe_tables(shards: ShardSet) -> list[str]:
+    """A line for each Delta table among the sources."""
+    return [
+        f"Delta table {shown(url)}: version {version}"
+        for url, version in shards.table_versions.items()
+    ]
 
 
 def checksum_warnings(shards: ShardSet) -> list[str]:

@@ -28,8 +28,8 @@ def layout_of(spec: Spec, plan: Plan) -> Layout:
     classes = _classes(spec, plan)
     learners = classes if classes > 2 or spec.loss.coupled else 1
     sizes = plan.numbers, _most(spec, plan)
-    standardize = spec.data.standardize == "running"
-    return Layout(spec.rule, plan.size, learners, spec.model.dtype, *sizes, standardize)
+    references = spec.data.standardize == "running", spec.refers_target
+    return Layout(spec.rule, plan.size, learners, spec.model.dtype, *sizes, *references)
 
 
 def _most(spec: Spec, plan: Plan) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import shlex
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Writer, write_document
+from streamomd.checkpoint.segments import Facts
 from streamomd.config.spec import Checkpoint
 from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, StorageError, TooLargeError
@@ -102,6 +103,11 @@ class CheckpointManager:
     def next_row(self) -> float:
         """The number of rows after which a commit is due."""
         return self._schedule.next_row
+
+    @property
+    def shards(self) -> Sequence[Facts]:
+        """Facts of every shard of the run's ledger."""
+        return self.ledger.shards
 
     @property
     def sequence(self) -> int:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.checkpoint.segments import Facts
 from streamomd.engine import Engine
 from streamomd.engine.state import State
+from streamomd.shards.dataset import Dataset
+from streamomd.shards.order import path_key
+from streamomd.shards.shard import ShardSet
 from streamomd.training.metrics import Metrics, finite
 
 Words = NDArray[np.uint64]
@@ -23,7 +29,7 @@ def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDAr
     """Which rows of a shard are hold-out rows, about one in ``every``; the same in each call.
 
     SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number generators", Fig. 16)
-    of the seed, the shard's place among all shards, and the row's number in it.
+    of the seed, the shard's number (see ``with_places``), and the row's number in it.
 
     >>> held_out(10, 0, 0, np.arange(1000)).sum()
     np.int64(102)
@@ -32,6 +38,42 @@ def held_out(every: int, seed: int, shard: int, rows: NDArray[np.int64]) -> NDAr
     drawn = _mixed(start + rows.astype(np.uint64) * np.uint64(GAMMA))
     found: NDArray[np.bool_] = drawn % np.uint64(every) == 0
     return found
+
+
+def number_of(name: str) -> int:
+    """The number of a shard by its name: the first 8 bytes of the SHA-256, big-endian.
+
+    >>> number_of("day=2026-01-02/a.parquet")
+    10041946399924304498
+    """
+    return int.from_bytes(hashlib.sha256(path_key(name)).digest()[:8], "big")
+
+
+def with_places(shards: ShardSet, by: str, ledger: Sequence[Facts] = ()) -> ShardSet:
+    """The shards of a run with the numbers by which their hold-out rows are drawn.
+
+    by: "name", where inserted, renamed and reordered files leave other shards' rows as they are; or
+    "position" in learned order, of runs that began before names were used. ledger: of the run,
+    whose name of a shard is that of the source that listed it first.
+    """
+    learned = [facts for facts in ledger if "skipped" not in facts]
+    positions = {facts["url"]: position for position, facts in enumerate(learned)}
+    found = []
+    for index, shard in enumerate(shards):
+        place = positions.get(shard.url, index)
+        if by == "name":
+            facts = learned[place] if shard.url in positions else {}
+            place = number_of(facts.get("name", shard.identity))
+        found.append(replace(shard, place=place))
+    return replace(shards, shards=tuple(found))
+
+
+def ledger_facts(shards: Dataset, *, named: bool) -> list[Facts]:
+    """What the ledger records of new shards. named: with the names by which rows are held out."""
+    facts: list[Facts] = list(shards.fingerprint())
+    if not named or not isinstance(shards, ShardSet):
+        return facts
+    return [{**one, "name": shard.identity} for one, shard in zip(facts, shards, strict=True)]
 
 
 def _mixed(z: Words) -> Words:

@@ -25,6 +25,7 @@ from streamomd.checkpoint import (
     open_store,
     read_document,
 )
+from streamomd.checkpoint.manifest import HOLDOUT_BY
 from streamomd.checkpoint.parts import DTYPES
 from streamomd.config.recorded import split_recorded
 from streamomd.config.spec import Spec
@@ -41,6 +42,7 @@ from streamomd.engine.state import Layout
 from streamomd.features import Names, Plan
 from streamomd.rules.state_versions import refuse_other_state
 from streamomd.shards.cursor import Cursor
+from streamomd.shards.filtered_shards import Unread
 from streamomd.training.build_engine import layout_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
@@ -129,8 +131,23 @@ def _described(commit: Commit, store: Store, remote: Callable[[Spec], bool] | No
     model.recorded = recorded
     model.cursor = Cursor.from_json(document["cursor"])
     model.update = UpdateRecord.from_json(document.get("update"))
+    model.table_versions = _table_versions(document.get("table_versions", {}))
     model.finished = document["finished"]
+    model.unread = Unread(**document.get("filter", {}))
+    model.holdout_by = document.get(HOLDOUT_BY, "position")
+    if model.holdout_by not in ("name", "position"):
+        raise CorruptionError(f"its hold-out is by {printable(repr(model.holdout_by)[:40])}")
     return model
+
+
+def _table_versions(given: Any) -> dict[str, int]:
+    """Versions of tables by URL. Raises CorruptionError for anything else."""
+    found = dict(given)
+    for url, version in found.items():
+        if not isinstance(url, str) or type(version) is not int or version < 0:
+            text = printable(repr((url, version)))[:200]
+            raise CorruptionError(f"its table_versions hold {text}")
+    return found
 
 
 def _check_parts(layout: Layout, parts: tuple[PartEntry, ...]) -> None:

@@ -68,7 +68,7 @@ class Rounds:
         """
         while self.cursor.epoch < self.spec.train.epochs:
             epoch = self.cursor.epoch
-            self.metrics.begin(epoch)
+            self.metrics.begin(epoch, self.shards.unread_rows)
             data = self.spec.data
             order = places(data.order, data.seed, len(self.shards), epoch)
             with closing(self._pieces()) as pieces:

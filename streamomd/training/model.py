@@ -22,6 +22,8 @@ from streamomd.engine.state import State
 from streamomd.features import Names, Plan
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
+from streamomd.shards.filtered_shards import Unread
+from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
@@ -42,7 +44,9 @@ class Model:
     ``digests``: of the row groups that were read. ``cursor``: the next row of the list of shards
     that is learned; ``update``: which list that is.
     ``url``, ``sequence``: the commit it was read from or written to; empty and −1 if none.
-    ``label_runs``: of the rows of this process.
+    ``label_runs``: of the rows of this process. ``unread``: what its filter does not read.
+    ``holdout_by``: what hold-out rows depend on, a shard's name or its position.
+    ``table_versions``: of the Delta tables that were read, by URL.
     ``recorded``: the cluster and the cache that its manifest names, which are not used.
     """
 
@@ -58,11 +62,14 @@ class Model:
     url: str = ""
     sequence: int = -1
     finished: bool = False
+    unread: Unread = field(default_factory=Unread, repr=False)
     seconds: float = 0.0
     rows_per_second: float = 0.0
     recorded: Recorded = field(default_factory=Recorded)
+    holdout_by: str = "name"
     guard: FiniteCheck = field(default_factory=FiniteCheck, repr=False)
     label_runs: LabelRuns = field(default_factory=LabelRuns, repr=False)
+    table_versions: dict[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """In a line: its state may have millions of numbers."""
@@ -76,6 +83,7 @@ class Model:
     @classmethod
     def new(cls, spec: Spec, plan: Plan, state: State | None = None) -> Self:
         """A model that has seen nothing; or one with this state, whose figures are to be filled."""
+        spec = spec.of_classes(len(plan.classes))
         engine = engine_of(spec, plan)
         if state is None:
             state = State.start(engine.layout)
@@ -144,9 +152,13 @@ class Model:
         to: str = "",
         *,
         keep: Sequence[str] = (),
+        where: str = "",
         interval: bool = False,
         overwrite: bool = False,
         storage_options: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        as_of: str = "",
+        as_files: bool = False,
         quiet: bool = True,
         allow_non_finite: bool = False,
     ) -> list[str]:
@@ -157,8 +169,9 @@ class Model:
         and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
         has the order of ``model.plan.classes``, which stands in the file's metadata too, as JSON
         under ``classes``. interval: also ``lower`` and ``upper``, where the mean or the probability
-        is with 95 % by the weights' errors (rules auto and laplace). Without ``quiet`` rows and
-        seconds are printed to stderr.
+        is with 95 % by the weights' errors (rules auto and laplace). where: a condition, as
+        ``data.where``; other rows are not predicted, and ``row`` still counts them. version, as_of,
+        as_files: as ``evaluate``. Without ``quiet`` rows and seconds are printed to stderr.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
         ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's,
@@ -181,9 +194,11 @@ class Model:
             shards,
             to,
             keep=keep,
+            where=where,
             interval=interval,
             overwrite=overwrite,
             storage_options=storage_options,
+            tables=TableOptions(version, as_of, as_files),
             quiet=quiet,
             suspect=None if allow_non_finite else self._refuse_weights,
         )
@@ -194,13 +209,20 @@ class Model:
         shards: str | Sequence[str],
         *,
         by: Sequence[str] = (),
+        where: str = "",
         storage_options: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        as_of: str = "",
+        as_files: bool = False,
         quiet: bool = False,
         allow_non_finite: bool = False,
     ) -> dict[str, Any]:
         """Loss and error on labelled shards; the keys of ``result``. Nothing is learned.
 
         by: columns for whose values metrics are returned under ``slices``; need not be features.
+        version, as_of: of a Delta table; the newest otherwise. as_files: as ``data.as_files``.
+        where: a condition, as ``data.where``; rows that do not satisfy it are dropped. The job's
+        own filter is of its training rows, and is not used here.
         Raises DivergedError for a model that is not finite, unless ``allow_non_finite``.
         """
         if hasattr(shards, "__dask_graph__"):
@@ -215,7 +237,9 @@ class Model:
             self.state,
             shards,
             by=[by] if isinstance(by, str) else by,
+            where=where,
             storage_options=storage_options,
+            tables=TableOptions(version, as_of, as_files),
             quiet=quiet,
             cache=cache_of(self.spec.data, there=True),
             suspect=None if allow_non_finite else self._refuse_weights,

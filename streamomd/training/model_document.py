@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from streamomd.checkpoint import Part, StoredParts
+from streamomd.checkpoint.manifest import HOLDOUT_BY
 from streamomd.core.finite import finite_parts
 from streamomd.engine.state import State
 from streamomd.training.metrics import Metrics
@@ -24,11 +25,19 @@ def document_of(model: Model, **more: Any) -> dict[str, Any]:
         "state_version": model.spec.rule.state.version,
         "cursor": model.cursor.to_json(),
         **({"update": model.update.to_json()} if model.update.number else {}),
+        **({"table_versions": model.table_versions} if model.table_versions else {}),
         "rows": model.metrics.total_rows,
         "finished": model.finished,
         "finite": True,  # else its parts are not packed
+        **({HOLDOUT_BY: "name"} if is_named(model) else {}),
+        **({"filter": vars(model.unread)} if model.spec.data.where else {}),
         **more,
     }
+
+
+def is_named(model: Model) -> bool:
+    """Whether hold-out rows depend on the shards' names, which the ledger then records."""
+    return bool(model.spec.data.holdout) and model.holdout_by == "name"
 
 
 def parts_of(state: State, metrics: Metrics) -> Iterator[Part]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from streamomd.rules.contract import fields
+from streamomd.shards.filtered_shards import filtered
 from streamomd.training.holdout import result
 from streamomd.training.progress import Figure
 
@@ -19,6 +20,9 @@ def result_of(model: Model) -> dict[str, Any]:
         **model.metrics.detailed(
             model.engine.loss, model.plan.classes, smoothing=model.engine.smoothing(model.state)
         ),
+        "filtered": filtered(model.unread, model.metrics.filtered)
+        if model.spec.data.where
+        else None,
         **_validation(model),
         "seconds": model.seconds,
         "rows_per_second": model.rows_per_second,

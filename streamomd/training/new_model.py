@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import shown
 from streamomd.features import Plan, check_schema, make_plan
+from streamomd.features.plan import Partition
 from streamomd.shards.distinct_labels import distinct_labels
 from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
@@ -22,8 +24,10 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     Raises DataError and SchemaError, and what ``make_plan`` raises.
     """
     shards.require_rows()
-    schema = next(iter(shards)).schema
-    plan = make_plan(spec.data, spec.model, schema, lambda: _labels(shards, spec.data.label))
+    first = next(iter(shards))
+    partitions = tuple(Partition(one.column, one.kind) for one in first.constants)
+    labels = partial(_labels, shards, spec.data.label)
+    plan = make_plan(spec.data, spec.model, first.schema, labels, partitions)
     for shard in shards:
         check_schema(plan, shard.schema, shard.url)
     return plan
@@ -60,8 +64,9 @@ def _start_from(model: Model, other: Model) -> None:
     differ = [key for key in ours if ours[key] != theirs[key]]
     if differ:
         lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
-        same = "" if "rule" not in differ else f"; to continue its rule: --rule {theirs['rule']}"
-        raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{same}")
+        same = [f"--{key} {theirs[key]}" for key in ("rule", "loss") if key in differ]
+        hint = f"; to continue it: {' '.join(same)}" if same else ""
+        raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{hint}")
     model.state, model.names = other.state, other.names
     if model.spec.model.continue_metrics:
         model.metrics = other.metrics.as_one_epoch(held=model.metrics.held)
@@ -76,10 +81,14 @@ def _description(model: Model) -> dict[str, Any]:
     # Types may differ as they may between shards.
     plan["types"] = [(column.name, column.family) for column in model.plan.types]
     del plan["label_type"], plan["on_bad_row"]
+    plan.pop("partitions", None)  # those that are features have types
     plan.pop("limits", None)  # as the rule and dtype say, and older versions did not save
     model_keys = {key: getattr(job, key) for key in known}
-    standardize = {"standardize": model.spec.data.standardize}
-    return {**model_keys, "params": params, **standardize, **plan}
+    references = {
+        "standardize": model.spec.data.standardize,
+        "scale_target": model.spec.refers_target,
+    }
+    return {**model_keys, "params": params, **references, **plan}
 
 
 def _labels(shards: ShardSet, column: str) -> list[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +13,10 @@ from streamomd.core.counted import counted
 from streamomd.core.urls import printable
 from streamomd.features import Plan
 from streamomd.rules.standardizable import standardize_problem
+from streamomd.shards.order import places
+from streamomd.shards.shard import ShardSet
+from streamomd.training.progress import note
+from streamomd.training.row_stream import rows_of
 
 Floats = NDArray[np.float64]
 FAR = 5.0
@@ -17,6 +24,24 @@ FAR = 5.0
 LEAST, MOST = 30, 10_000
 """Rows that are enough to know, and rows that are looked at."""
 NAMED = 8
+
+
+def report_offsets(specs: Iterable[Spec], plan: Plan, rows: Floats) -> None:
+    """Print the warnings of jobs that learn the same rows, each once. rows: the first ones."""
+    for line in dict.fromkeys(line for spec in specs for line in offset_warnings(spec, plan, rows)):
+        note(line)
+
+
+def report_offsets_of(spec: Spec, plan: Plan, shards: ShardSet) -> None:
+    """The same where workers learn: this process reads the first rows."""
+    if centres(spec) or not plan.numeric:
+        return
+    order = places(spec.data.order, spec.data.seed, len(shards), 0)
+    with closing(rows_of(plan, shards, order, ahead_bytes=1)) as pieces:
+        for piece in pieces:
+            rows = piece.value.batch.first_columns(len(plan.numeric), MOST)
+            report_offsets([spec], plan, rows)
+            break
 
 
 def offset_warnings(spec: Spec, plan: Plan, rows: Floats) -> list[str]:

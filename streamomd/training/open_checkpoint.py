@@ -22,11 +22,15 @@ from streamomd.core.errors import ConcurrentWriterError, CorruptionError, Resume
 from streamomd.core.urls import shown
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
+from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.shard import ShardSet
+from streamomd.training.allowed_urls import find_list
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import ledger_facts
 from streamomd.training.model import Model
-from streamomd.training.model_document import document_of, parts_of
+from streamomd.training.model_document import document_of, is_named, parts_of
 from streamomd.training.progress import note
+from streamomd.training.shard_views import view_shards
 
 SHARDS_REMEDY = (
     "restore them; a repaired shard is another shard: train --restart starts over, "
@@ -45,16 +49,24 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
 
     None if the job has no checkpoint. Raises OutputExistsError if one exists, unless ``restart``.
     """
+    _count_unread(model, shards)
     settings = model.spec.checkpoint
     if settings.url == "none":
         return None
     store = open_store(settings.url, settings.storage_options)
-    ledger = Ledger.from_fingerprints(shards.fingerprint())
+    if not isinstance(shards, ShardSet):  # the partitions of a collection have no names
+        model.holdout_by = "position"
+    ledger = Ledger.from_fingerprints(ledger_facts(shards, named=is_named(model)))
     ledger.add(model.digests)
     names = write_document(store, "names", model.names.to_json())
     document = document_of(model, segments=ledger.write(store), names=names)
     writer = Writer.begin(
-        store, document, parts_of(model.state, model.metrics), keep=settings.keep, restart=restart
+        store,
+        document,
+        parts_of(model.state, model.metrics),
+        keep=settings.keep,
+        keep_updates=settings.keep_updates,
+        restart=restart,
     )
     model.url = store.url
     return CheckpointManager(model, store, writer, ledger)
@@ -80,7 +92,8 @@ def take_over(model: Model, loaded: Loaded, store: Store, ledger: Ledger) -> Che
                 f"read commit {loaded.newest}: this run stops here"
             ) from None
         raise
-    writer = Writer.take_over(store, loaded, keep=model.spec.checkpoint.keep)
+    settings = model.spec.checkpoint
+    writer = Writer.take_over(store, loaded, keep=settings.keep, keep_updates=settings.keep_updates)
     return CheckpointManager(model, store, writer, ledger)
 
 
@@ -97,7 +110,7 @@ def resume_checkpoint(
     opened: what ``open_ledger`` gives, if it was read already. Raises ResumeRefusedError with every
     field that differs.
     """
-    found = shards.fingerprint()
+    found = ledger_facts(shards, named=is_named(model))
     store, ledger = opened or open_ledger(model, loaded)
     numbers = list_numbers(ledger, model.update.first)
     saved = [ledger.shards[number] for number in numbers]
@@ -119,7 +132,14 @@ def resume_checkpoint(
     model.digests = Digests(ledger.digests(model.update.first))
     ledger.refresh(dict(zip(numbers, found, strict=False)))
     ledger.append(found[len(saved) :])
+    _count_unread(model, shards)
     return take_over(model, loaded, store, ledger)
+
+
+def find_current_list(model: Model, ledger: Ledger) -> ShardSet:
+    """The shards that a model learns now, as the ledger names them."""
+    found = find_list(model.spec.data, list_facts(ledger, model.update.first))
+    return view_shards(found, model.spec.data, model.plan, anywhere=True)
 
 
 def list_facts(ledger: Ledger, first: int) -> list[Mapping[str, Any]]:
@@ -131,3 +151,8 @@ def list_numbers(ledger: Ledger, first: int) -> list[int]:
     """Numbers of the shards of a list: those from the first on that were not skipped."""
     facts = ledger.shards
     return [number for number in range(first, len(facts)) if "skipped" not in facts[number]]
+
+
+def _count_unread(model: Model, shards: Dataset) -> None:
+    if isinstance(shards, ShardSet):
+        model.unread = unread_of(shards)

@@ -19,16 +19,19 @@ from streamomd.engine.standard_errors import has_errors, margin_errors
 from streamomd.engine.state import State
 from streamomd.features import Plan, check_schema, decode_labels
 from streamomd.shards.cache.cached_reader import Cache
-from streamomd.shards.find import find
+from streamomd.shards.filtered_shards import filtered, unread_of, worded_filter
 from streamomd.shards.prediction_files import (
     PredictionWriter,
     check_passthrough,
     empty_rows,
     output_names,
 )
+from streamomd.shards.shard import ShardSet, describe_tables
+from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import note, progress, quiet_notes, watching
 from streamomd.training.row_stream import no_rows, rows_of
+from streamomd.training.shard_views import find_for_model
 from streamomd.training.slices import slices_of
 
 Floats = NDArray[np.float64]
@@ -43,9 +46,11 @@ def predict(
     to: str,
     *,
     keep: Sequence[str] = (),
+    where: str = "",
     interval: bool = False,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
     quiet: bool = True,
     suspect: Suspect = None,
 ) -> list[str]:
@@ -54,7 +59,8 @@ def predict(
     Columns: ``row`` (int64, in its shard), ``prediction`` (a value of the label column, or the
     mean), ``score`` (margin, or a list of margins), ``probability`` (logistic: of the second class,
     or a list that sums to 1), and the columns of ``keep``. Lists have the order of the plan's
-    classes, which each file's schema has as JSON under ``classes``. interval: also ``lower`` and
+    classes, which each file's schema has as JSON under ``classes``. where: a condition; other rows
+    are not predicted, and ``row`` still counts them. interval: also ``lower`` and
     ``upper``, see ``interval_of``.
 
     Every row gets a prediction: a bad row is an error, even where training skipped bad rows.
@@ -64,8 +70,11 @@ def predict(
     began = time.perf_counter()
     if interval:
         refuse_interval(engine)
-    found = find(shards, storage_options=storage_options)
+    found = find_for_model(
+        plan, shards, storage_options=storage_options, where=where, tables=tables
+    )
     _refuse_among_shards(to, shards)
+    _report_tables(found, quiet=quiet)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
         check_passthrough(shard, keep, interval=interval)
@@ -76,7 +85,7 @@ def predict(
         )
         for name in output_names(found)
     ]
-    none = np.empty((0, engine.layout.learners))
+    none, predicted = np.empty((0, engine.layout.learners)), 0
     for place, (shard, writer) in enumerate(zip(found, writers, strict=True)):
         with writer:
             nothing = {"row": np.empty(0, np.int64), **columns(plan, engine, state, none)}
@@ -87,6 +96,8 @@ def predict(
                 margins = engine.predict(state, np.zeros(3), piece.value.batch)
                 _suspect(margins, suspect)
                 rows = np.arange(piece.row, piece.row + piece.rows, dtype=np.int64)
+                rows = np.delete(rows, piece.value.batch.skipped.places)
+                predicted += len(rows)
                 said = {"row": rows, **columns(plan, engine, state, margins)}
                 if interval:
                     errors = margin_errors(engine, state, piece.value.batch)
@@ -94,9 +105,17 @@ def predict(
                 writer.write(said, piece.value.passthrough)
     seconds = time.perf_counter() - began
     with quiet_notes(quiet):
-        done = f"{counted(found.rows, 'row')} predicted in {counted(len(writers), 'file')}"
-        note(f"{done}, {seconds:.2f} s")
+        done = f"{counted(predicted, 'row')} predicted in {counted(len(writers), 'file')}"
+        left_out = filtered(unread_of(found), found.rows - predicted) if where else None
+        more = f", {worded_filter(left_out)}" if left_out else ""
+        note(f"{done}{more}, {seconds:.2f} s")
     return [writer.path for writer in writers]
+
+
+def _report_tables(found: ShardSet, *, quiet: bool) -> None:
+    with quiet_notes(quiet):
+        for line in describe_tables(found):
+            note(line)
 
 
 def _suspect(margins: Floats, suspect: Suspect) -> None:
@@ -204,7 +223,9 @@ def evaluate(
     shards: str | Sequence[str],
     *,
     by: Sequence[str] = (),
+    where: str = "",
     storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
     quiet: bool = False,
     cache: Cache | None = None,
     suspect: Suspect = None,
@@ -215,16 +236,20 @@ def evaluate(
     1,000 heaviest ones, and all others as "(other)". Each column is read once more, and the rows
     are predicted once more.
 
+    where: a condition; other rows are dropped, and counted under ``filtered``.
     Bad rows are treated as in training: an error, or skipped and counted. cache: of decoded
     rows; it is not used when ``by`` names columns.
     """
-    found = find(shards, storage_options=storage_options)
+    found = find_for_model(
+        plan, shards, storage_options=storage_options, where=where, tables=tables
+    )
+    _report_tables(found, quiet=quiet)
     for shard in found:
         check_schema(plan, shard.schema, shard.url, made=True)
     found.require_rows()
     engine.warm(state, no_rows(plan, found), learning=False)
     metrics = Metrics(bool(plan.classes))
-    metrics.begin(0)
+    metrics.begin(0, found.unread_rows)
     began = time.perf_counter()
     columns = list(dict.fromkeys(by))
     with quiet_notes(quiet):
@@ -245,6 +270,7 @@ def evaluate(
     speed = {"seconds": seconds, "rows_per_second": metrics.total_rows / seconds}
     return {
         **metrics.result(),
+        "filtered": filtered(unread_of(found), metrics.filtered) if where else None,
         **metrics.detailed(engine.loss, plan.classes, smoothing=engine.smoothing(state)),
         "slices": {one.column: one.result(engine, plan.classes) for one in slices},
         **speed,

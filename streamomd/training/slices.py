@@ -42,13 +42,12 @@ class Slices:
         return cls(column, {value: at for at, value in enumerate(heaviest)}, metrics)
 
     def add(self, engine: Engine, state: State, batch: Batch, columns: Any) -> None:
-        """Predict a batch, slice by slice. ``columns``: columns of all rows, skipped ones included.
+        """Predict a batch, slice by slice. ``columns``: columns of its rows.
 
         A slice's rows stay in their order, so that how batches are cut changes no bit.
         """
         column = columns.column(columns.schema.get_field_index(self.column))
         places = places_of(column, self.places, len(self.places))
-        places = np.delete(places, batch.skipped.places)
         order = np.argsort(places, kind="stable")
         rows, edges = (
             taken(batch, order),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
+from streamomd.shards.cursor import Cursor
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
 
@@ -20,9 +21,14 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def begin_epoch(model: Model) -> None:
-    """Metrics of the cursor's epoch begin or continue; so does a pass over rows seen before."""
-    model.metrics.begin(model.cursor.epoch)
+def begin_epoch(model: Model, unread: int = 0) -> None:
+    """Metrics of the cursor's epoch begin or continue; so does a pass over rows seen before.
+
+    unread: rows of the epoch that a filter does not read.
+    """
+    model.metrics.begin(model.cursor.epoch, unread)
+    if model.update.first and model.cursor == Cursor(model.cursor.epoch):
+        model.metrics.add_unread(unread)  # of an update, whose epoch has begun before
     if model.begins_pass:
         model.engine.begin_pass(model.state)
 

@@ -141,6 +141,24 @@ def test_a_commit_writes_what_is_new() -> None:
     assert sorted(again.digests()) == sorted(digest(one["url"], 0) for one in shards)
 
 
+def test_a_new_shard_costs_the_same_after_any_number() -> None:
+    """What 30 commits of a new shard each write does not depend on how many are known."""
+    assert bytes_of_new_shards(known=3000) < 1.1 * bytes_of_new_shards(known=100)
+
+
+def bytes_of_new_shards(known: int) -> int:
+    draw = random.Random(1)
+    ledger = Ledger.from_fingerprints(shard(number, draw) for number in range(known))
+    store, sizes = DictStore(), []
+    ledger.write(store)
+    store.after = lambda _, name: sizes.append(len(store.objects[name]))
+    for number in range(30):
+        ledger.append([shard(known + number, draw)])
+        ledger.add([digest(str(ledger.shards[-1]["url"]), 0)])
+        ledger.write(store)
+    return sum(sizes)
+
+
 def test_shards_are_added_and_touched() -> None:
     """New shards follow the last; of a copied one the new time is saved, and nothing else."""
     ledger, shards, digests = ledger_of(5)

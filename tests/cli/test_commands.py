@@ -15,6 +15,7 @@ import pytest
 from running import alone, both, everything, rows, run, shards, train, write
 
 import streamomd
+from streamomd.cli.checkpoint_commands import _ledger_lines
 from streamomd.losses import all_losses
 from streamomd.rules import all_rules
 
@@ -32,6 +33,8 @@ COMMANDS = [
     ("checkpoint",),
     ("checkpoint", "list"),
     ("checkpoint", "verify"),
+    ("checkpoint", "shards"),
+    ("checkpoint", "restore"),
     ("list",),
 ]
 FIGURES = {"rows", "loss", "error", "rmse"}
@@ -376,6 +379,66 @@ def test_checkpoint_list_and_verify(here: Path) -> None:
     assert done.code == 4
     assert part.name in done.err
     assert run("inspect", "kept").code == 0
+
+
+def test_checkpoint_shards(here: Path) -> None:
+    """The shards in learned order, as a table of the first and last ones and as JSON."""
+    train("data", *everything(), "--checkpoint", "kept")
+    found = alone(run("checkpoint", "shards", "kept", "--json"))
+    assert found == {
+        "shards": [
+            {"url": str(here / "data" / name), "rows": 40, "update": 0, "sequence": 0}
+            for name in ("a.parquet", "b.parquet", "c.parquet")
+        ],
+        "skipped": [],
+    }
+    lines = run("checkpoint", "shards", "kept").out.splitlines()
+    assert lines[0].split() == ["url", "rows", "update", "sequence"]
+    assert lines[3].split() == [str(here / "data" / "c.parquet"), "40", "0", "0"]
+    assert lines[-1] == "3 shards (120 rows)"
+    assert run("checkpoint", "shards", "nowhere").code == 4
+
+
+def test_a_long_ledger_is_abbreviated() -> None:
+    """Ten shards at either end, the number of the others, and those that were skipped."""
+    place = {"update": 3, "sequence": 9}
+    shards = [{"url": f"{at}.parquet", "rows": 1000, **place} for at in range(1234)]
+    skipped = [{"url": "bad.parquet", "reason": "damaged", **place}]
+    lines = [*_ledger_lines({"shards": shards, "skipped": skipped})]
+    assert len("\n".join(lines).splitlines()) == 1 + 10 + 1 + 10 + 1 + 2 + 1 + 1
+    assert lines[11] == "… 1,214 more; --json lists all"
+    assert lines[12].startswith("1224.parquet")
+    assert lines[-1] == "1,234 shards (1,234,000 rows), 1 update after the first run, 1 skipped"
+
+
+def test_checkpoint_restore(here: Path) -> None:
+    """An earlier commit is the newest again, with its rows and its shards; text and JSON say what
+    is undone."""
+    every = ["--set", "checkpoint.every_rows=40", "--set", "checkpoint.keep=9"]
+    train("data", *everything(), "--checkpoint", "kept", *every)
+    whole = streamomd.load("kept").state_sha256
+    early = streamomd.load("kept", at=1).state_sha256
+    found = alone(run("checkpoint", "restore", "kept", "--at", "1", "--json"))
+    place = {"url": str(here / "kept"), "sequence": 5}
+    assert found == {
+        "at": 1,
+        "rows": 40,
+        "update": 0,
+        "undone_rows": 80,
+        "undone_updates": [0],
+        "undone_shards": [],
+        "checkpoint": place,
+    }
+    assert streamomd.load("kept").state_sha256 == early
+    lines = run("checkpoint", "restore", "kept", "--at", "4").out.splitlines()
+    assert lines[0] == f"commit 6 of {here / 'kept'} repeats commit 4, after 120 rows"
+    assert lines[1] == "restored: 80 rows that an earlier restore had undone"
+    assert streamomd.load("kept").state_sha256 == whole
+    lines = run("checkpoint", "restore", "kept", "--at", "2").out.splitlines()
+    assert lines[1] == "undone: 40 rows of the first run, 0 shards"
+    assert run("resume", "kept", "--json").result["state_sha256"] == whole
+    assert run("checkpoint", "restore", "kept", "--at", "99").code == 4
+    assert run("checkpoint", "restore", "kept").code == 2
 
 
 def test_inspect(here: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from caching import entries, settled
 from cluster_faults import struck
@@ -337,3 +338,18 @@ def test_a_merged_run_has_no_certificate(data: Path, client: Client, tmp_path: P
     found = certify(there, str(data))
     assert found[0]["claims"] is None
     assert "averaged" in found[0]["reason"]
+
+
+def test_columns_far_from_0_are_reported_once(
+    client: Client, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By the process that starts the rounds, or by the exact epoch before them."""
+    draw = np.random.default_rng(3)
+    x = 2020.0 + draw.normal(size=400)
+    table = pa.table({"year": x, "y": (x > 2020.0).astype(int)})
+    write(tmp_path / "rows.parquet", table, row_group_size=200)
+    for exact_epochs in (0, 1):
+        sets = {"train.mode": "averaged", "train.parts": 2, "train.exact_epochs": exact_epochs}
+        given = {"label": "y", "rule": "nag", "checkpoint": str(tmp_path / f"run {exact_epochs}")}
+        streamomd.train(str(tmp_path / "rows.parquet"), client=client, sets=sets, **given)
+        assert capfd.readouterr().err.count("does not centre columns: use --rule auto, or") == 1

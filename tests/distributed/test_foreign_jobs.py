@@ -18,9 +18,9 @@ from running import run
 from test_jobs import until
 
 import streamomd
+from streamomd.config.allow_list import VARIABLE
 from streamomd.distributed import jobs
 from streamomd.runs import session
-from streamomd.training.allowed_urls import VARIABLE
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -301,3 +301,15 @@ def test_places_of_a_damaged_state_are_refused() -> None:
         damaged["extra.places"][at] = place
         with pytest.raises(ValueError, match="saved places"):
             State.start(run.state.layout).fill(low, high, damaged)
+
+
+@pytest.mark.parametrize("rule", sorted({rule for rule, _ in FORMS.values()}))
+def test_classes_by_square_loss_have_targets_of_their_own(rule: str) -> None:
+    """Of three classes each learner aims at +1 and -1, which is not centred."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    y = np.argmax(X + 0.3 * rng.normal(size=X.shape), axis=1).astype(float)
+    run = Run(rule, "square", 3, 0, classes=3)
+    margins = run.learn(Rows(X, np.zeros((400, 0)), y, np.ones(400)))
+    assert np.mean(np.argmax(margins[100:], axis=1) != y[100:]) < 0.25
+    assert run.total("c_y")[0] == 0.0

@@ -77,6 +77,8 @@ MUTANTS: dict[str, tuple[Callable[[], Loss], str]] = {
     "along beyond the flow": (
         lambda: changed("square", along=lambda m, y, change, p: 1.0), "not the flow"
     ),
+    "degree of another loss": (lambda: changed("square", degree=1), "wrong degree or lengths"),
+    "a length left out": (lambda: changed("huber", lengths=()), "wrong degree or lengths"),
     "coupled slopes halved": (lambda: changed("softmax", couple=half_couple), "for class 0 of 2"),
     "coupled overflow": (lambda: changed("softmax", couple=overflowing), "at a margin of 700"),
 }  # fmt: skip

@@ -317,12 +317,25 @@ class Auto:
             chi_P = u[k] @ z  # Choice: of the matrix alone, so that P (A + prior) = I
             self.P[k] -= a[k] / (1.0 + a[k] * chi_P) * np.outer(u[k], u[k])
             self.A[k] += a[k] * np.outer(z, z)
-        for i, x in rest.items():
-            self.w_i[i] = self.w_i[i] + sg * x / self.precision(i)
-            self.S[i] = self.S[i] + a * x * x
+        self.learn_rest(rest, sg, a, h)
         self.recent_a, self.sum_a = self.recent_a + a, self.sum_a + a
         self.recent_n, self.sum_n = self.recent_n + h, self.sum_n + h
         self.recent_t += 1
+
+    def learn_rest(self, rest: Sparse, sg: Floats, a: Floats, h: float) -> None:
+        """Of coordinates outside the matrix. In later passes their prior pulls them to 0: of a
+        pass n_i / passes copies hold i, and the pull of h of them is their part of it."""
+        for i, x in rest.items():
+            D, pull = self.precision(i), 0.0
+            if self.horizon > 0.0:
+                of_pass = self.n_i[i] / (self.n / self.horizon)
+                pull = self.pull() * self.q[i] * min(h / of_pass, 1.0)
+            self.w_i[i] = self.w_i[i] + (sg * x - pull * self.w_i[i]) / D
+            self.S[i] = self.S[i] + a * x * x
+
+    def pull(self) -> float:
+        """Over q_i, the prior that pulls in a later pass."""
+        return self.lamS * {"square": 1.0, "logistic": 1.0 / 3.0, "softmax": 0.0}[self.loss]
 
     def learn_G(self, z: Floats, sparse: Sparse, g: Floats, y: float, h: float) -> None:
         """AdaGrad, implicit. Choice: with prefer = "whole" it learns nothing; H grows by h (e z)^2,
@@ -424,19 +437,24 @@ class Auto:
         """lam', from the noise (square) or the evidence (classification, from 100 rows on).
 
         Choice: the evidence is that of the state before the REBASE, over coordinates with a scale;
-        its bounds and its 5 are of lam = 1, and scale with lam. In later passes it stays.
+        its bounds and its 5 are of lam = 1, and scale with lam. lam counts once for each pass that
+        A holds; with softmax once in all, as it was in the first pass. With two classes lam may
+        rise to ten times its value from 1,000 rows on.
         """
+        held = self.passes_held()
         if self.loss == "square":
-            return self.lam * float(np.clip(self.mse / s_y**2, 1e-6, 1.0)) if s_y > 0 else self.lam
-        if self.horizon > 0.0:
+            by = float(np.clip(self.mse / s_y**2, 1e-6, 1.0)) if s_y > 0 else 1.0
+            return held * self.lam * by
+        if self.loss == "softmax" and self.horizon > 0.0:
             return self.lam_now
         if self.t < 100:
-            return self.lam
+            return held * self.lam
         scaled = self.s[1:] > 0.0
         diagonal = np.diagonal(self.P, axis1=1, axis2=2)[:, 1:][:, scaled]
         known = float(np.sum(1.0 - self.lam_now * diagonal))
         found = (known + 5.0) / (np.sum(self.w[:, 1:] ** 2) + 5.0 / self.lam)
-        return float(np.clip(found, 0.1 * self.lam, self.lam))
+        most = 10.0 if self.loss == "logistic" and self.t >= 1000 else 1.0
+        return held * float(np.clip(found, 0.1 * self.lam, most * self.lam))
 
     def change_reference(self, c_y: float, s_y: float, lam: float, retained: float = 1.0) -> None:
         """(c, s, c_y) -> (mu, sqrt(M2 / n), c_y'); of slots, (0, sqrt(q)). retained: of A and b."""

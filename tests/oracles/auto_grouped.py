@@ -37,9 +37,7 @@ class Grouped(Auto):
                 z_g, u_g = z[at], u[k, at]
                 self.P[k, at, at] -= a[k] / (1.0 + a[k] * (u_g @ z_g)) * np.outer(u_g, u_g)
                 self.A[k, at, at] += a[k] * np.outer(z_g, z_g)
-        for i, x in rest.items():
-            self.w_i[i] = self.w_i[i] + sg * x / self.precision(i)
-            self.S[i] = self.S[i] + a * x * x
+        self.learn_rest(rest, sg, a, h)
         self.recent_a, self.sum_a = self.recent_a + a, self.sum_a + a
         self.recent_n, self.sum_n = self.recent_n + h, self.sum_n + h
         self.recent_t += 1

@@ -76,7 +76,7 @@ ACCEPTED: dict[str, Make] = {
     "names of other programs": hidden,
     "awkward names": awkward,
     "a directory named like a shard": written("x.parquet/part-0.parquet"),
-    "hive directories": written("k=a%2Fb/part-0.parquet"),
+    "hive directories": written("p=a%2Fb/part-0.parquet"),
     "Parquet pages of version 2, small": written(
         "a.parquet", data_page_version="2.0", data_page_size=64
     ),

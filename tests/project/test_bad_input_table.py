@@ -153,7 +153,7 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
         ["encrypted Parquet, which is not supported"],
     ),
     "foreign file": (beside("README.txt", b"x"), ["README.txt", "files that are not shards"]),
-    "Delta table": (delta, ["is a Delta table: pass its file list"]),
+    "Delta table": (delta, ["cannot be read as a Delta table: there is no commit"]),
     "symlink loop": (loop, ["is a loop of symbolic links"]),
     "pipe": (pipe, ["b.parquet is not a regular file"]),
     "footer longer than the file": (damaged(forged(2**31 - 1)), ["claims 2147483647 bytes"]),

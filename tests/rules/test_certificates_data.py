@@ -34,7 +34,7 @@ CERTIFIED = [name for name, rule in all_rules().items() if certificate(rule)]
 # What costs more than a row's non-zeros (ONS: a projection a row) gets fewer rows, and text fewer
 # coordinates.
 ROWS = {"root": 1000, "recent": 1000, "ons": 2000}
-BITS = {"coordinates": 18, "matrix": 8, "root": 5, "recent": 18}
+BITS = {"coordinates": 18, "matrix": 8, "root": 5, "recent": 18, "block": 7}
 # ONS's theorem is about small predictions: a ball of radius 1 / (length of the longest row).
 RADIUS = {"bank": 9e-6, "a9a": 0.25, "ijcnn1": 0.2, "blitzer": 1e-3}
 FLAT = 8  # bits for rules that look at all coordinates on some rows
@@ -109,7 +109,8 @@ MAKERS = {
 
 def loss_of(name: str) -> str:
     """The rule's first, or logistic; square for those whose theorem is about regression."""
-    return all_rules()[name].losses.default
+    rule = all_rules()[name]
+    return rule.certificate.losses[0] if rule.certificate.losses else rule.losses.default
 
 
 @functools.cache
@@ -136,6 +137,8 @@ def examine(folder: Path, name: str, data: str, record: Any) -> None:
     if not find_loss(loss).classifies:  # y as a number
         where, flags = numbers(Path(where), flags)
     params = {"gamma": 0.3, "ball": "l2", "radius": RADIUS[data]} if name == "ons" else {}
+    if rule.storage.kind == "block":
+        params = {"block": 256}  # all coordinates
     told = {"model.certificate": True, "model.params": params, **flags.pop("sets", {})}
     kept = folder / f"{name}-{data}"
     model = streamomd.train(

@@ -9,6 +9,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,10 @@ class World:
 
         def listing(*given: Any, **more: Any) -> Any:
             """Some files are listed later, and in another order."""
-            fs, files = plain(*given, **more)
-            files = [file for file in files if file.path not in self.late]
+            found = plain(*given, **more)
+            files = [file for file in found.files if file.path not in self.late]
             self.draw.shuffle(files)
-            return fs, files
+            return replace(found, files=files)
 
         patch.setattr(updating, "list_shards", listing)
 

@@ -318,3 +318,67 @@ def test_a_start_takes_over_the_job(tmp_path: Path) -> None:
         more["state_sha256"]
         == whole(tmp_path, 3, "--rule", "adagrad", "--eta", "0.3")["state_sha256"]
     )
+
+
+def test_directories_are_columns_of_later_shards_too(tmp_path: Path) -> None:
+    """Of new ones below the source, and of a list that is read again by its URLs."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    flags = ("--label", "y", "--weight", "w", "--numeric", "n,day", "--hashed", "h,city")
+    sets = ("--set", "checkpoint.every_rows=50", "--set", "checkpoint.aside=false")
+
+    def place(number: int) -> None:
+        city = ("Wien", "S%C3%A3o Paulo")[number % 2]
+        write(folder / f"day={number}/city={city}/a.parquet", rows(ROWS, first=number))
+
+    for number in (1, 2):
+        place(number)
+    train(folder, *flags, *sets, "--checkpoint", url)
+    for number in (3, 4):
+        place(number)
+    told = update(url)
+    assert figures(told) == figures(train(folder, *flags, "--checkpoint", tmp_path / "whole"))
+    more = run("resume", url, "--epochs", "2", "--json").result
+    assert figures(more) == figures(
+        train(folder, *flags, "--epochs", "2", "--checkpoint", tmp_path / "twice")
+    )
+    write(folder / "day=x/city=Wien/a.parquet", rows(ROWS, first=9))
+    ran = run("update", url, *NOW)
+    assert ran.code == 2
+    assert "directory day=x is not a 64-bit integer" in ran.err
+
+
+def test_a_table_is_updated_by_its_versions(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    table, url = str(tmp_path / "table"), tmp_path / "run"
+
+    def append(number: int) -> None:
+        deltalake.write_deltalake(
+            table, rows(ROWS, first=number).select(["y", "n", "h"]), mode="append"
+        )
+
+    flags = ("--label", "y", "--numeric", "n", "--hashed", "h")
+    append(0)
+    append(1)
+    train(table, *flags, "--checkpoint", url)
+    for number in (2, 3, 4):
+        append(number)
+    first = update(url, "--max-shards", "2")
+    assert (first["new_shards"], first["new_rows"]) == (2, 2 * ROWS)
+    assert update(url)["new_shards"] == 1
+    deltalake.DeltaTable(table).optimize.compact()
+    told = update(url)
+    assert told["new_shards"] == 0
+    parts = [
+        str(write(tmp_path / "files" / f"{n}.parquet", rows(ROWS, first=n).select(["y", "n", "h"])))
+        for n in range(5)
+    ]
+    expected = figures(train(*parts, *flags, "--checkpoint", tmp_path / "files-run"))
+    assert figures(told) == expected
+    append(5)
+    assert update(url)["new_rows"] == ROWS
+    deltalake.DeltaTable(table).delete("n > 0")
+    append(6)
+    ran = run("update", url, *NOW)
+    assert ran.code == 3
+    assert "--appends-only" in ran.err
+    assert update(url, "--appends-only")["new_rows"] == ROWS

@@ -51,7 +51,8 @@ def ledger(source: Path) -> list[Facts]:
 
 def arrivals(known: list[Facts], source: Any, *, now_ns: int = NOW, **choice: Any) -> Arrivals:
     sources = [str(one) for one in source] if isinstance(source, list) else str(source)
-    fs, listed = list_shards(sources)
+    listing = list_shards(sources)
+    fs, listed = listing.fs, listing.files
     return find_arrivals(known, fs, listed, Choice(**choice), now_ns=now_ns)
 
 
@@ -144,7 +145,8 @@ def test_order_by_time(order: tuple[str, ...], tmp_path: Path) -> None:
         os.utime(tmp_path / f"{name}.parquet", ns=(OLD, OLD))
     tied = arrivals([], tmp_path, arrival="modified")
     assert names(tied) == ["a2.parquet", "a10.parquet", "b.parquet"]
-    fs, listed = list_shards(str(tmp_path))
+    listing = list_shards(str(tmp_path))
+    fs, listed = listing.fs, listing.files
     of_table = [
         replace(file, partitions=(), version=(1, order.index(file.name.split(".")[0])))
         for file in listed
@@ -420,7 +422,8 @@ def test_a_file_that_vanishes(source: Path, known: list[Facts]) -> None:
     """Between listing and opening: skipped with a note; a touched one counts as deleted."""
     new = shard(source, "new.parquet")
     os.utime(source / "c.parquet", ns=(OLD + 5, OLD + 5))
-    fs, listed = list_shards(str(source))
+    listing = list_shards(str(source))
+    fs, listed = listing.fs, listing.files
     new.unlink()
     (source / "c.parquet").unlink()
     found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
@@ -432,12 +435,63 @@ def test_a_file_that_vanishes(source: Path, known: list[Facts]) -> None:
 def test_a_file_that_is_written_to_after_the_listing(source: Path, known: list[Facts]) -> None:
     """Its time as it is opened decides whether it waits, and its rows are those of its footer."""
     shard(source, "new.parquet")
-    fs, listed = list_shards(str(source))
+    listing = list_shards(str(source))
+    fs, listed = listing.fs, listing.files
     shard(source, "new.parquet", rows=9, mtime_ns=NOW - SECOND)
     found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
     assert list(reasons(found)) == ["new.parquet"]
     found = find_arrivals(known, fs, listed, Choice(settle=0), now_ns=NOW)
     assert found.shards.rows == 9
+
+
+class RacingScan:
+    """A scan of a directory from which a file is removed after it was scanned."""
+
+    def __init__(self, path: str, gone: Path) -> None:
+        with scandir(path) as items:
+            self.items = list(items)
+        gone.unlink(missing_ok=True)
+
+    def __enter__(self) -> list[os.DirEntry[str]]:
+        return self.items
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+scandir = os.scandir
+
+
+def test_a_file_that_is_removed_during_the_listing(
+    source: Path, known: list[Facts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as deleted; a link to no file is an error that names it."""
+    gone = source / "b.parquet"
+    monkeypatch.setattr(os, "scandir", lambda path: RacingScan(path, gone))
+    found = arrivals(known, source)
+    assert (names(found), found.skipped) == ([], ())
+    assert found.notes == ("1 learned shard no longer listed; the model still has what it learned",)
+    monkeypatch.undo()
+    (source / "l.parquet").symlink_to(source / "nowhere")
+    with pytest.raises(InputNotFoundError, match=r"l\.parquet: no such file"):
+        arrivals(known, source)
+
+
+def test_a_store_is_asked_once_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Size, time and tag of its files come with the listing."""
+    fs, _ = in_memory(**{f"day={day}/{at}": 1 for day in range(3) for at in range(5)})
+    asked: list[str] = []
+    for name in ("ls", "info"):
+        real = getattr(type(fs), name)
+
+        def counted(self: Any, path: str, *more: Any, _: Any = (name, real), **options: Any) -> Any:
+            asked.append(f"{_[0]} {path.strip('/').removeprefix('arrivals/')}")
+            return _[1](self, path, *more, **options)
+
+        monkeypatch.setattr(type(fs), name, counted)
+    listing = list_shards("memory://arrivals")
+    assert len(listing.files) == 15
+    assert not any("parquet" in one for one in asked)
+    assert sum(one.startswith("ls day=") for one in asked) == 3
 
 
 @pytest.mark.parametrize("how", ["sources", "link", "directory"])
@@ -458,7 +512,8 @@ def test_urls_are_checked_before_a_file_is_opened(source: Path, known: list[Fact
     """Those of all files that may be opened, and of no other."""
     shard(source, "new.parquet")
     write(source / "c.parquet", b"rewritten")
-    fs, listed = list_shards(str(source))
+    listing = list_shards(str(source))
+    fs, listed = listing.fs, listing.files
     seen: list[str] = []
 
     def check(urls: Any) -> None:
@@ -476,7 +531,8 @@ def test_a_source_may_be_empty_again(how: str, source: Path, known: list[Facts])
     place = str(source.parent / how)
     for path in source.iterdir():
         path.unlink()
-    fs, listed = list_shards(place, may_be_empty=True)
+    listing = list_shards(place, may_be_empty=True)
+    fs, listed = listing.fs, listing.files
     found = find_arrivals(known, fs, listed, Choice(), now_ns=NOW)
     assert (len(found.shards), len(found.skipped)) == (0, 0)
     assert "2 learned shards no longer listed" in found.notes[0]
@@ -494,7 +550,8 @@ def in_memory(**files: int) -> Any:
     for name, rows in files.items():
         with fs.open(f"/arrivals/{name}.parquet", "wb") as file:
             pq.write_table(pa.table({"x": [f"{name} {row}" for row in range(rows)]}), file)
-    return list_shards("memory://arrivals")
+    listing = list_shards("memory://arrivals")
+    return listing.fs, listing.files
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
-from streamomd.core.urls import absolute, redact, scrub, shown
+from streamomd.core.urls import absolute, is_inside, location, protocol, redact, scrub, shown
 from streamomd.shards.find import find
 from streamomd.shards.order import permutation
 
@@ -139,10 +139,10 @@ def test_foreign_files_are_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_delta_table_is_refused(tmp_path: Path) -> None:
-    """A directory with a ``_delta_log`` would give deleted rows, so it is refused."""
-    parquet(tmp_path / "a.parquet")
+    """A file next to a ``_delta_log`` may hold deleted rows, so it is refused."""
+    path = parquet(tmp_path / "a.parquet")
     (tmp_path / "_delta_log").mkdir()
-    assert "Delta table" in refusal(str(tmp_path), UsageError)
+    assert "Delta table" in refusal(str(path), UsageError)
 
 
 def test_directory_named_like_a_shard_is_a_dataset(tmp_path: Path) -> None:
@@ -403,6 +403,22 @@ def test_local_names_are_no_urls() -> None:
     assert redact("/a/b?c#d@e%20") == "/a/b?c#d@e%20"
     assert absolute("file:///a%20b") == "/a%20b"
     assert absolute("s3://b/k") == "s3://b/k"
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("delta+s3://user:CANARY@bucket/table", "delta+s3://bucket/table"),
+        ("DELTA+https://user:CANARY@host/table?sig=CANARY", "delta+https://host/table"),
+        ("delta+abfss://box@account.example/table", "delta+abfss://box@account.example/table"),
+        ("delta+/a/b?c", "delta+/a/b?c"),
+    ],
+)
+def test_a_marked_table_is_shown_without_secrets(url: str, found: str) -> None:
+    """``delta+`` before a URL hides no secret in it, and changes nothing else."""
+    assert shown(url) == found
+    assert protocol(url) == protocol(found.removeprefix("delta+"))
+    assert is_inside(url, location(found))
 
 
 def test_permutation_is_stable_for_ever() -> None:

@@ -13,6 +13,7 @@ import oracles
 from helpers import Learner, legal, sparse
 from scipy.optimize import minimize
 
+from streamomd.analysis.certify.claims import arrays_of
 from streamomd.analysis.comparator import Problem, best
 from streamomd.core.errors import UsageError
 from streamomd.losses import Loss, all_losses
@@ -219,17 +220,17 @@ def run_of(done: Made, u: np.ndarray) -> Run:
         own=own,
         shared=shared,
         totals=totals,
-        w=learner.engine.weights(state, 0, X.shape[1])[:, 0],
+        w=learner.weights()[:, 0],
         h=numbers,
         rows=len(y),
         loss=float(learner.sums[1]),
         mistakes=float(learner.sums[2]) if done.loss.classifies else math.nan,
-        u=u,
+        u=np.concatenate([np.zeros(state.layout.size - len(u)), u]),  # no bias
         loss_u=float(h @ done.costs(done.loss.value, p)),
         hinge_u=lambda gamma: float(h @ np.maximum(gamma - y * p, 0.0)),
         square_u=float(h @ (y - p) ** 2),
         lipschitz=float(bound),
-        extra={name: array[0] for name, array in state.extra.items() if name == "matrix"},
+        extra=arrays_of(state, 0),
         longest=lambda: float(np.square(X).sum(axis=1).max(initial=0.0)),
         widest_u=float(np.abs(p).max(initial=0.0)),
     )
@@ -268,6 +269,8 @@ class Tally(NamedTuple):
 
 def losses_of(rule: Rule) -> list[Loss]:
     known = [loss for loss in all_losses().values() if not loss.coupled]
+    if rule.storage.kind == "block":  # of other losses nothing is claimed
+        return [loss for loss in known if loss.name == "square"]
     return [loss for loss in known if not rule.losses.names or loss.name in rule.losses.names]
 
 

@@ -21,21 +21,17 @@ from running import everything, run, shards, train
 from vault import filled
 
 import streamomd
+from streamomd.config.allow_list import VARIABLE, AllowList, refuse_outside
 from streamomd.config.settings import configured
 from streamomd.core.errors import UsageError
-from streamomd.training.allowed_urls import (
-    MOST_LINES,
-    VARIABLE,
-    AllowList,
-    described,
-    refuse_outside,
-)
+from streamomd.training.allowed_urls import MOST_LINES, described
 
 assert configured("allowed-urls") == []  # the default is there before a test changes it
 
 INSIDE = [
     ("s3://bucket/rows", "s3://bucket/rows"),
     ("s3://bucket/rows", "s3://bucket/rows/a.parquet"),
+    ("s3://bucket/rows", "delta+s3://bucket/rows/table"),
     ("s3://bucket/rows/", "s3://bucket/rows/year=1/*.parquet"),
     ("s3://bucket/rows", "S3://bucket//rows/./a"),
     ("s3://bucket", "s3://bucket/any"),
@@ -50,6 +46,8 @@ INSIDE = [
     ("abfss://box@account.example/rows", "abfss://box@account.example/rows/a"),
 ]
 OUTSIDE = [
+    ("s3://bucket/rows", "delta+s3://bucket/rows2/table"),
+    ("s3://bucket/rows", "delta+/bucket/rows"),
     ("s3://bucket/rows", "s3://bucket/rows2/a.parquet"),
     ("s3://bucket/rows", "s3://bucket/row*/a.parquet"),
     ("s3://bucket/rows", "s3://bucket/rows/../other"),

@@ -153,9 +153,10 @@ def test_rows_held_out_do_not_stop_a_run(tmp_path: Path) -> None:
         str(data), label="y", rule="adagrad", loss="square", checkpoint="none", quiet=True,
         sets={"data.holdout": 5},
     )  # fmt: skip
-    from streamomd.training.holdout import held_out
+    from streamomd.training.holdout import held_out, number_of
 
-    at = int(np.flatnonzero(held_out(5, 0, 1, np.arange(1000)))[3])
+    name = sorted(path.name for path in data.iterdir())[1]
+    at = int(np.flatnonzero(held_out(5, 0, number_of(name), np.arange(1000)))[3])
     done = train(
         shards(tmp_path / "other", at=at),
         "--set",

@@ -101,6 +101,8 @@ COMMANDS: dict[str, list[str]] = {
     "export": ["export", "URL", "--as", "parquet", "--to", "OUT.parquet"],
     "checkpoint list": ["checkpoint", "list", "URL"],
     "checkpoint verify": ["checkpoint", "verify", "URL"],
+    "checkpoint shards": ["checkpoint", "shards", "URL"],
+    "checkpoint restore": ["checkpoint", "restore", "URL", "--at", "1"],
     "train --start": ["train", "DATA", *everything(), "--start", "URL", "--checkpoint", "OUT"],
     "plan --start": ["plan", "DATA", *everything(), "--start", "URL"],
     "sweep --start": ["sweep", "DATA", *everything(), "--start", "URL", "--grid", "eta=0.5",

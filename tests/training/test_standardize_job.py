@@ -149,3 +149,20 @@ def test_columns_far_from_0_are_reported(
     page = write_report(model, str(tmp_path / "page.html"), shards=shards, quiet=True)
     found = [one for one in page["look"] if "standard deviations from 0" in one["title"]]
     assert [one["name"] for one in found] == ["year"] * (remedy != "")
+
+
+def test_sharded_mode_and_sweeps_report_them_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Once for each rule of a sweep; a resumed run does not report them again."""
+    shards, url = shard(tmp_path, 2000), str(tmp_path / "run")
+    sets = {"train.mode": "sharded", "train.parts": 2, "checkpoint.every_rows": 500}
+    streamomd.train(shards, label="y", rule="nag", checkpoint=url, bits=4, sets=sets)
+    assert capfd.readouterr().err.count("use --rule auto, or subtract the mean beforehand") == 1
+    streamomd.resume(url, sets={"train.epochs": 2})
+    assert "does not centre" not in capfd.readouterr().err
+    grid = {"rule": ["nag", "adagrad"], "eta": [0.2, 0.5]}
+    streamomd.sweep(shards, label="y", checkpoint="none", bits=4, grid=grid)
+    found = [line for line in capfd.readouterr().err.splitlines() if "does not centre" in line]
+    assert [line.split("; rule ")[1].split()[0] for line in found] == ["'nag'", "'adagrad'"]
+    assert all(line.endswith("or set data.standardize to running") for line in found)

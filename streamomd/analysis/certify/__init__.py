@@ -19,9 +19,10 @@ from streamomd.analysis.certify.replay import Replay, unreplayable_reason
 from streamomd.analysis.certify.total_losses import FixedWeights
 from streamomd.analysis.comparator import Problem, best, cache_batches
 from streamomd.core.nearest import named_keywords
-from streamomd.shards.find import find
+from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.model import Model
 from streamomd.training.progress import note
+from streamomd.training.shard_views import find_for_model
 
 __all__ = ["certify"]
 
@@ -33,6 +34,9 @@ def certify(
     *,
     comparator: Any = "best",
     storage_options: Mapping[str, Any] | None = None,
+    version: int | None = None,
+    as_of: str = "",
+    as_files: bool = False,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Regret or mistakes of the model's run over these shards and their bounds, for each learner.
@@ -40,7 +44,9 @@ def certify(
     comparator: "best" finds the fixed weights of least loss in the rule's constraint set; "bound"
     finds, for each claim, those that minimize its right-hand side (of a regret bound: the
     comparator's loss plus the bound). Or weights (d,), for several learners (d, learners), or the
-    path of a .npy or Parquet file of them: they are projected onto the set.
+    path of a .npy or Parquet file of them: they are projected onto the set. version, as_of,
+    as_files: as ``Model.evaluate``; a Delta table is read in the version that the run learned
+    unless one is given.
 
     Each learner is a dict: learner (its class), rows, loss, mistakes, comparator_loss, regret,
     comparator_gap (with "best", the most by which other weights of the set have less loss, else
@@ -54,7 +60,18 @@ def certify(
     are not those that were learned.
     """
     spec, plan = model.spec, model.plan
-    found = find(shards, order=spec.data.order, storage_options=storage_options)
+    # The rows that were learned: the run's own filter, on its shards.
+    where, order = spec.data.where, spec.data.order
+    tables = TableOptions(version, as_of, as_files)
+    found = find_for_model(
+        plan,
+        shards,
+        storage_options=storage_options,
+        where=where,
+        order=order,
+        tables=tables,
+        versions=model.table_versions if tables == FILES_OR_TABLES else None,
+    )
     past, learners = Replay(model, found), model.engine.layout.learners
     given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")
     if not sought:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from streamomd.analysis.certify.replay import Replay
 from streamomd.analysis.certify.total_losses import FixedWeights, TotalLosses
 from streamomd.analysis.comparator import Problem
+from streamomd.engine.state import State
 from streamomd.features import decode_labels
 from streamomd.rules import find_rule
 from streamomd.rules.certificates.certificate import Claim, Run
@@ -26,6 +27,8 @@ Row = dict[str, Any]
 
 KEEP = "train with model.certificate = true: this run did not save the numbers its bound needs"
 SUMMED = ("loss", "mistakes", "comparator_loss", "regret", "comparator_gap")
+OF_LEARNERS, OF_ALL = ("matrix", "vectors", "A"), ("reference", "places")
+"""Names of ``State.extra`` that certificates read."""
 LOOSE = 1.0 + 1e-12
 
 
@@ -100,11 +103,19 @@ def facts_of(model: Model, past: Replay, problem: Problem) -> Facts:
 
 
 def _outside(model: Model, rule: Rule) -> str:
-    if certificate_of(rule) is None:
-        return rule.certificate.reason
+    if unproven := no_theorem(rule, model.spec.model.loss):
+        return unproven
     if model.spec.model.dtype != "float64":
         return 'its slots are float32, which the theorem does not round: model.dtype = "float64"'
     return ""
+
+
+def no_theorem(rule: Rule, loss: str) -> str:
+    """Why there is no claim about any run of a rule with this loss; "" if there is one."""
+    if certificate_of(rule) is None:
+        return rule.certificate.reason
+    whole = find_rule(rule.name).certificate
+    return whole.reason if whole.losses and loss not in whole.losses else ""
 
 
 def certificate_of(rule: Rule) -> Callable[[Run], list[Claim]] | None:
@@ -136,10 +147,16 @@ def run_facts(model: Model, fixed: FixedWeights, k: int, losses: tuple[float, fl
         hinge_u=fixed.hinge(k),
         square_u=float(fixed.costs.square[k]),
         lipschitz=lipschitz(fixed.problem),
-        extra={name: array[k] for name, array in model.state.extra.items() if name == "matrix"},
+        extra=arrays_of(model.state, k),
         longest=functools.cache(fixed.longest),
         widest_u=float(fixed.costs.widest[k]),
     )
+
+
+def arrays_of(state: State, k: int) -> dict[str, Any]:
+    """Learner k's matrices; of a block also what all learners have in common."""
+    found = {name: array[k] for name, array in state.extra.items() if name in OF_LEARNERS}
+    return found | {name: state.extra[name] for name in OF_ALL if name in state.extra}
 
 
 def _slots(model: Model, k: int) -> tuple[dict[str, Floats], dict[str, Floats], dict[str, float]]:

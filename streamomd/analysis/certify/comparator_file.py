@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from streamomd.core.errors import InputNotFoundError, UsageError
 from streamomd.shards.find import find
 from streamomd.shards.reader import read_batches
+from streamomd.shards.table_finder import TableOptions
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +51,7 @@ def _read(path: str) -> Any:
 
 
 def _columns(path: str) -> Any:
-    shards = find(path)
+    shards = find(path, tables=TableOptions(as_files=True))
     names = list(next(iter(shards)).schema.names)
 
     read = [

@@ -38,6 +38,9 @@ def unreplayable_reason(model: Model) -> str:
         "data.standardize changes the inputs of earlier rows: the theorems are about fixed ones": (
             spec.data.standardize != "none"
         ),
+        "model.scale_target changes earlier rows' targets: the theorems are about fixed ones": (
+            spec.refers_target
+        ),
         "rows were held out (data.holdout): the theorems are about all rows in order": (
             spec.data.holdout > 0
         ),

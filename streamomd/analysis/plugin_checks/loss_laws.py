@@ -30,7 +30,7 @@ def loss_problems(loss: Loss, params: Sequence[Mapping[str, Any]] | None) -> Ite
     for given in [{}, *others] if params is None else params:
         p = loss.numbers(loss.parse_params(given))
         name = f", params {dict(given)}" if given else ""
-        laws = [_coupled] if loss.coupled else [_slopes, _tails, _means, _along]
+        laws = [_coupled] if loss.coupled else [_slopes, _tails, _means, _along, _degree]
         for law in laws:
             for problem in law(loss, p):
                 yield f"{name}: {problem}"
@@ -129,6 +129,22 @@ def _along(loss: Loss, p: Any) -> Iterator[str]:
                         f"along(margin {m:g}, y {y:g}, change {-rate * slope:.3g}) is {factor!r}, "
                         f"which ends at {once!r}, two half steps at {half!r}: not the flow"
                     )
+
+
+def _degree(loss: Loss, p: Any) -> Iterator[str]:
+    """Of a target with a unit: value and slope are multiplied by powers of a change of unit."""
+    if not loss.degree:
+        return
+    for a, y, m in itertools.product((0.01, 250.0), _targets(loss), (-8.0, -0.25, 0.0, 3.0)):
+        larger = p._replace(**{name: a * getattr(p, name) for name in loss.lengths})
+        for name, power in (("value", loss.degree), ("slope", loss.degree - 1)):
+            function = getattr(loss, name)
+            found, expected = function(a * m, a * y, larger), a**power * function(m, y, p)
+            if not abs(found - expected) <= 1e-9 * max(abs(found), abs(expected)):
+                yield (
+                    f"{name}(margin {m:g}, y {y:g}) in a unit {a:g} times as small is {found!r}, "
+                    f"but of degree {power} it is {expected!r}: wrong degree or lengths"
+                )
 
 
 def _coupled(loss: Loss, p: Any) -> Iterator[str]:

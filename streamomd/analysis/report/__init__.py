@@ -25,6 +25,7 @@ from streamomd.core.errors import OutputExistsError, StorageError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import open_atomic
+from streamomd.shards.table_finder import TableOptions
 from streamomd.training.model import Model
 
 __all__ = ["write_report"]
@@ -39,6 +40,9 @@ def write_report(
     certificate: bool = True,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
+    version: int | None = None,
+    as_of: str = "",
+    as_files: bool = False,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
@@ -46,7 +50,8 @@ def write_report(
 
     shards: labelled rows to evaluate the model and to measure feature scales; with the run's own
     shards also its certificate, if ``certificate`` is true (this searches the best fixed weights,
-    which takes many passes). storage_options: of the shards.
+    which takes many passes). storage_options: of the shards. version, as_of, as_files: as
+    ``Model.evaluate``.
 
     The dict: report (the file), bytes, look (name, title and text of each warning).
     Raises OutputExistsError if the file exists, UsageError if ``to`` is not a local file, and what
@@ -55,10 +60,11 @@ def write_report(
     _refuse(to, overwrite=overwrite)
     run_history = history(model, checkpoint_storage_options)
     tried = None
+    choice: dict[str, Any] = {"version": version, "as_of": as_of, "as_files": as_files}
     if shards:
-        tried = model.evaluate(shards, storage_options=storage_options, quiet=quiet)
+        tried = model.evaluate(shards, storage_options=storage_options, quiet=quiet, **choice)
     sizes = (
-        scales_of_shards(model.plan, shards, storage_options)
+        scales_of_shards(model.plan, shards, storage_options, TableOptions(**choice))
         if shards
         else scales_from_slots(model)
     )
@@ -70,6 +76,7 @@ def write_report(
         wanted=certificate,
         storage_options=storage_options,
         checkpoint_storage_options=checkpoint_storage_options,
+        **choice,
     )
     learned = model.result()
     text = page(

@@ -22,10 +22,11 @@ from streamomd.engine.loops.reference import M2
 from streamomd.engine.loops.standardized_rows import N
 from streamomd.engine.state import State
 from streamomd.features import Plan
-from streamomd.shards.find import find
+from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import rows_of
+from streamomd.training.shard_views import find_for_model
 
 Floats = NDArray[np.float64]
 LARGEST = ("s", "b", "M", "x")
@@ -148,10 +149,13 @@ def _typical(model: Model, state: State, merges: dict[str, str]) -> tuple[Any, s
 
 
 def scales_of_shards(
-    plan: Plan, shards: str | Sequence[str], storage_options: Mapping[str, Any] | None = None
+    plan: Plan,
+    shards: str | Sequence[str],
+    storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
 ) -> FeatureScales:
     """Scales in all rows of some shards. Raises what ``Model.evaluate`` raises."""
-    found = find(shards, storage_options=storage_options)
+    found = find_for_model(plan, shards, storage_options=storage_options, tables=tables)
     note(f"measuring feature scales in {found.rows:,} rows …")
     pieces = rows_of(plan, found, range(len(found)))
     return measure_scales(plan, (piece.value.batch for piece in pieces))

@@ -7,7 +7,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from streamomd.analysis.certify import certify
-from streamomd.analysis.certify.claims import KEEP, certificate_of
+from streamomd.analysis.certify.claims import KEEP, no_theorem
 from streamomd.analysis.report.charts import bars
 from streamomd.analysis.report.markup import grid, paragraph, section, table
 from streamomd.rules import find_rule
@@ -29,8 +29,8 @@ def regret(model: Model, shards: str | Sequence[str], *, wanted: bool, **options
 def _why_not(model: Model, shards: str | Sequence[str], *, wanted: bool) -> str:
     """Why there is no certificate, in a sentence; empty if there is one."""
     rule = model.spec.rule
-    if certificate_of(rule) is None:
-        return f"No certificate for rule {rule.name}: {rule.certificate.reason}."
+    if unproven := no_theorem(rule, model.spec.model.loss):
+        return f"No certificate for rule {rule.name}: {unproven}."
     if find_rule(rule.name).certificate.accounted is not None and not model.spec.model.certificate:
         return f"No certificate: {KEEP}."
     if not shards:

@@ -19,6 +19,7 @@ import numpy as np
 from streamomd.engine.loops import block_predict, sparse
 from streamomd.engine.loops.block_row import (
     absorb,
+    audit,
     centres,
     inner,
     make_losses,
@@ -37,6 +38,7 @@ from streamomd.rules.common.standardized import (
     Shared,
     grown,
     outweighs,
+    pull_of_pass,
     see,
     smoothing,
     sparse_unit,
@@ -77,7 +79,9 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     squared, probable = loss.name == "square", loss.probabilistic
     regression = not loss.classifies
     at_g = [slot.name for slot in rule.own_slots].index("g") if first else 0
-    referred = centres(loss)
+    referred = centres(loss, shape.classes)
+    first_account = len(AT)
+    accounted = len(rule.total_slots) > first_account and squared and L == 1
     t_, n_, next_, lam_, N_, lead_ = (AT[x] for x in ("t", "n", "next", "lam", "N", "lead"))
     labels_, mean_, M2_ = AT["labels"], AT["y_mean"], AT["y_M2"]
     min_, max_, c_y_, s_y_ = AT["y_min"], AT["y_max"], AT["c_y"], AT["s_y"]
@@ -86,6 +90,7 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
     horizon_ = AT["horizon"]
     recent_a_, all_a_, scale_ = AT["recent_a"], AT["all_a"], AT["scale"]
     squares_, sparse_unit_ = 2.0 if squared else 1.0, sparse_unit(squared)
+    pulls = pull_of_pass(squared, L)
 
     def shown(totals: Any, margin: float) -> Any:
         """The progressive prediction: of numbers, at most a range of the labels away from them."""
@@ -261,6 +266,11 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
                 s[k] = a[k] = s_G[k] = 0.0
             if second:
                 exact_steps(m, 0, chi, goal, weight_of_row, hyper, s, a, scratch)
+                if accounted:
+                    audit(
+                        totals, first_account, totals[t_] == 1.0, y[i] - margins[i, 0],
+                        goal - m[0, 0], chi[0], weight_of_row,
+                    )  # fmt: skip
                 for k in range(L):
                     for j in range(size):
                         vectors[k, W, j] += s[k] * u[k, j]
@@ -302,12 +312,15 @@ def make_learn(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., float]:
             elif both:
                 for k in range(L):
                     slopes[k] = 0.0  # G's H stays, as its weights do
+            decay = 0.0
+            if totals[horizon_] > 0.0:
+                decay = pulls * weight_of_row * (totals[n_] / totals[horizon_])
             for n in range(count):
                 shared = Shared(*load_shared(cells, at[n] * width, 1))
                 for k in range(L):
                     scale = totals[k * n_totals + scale_]
                     own = Own(*load_own(cells, at[n] * width + n_shared + k, L))
-                    move = Move(s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k])
+                    move = Move(s[k], a[k], scale, unit, slopes[k], weight_of_row, s_G[k], decay)
                     own = update(own, shared, xs[n], move, clock, h)
                     store_own(cells, at[n] * width + n_shared + k, L, own)
             if regression:

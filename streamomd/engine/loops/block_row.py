@@ -5,21 +5,21 @@ The block's matrices have a row of their group's coordinates each: see ``rebase`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from streamomd.engine.loops.load_store import take
 from streamomd.engine.loops.row import FAR, Shape, number_of_class, target
 from streamomd.losses import Loss
-from streamomd.losses.contract import identity
 from streamomd.losses.exact_step import make_solve
 from streamomd.rules.common.standardized import smoothed
 from streamomd.rules.contract import Rule, fields
 
 
-def centres(loss: Loss) -> bool:
-    """Whether the target has a reference: predictions are its mean, or its median, themselves."""
-    return not loss.classifies and loss.mean is identity
+def centres(loss: Loss, classes: int) -> bool:
+    """Whether the target has a reference: not where each of several learners has its own target."""
+    return loss.centres and classes <= 2
 
 
 def make_losses(rule: Rule, loss: Loss, shape: Shape) -> Callable[..., Any]:
@@ -127,6 +127,23 @@ def absorb(A: Any, P: Any, z: Any, u: Any, size: int, a: float) -> float:
                 for j in range(i, d):
                     A[low + i, j] += v * z[low + j]
     return steepest
+
+
+def audit(
+    totals: Any, at: int, first: bool, off: float, residual: float, chi: float, h: float
+) -> None:
+    """Add a row to ``Accounts``, which begin at ``at``. off: y - p; residual: y - m, of B.
+
+    The first row's own label is its reference: all of its loss is an excess.
+    """
+    if first:
+        totals[at + 3] += 0.5 * h * off * off
+        return
+    growth = h * chi
+    totals[at] += h * off * off * (growth / (1.0 + growth))
+    totals[at + 1] += math.log1p(growth)
+    totals[at + 2] = max(totals[at + 2], h * off * off)
+    totals[at + 3] += 0.5 * h * (off - residual) * (off + residual) / (1.0 + growth)
 
 
 def whole_triangle(A: Any, size: int) -> None:

@@ -19,6 +19,7 @@ from streamomd.engine.linalg.cholesky import invert
 from streamomd.engine.loops.load_store import number
 from streamomd.engine.loops.reference import C, S, next_reference
 from streamomd.rules.common.standardized import (
+    Accounts,
     Totals,
     following,
     following_in_pass,
@@ -31,10 +32,14 @@ AT = {name: at for at, name in enumerate(fields(Totals))}
 T_, N_, NEXT_, LABELS_, MEAN_, M2_, C_Y_, S_Y_, MSE_, LAM_ = (
     AT[name] for name in ("t", "n", "next", "labels", "y_mean", "y_M2", "c_y", "s_y", "mse", "lam")
 )
+VOLUME, STEEPEST, MOVED, PAST, MARK = (
+    fields(Accounts).index(name) for name in ("volume", "steepest", "moved", "past", "mark")
+)
 RECENT_N_, RECENT_T_, ALL_N_ = AT["recent_n"], AT["recent_t"], AT["all_n"]
 HORIZON_ = AT["horizon"]
 RECENT_A_, ALL_A_, RETAINED_, SCALE_ = AT["recent_a"], AT["all_a"], AT["retained"], AT["scale"]
 N_TOTALS = len(AT)
+"""A form with accounts has more: see ``rules.certificates.ridge_bounds``."""
 W, G, H = 0, 1, 2
 """Rows of ``vectors``: weights of B, weights and summed squared slopes of G."""
 SHARED = len(("n", "q", "place"))
@@ -96,8 +101,8 @@ def rebase(
     totals[S_Y_] = s_y
     old = totals[LAM_]
     new = old
-    if kind.second and (kind.squared or totals[HORIZON_] == 0.0):
-        new = next_strength(totals, reference, vectors, P, size, kind)
+    if kind.second and (kind.squared or L == 1 or totals[HORIZON_] == 0.0):
+        new = next_strength(totals, reference, vectors, P, size, kind) * passes_held(totals)
     shift = totals[C_Y_] - c_y
     work = np.zeros((5, len(places)))
     al, be, c, s = work[0], work[1], work[2], work[3]
@@ -117,7 +122,7 @@ def rebase(
             change_of_G(vectors[k, G], vectors[k, H], reference, c, s, shift, p)
         if kind.second:
             w = vectors[k, W]
-            change_of_B(
+            grown = change_of_B(
                 A[k],
                 P[k],
                 w,
@@ -132,6 +137,10 @@ def rebase(
                 size,
                 square,
             )
+            if len(totals) // L > N_TOTALS:
+                before, after = totals[MEAN_] - totals[C_Y_], totals[MEAN_] - c_y
+                grown += totals[LABELS_] * (before * before - after * after)
+                close_accounts(totals, k * (len(totals) // L) + N_TOTALS, 0.5 * grown)
     for j in range(1, size):
         reference[C, j], reference[S, j] = c[j], s[j]
     totals[C_Y_], totals[LAM_] = c_y, new
@@ -141,8 +150,16 @@ def rebase(
         totals[NEXT_] = following_in_pass(totals[T_], rows)
 
 
+def close_accounts(totals: Any, at: int, moved: float) -> None:
+    """At a change of reference. at: where a learner's accounts begin."""
+    totals[at + MOVED] += moved
+    totals[at + PAST] += totals[at + STEEPEST] * (totals[at + VOLUME] - totals[at + MARK])
+    totals[at + MARK] = totals[at + VOLUME]
+    totals[at + STEEPEST] = 0.0
+
+
 def passes_held(totals: Any) -> Any:
-    """How many passes over the rows A holds; so often the prior outside the block counts."""
+    """How many passes over the rows A holds; so often the prior counts."""
     return max(totals[ALL_N_] / totals[HORIZON_], 1.0) if totals[HORIZON_] > 0.0 else 1.0
 
 
@@ -150,10 +167,11 @@ def forget(totals: Any, L: int) -> Any:
     """By what A and b are multiplied, so that they hold the last passes over the rows only."""
     r = min(PASSES * totals[HORIZON_] / totals[ALL_N_], 1.0)
     totals[ALL_N_] *= r
+    each = len(totals) // L
     for k in range(L):
-        totals[k * N_TOTALS + ALL_A_] *= r
-        totals[k * N_TOTALS + RETAINED_] *= r
-        totals[k * N_TOTALS + SCALE_] *= r
+        totals[k * each + ALL_A_] *= r
+        totals[k * each + RETAINED_] *= r
+        totals[k * each + SCALE_] *= r
     return r
 
 
@@ -167,7 +185,7 @@ def recalibrate(totals: Any, A: Any, size: int) -> None:
     if totals[RECENT_T_] < 8.0 or totals[RECENT_N_] < 0.25 * totals[HORIZON_]:
         return
     for k in range(L):
-        at = k * N_TOTALS
+        at = k * (len(totals) // L)
         recent = totals[at + RECENT_A_] / totals[RECENT_N_]
         ever = totals[at + ALL_A_] / totals[ALL_N_]
         r = min(max(recent / ever, 0.1), 1.0) if ever > 0.0 else 1.0
@@ -184,18 +202,19 @@ def recalibrate(totals: Any, A: Any, size: int) -> None:
 
 def multiply_out(cells: Any, totals: Any, L: int, width: int) -> None:
     """S with its scale, where that is small, or hundreds of passes would underflow it."""
+    each = len(totals) // L
     for k in range(L):
-        scale = totals[k * N_TOTALS + SCALE_]
+        scale = totals[k * each + SCALE_]
         if scale < LEAST:
             for j in range(len(cells) // width):
                 cell = j * width + SHARED + L + k
                 cells[cell] = number(cells[cell]) * scale
-            totals[k * N_TOTALS + SCALE_] = 1.0
+            totals[k * each + SCALE_] = 1.0
 
 
 def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, kind: Kind) -> Any:
-    """lam', by the state before the change. Of a log loss it stays in later passes: the evidence of
-    rows that were seen before is too strong."""
+    """lam' of one pass, by the state before the change. Of several classes that of the first pass
+    stays, see ``rebase``, and counts once: weights of nearly separable tables have to grow."""
     if kind.squared:
         return of_noise(kind.prior, totals[MSE_], totals[S_Y_])
     known = weights = 0.0
@@ -205,15 +224,17 @@ def next_strength(totals: Any, reference: Any, vectors: Any, P: Any, size: int, 
             if reference[S, j] > 0.0:
                 known += 1.0 - totals[LAM_] * P[k, j, j % group]
                 weights += vectors[k, W, j] * vectors[k, W, j]
-    return of_evidence(kind.prior, totals[T_], known, weights)
+    return of_evidence(kind.prior, totals[T_], known, weights, P.shape[0])
 
 
 def change_of_B(
     A: Any, P: Any, w: Any, al: Any, be: Any, b: Any, shift: float, old: float, new: float,
     prior_bias: float, retained: float, size: int, square: Any,
-) -> None:  # fmt: skip
-    """One learner's A, P and w. al, be: of T; b, square: scratch. old, new: lam and lam'."""
+) -> Any:  # fmt: skip
+    """One learner's A, P and w; by how much b'w grows. al, be: of T; b, square: scratch. old, new:
+    lam and lam'."""
     group = A.shape[1]
+    grown = 0.0
     for low in range(0, size, group):
         d = min(group, size - low)
         for i in range(d):
@@ -221,6 +242,7 @@ def change_of_B(
             total = prior * w[low + i]
             for j in range(d):
                 total += A[low + i, j] * w[low + j]
+            grown -= w[low + i] * total
             b[low + i] = retained * total
         for i in range(d):
             for j in range(d):
@@ -255,6 +277,8 @@ def change_of_B(
             for j in range(d):
                 total += P[low + i, j] * b[low + j]
             w[low + i] = total
+            grown += total * b[low + i]
+    return grown
 
 
 def change_of_G(g: Any, squares: Any, reference: Any, c: Any, s: Any, shift: float, p: int) -> None:

@@ -48,7 +48,7 @@ def _columns(model: Model) -> Iterator[dict[str, Any]]:
         slots = {
             column_of(model, f"slot.{name}", k if slot.shape[1] > 1 else None): slot[at, k]
             for name, slot in piece.slots.items()
-            if not model.engine.layout.standardize
+            if not model.engine.layout.referred
             for k in range(slot.shape[1])
         }
         yield {"coordinate": coordinates, "feature": feature, **dict(weights), **slots}

@@ -47,7 +47,7 @@ def pieces(model: Model) -> Iterator[WeightChunk]:
     totals = {"totals": state.totals, "clock": np.array([state.clock], dtype=np.int64)}
     for low, high, arrays in state.parts():
         slots = {slot.name: arrays[f"slot.{slot.name}"] for slot, _ in state.layout.columns()}
-        if state.layout.standardize:
+        if state.layout.referred:
             weights = model.engine.weights(state, low, high)
         else:
             block = State.start(replace(state.layout, rule=plain, size=high - low))

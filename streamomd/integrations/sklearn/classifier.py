@@ -32,18 +32,19 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
 
     rule: its name, of ``streamomd list rules``; there is no class per rule; None: "auto", or "nag"
     without an intercept. loss: a name, of ``streamomd list losses`` or scikit-learn's; None: the
-    rule's own. eta0: the rule's eta; params: its other parameters, by name; both need a rule.
-    loss_params: the loss's. None: their defaults. fit_intercept:
-    whether there is a bias. max_iter: epochs, without early stopping. shuffle: a new order for each
-    epoch, drawn from random_state. class_weight: as in scikit-learn; it multiplies the rows'
-    weights. dtype: of the state, "float64" or "float32". bits: text is hashed to 2^bits
+    rule's own, or with rule "auto" and three classes or more softmax. eta0: the rule's eta; params:
+    its other parameters, by name; both need a rule. loss_params: the loss's. None: their defaults.
+    fit_intercept: whether there is a bias. max_iter: epochs, without early stopping. shuffle: a new
+    order for each epoch, drawn from random_state. class_weight: as in scikit-learn; it multiplies
+    the rows' weights. dtype: of the state, "float64" or "float32". bits: text is hashed to 2^bits
     coordinates. warm_start: ``fit`` continues.
 
     X: arrays (n, columns), scipy.sparse matrices, or frames (pandas, polars, Arrow, anything with
     Arrow's C stream), whose text and category columns are hashed as in shards and listed in
     ``feature_names_in_``. ``fit`` and ``predict`` also accept Dask collections.
 
-    Several classes are learned one against all, or together with loss "softmax".
+    Three classes and more are learned jointly by default; one against all with another loss than
+    "softmax", or another rule without a loss.
 
     >>> from streamomd import OMDClassifier
     >>> from streamomd.training.demo import stream

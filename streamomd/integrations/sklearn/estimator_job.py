@@ -49,12 +49,13 @@ def spec_of(
             raise UsageError(f"eta is given twice: eta0={estimator.eta0!r} and params={params!r}")
         params["eta"] = plain(estimator.eta0)
     loss = loss_of(estimator)
+    free = estimator.loss is None and estimator._classifies
     if loss.classifies and not estimator._classifies:
         raise UsageError(f"loss {loss.name!r} is for classification: use OMDClassifier")
     goal = {name: plain(value) for name, value in _table(estimator, "loss_params").items()}
     model = {
         **({} if estimator.rule is None else {"rule": estimator.rule}),
-        "loss": loss.name,
+        "loss": "" if free else loss.name,
         "params": params,
         "loss_params": goal,
         "task": "classify" if estimator._classifies else "regress",
@@ -64,10 +65,11 @@ def spec_of(
     }
     columns = {"bits": plain(estimator.bits), **data}
     train = {"epochs": plain(estimator.max_iter)}
-    return Spec.parse(
+    spec = Spec.parse(
         {"data": columns, "model": model, "train": train, "checkpoint": {"url": "none"}},
         report=report,
     )
+    return spec.of_classes(len(classes))
 
 
 def refuse_changed(estimator: Any, saved: Spec) -> None:

@@ -78,9 +78,28 @@ class Totals(NamedTuple):
     scale: Mean = 1.0
 
 
+class Accounts(NamedTuple):
+    """What the certificate of the square loss needs in addition to ``Totals``.
+
+    cost: of (y - p)^2 h chi / (1 + h chi), p the prediction. volume: of log(1 + h chi). steepest:
+    the largest h (y - p)^2 since the last change of reference. excess: of ((y - p)^2 - (y - m)^2) h
+    / (1 + h chi) / 2. moved: by how much changes of reference have lowered the least regularised
+    loss. past: of steepest times the growth of volume, up to the last change, where it was mark.
+    """
+
+    cost: Sum = 0.0
+    volume: Sum = 0.0
+    steepest: Max = 0.0
+    excess: Sum = 0.0
+    moved: Sum = 0.0
+    past: Sum = 0.0
+    mark: Max = 0.0
+
+
 class Move(NamedTuple):
     """A learner's step of a row: B's is s, with curvature a; G's is s_G, the pace times its own.
-    slope: l' at G's margin."""
+    slope: l' at G's margin. decay: n times the share of the prior that pulls at this row, see
+    ``pull_of_pass``."""
 
     s: float
     a: float
@@ -89,6 +108,7 @@ class Move(NamedTuple):
     slope: float
     importance: float
     s_G: float
+    decay: float
 
 
 def see(shared: Shared, x: float, importance: float) -> Shared:
@@ -124,11 +144,28 @@ def leverage(x: float, D: float) -> float:
     return x * (x / D) if D > 0.0 else 0.0
 
 
-def newton(w: float, S: float, q: float, x: float, move: Move, h: Any) -> tuple[float, float]:
-    """(w, S) of a coordinate outside the block after B's step."""
-    return w + move.s * (
-        x / precision(S, q, move.scale, move.unit, h)
-    ), S + move.a * x * x / move.scale
+def newton(w: float, S: float, shared: Shared, x: float, move: Move, h: Any) -> tuple[float, float]:
+    """(w, S) of a coordinate outside the block after B's step.
+
+    In later passes the prior pulls w towards 0, a bit at each row that holds the coordinate; else
+    they would end at weights without a prior.
+    """
+    D = precision(S, shared.q, move.scale, move.unit, h)
+    moved = w + move.s * (x / D)
+    if move.decay > 0.0:
+        moved -= w * min(move.decay / shared.n, 1.0) * (h.prior_sparse * shared.q / D)
+    return moved, S + move.a * x * x / move.scale
+
+
+def pull_of_pass(squared: bool, learners: int) -> float:
+    """The multiple of prior_sparse that pulls in each later pass.
+
+    All of it for the square loss, as in the block. Of two classes a third, and of several none:
+    weights of rare words gain more by growing than they lose by noise.
+    """
+    if squared:
+        return sparse_unit(squared)
+    return 1.0 / 3.0 if learners == 1 else 0.0
 
 
 def grown(H: float, x: float, slope: float, importance: float) -> float:
@@ -194,8 +231,13 @@ def of_noise(prior: float, mse: float, s_y: float) -> float:
     return prior * min(max(mse / (s_y * s_y), 1e-6), 1.0) if s_y > 0.0 else prior
 
 
-def of_evidence(prior: float, t: float, known: float, weights: float) -> float:
-    """lam' of a log loss, from 100 rows on; known = sum of 1 - lam P_jj, weights = sum of w_j^2."""
+def of_evidence(prior: float, t: float, known: float, weights: float, learners: int) -> float:
+    """lam' of a log loss, from 100 rows on; known = sum of 1 - lam P_jj, weights = sum of w_j^2.
+
+    Above ``prior`` only of two classes, and from 1,000 rows on: weights that have hardly been
+    learned look like weights without a use, and those of several classes are learned slowly.
+    """
     if t < 100.0:
         return prior
-    return min(max((known + 5.0) / (weights + 5.0 / prior), 0.1 * prior), prior)
+    most = 10.0 * prior if learners == 1 and t >= 1000.0 else prior
+    return min(max((known + 5.0) / (weights + 5.0 / prior), 0.1 * prior), most)

@@ -128,7 +128,7 @@ def resume_sweep(
         no_cache = "data.cache" not in (sets or {})
         for line in found.lead.recorded.hints(found.url, cluster=False, cache=no_cache):
             note(line)
-        session = Session.recorded(found.lead.spec, stop=stop)
+        session = Session.recorded(found.lead, stop=stop)
         sequence = found.sequence  # resuming makes another commit
         given = (found, loaded, commits, session)
         manager = resume_sweep_checkpoint(*given, accept_new=accept_new_shards)
@@ -152,6 +152,7 @@ def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:
         if loss not in plans:
             plans[loss] = replace(replace(session, spec=spec).plan(), limits=limits)
         model = new_model(spec, plans[loss])
+        model.table_versions = session.table_versions
         models.append(model)
         if model.plan != models[0].plan:
             raise UsageError(

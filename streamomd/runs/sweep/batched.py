@@ -154,7 +154,7 @@ def _alike(one: Model, other: Model) -> bool:
     rule, loss = ours.layout.rule, ours.loss
     return (
         rule.storage.kind == "coordinates"
-        and not ours.layout.standardize
+        and not ours.layout.referred
         and ours.layout == theirs.layout
         and ours.layout.learners == 1
         and not loss.coupled

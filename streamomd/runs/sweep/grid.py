@@ -24,7 +24,7 @@ _ENDS = re.compile(r"(lin:)?[^,:]+\.\.[^,:]+")
 _NUMBER = r"(\d+\.?\d*(?:e[+-]?\d+)?)"
 _DASHED = re.compile(rf"(lin:)?{_NUMBER}\s*(?:-|:|to)\s*{_NUMBER}")
 """A range in another notation."""
-_LEARNERS = ("model.rule", "model.loss", "model.certificate")
+_LEARNERS = ("model.rule", "model.loss", "model.scale_target", "model.certificate")
 _PARAMETERS = ("model.params.", "model.loss_params.")
 _ROWS = ("data.", "model.task", "model.classes", "model.bias", "model.dtype")
 

@@ -23,7 +23,8 @@ from streamomd.shards.cursor import Cursor
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.order import places
 from streamomd.shards.reader import Piece
-from streamomd.training.metrics import worded
+from streamomd.training import offsets
+from streamomd.training.metrics import no_rows_learned
 from streamomd.training.model import Model
 from streamomd.training.progress import note
 from streamomd.training.row_stream import cache_of, no_rows, rows_of
@@ -57,8 +58,7 @@ class SweepLoop:
         last = {learner.model: learner.model.state.problem() for learner in sweep.active}
         sweep.drop_diverged({model: problem for model, problem in last.items() if problem})
         if not sweep.rows:
-            bad = sweep.lead.metrics.skipped
-            raise DataError(f"every row is bad ({worded(bad)})" if bad else "no rows were read")
+            raise DataError(no_rows_learned(sweep.lead.metrics))
         if self.manager:
             self.manager.finish(self.session)
         sweep.finished = True
@@ -84,7 +84,7 @@ class SweepLoop:
         while sweep.cursor.epoch < spec.train.epochs:
             at = sweep.cursor
             for learner in sweep.active if at.epoch >= 0 else ():
-                begin_epoch(learner.model)
+                begin_epoch(learner.model, self.session.shards.unread_rows)
             order = places(spec.data.order, spec.data.seed, len(self.session.shards), at.epoch)
             for piece in rows_of(
                 sweep.lead.plan,
@@ -109,6 +109,10 @@ class SweepLoop:
         """Learn a piece, cut where a commit, a halving or a line is due: cuts change no bit."""
         sweep, batch, low, passed = self.sweep, piece.value.batch, 0, 0
         data = sweep.lead.spec.data
+        if sweep.cursor.epoch == 0 and not sweep.rows:
+            specs = [learner.model.spec for learner in sweep.active]
+            front = batch.first_columns(len(sweep.lead.plan.numeric), offsets.MOST)
+            offsets.report_offsets(specs, sweep.lead.plan, front)
         while True:
             halving = sweep.next_halving
             high = min(len(batch), low + self._rows_to_report(watchers))

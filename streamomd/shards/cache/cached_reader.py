@@ -163,7 +163,9 @@ class CachedRows:
         found = self.cache.prints.get(shard.url)
         if found is None:
             by = [FORMAT, _sources(), pa.__version__, unicodedata.unidata_version]
-            about = [by, self.plan.to_json(), shard.fingerprint()]
+            columns = [[one.column, one.kind, one.text] for one in shard.constants]
+            about = [by, self.plan.to_json(), shard.fingerprint(), columns]
+            about.append(repr(shard.row_filter))
             found = _hash(json.dumps(about, sort_keys=True))[:SHARD_LETTERS]
             self.cache.prints[shard.url] = found
         return found

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from streamomd.shards.formats.parquet_statistics import GroupStatistics
+
 ReadAt = Callable[[int, int], bytes]
 """``read_at(offset, length)``: exactly that many bytes."""
 Check = Callable[[int, bytes], None]
 """``check(group, digest)``: given the digest of a group before a row of it is given; may raise."""
+Statistics = Callable[[bytes, pa.Schema, Collection[str]], tuple[GroupStatistics, ...]]
 Groups = Callable[[int], Iterator[pa.RecordBatch]]
 """``groups(index)``: the rows of one row group or record batch, in slices."""
 
@@ -46,6 +49,8 @@ class Format:
     open_groups: Callable[[Any, bytes, ReadAt, ReadRequest, Check | None], Groups]
     """``open_groups(file, footer, read_at, wanted, check)``; the caller closes the file. Without
     ``check`` no digest is computed."""
+    statistics: Statistics | None = None
+    """``statistics(footer, schema, columns)``: bounds of columns in each group; None: none."""
 
 
 def decoded_bytes(columns: Iterable[pa.Array]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
@@ -45,8 +46,13 @@ def stat_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     return entry
 
 
-def read_shard(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Shard:
-    """The metadata of a file, read before its rows; every error names the file."""
+def read_shard(
+    fs: fsspec.AbstractFileSystem, path: str, url: str, statistics: Collection[str] = ()
+) -> Shard:
+    """The metadata of a file, read before its rows; every error names the file.
+
+    statistics: columns of which the footer's bounds are read.
+    """
     entry = stat_file(fs, path, url)
     file = open_file(fs, path, url)
     try:
@@ -66,6 +72,9 @@ def read_shard(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Shard:
         etag=entry.etag,
         mtime_ns=entry.mtime_ns,
         checksums=form.checksummed(head),
+        statistics=form.statistics(footer, schema, statistics)
+        if statistics and form.statistics
+        else (),
     )
 
 

@@ -22,6 +22,7 @@ from streamomd.shards.formats.contract import (
     decoded_bytes,
 )
 from streamomd.shards.formats.parquet_pages import checker
+from streamomd.shards.formats.parquet_statistics import group_statistics
 from streamomd.shards.formats.thrift import read_struct
 
 MAGIC = b"PAR1"
@@ -210,4 +211,5 @@ FORMAT = Format(
     checksummed=checksummed,
     describe=describe,
     open_groups=open_groups,
+    statistics=group_statistics,
 )

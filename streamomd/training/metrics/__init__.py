@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.core.batch import REASONS
+from streamomd.core.batch import FILTERED, REASONS
 from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
@@ -51,7 +51,8 @@ class Metrics:
 
     sums: float64 (epochs, 3): importance, loss times importance, and mistakes (squared errors in
     regression) times importance. Rows are added one by one, so how they are cut changes no bit.
-    bad: int64 (epochs, reasons), rows skipped, by index in REASONS; they are not among ``rows``.
+    bad: int64 (epochs, reasons), rows skipped, by index in REASONS, those that a filter drops
+    as well; they are not among ``rows``.
     curve: float64 (points, 4): rows learned in all epochs, and the sums of all epochs then; a point
     where ``count`` came to the ``next_point``, or first went past it.
     detail: more metrics of the same rows, if recorded; see ``streamomd.training.metrics.detail``.
@@ -110,10 +111,11 @@ class Metrics:
     def count_skipped(self, bad: Counts, most: int | None) -> None:
         """Count bad rows of the epoch under way, by reason.
 
-        Raises TooManyBadRowsError when they are more than ``most``, if that is a number.
+        Raises TooManyBadRowsError when they are more than ``most``, if that is a number. Those
+        that a filter drops are counted, too, and are no bad rows.
         """
         self.bad[-1] += bad
-        found = int(self.bad[-1].sum())
+        found = int(self.bad[-1].sum() - self.bad[-1, FILTERED])
         if most is not None and found > most:
             raise TooManyBadRowsError(
                 f"{counted(found, 'bad row')} in this epoch ({worded(self.skipped)}), and at most "
@@ -125,16 +127,27 @@ class Metrics:
     def skipped(self) -> dict[str, int]:
         """Bad rows of all epochs, by reason; those there are."""
         total = self.bad.sum(axis=0).tolist()
+        total[FILTERED] = 0
         return {reason: n for reason, n in zip(REASONS, total, strict=True) if n}
 
-    def begin(self, epoch: int) -> None:
-        """Start an epoch, or resume it."""
+    @property
+    def filtered(self) -> int:
+        """Rows of all epochs that a filter dropped."""
+        return int(self.bad[:, FILTERED].sum())
+
+    def begin(self, epoch: int, unread: int = 0) -> None:
+        """Start an epoch, or resume it. unread: rows of the epoch that a filter does not read."""
         if len(self.rows) <= epoch:
             self.rows.append(0)
             self.sums = np.vstack([self.sums, np.zeros(3)])
             self.bad = np.vstack([self.bad, np.zeros(len(REASONS), np.int64)])
+            self.bad[-1, FILTERED] = unread
             if self.held is not None:
                 self.held._begin_afresh(epoch)
+
+    def add_unread(self, unread: int) -> None:
+        """Count more rows of the epoch under way that a filter does not read."""
+        self.bad[-1, FILTERED] += unread
 
     def _begin_afresh(self, epoch: int) -> None:
         """Begin an epoch, with a detail of its own."""
@@ -261,6 +274,15 @@ def worded(skipped: Mapping[str, int]) -> str:
     'nan 1,200, null 3'
     """
     return ", ".join(f"{reason} {count:,}" for reason, count in skipped.items())
+
+
+def no_rows_learned(metrics: Metrics) -> str:
+    """Why a run learned no row."""
+    if bad := metrics.skipped:
+        return f"every row is bad ({worded(bad)})"
+    if metrics.filtered:
+        return f"no row satisfies where: it dropped {counted(metrics.filtered, 'row')}"
+    return "no rows were read"
 
 
 def finite(number: float) -> float | None:

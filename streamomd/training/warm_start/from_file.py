@@ -17,6 +17,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
 from streamomd.shards.find import find
 from streamomd.shards.reader import Piece, ShardBatch, read_batches
+from streamomd.shards.table_finder import TableOptions
 from streamomd.shards.weight_files import read_metadata
 from streamomd.training.model import Model
 from streamomd.training.progress import copying
@@ -39,7 +40,7 @@ def read(
     model: Model, url: str, storage_options: Mapping[str, Any] | None
 ) -> Iterator[StartWeights]:
     """The file's weights, piece by piece. Raises UsageError for other columns than expected."""
-    shards = find(url, storage_options=storage_options)
+    shards = find(url, storage_options=storage_options, tables=TableOptions(as_files=True))
     first, where = next(iter(shards)), shown(url)
     names = first.schema.names
     by = next((name for name in ("coordinate", "feature") if name in names), "")

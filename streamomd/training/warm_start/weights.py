@@ -55,10 +55,12 @@ def slots_of(model: Model) -> tuple[str, tuple[str, ...]]:
     Raises UnsupportedError listing the rules that have such a slot.
     """
     rule, job = model.engine.layout.rule, model.spec.model
-    if model.engine.layout.standardize:
+    layout = model.engine.layout
+    if layout.referred:
+        key = "data.standardize" if layout.standardize else "model.scale_target"
         raise UnsupportedError(
-            "given weights are for raw columns, and data.standardize = 'running' has no reference "
-            "yet: start from a checkpoint of a standardised run, or leave data.standardize out"
+            f"given weights are for raw columns and targets, and {key} has no reference yet: start "
+            f"from a checkpoint of a run with the same keys, or leave {key} out"
         )
     slot = weight_slot(rule, model.engine.params)
     if slot is None:

@@ -1,0 +1,182 @@
+"""The actions of a commit of a Delta table: values of the log, validated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from streamomd.core.errors import DataError
+from streamomd.core.urls import printable, shown
+
+LINE_BYTES = 64 << 20
+"""An action with the statistics of thousands of columns has 1 MiB."""
+INVALID = (LookupError, ValueError, TypeError, AttributeError, RecursionError)
+"""What values that are not as expected raise."""
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A file that a commit adds.
+
+    path: as in the log, percent-encoded. modified: in ms. vector: id of its deletion vector.
+    """
+
+    path: str
+    partitions: Mapping[str, str | None]
+    size: int
+    modified: int
+    changes_data: bool
+    vector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """A file that a commit removes."""
+
+    path: str
+    changes_data: bool
+    vector: str = ""
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a reader has to support."""
+
+    reader_version: int
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a table is. columns: name and type of each, the type as JSON."""
+
+    id: str
+    columns: Mapping[str, str]
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str | None]
+
+
+@dataclass
+class Actions:
+    """The actions of a commit or checkpoint. adds: with the line, which orders them."""
+
+    adds: list[tuple[int, Add]] = field(default_factory=list)
+    removes: list[Remove] = field(default_factory=list)
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    sidecars: list[str] = field(default_factory=list)
+    operation: str = ""
+    committed: int | None = None
+    """In-commit timestamp, in ms."""
+
+    def take(self, line: int, action: Row) -> None:
+        """Record one action. Unknown ones are for writers, or the protocol refuses the table."""
+        if (add := action.get("add")) is not None:
+            self.adds.append((line, _add(add)))
+        if (remove := action.get("remove")) is not None:
+            changes = _flag(remove, "dataChange")
+            self.removes.append(Remove(_text(remove, "path"), changes, _vector(remove)))
+        if (protocol := action.get("protocol")) is not None:
+            self.protocol = _protocol(protocol)
+        if (metadata := action.get("metaData")) is not None:
+            self.metadata = _metadata(metadata)
+        if (sidecar := action.get("sidecar")) is not None:
+            self.sidecars.append(_text(sidecar, "path"))
+        if (commit := action.get("commitInfo")) is not None:
+            self.operation = str(commit.get("operation", ""))
+            if commit.get("inCommitTimestamp") is not None:
+                self.committed = _number(commit, "inCommitTimestamp")
+
+
+def parse_lines(data: bytes, url: str) -> Actions:
+    """The actions of a file of JSON lines. Raises DataError with the line."""
+    found = Actions()
+    for number, line in _lines(data):
+        try:
+            if len(line) > LINE_BYTES:
+                raise ValueError(f"has {len(line):,} bytes, more than {LINE_BYTES:,}")
+            action = json.loads(line)
+            if not isinstance(action, dict):
+                raise TypeError("is no JSON object")
+            found.take(number, action)
+        except INVALID as error:
+            raise damaged(url, f"line {number + 1}", error) from None
+    return found
+
+
+def damaged(url: str, place: str, error: Exception) -> DataError:
+    """The error for a log that is not as the protocol says."""
+    text = printable(str(error) or type(error).__name__)[:200]
+    return DataError(f"the log of a Delta table, {shown(url)}, {place}: {text}; restore the file")
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(data.splitlines()):
+        if line.strip():
+            yield number, line
+
+
+def _add(row: Row) -> Add:
+    values = row.get("partitionValues") or {}
+    pairs = list(values.items() if isinstance(values, Mapping) else values)
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, str | None):
+            raise TypeError(f"partitionValues holds {name!r}: {value!r}, expected texts")
+    # The protocol has two texts for null: none, and the empty one.
+    return Add(
+        _text(row, "path"),
+        {name: value or None for name, value in pairs},
+        _number(row, "size"),
+        _number(row, "modificationTime"),
+        _flag(row, "dataChange"),
+        _vector(row),
+    )
+
+
+def _vector(row: Row) -> str:
+    vector = row.get("deletionVector")
+    if vector is None:
+        return ""
+    place = f"{_text(vector, 'storageType')}{_text(vector, 'pathOrInlineDv')}"
+    return f"{place}@{vector.get('offset')}"
+
+
+def _protocol(row: Row) -> Protocol:
+    features = row.get("readerFeatures") or []
+    if not all(isinstance(one, str) for one in features):
+        raise TypeError("readerFeatures holds other values than texts")
+    return Protocol(_number(row, "minReaderVersion"), tuple(features))
+
+
+def _metadata(row: Row) -> Metadata:
+    fields = json.loads(_text(row, "schemaString"))["fields"]
+    columns = {_text(one, "name"): json.dumps(one["type"], sort_keys=True) for one in fields}
+    partition_columns = row.get("partitionColumns") or []
+    if not all(isinstance(one, str) for one in partition_columns):
+        raise TypeError("partitionColumns holds other values than texts")
+    configuration = dict(row.get("configuration") or {})
+    return Metadata(_text(row, "id"), columns, tuple(partition_columns), configuration)
+
+
+def _text(row: Row, key: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{key} is {value!r}, expected a text")
+    return value
+
+
+def _number(row: Row, key: str) -> int:
+    value = row.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise TypeError(f"{key} is {value!r}, expected a whole number of 0 or more")
+    return value
+
+
+def _flag(row: Row, key: str) -> bool:
+    value = row.get(key)
+    if not isinstance(value, bool):
+        raise TypeError(f"{key} is {value!r}, expected true or false")
+    return value

@@ -1,0 +1,102 @@
+"""List a Delta table as a source of shards."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from streamomd.config.values import nanoseconds
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.urls import shown
+from streamomd.shards.delta.actions import Add, Metadata
+from streamomd.shards.delta.appended import appended_files
+from streamomd.shards.delta.locations import check_locations, locate
+from streamomd.shards.delta.log import Log
+from streamomd.shards.delta.snapshot import Added, snapshot_files
+from streamomd.shards.listed import Listed
+from streamomd.shards.table_finder import DELTA_LOG, TableOptions
+
+if TYPE_CHECKING:
+    import fsspec
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """Files of a table, in the order of its commits; the version they are of; lines to print."""
+
+    version: int
+    files: list[Listed]
+    notes: tuple[str, ...] = ()
+
+
+def list_table(
+    fs: fsspec.AbstractFileSystem,
+    root: str,
+    url: str,
+    options: TableOptions,
+    *,
+    pinned: int | None = None,
+    since: int | None = None,
+    appends_only: bool = False,
+) -> TableFiles:
+    """The files of a version of a table, or those appended after ``since`` up to that version.
+
+    pinned: the version to read, whatever ``options`` say.
+    """
+    check_locations(url, [locate(fs, root, url, DELTA_LOG)])
+    log = Log.open(fs, root, url)
+    version = choose_version(log, options) if pinned is None else pinned
+    notes: list[str] = []
+    if since is None:
+        metadata, added = snapshot_files(log, version)
+    else:
+        metadata, added, notes = appended_files(log, since, version, appends_only=appends_only)
+    return TableFiles(version, _listed(fs, root, url, metadata, added), tuple(notes))
+
+
+def choose_version(log: Log, options: TableOptions) -> int:
+    """The version that was chosen by number or time; the newest otherwise."""
+    if options.version is not None:
+        return options.version
+    if not options.as_of:
+        return log.newest
+    until = nanoseconds(options.as_of)
+    commits = sorted(log.commits)
+    place = bisect.bisect_right(commits, until, key=log.modified)
+    if not place:
+        raise UsageError(
+            f"Delta table {shown(log.url)} has no version as of {options.as_of}: the oldest commit "
+            f"in its log, {commits[0]}, is newer"
+        )
+    return commits[place - 1]
+
+
+def _listed(
+    fs: fsspec.AbstractFileSystem, root: str, url: str, metadata: Metadata, added: Sequence[Added]
+) -> list[Listed]:
+    found = [locate(fs, root, url, add.path) for _, add in added]
+    check_locations(url, found)
+    return [
+        Listed(
+            place.path,
+            place.url,
+            place.name,
+            add.size,
+            partitions=_partitions(url, metadata, add),
+            version=version,
+            table=url,
+        )
+        for place, (version, add) in zip(found, added, strict=True)
+    ]
+
+
+def _partitions(url: str, metadata: Metadata, add: Add) -> tuple[tuple[str, str | None], ...]:
+    missing = [name for name in metadata.partition_columns if name not in add.partitions]
+    if missing:
+        raise DataError(
+            f"the log of Delta table {shown(url)} has no value of partition column {missing[0]!r} "
+            f"for {shown(add.path)}: it is damaged"
+        )
+    return tuple((name, add.partitions[name]) for name in metadata.partition_columns)

@@ -1,0 +1,216 @@
+"""Columns of key=value directories: found in the names of shards, typed once, added to their rows.
+
+``key=value`` directories below a source are columns, as Hive, Spark and Delta write them: names and
+values are percent-decoded, and ``__HIVE_DEFAULT_PARTITION__`` is null. A run types them over all of
+its shards, and saves the types in its plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from streamomd.core.errors import DataError, SchemaError
+from streamomd.core.urls import printable, protocol, redact, shown
+from streamomd.features.arrow_types import DATES, PARTITION_TYPES, SCALARS, family
+from streamomd.features.plan import Partition
+from streamomd.shards.constants import parse_value
+from streamomd.shards.shard import Constant, Shard, ShardSet
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+MOST_LISTED = 10
+_EXPECTED = {"integer": "a 64-bit integer", "date": "an ISO date such as 2026-01-31"}
+Wanted = str | Mapping[str, str]
+"""As the key ``data.partitions``: "hive", "none", or the kind of each column."""
+Texts = dict[str, str | None]
+
+
+def keys_of(name: str) -> list[tuple[str, str | None]]:
+    """Column and text of each key=value directory of a name, in order.
+
+    >>> keys_of("day=2026-01-01/city=S%C3%A3o%20Paulo/x=__HIVE_DEFAULT_PARTITION__/a=b.parquet")
+    [('day', '2026-01-01'), ('city', 'São Paulo'), ('x', None)]
+    """
+    found = []
+    for directory in name.split("/")[:-1]:
+        column, equals, text = directory.partition("=")
+        if equals and column:
+            found.append((_decoded(column, name), None if text == NULL else _decoded(text, name)))
+    return found
+
+
+def _decoded(text: str, name: str) -> str:
+    try:
+        decoded = unquote(text, errors="strict")
+        decoded.encode()
+    except UnicodeError:
+        raise DataError(
+            f"the directories of {printable(name)} are no UTF-8 text: rename them, or set "
+            'data.partitions = "none"'
+        ) from None
+    return decoded
+
+
+def infer_partitions(shards: ShardSet, wanted: Wanted) -> tuple[Partition, ...]:
+    """The columns of the directories of a new run, and their kinds, by all of its shards.
+
+    An integer column has integers only, a date column ISO dates only; other columns, and those of
+    nulls, are categories. Raises SchemaError where shards have different columns.
+    """
+    if wanted == "none":
+        return ()
+    if isinstance(wanted, Mapping):
+        return tuple(Partition(column, kind) for column, kind in wanted.items())
+    texts = [_below_source(shard) for shard in shards]
+    columns = list(texts[0])
+    for shard, found in zip(shards, texts, strict=True):
+        if found.keys() != texts[0].keys():
+            raise SchemaError(
+                f"{shown(shard.url)} has {_listed(found)}, and {shown(shards.shards[0].url)} has "
+                f"{_listed(columns)}: shards of a run have the same columns; name the columns that "
+                'all have (data.partitions = { day = "date" }), or set data.partitions = "none"'
+            )
+    return tuple(Partition(column, _kind(found[column] for found in texts)) for column in columns)
+
+
+def _listed(columns: Iterable[str]) -> str:
+    names = ", ".join(f"{printable(column)}=" for column in columns)
+    return f"directories {names}" if names else "no key=value directory"
+
+
+def _kind(texts: Iterable[str | None]) -> str:
+    """The kind of a column with these texts."""
+    values = {text for text in texts if text is not None}
+    for kind in ("integer", "date"):
+        if values and all(parse_value(kind, text) is not None for text in values):
+            return kind
+    return "category"
+
+
+def with_partitions(
+    shards: ShardSet, partitions: Sequence[Partition], *, trained: bool = False
+) -> ShardSet:
+    """The shards, whose rows also have these columns.
+
+    trained: for a model, whose columns are looked for in all directories of a path, the last one
+    first; a shard may have them in its rows instead. Else they are in the directories below the
+    source. Raises SchemaError for a column that is missing, and for values of another kind.
+    """
+    if not partitions:
+        return shards
+    problems: list[str] = []
+    found = [_with_constants(shard, partitions, trained, problems) for shard in shards]
+    if problems:
+        more = len(problems) - MOST_LISTED
+        lines = problems[:MOST_LISTED] + [f"and {more:,} more"] * (more > 0)
+        raise SchemaError("\n".join(lines))
+    return replace(shards, shards=tuple(found))
+
+
+def _with_constants(
+    shard: Shard, partitions: Sequence[Partition], trained: bool, problems: list[str]
+) -> Shard:
+    texts = _anywhere(shard) if trained else _below_source(shard)
+    constants = []
+    for column, kind in partitions:
+        if column in texts:
+            value = None if (text := texts[column]) is None else parse_value(kind, text)
+            constants.append(Constant(column, kind, text, value))
+            if value is None and text is not None:
+                problems.append(_other_kind(shard, column, kind, text))
+        elif not trained:
+            problems.append(
+                f"{shown(shard.url)} has no directory {printable(column)}=… below its source: "
+                'move it into one, or leave the column out (data.partitions, "none" for no column)'
+            )
+    return with_constants(shard, constants)
+
+
+def _other_kind(shard: Shard, column: str, kind: str, text: str) -> str:
+    name = printable(column)
+    return (
+        f"{shown(shard.url)}: directory {name}={printable(text)} is not {_EXPECTED[kind]}, as "
+        f"column {name!r} has in this run: rename the directory, or start a new run with "
+        f'data.partitions = {{ {name} = "category" }}'
+    )
+
+
+def with_constants(shard: Shard, constants: Sequence[Constant]) -> Shard:
+    """A shard whose rows have these columns, in the place of its own of the same name."""
+    stored, schema = shard.stored_schema, shard.stored_schema
+    for one in constants:
+        field = pa.field(one.column, PARTITION_TYPES[one.kind])
+        places = schema.get_all_field_indices(one.column)
+        for place in places[:1]:
+            _refuse_incomparable(shard, schema.field(place))
+            schema = schema.set(place, field)
+        schema = schema if places else schema.append(field)
+    return replace(shard, schema=schema, constants=tuple(constants), stored=stored)
+
+
+def _refuse_incomparable(shard: Shard, field: pa.Field) -> None:
+    """The rows of a file must agree with its directory, so they have to be comparable."""
+    if family(field.type) not in (*SCALARS, *DATES, "string"):
+        raise SchemaError(
+            f"{shown(shard.url)}: column {printable(field.name)!r} is {field.type}, and a "
+            "directory of its path has a value of that name, which cannot be compared: rename "
+            'one of them, or set data.partitions = "none"'
+        )
+
+
+def _below_source(shard: Shard) -> Texts:
+    """The texts of the directories below the shard's source."""
+    if shard.partitions is not None:
+        return dict(shard.partitions)
+    keys = keys_of(shard.name)
+    texts = dict(keys)
+    if len(texts) < len(keys):
+        raise DataError(
+            f"{shown(shard.url)}: two directories of its path are of one column: rename one, or "
+            'set data.partitions = "none"'
+        )
+    return texts
+
+
+def _anywhere(shard: Shard) -> Texts:
+    """The texts of all directories of the shard's path; the last one of a name counts."""
+    if shard.partitions is not None:
+        return dict(shard.partitions)
+    return dict(keys_of(redact(shard.url) if protocol(shard.url) else shard.url))
+
+
+def values_of(shards: ShardSet, column: str) -> list[Any] | None:
+    """The distinct values of a column of directories, sorted; None if it is no such column."""
+    found: set[Any] = set()
+    for shard in shards:
+        constant = shard.constant(column)
+        if constant is None:
+            return None
+        if shard.rows and constant.value is not None:
+            found.add(constant.value)
+    return sorted(found)
+
+
+def partition_notes(shards: ShardSet, partitions: Sequence[Partition]) -> list[str]:
+    """A line where directories above the sources differ between shards: they are no columns.
+
+    So it is with the files that a shell lists for ``data/day=*/*.parquet``.
+    """
+    named = {column for column, _ in partitions}
+    above: dict[str, set[str]] = {}
+    for shard in shards:
+        for directory in shown(shard.url).split("/")[:-1]:
+            column, equals, text = directory.partition("=")
+            if equals and column and column not in named:
+                above.setdefault(column, set()).add(text)
+    lost = [column for column, texts in above.items() if len(texts) > 1]
+    if not lost:
+        return []
+    return [
+        f"directories {', '.join(f'{column}=…' for column in lost)} are no columns: they are not "
+        "below a source; pass the directory above them, or its name with wildcards in quotes"
+    ]

@@ -1,0 +1,144 @@
+"""Find the table that a file belongs to: its directory, or one above it, holds the table's log.
+
+Files of a table include deleted and rewritten rows: which of them hold the current ones is in the
+log alone.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Self
+
+from streamomd.config.values import nanoseconds
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import shown
+from streamomd.shards.filesystem import children, is_directory, is_local
+
+if TYPE_CHECKING:
+    import fsspec
+
+    from streamomd.config.spec import Data
+
+UrlOf = Callable[[str], str]
+"""The URL of a path of the file system."""
+Kind = Literal["Delta", "Iceberg"]
+DELTA_LOG = "_delta_log"
+MOST_TABLES = 3
+"""Tables listed of a source that contains several."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How tables among the sources are read.
+
+    version: of a Delta table, None: the newest. as_of: or the one that was the newest at that time
+    (ISO 8601). as_files: whether files of tables are read like any others.
+    """
+
+    version: int | None = None
+    as_of: str = ""
+    as_files: bool = False
+
+    @classmethod
+    def of(cls, data: Data) -> Self:
+        """Those of a job."""
+        return cls(data.version, data.as_of, data.as_files)
+
+    def __post_init__(self) -> None:
+        try:
+            if self.as_of:
+                nanoseconds(self.as_of)
+        except ValueError as error:
+            raise UsageError(f"as_of is {self.as_of!r}: {error}") from None
+        if self.version is not None and self.version < 0:
+            raise UsageError(f"version is {self.version}: expected 0 or more")
+        if self.version is not None and self.as_of:
+            raise UsageError(
+                f"version {self.version} and as_of {self.as_of!r} are both given: each chooses a "
+                "table's version, give one"
+            )
+
+
+FILES_OR_TABLES = TableOptions()
+
+
+@dataclass(frozen=True)
+class TableFinder:
+    """Looks for tables in a file system; what it found of a directory is not looked up again."""
+
+    fs: fsspec.AbstractFileSystem
+    _kinds: dict[str, Kind | None] = field(default_factory=dict)
+    _tables: dict[str, tuple[Kind, str] | None] = field(default_factory=dict)
+
+    def kind(self, path: str, url_of: UrlOf) -> Kind | None:
+        """What a directory is the root of."""
+        path = path.rstrip("/") or path
+        if path not in self._kinds:
+            self._kinds[path] = self._look_up(path, url_of)
+        return self._kinds[path]
+
+    def _look_up(self, path: str, url_of: UrlOf) -> Kind | None:
+        if not self._has_directories:
+            return None
+        log, metadata = posixpath.join(path, DELTA_LOG), posixpath.join(path, "metadata")
+        if is_directory(self.fs, log, url_of(log)):
+            return "Delta"
+        if is_directory(self.fs, metadata, url_of(metadata)):
+            names = children(self.fs, metadata, url_of(metadata))
+            if any(name.endswith(".metadata.json") for name in names):
+                return "Iceberg"
+        return None
+
+    def above(self, folder: str, url_of: UrlOf) -> tuple[Kind, str] | None:
+        """The nearest table that a directory is in, or the root of: its kind, and its root."""
+        passed: list[str] = []
+        while folder and folder not in self._tables:
+            passed.append(folder)
+            kind, parent = self.kind(folder, url_of), posixpath.dirname(folder)
+            if kind or parent == folder:
+                self._tables[folder] = (kind, folder) if kind else None
+            else:
+                folder = parent
+        found = self._tables.get(folder)
+        self._tables.update(dict.fromkeys(passed, found))
+        return found
+
+    def refuse(self, text: str, folders: Iterable[str], url_of: UrlOf) -> None:
+        """Raise UsageError if a directory with files to read is in a table; text: what the user
+        gave for them."""
+        folders = dict.fromkeys(folders)
+        if is_local(self.fs):  # a link may lead into a table
+            folders |= dict.fromkeys(map(os.path.realpath, folders))
+        found = dict.fromkeys(table for folder in folders if (table := self.above(folder, url_of)))
+        if found:
+            raise UsageError(_refusal(text, [(kind, url_of(path)) for kind, path in found]))
+
+    @property
+    def _has_directories(self) -> bool:
+        # A web server answers for any name.
+        protocols = (self.fs.protocol,) if isinstance(self.fs.protocol, str) else self.fs.protocol
+        return is_local(self.fs) or not {"http", "https"} & {*protocols}
+
+
+def _refusal(text: str, tables: list[tuple[Kind, str]]) -> str:
+    lines = [
+        f"{shown(text)} names files of the {kind} table {shown(url)}"
+        for kind, url in tables[:MOST_TABLES]
+    ]
+    lines[-1] += f", and of {len(tables) - MOST_TABLES} more" * (len(tables) > MOST_TABLES)
+    deltas = [url for kind, url in tables[:MOST_TABLES] if kind == "Delta"]
+    remedies = [f"name the table, {' '.join(f'delta+{shown(url)}' for url in deltas)}"] * bool(
+        deltas
+    )
+    if len(deltas) < len(tables[:MOST_TABLES]):
+        remedies.append(
+            "Iceberg tables (iceberg://catalog/namespace.table) are not supported yet: write the "
+            "table's current rows to Parquet files elsewhere"
+        )
+    return (
+        f"{'; '.join(lines)}, which may hold deleted and rewritten rows: {'; '.join(remedies)}. To "
+        "read the files as they are, pass --as-files (data.as_files = true)"
+    )
