@@ -288,6 +288,7 @@ def worlds(
 ) -> Iterator[Counter[str]]:
     for seed in range(count):
         with patch.context() as here:
+            here.setattr("os.fsync", lambda _: None)  # no world loses its power
             world = World(tmp_path / str(seed), seed, here)
             for _ in range(steps):
                 world.step()
