@@ -42,7 +42,7 @@ class Retention:
         there = {number: commit for number in found if (commit := self._commit(number))}
         for commit in self._superseded(there.values(), newest.run):
             self.store.delete(manifest_name(commit.sequence))
-            del there[commit.sequence]
+            del there[commit.sequence], self._known[commit.sequence]  # a run may make millions
             used = {name for other in there.values() for name in _objects(other)}
             for name in _objects(commit):
                 if name not in used:

@@ -35,6 +35,7 @@ scheduler_option = click.option(
 
 @main.command(cls=JobCommand, epilog=CODES)
 @run_options
+@click.option("--follow", is_flag=True, help="Then learn shards as they arrive, until cancelled.")
 @guarded
 def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     """Submit a job to a Dask cluster, which runs it without this machine.

@@ -110,7 +110,9 @@ def format_submission(name: str, scheduler: str | None) -> str:
 
 def format_status(found: Mapping[str, Any]) -> str:
     """The state of a submitted job."""
-    share = f" of {found['expected']:,} ({found['rows'] / found['expected']:.0%})"
+    share = ""
+    if found["expected"]:  # unknown of a job that follows
+        share = f" of {found['expected']:,} ({found['rows'] / found['expected']:.0%})"
     loss = "" if found["loss"] is None else f", loss {found['loss']:.6f}"
     lines = [f"{found['id']}: {found['state']}", f"rows {found['rows']:,}{share}{loss}"]
     if found["error"]:

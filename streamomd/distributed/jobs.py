@@ -32,8 +32,8 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Job:
-    """A job on a scheduler. expected: rows of all epochs. submitted: ISO time. dropped: cancelled
-    without an answer."""
+    """A job on a scheduler. expected: rows of all epochs, 0 of one that follows. submitted: ISO
+    time. dropped: cancelled without an answer."""
 
     client: Client
     id: str

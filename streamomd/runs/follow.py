@@ -219,7 +219,8 @@ class Follower:
         while True:
             complete = self._files.complete()
             try:
-                arrivals = run.find(replace(self.choice, complete=complete.keys()))
+                choice = replace(self.choice, complete=complete.keys())
+                arrivals = run.find(choice, appends_only=self.table.appends_only)
             except InputNotFoundError as error:
                 if self._landings.looked_ns is None:
                     raise
@@ -397,6 +398,7 @@ def follow(
     moved: bool | None = None,
     accept_duplicates: bool | None = None,
     retry_skipped: bool | None = None,
+    appends_only: bool | None = None,
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
@@ -425,6 +427,7 @@ def follow(
         "moved": moved,
         "accept_duplicates": accept_duplicates,
         "retry_skipped": retry_skipped,
+        "appends_only": appends_only,
     }
     model, _ = run_follow(
         url,

@@ -7,10 +7,12 @@ from typing import Any
 
 from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
+from streamomd.core.errors import UnsupportedError
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.session import Session
-from streamomd.runs.worker_task import SentSettings, resume_on_worker
+from streamomd.runs.update import refuse_update
+from streamomd.runs.worker_task import SentSettings, follow_on_worker, resume_on_worker
 from streamomd.training.progress import note
 from streamomd.training.started_job import started_job
 
@@ -21,6 +23,7 @@ def submit(
     client: Any = None,
     storage_options: Mapping[str, Any] | None = None,
     restart: bool = False,
+    follow: bool = False,
     sets: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> str:
@@ -28,12 +31,16 @@ def submit(
 
     Arguments as in ``train``. The job, the shards and the workers are checked in this process, and
     the first commit is made; then a task on a worker resumes from it. If its worker is lost, the
-    task resumes from the last commit on another. See ``streamomd.distributed.jobs`` for what can be
-    done with the id. Raises what ``train`` raises before its first row.
+    task resumes from the last commit on another. follow: after its shards the task learns those
+    that arrive, as ``streamomd.follow`` does with the job's table [update], until it is cancelled.
+    See ``streamomd.distributed.jobs`` for what can be done with the id. Raises what ``train``
+    raises before its first row.
     """
     refuse_collection(job, flags, "a job that is left to a cluster")
     flags["storage_options"] = storage_options
     spec = build_job(job, flags, sets, report=note, inherit=started_job)
+    if follow:
+        refuse_to_follow(spec)
     on_worker = spec.cluster.model_copy(update={"learner": "worker"})
     session = Session.of(spec.model_copy(update={"cluster": on_worker}), client=client)
     with session.prepare() as (model, connection):
@@ -43,8 +50,19 @@ def submit(
         checks.refuse_unfit(connection, model, session.shards)
         session.begin(model, restart=restart)
         rows, sent = session.rows.rows * session.spec.train.epochs, SentSettings.of(session.spec)
+        task = follow_on_worker if follow else resume_on_worker
         with report_lost_scheduler(model, connection):
-            return jobs.send(connection, resume_on_worker, model.url, sent, rows)
+            return jobs.send(connection, task, model.url, sent, 0 if follow else rows)
+
+
+def refuse_to_follow(spec: Spec) -> None:
+    """Raises UnsupportedError for a job whose task cannot follow."""
+    refuse_update(spec.model_copy(update={"cluster": type(spec.cluster)()}))
+    if spec.train.mode != "exact":
+        raise UnsupportedError(
+            f"submit --follow learns in one task, in exact mode, not {spec.train.mode}: run "
+            "streamomd follow URL in a process of its own"
+        )
 
 
 def diagnose(

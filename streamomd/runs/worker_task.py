@@ -12,9 +12,11 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import ConcurrentWriterError
 from streamomd.core.urls import without_secrets
 from streamomd.runs.connection import report_lost_scheduler
+from streamomd.runs.follow import Follower, follow_to_end, watch_files
 from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
+from streamomd.runs.update import UpdateRun
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 from streamomd.training.progress import listening, quiet_notes, watching
@@ -42,11 +44,15 @@ class SentSettings:
         options = (spec.data.storage_options, spec.checkpoint.storage_options)
         return cls(options, settings(spec), tuple(map(without_secrets, spec.data.shards)))
 
-    def apply(self, model: Model, stop: StopRequest) -> Session:
-        """Give a model that was read from its checkpoint this job; the session on its shards."""
+    def change(self, model: Model) -> None:
+        """Give a model that was read from its checkpoint this job."""
         change_model_job(model, self.settings, *self.options)
         data = model.spec.data.model_copy(update={"shards": self.shards})
         model.spec = model.spec.model_copy(update={"data": data})
+
+    def apply(self, model: Model, stop: StopRequest) -> Session:
+        """Give a model that was read from its checkpoint this job; the session on its shards."""
+        self.change(model)
         return Session.of(model.spec, running=model, stop=stop)
 
 
@@ -108,5 +114,40 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
                 if was_reassigned(client):  # the other task is the writer now
                     return {}
                 raise
+        watcher.finish(model.metrics)
+    return {"seconds": model.seconds or 1e-9, **metrics_event(model.metrics)}
+
+
+def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]:
+    """On a worker: finish a run with the sender's settings, and follow it until it is stopped.
+
+    It learns in exact mode and decodes its own rows. As ``resume_on_worker`` otherwise.
+    """
+    from streamomd.distributed.remote_learner import event_reporter, metrics_event, was_reassigned
+
+    stop = StopRequest()
+
+    def open_run() -> UpdateRun:
+        model, loaded = load_model(url, storage_options=sent.options[1], needs=KINDS)
+        sent.change(model)
+        cluster = {"learner": "client", "decode": "local"}
+        alone = model.spec.cluster.model_copy(update=cluster)
+        model.spec = model.spec.model_copy(update={"cluster": alone})
+        return UpdateRun.of(model, loaded, stop=stop, reporting=Reporting(quiet=True))
+
+    with (
+        quiet_notes(True),
+        event_reporter(topic, stop) as (client, watcher),
+        listening(watcher.log_note),
+    ):
+        if was_reassigned(client):
+            return {}
+        follower = Follower(open_run, {}, stop, watch_files, waiting=[watcher])
+        try:
+            model, _ = follow_to_end(follower)
+        except ConcurrentWriterError:
+            if was_reassigned(client):
+                return {}
+            raise
         watcher.finish(model.metrics)
     return {"seconds": model.seconds or 1e-9, **metrics_event(model.metrics)}

@@ -16,8 +16,10 @@ from streamomd.checkpoint import (
     read_ledger,
     write_document,
 )
+from streamomd.checkpoint.commit_list import sequences
 from streamomd.checkpoint.documents import repair
-from streamomd.core.errors import ResumeRefusedError
+from streamomd.core.errors import ConcurrentWriterError, CorruptionError, ResumeRefusedError
+from streamomd.core.urls import shown
 from streamomd.shards.dataset import Dataset
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import unread_of
@@ -78,8 +80,18 @@ def open_ledger(model: Model, loaded: Loaded) -> tuple[Store, Ledger]:
 
 def take_over(model: Model, loaded: Loaded, store: Store, ledger: Ledger) -> CheckpointManager:
     """Fence an older writer: the manager of the commits after the one that was loaded."""
-    for kind, sha256 in loaded.commit.documents:
-        repair(store, kind, sha256)
+    try:
+        for kind, sha256 in loaded.commit.documents:
+            repair(store, kind, sha256)
+    except CorruptionError:
+        # The retention of a newer writer deletes what its commits do not name.
+        newest = sequences(store)[-1:]
+        if newest and newest[0] > loaded.newest:
+            raise ConcurrentWriterError(
+                f"another streamomd made commit {newest[0]} of {shown(store.url)} since this one "
+                f"read commit {loaded.newest}: this run stops here"
+            ) from None
+        raise
     settings = model.spec.checkpoint
     writer = Writer.take_over(store, loaded, keep=settings.keep, keep_updates=settings.keep_updates)
     return CheckpointManager(model, store, writer, ledger)

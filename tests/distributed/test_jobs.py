@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from distributed import Client, LocalCluster
 from running import run
 
 import streamomd
-from streamomd.core.errors import ClusterError, OutputExistsError, UsageError
+from streamomd.core.errors import ClusterError, OutputExistsError, UnsupportedError, UsageError
 from streamomd.distributed import diagnose, jobs
 from streamomd.distributed.worker_monitor import monitor_of
 
@@ -91,6 +92,36 @@ def test_cancelled_it_commits_and_leaves(
     rows = streamomd.load(str(tmp_path / "run")).metrics.total_rows
     assert 0 < rows < 300 * 4 * ROWS
     assert f"stopped after row {rows:,}" in jobs.status(job_)["error"]
+
+
+def test_a_job_follows_until_it_is_cancelled(
+    data: Path, workers: LocalCluster, client: Client, tmp_path: Path
+) -> None:
+    """Its task learns what arrives; status, logs and cancel work; the bits of one run."""
+    shutil.copytree(data, tmp_path / "rows")
+    table = kept(tmp_path / "rows", tmp_path / "run", 1)
+    table["update"] = {"settle": 0, "every": 0.2}
+    last = max((tmp_path / "rows").rglob("*.parquet"))
+    last.rename(tmp_path / last.name)
+    name = streamomd.submit(table, client=client, follow=True)
+    job_ = jobs.find(client, name)
+    until(job_, lambda one: one["rows"] == 3 * ROWS)
+    assert job_.expected == 0
+    (tmp_path / last.name).rename(last)
+    until(job_, lambda one: one["rows"] == 4 * ROWS and (one["commit"] or one)["rows"] == 4 * ROWS)
+    assert f"rows {4 * ROWS:,}, loss" in run("status", name, "--scheduler", job_address(client)).out
+    told = run("cancel", name, "--scheduler", job_address(client))
+    assert f"{name}: stopped" in told.out
+    assert "update 1: 1 shard" in run("logs", name, "--scheduler", job_address(client)).out
+    whole = {**table, "checkpoint": {"url": str(tmp_path / "whole")}}
+    expected = streamomd.train(whole, quiet=True, sets={"cluster.scheduler": ""})
+    assert streamomd.update(str(tmp_path / "run"), quiet=True).state_sha256 == expected.state_sha256
+    with pytest.raises(UnsupportedError, match="in exact mode, not averaged"):
+        streamomd.submit({**table, "train": {"mode": "averaged"}}, client=client, follow=True)
+
+
+def job_address(client: Client) -> str:
+    return str(client.scheduler.address)
 
 
 @pytest.mark.slow
