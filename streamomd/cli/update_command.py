@@ -76,14 +76,22 @@ def time_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-on_bad_row_option = click.option(
-    "--on-bad-row", metavar="skip", help="What to do with a bad row from here on; skip: count it."
-)
+DATA = (
+    click.option(
+        "--on-bad-row", metavar="skip",
+        help="What to do with a bad row from here on; skip: count it.",
+    ),
+    click.option(
+        "--as-files", is_flag=True, default=None,
+        help="From here on, read files of a Delta or Iceberg table like any others.",
+    ),
+)  # fmt: skip
+"""Keys of the job's table [data] that may change."""
 
 
 def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What counts as new."""
-    for option in reversed(CHOICES):
+    """What counts as new, and how it is read."""
+    for option in reversed((*CHOICES, *DATA)):
         function = option(function)
     return function
 
@@ -91,7 +99,6 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @main.command(epilog=CODES)
 @url
 @click.option("--dry-run", is_flag=True, help="Only print how many shards are new.")
-@on_bad_row_option
 @choice_options
 @data_options
 @checkpoint_options
@@ -102,7 +109,6 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def update(
     url: str,
     dry_run: bool,
-    on_bad_row: str | None,
     log: str | None,
     track: tuple[list[str], ...],
     **given: Any,
@@ -124,7 +130,6 @@ def update(
     from streamomd.runs.update import run_update
 
     options, choice = split_choice(python_arguments(given))
-    options["sets"] |= {"data.on_bad_row": on_bad_row} if on_bad_row else {}
     model, figures = run_update(
         url,
         choice,
@@ -176,9 +181,13 @@ def follow(
 
 def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The arguments of ``run_update`` among those of a command, and the keys of [update]."""
-    names = ("storage_options", "checkpoint_storage_options")
-    options = {"options": tuple(given[name] for name in names), "sets": given["sets"]}
-    choice = {name: value for name, value in given.items() if name not in (*names, "sets")}
+    names, keys = ("storage_options", "checkpoint_storage_options"), ("on_bad_row", "as_files")
+    changed = {f"data.{key}": given[key] for key in keys if given[key]}
+    options = {
+        "options": tuple(given[name] for name in names),
+        "sets": {**given["sets"], **changed},
+    }
+    choice = {key: value for key, value in given.items() if key not in (*names, *keys, "sets")}
     return options, {name: value for name, value in choice.items() if value not in (None, False)}
 
 

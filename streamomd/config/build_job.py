@@ -24,6 +24,7 @@ from streamomd.core.urls import absolute, is_inside, local_name, redact, shown
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "checkpoint", "cluster", "update", "data.storage_options",
     "data.max_bad_rows", "data.cache", "data.cache_gib", "data.arrival", "data.on_bad_shard",
+    "data.as_files",
 )  # fmt: skip
 _SUFFIXES = re.compile(r"(\.(parquet|parq|pq|arrow|feather|ipc))+$", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[\]{}]")

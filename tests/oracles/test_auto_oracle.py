@@ -76,7 +76,7 @@ def test_the_diagonal_alone_is_adaptive_least_squares() -> None:
 def test_a_rebase_leaves_predictions_unchanged(loss: str) -> None:
     """Under a prior that is negligible: to the new reference; under any: to the same one again."""
     rows = made(loss, 99)
-    weak = trained(loss, rows.some(slice(95)), prefer="whole", lam=1e-9, lam0=1e-9)
+    weak = trained(loss, rows.some(slice(95)), prefer="whole", lam=1e-10, lam0=1e-10)
     weak = run_without_rebase(weak, rows.some(slice(95, 99)))
     before, reference = predictions(weak, rows), weak.c.copy()
     weak.rebase()
