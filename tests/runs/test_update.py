@@ -169,26 +169,32 @@ def operations(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     return done
 
 
-def attempts(tmp_path: Path, step: int) -> Iterator[tuple[int, Path, Path]]:
+def attempts(tmp_path: Path, step: int, rule: str) -> Iterator[tuple[int, Path, Path]]:
     """Runs of two shards to which two came, each with the operation that ends the update."""
     for most in itertools.count(0, step):
         folder, url = tmp_path / f"shards{most}", tmp_path / f"run{most}"
         for number in range(2):
             shard(folder, number)
-        train(*words(folder, url, "--set", "checkpoint.aside=false"))
+        train(*words(folder, url, "--rule", rule, "--set", "checkpoint.aside=false"))
         for number in range(2, 4):
             shard(folder, number)
         yield most, folder, url
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+EVERY_OPERATION = [
+    pytest.param(1, rule, marks=pytest.mark.slow)
+    for rule in ("nag", "auto", "adagrad", "perceptron")
+]
+
+
+@pytest.mark.parametrize("step, rule", [(7, "nag"), *EVERY_OPERATION])
 def test_an_update_that_is_killed_at_any_operation_of_its_store_continues(
-    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, step: int, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of the update stands: what comes after the kill is learned after it."""
-    expected, one = whole(tmp_path, 5), whole(tmp_path / "4", 4)
+    expected, one = (whole(tmp_path / str(count), count, "--rule", rule) for count in (5, 4))
     killed = 0
-    for most, folder, url in attempts(tmp_path, step):
+    for most, folder, url in attempts(tmp_path, step, rule):
         with monkeypatch.context() as patch:
             operations(patch, most)
             try:
@@ -203,6 +209,7 @@ def test_an_update_that_is_killed_at_any_operation_of_its_store_continues(
             run("resume", url)
             assert figures(update(url)) == one
     assert killed > 40 // step
+    print(f"\n{killed} kills")
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(40, marks=pytest.mark.slow)])
