@@ -137,6 +137,12 @@ def refuse_conflicts(spec: Spec) -> None:
             f"data.holdout = {spec.data.holdout}: hold-out rows need mode exact, not {mode}; "
             "set a shard aside and run streamomd evaluate on it"
         )
+    start = spec.model.start
+    if spec.model.continue_metrics and (not start or start.endswith(".parquet")):
+        raise UsageError(
+            "model.continue_metrics continues the metrics of a checkpoint: name it (--start URL), "
+            "or leave continue_metrics out"
+        )
     if spec.train.patience and not spec.data.holdout:
         raise UsageError(
             f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "

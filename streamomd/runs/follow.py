@@ -249,9 +249,11 @@ class Follower:
         self._files.forget([shard.path for shard in run.learned])
         now = self.clock.now_ns()
         self.freshness = self._landings.learned([shard.url for shard in run.learned], now)
-        if run.model.update.number:
+        if run.model.update.of_new:
             self.new_shards += len(run.learned)
             self.new_rows += run.learned.rows
+        else:
+            self.before = run.before
         self._report_update(run.model, run.learned, self._landings.lag(now))
         if self._alert and self.table.fail_on_alert:
             raise AlertError(f"{self._alert}; commit {run.model.sequence}")
@@ -262,6 +264,7 @@ class Follower:
         times = {"lag": lag, "freshness": self.freshness}
         count, rows = counted(len(shards), "shard"), counted(shards.rows, "row")
         what = f"update {of_update.number}" if of_update.number else "first run"
+        what = what if of_update.of_new or not of_update.number else "more epochs"
         fresh = "" if self.freshness is None else f", freshness {self.freshness:.1f} s"
         note(
             f"{what}: {count} ({rows}), loss {show(learned['loss'])}; lag {lag:.1f} s{fresh}; "

@@ -10,17 +10,18 @@ from streamomd.config.recorded import with_settings
 from streamomd.config.spec import Spec
 from streamomd.core.errors import SweepError
 from streamomd.core.nearest import named_keywords
-from streamomd.core.urls import shown
+from streamomd.core.urls import shown, typed
 from streamomd.runs.collection_job import split_collection
 from streamomd.runs.connection import record_cluster
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
-from streamomd.runs.update import UpdateRun, choice_of, report_unlearned
+from streamomd.runs.update import UpdateRun, choice_of, report_unlearned, undoable
 from streamomd.runs.worker_task import learn_on_worker, learns_on_worker
 from streamomd.training.callbacks import Callback
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
+from streamomd.training.open_checkpoint import open_ledger
 from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import change_model_job, divergence, refuse_diverged_again
 from streamomd.training.signals import stop_on_signals
@@ -137,18 +138,27 @@ def resume(
             cache="data.cache" not in sets,
         ):
             note(line)
-        session = Session.continued(model, loaded, shards, client=client, stop=stop)
-        with session.connect() as connection:
-            if connection is None:
-                read_state(model)
-            record_cluster(model, client)
-            manager = session.resume(model, loaded, accept_new=accept_new_shards)
-            rows = model.metrics.total_rows
-            note(f"resuming from commit {model.sequence} of {shown(model.url)}, after row {rows:,}")
-            if learns_on_worker(model, connection):
-                manager.commit()  # the task reads the job from it
-                return learn_on_worker(session, model, connection, reporting)
-            return session.learn(model, manager, connection, reporting)
+        with undoable(model, lambda: open_ledger(model, loaded)[1]):
+            session = Session.continued(model, loaded, shards, client=client, stop=stop)
+            with session.connect() as connection:
+                if connection is None:
+                    read_state(model)
+                record_cluster(model, client)
+                manager = session.resume(model, loaded, accept_new=accept_new_shards)
+                rows = model.metrics.total_rows
+                note(
+                    f"resuming from commit {model.sequence} of {shown(model.url)}, "
+                    f"after row {rows:,}"
+                )
+                if accept_new_shards and model.update.number:
+                    note(
+                        "more epochs read the learned shards alone; then learn new ones: "
+                        f"streamomd update {typed(model.url)}"
+                    )
+                if learns_on_worker(model, connection):
+                    manager.commit()  # the task reads the job from it
+                    return learn_on_worker(session, model, connection, reporting)
+                return session.learn(model, manager, connection, reporting)
 
 
 @named_keywords

@@ -140,13 +140,15 @@ class UpdateRun:
             return
         if model.finished:
             return
-        with self._undoable():
+        with undoable(model, lambda: self.ledger):
             shards = find_current_list(model, self.ledger)
             session = self._session(shards)
             self.manager = session.resume(model, self.loaded, accept_new=False)
-        rows, what = model.metrics.total_rows, f"update {model.update.number}"
-        note(f"finishing {what if model.update.number else 'the first run'}, after row {rows:,}")
+        rows, what = model.metrics.total_rows, "the first run"
         if model.update.number:
+            what = f"update {model.update.number}" if model.update.of_new else "the epochs"
+        note(f"finishing {what}, after row {rows:,}")
+        if model.update.of_new:
             self.new_shards, self.new_rows = len(shards), shards.rows
         self._learn(session)
 
@@ -167,6 +169,7 @@ class UpdateRun:
             since=self.model.table_versions,
             appends_only=appends_only or self.model.spec.update.appends_only,
             may_be_empty=True,
+            may_be_gone=lambda url: any(facts["url"] == url for facts in self.ledger.shards),
         )
         found = find_arrivals(
             self.ledger.shards,
@@ -246,28 +249,14 @@ class UpdateRun:
     def _learn(self, session: Session) -> None:
         model = self.model
         self.learning = session.shards
-        with self._undoable(), session.connect() as connection:
+        with undoable(model, lambda: self.ledger), session.connect() as connection:
             if connection is None:
                 read_state(model)
             record_cluster(model, self.client)
             session.learn(model, self.manager, connection, self.reporting, *self.watchers)
         self.learning, self.learned = None, session.shards
-
-    @contextmanager
-    def _undoable(self) -> Iterator[None]:
-        """After an error in the shards of an update: print how to take another list of them."""
-        try:
-            yield
-        except (DataError, InputNotFoundError, ResumeRefusedError):
-            record = self.model.update
-            if record.first:
-                before = int(self.ledger.shards[record.first].get("sequence", 1)) - 1
-                note(
-                    f"update {record.number} is not finished, and its list of shards is recorded. "
-                    "To repair or remove one of them, undo the update first: streamomd checkpoint "
-                    f"restore {typed(self.model.url)} --at {before}"
-                )
-            raise
+        if not model.update.of_new:  # rows that an update finds finished are not its own
+            self.before = self._next_record()
 
     def _check_schemas(self, shards: ShardSet) -> None:
         plan, problems, known = self.model.plan, [], set[str]()
@@ -285,6 +274,23 @@ class UpdateRun:
         more = sorted({name for shard in shards for name in shard.stored_schema.names} - known)
         if known and more:
             self.report(f"new columns, which this model ignores: {', '.join(map(repr, more))}")
+
+
+@contextmanager
+def undoable(model: Model, ledger: Callable[[], Ledger]) -> Iterator[None]:
+    """After an error in the shards of an update: print how to take another list of them."""
+    try:
+        yield
+    except (DataError, InputNotFoundError, ResumeRefusedError):
+        record = model.update
+        if record.of_new:
+            before = int(ledger().shards[record.first].get("sequence", 1)) - 1
+            note(
+                f"update {record.number} is not finished, and its list of shards is recorded. "
+                "To repair or remove one of them, undo the update first: streamomd checkpoint "
+                f"restore {typed(model.url)} --at {before}"
+            )
+        raise
 
 
 def refuse_update(spec: Spec) -> None:

@@ -221,8 +221,8 @@ def _youth(file: Listed, mtime_ns: int | None, choice: Choice, now_ns: int) -> s
             "touch the file, or pass --settle 0"
         )
     return (
-        f"modified {max(0.0, age):.1f} s ago, less than data.settle = {settle:g}: it may still be "
-        "written; the next update takes it"
+        f"modified {max(0.0, age):.1f} s ago, less than update.settle = {settle:g}: it may still "
+        "be written; the next update takes it"
     )
 
 

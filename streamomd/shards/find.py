@@ -97,6 +97,7 @@ def list_shards(
     since: Mapping[str, int] | None = None,
     appends_only: bool = False,
     may_be_empty: bool = False,
+    may_be_gone: Callable[[str], bool] = lambda url: False,
 ) -> Listing:
     """The files that ``find`` would open, in order, and their file system. None is opened.
 
@@ -104,7 +105,8 @@ def list_shards(
     versions: of tables, by URL, whatever ``tables`` says. since: of tables, by URL: only files that
     later commits appended; of other sources all files are listed. appends_only: see
     ``delta.appended``. may_be_empty: a directory or glob without shards is no error, as after all
-    were learned and deleted; a directory that does not exist is one.
+    were learned and deleted; a directory that does not exist is one. may_be_gone: whether a source
+    of that URL, a file, is no error if it does not exist.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
@@ -119,6 +121,7 @@ def list_shards(
             since or {},
             appends_only=appends_only,
             may_be_empty=may_be_empty,
+            may_be_gone=may_be_gone,
         )
 
 
@@ -132,6 +135,7 @@ def _list_shards(
     *,
     appends_only: bool,
     may_be_empty: bool,
+    may_be_gone: Callable[[str], bool],
 ) -> Listing:
     fs = _common_file_system(texts, storage_options)
     # Listings that were cached earlier would hide files written since.
@@ -145,8 +149,14 @@ def _list_shards(
         path, root = given.path.rstrip("/"), given.url(given.path).rstrip("/")
         pinned, begin = versions.get(root), since.get(root)
         known = pinned is not None or begin is not None
-        if not _is_table(text, given, finder, tables, known=known):
-            files = given.files()
+        try:
+            is_table = _is_table(text, given, finder, tables, known=known)
+            files = [] if is_table else given.files()
+        except InputNotFoundError:
+            if not may_be_gone(root):
+                raise
+            continue
+        if not is_table:
             if not tables.as_files:
                 finder.refuse(given.text, (dirname(file.path) for file in files), given.url)
             listed += [(path_key(file.path), file) for file in files]

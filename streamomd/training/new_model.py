@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from streamomd.config.spec import Spec
-from streamomd.core.errors import UsageError
+from streamomd.config.spec import Data, Spec
+from streamomd.core.counted import counted
+from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
 from streamomd.features import Plan, check_schema, make_plan
 from streamomd.features.plan import Partition
@@ -26,7 +27,7 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     shards.require_rows()
     first = next(iter(shards))
     partitions = tuple(Partition(one.column, one.kind) for one in first.constants)
-    labels = partial(_labels, shards, spec.data.label)
+    labels = partial(_labels, shards, spec.data)
     plan = make_plan(spec.data, spec.model, first.schema, labels, partitions)
     for shard in shards:
         check_schema(plan, shard.schema, shard.url)
@@ -66,6 +67,10 @@ def _start_from(model: Model, other: Model) -> None:
         lines = [f"{key}: {theirs[key]!r} there, {ours[key]!r} here" for key in differ]
         same = [f"--{key} {theirs[key]}" for key in ("rule", "loss") if key in differ]
         hint = f"; to continue it: {' '.join(same)}" if same else ""
+        kinds = dict(other.plan.partitions)
+        if any(kinds.get(column, kind) != kind for column, kind in model.plan.partitions):
+            table = ", ".join(f"{column} = '{kind}'" for column, kind in kinds.items())
+            hint += f'; to read the directories as it did: --partitions "{{ {table} }}"'
         raise UsageError(f"cannot start from {shown(other.url)}: {'; '.join(lines)}{hint}")
     model.state, model.names = other.state, other.names
     if model.spec.model.continue_metrics:
@@ -91,8 +96,14 @@ def _description(model: Model) -> dict[str, Any]:
     return {**model_keys, "params": params, **references, **plan}
 
 
-def _labels(shards: ShardSet, column: str) -> list[Any]:
+def _labels(shards: ShardSet, data: Data) -> list[Any]:
+    column = data.label
     found = distinct_labels(shards, column)
+    if not found and data.where:
+        raise DataError(
+            f"no row of {counted(len(shards), 'shard')} that satisfies where has a label: check "
+            "the filter"
+        )
     if len(found) == 1:
         note(f"all labels in column {column!r} are {found[0]!r}; training needs two classes")
     return found

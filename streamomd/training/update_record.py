@@ -24,6 +24,11 @@ class UpdateRecord:
     rows: int = 0
     sums: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
+    @property
+    def of_new(self) -> bool:
+        """Whether the list is that of an update; else it is the first run's, or all shards."""
+        return self.first > 0
+
     def next(self, first: int, metrics: Metrics) -> UpdateRecord:
         """The update after this one, of the shards from number ``first`` on."""
         importance, loss, wrong = metrics.total.tolist()

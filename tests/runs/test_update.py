@@ -251,6 +251,41 @@ def test_one_of_two_updates_at_the_same_time_loses(tmp_path: Path) -> None:
     assert figures(update(url)) == whole(tmp_path, 2)
 
 
+def test_what_an_update_finishes_is_not_new(tmp_path: Path) -> None:
+    """Its figures are of the rows that arrived, whatever was interrupted before."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    shard(folder, 0)
+    train(*words(folder, url))
+    shard(folder, 1)
+    update(url)
+    told = update(url, "--set", "train.epochs=2")
+    assert told["rows"] == 4 * ROWS
+    assert (told["new_shards"], told["new_rows"], told["update"]) == (0, 0, None)
+    shard(folder, 2)
+    told = update(url, "--set", "train.epochs=3")
+    assert (told["new_shards"], told["new_rows"]) == (1, ROWS)
+    assert told["update"]["rows"] == ROWS
+    shard(folder, 3)
+    ran = run("resume", url, "--epochs", "4", "--accept-new-shards", "--json")
+    assert f"then learn new ones: streamomd update {url}" in ran.err
+    assert ran.result["rows"] == told["rows"] + 3 * ROWS
+
+
+def test_a_source_that_was_learned_may_be_deleted(tmp_path: Path) -> None:
+    """Named as a file; what was never learned is missing."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    named = [shard(tmp_path, number) for number in (0, 1)]
+    shard(folder, 2)
+    train(*map(str, named), *words(folder, url))
+    named[0].unlink()
+    shard(folder, 3)
+    assert update(url)["new_rows"] == ROWS
+    folder.rename(tmp_path / "elsewhere")
+    ran = run("update", url, *NOW)
+    assert ran.code == 2
+    assert f"{folder}: no such file" in ran.err
+
+
 def test_what_cannot_be_updated_is_refused_by_name(tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     shard(folder, 0)
@@ -327,6 +362,39 @@ def test_a_start_takes_over_the_job(tmp_path: Path) -> None:
         more["state_sha256"]
         == whole(tmp_path, 3, "--rule", "adagrad", "--eta", "0.3")["state_sha256"]
     )
+
+
+@pytest.mark.parametrize("more", [(), ("--holdout", "4", "--epochs", "2", "--patience", "1")])
+def test_continued_metrics_have_their_own_holdout(tmp_path: Path, more: tuple[str, ...]) -> None:
+    shard(tmp_path / "old", 0)
+    before = train(*words(tmp_path / "old", tmp_path / "a"))
+    shard(tmp_path / "new", 1)
+    start = ("--start", tmp_path / "a", "--continue-metrics")
+    told = train(tmp_path / "new", *start, *more, "--checkpoint", tmp_path / "b")
+    held = told["holdout"]["epochs"][0]["rows"] if more else 0
+    assert (held > 0) == bool(more)
+    assert told["epochs"][0]["rows"] == before["rows"] + ROWS - held
+    again = run("resume", tmp_path / "b", "--json").result
+    assert (figures(again), again["holdout"]) == (figures(told), told["holdout"])
+
+
+def test_metrics_of_no_start_are_not_continued(tmp_path: Path) -> None:
+    shard(tmp_path / "shards", 0)
+    ran = run("train", *words(tmp_path / "shards", tmp_path / "run", "--continue-metrics"))
+    assert ran.code == 2
+    assert "--start URL" in ran.err
+
+
+def test_a_start_says_how_to_read_directories_of_another_kind(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    write(old / "k=a" / "a.parquet", rows(ROWS).select(["y", "n", "w"]))
+    write(new / "k=1" / "a.parquet", rows(ROWS, first=1).select(["y", "n", "w"]))
+    train(old, "--label", "y", "--rule", "nag", "--checkpoint", tmp_path / "a")
+    start = ("train", new, "--start", tmp_path / "a", "--checkpoint", tmp_path / "b")
+    ran = run(*start)
+    assert ran.code == 2
+    given = ran.err.split('--partitions "')[1].split('"')[0]
+    assert run(*start, "--partitions", given).code == 0
 
 
 def test_directories_are_columns_of_later_shards_too(tmp_path: Path) -> None:
@@ -406,7 +474,10 @@ def test_an_update_with_a_bad_shard_is_undone_or_skips_its_rows(tmp_path: Path) 
     ran = run("update", url, *NOW)
     assert ran.code == 2
     (way,) = [line for line in ran.err.splitlines() if "checkpoint restore" in line]
-    assert run("update", url, *NOW).code == 2
+    for command in (("update", url, *NOW), ("resume", url)):
+        again = run(*command)
+        assert again.code == 2
+        assert way in again.err
     skipping = tmp_path / "skipping"
     shutil.copytree(url, skipping)
     told = update(skipping, "--on-bad-row", "skip")

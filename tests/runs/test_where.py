@@ -269,6 +269,12 @@ def test_what_is_refused(here: Path, where: str) -> None:
     assert REFUSED[where] in done.err
 
 
+def test_a_filter_of_no_row_is_named_before_its_labels(here: Path) -> None:
+    done = run("train", "data", *OGD, "none", "--where", "x > 1 and x < 1")
+    assert done.code == 2
+    assert "no row of 4 shards that satisfies where has a label" in done.err
+
+
 def test_a_shard_without_the_column_is_named(here: Path) -> None:
     """No row is taken or dropped for want of a column."""
     write(Path("data/day=2026-01-05/a.parquet"), table(5).drop(["us"]))

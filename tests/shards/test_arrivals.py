@@ -166,7 +166,7 @@ def test_a_young_file_waits(age: float, taken: bool, source: Path, known: list[F
     assert names(found) == (["new.parquet"] if taken else [])
     assert not any(one.recorded for one in found.skipped)
     if not taken:
-        word = "clocks differ" if age < -30 else "less than data.settle = 30"
+        word = "clocks differ" if age < -30 else "less than update.settle = 30"
         assert word in reasons(found)["new.parquet"]
         assert word in found.notes[0]
     assert names(arrivals(known, source, settle=0)) == ["new.parquet"]

@@ -142,8 +142,9 @@ class Metrics:
             self.sums = np.vstack([self.sums, np.zeros(3)])
             self.bad = np.vstack([self.bad, np.zeros(len(REASONS), np.int64)])
             self.bad[-1, FILTERED] = unread
-            if self.held is not None:
-                self.held._begin_afresh(epoch)
+        # An epoch that continues another run's has rows, and hold-out rows only from here on.
+        if self.held is not None and len(self.held.rows) <= epoch:
+            self.held._begin_afresh(epoch)
 
     def add_unread(self, unread: int) -> None:
         """Count more rows of the epoch under way that a filter does not read."""
