@@ -54,13 +54,19 @@ def list_temporary_files(store: Store) -> list[str]:
 def _missing(commits: list[Commit | None]) -> Iterator[dict[str, Any]]:
     """The last missing sequence of each gap in an update.
 
-    Retention leaves gaps between two updates, and before a commit that restored the one before it.
+    Retention leaves gaps between two updates, before a commit that restored the one before it, and
+    after a commit that records the list of an update: it has the state of the update before, and
+    stays with it.
     """
+    ends: dict[str, int] = {}
+    for commit in commits:
+        if commit is not None:
+            ends.setdefault(commit.directory, commit.update)
     for before, after in itertools.pairwise(commits):
         if before is None or after is None or after.parent == before.sequence:
             continue
         gap, same = after.sequence - 1, before.run == after.run and before.update == after.update
-        if before.sequence != gap and same:
+        if before.sequence != gap and same and ends[before.directory] == before.update:
             yield _row(gap, None, "its manifest is missing")
 
 

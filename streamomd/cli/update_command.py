@@ -188,7 +188,9 @@ def split_choice(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
         "sets": {**given["sets"], **changed},
     }
     choice = {key: value for key, value in given.items() if key not in (*names, *keys, "sets")}
-    return options, {name: value for name, value in choice.items() if value not in (None, False)}
+    return options, {
+        name: value for name, value in choice.items() if value is not None and value is not False
+    }
 
 
 def format_update(result: Mapping[str, Any], shards: Any, *, dry_run: bool) -> str:

@@ -286,6 +286,30 @@ def test_a_source_that_was_learned_may_be_deleted(tmp_path: Path) -> None:
     assert f"{folder}: no such file" in ran.err
 
 
+def test_a_checkpoint_whose_updates_make_many_commits_is_whole(tmp_path: Path) -> None:
+    """Retention deletes commits in the middle of an update, and none is missing."""
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    shard(folder, 0)
+    few = ("--set", "checkpoint.keep=2", "--set", "checkpoint.every_rows=20")
+    train(*words(folder, url, *few))
+    for number in (1, 2):
+        shard(folder, number)
+        update(url)
+        assert run("checkpoint", "verify", url).code == 0
+    assert len(list((url / "commits").iterdir())) < 12
+
+
+def test_no_shard_is_no_maximum(tmp_path: Path) -> None:
+    folder, url = tmp_path / "shards", tmp_path / "run"
+    shard(folder, 0)
+    before = train(*words(folder, url))
+    shard(folder, 1)
+    ran = run("update", url, *NOW, "--max-shards", "0")
+    assert ran.code == 2
+    assert "expected a whole number of 1 or more" in ran.err
+    assert run("resume", url, "--json").result["rows"] == before["rows"]
+
+
 def test_what_cannot_be_updated_is_refused_by_name(tmp_path: Path) -> None:
     folder = tmp_path / "shards"
     shard(folder, 0)
