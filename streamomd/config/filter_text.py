@@ -283,7 +283,7 @@ class _Parser:
                 return datetime.date.fromisoformat(text)
             return datetime.datetime.fromisoformat(text)
         except ValueError as error:
-            refuse_at(self._text, at, f"{text} is no date or time: {error}")
+            refuse_at(self._text, at, f"{text} is not a date or time: {error}")
 
     def _number(self, text: str, at: int) -> float:
         try:

@@ -184,7 +184,7 @@ def _anywhere(shard: Shard) -> Texts:
 
 
 def values_of(shards: ShardSet, column: str) -> list[Any] | None:
-    """The distinct values of a column of directories, sorted; None if it is no such column."""
+    """The distinct values of a column of directories, sorted; None if it is another column."""
     found: set[Any] = set()
     for shard in shards:
         constant = shard.constant(column)

@@ -46,7 +46,7 @@ def _comparisons(condition: Condition) -> list[Comparison]:
 def with_filter(shards: ShardSet, where: str) -> ShardSet:
     """The shards, of which only rows are read that satisfy the filter; all where it is empty.
 
-    Their columns of directories are known. Raises UsageError for a text that is no filter,
+    Their columns of directories are known. Raises UsageError for a text that is not a filter,
     SchemaError for a column that a shard does not have, or of a type that cannot be compared so.
     """
     if not where:

@@ -104,9 +104,9 @@ def list_shards(
     A directory that is a Delta table is read as one; its files are in the order of its commits.
     versions: of tables, by URL, whatever ``tables`` says. since: of tables, by URL: only files that
     later commits appended; of other sources all files are listed. appends_only: see
-    ``delta.appended``. may_be_empty: a directory or glob without shards is no error, as after all
-    were learned and deleted; a directory that does not exist is one. may_be_gone: whether a source
-    of that URL, a file, is no error if it does not exist.
+    ``delta.appended``. may_be_empty: a directory or glob without shards is not an error, as after
+    all were learned and deleted; a directory that does not exist is one. may_be_gone: whether a
+    source of that URL, a file, is not an error if it does not exist.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")

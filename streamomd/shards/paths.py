@@ -40,7 +40,7 @@ _WANTED = ", ".join(f"*{suffix}" for suffix in SUFFIXES)
 class PathPattern:
     """One string of the user's, in the file system it names.
 
-    may_be_empty: an existing directory or glob without files is no error.
+    may_be_empty: an existing directory or glob without files is not an error.
     """
 
     text: str

@@ -98,7 +98,7 @@ WRONG = {
     "a = 'x": (5, "this quote is not closed; in a text, write '' for one quote"),
     '"a = 1': (1, 'this " is not closed, or has no name in it'),
     "a-b = 1": (2, "unexpected '-'; names that are no word are in backticks: `a-b`"),
-    "a = 2026-02-30": (5, "2026-02-30 is no date or time"),
+    "a = 2026-02-30": (5, "2026-02-30 is not a date or time"),
     "a = 1e999": (5, "the number is too large"),
     "a = 1; b": (6, "unexpected ';'"),
     "a && b": (3, "unexpected '&'"),

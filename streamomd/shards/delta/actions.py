@@ -100,7 +100,7 @@ def parse_lines(data: bytes, url: str) -> Actions:
                 raise ValueError(f"has {len(line):,} bytes, more than {LINE_BYTES:,}")
             action = json.loads(line)
             if not isinstance(action, dict):
-                raise TypeError("is no JSON object")
+                raise TypeError("is not a JSON object")
             found.take(number, action)
         except INVALID as error:
             raise damaged(url, f"line {number + 1}", error) from None

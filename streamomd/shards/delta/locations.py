@@ -44,7 +44,7 @@ def locate(fs: fsspec.AbstractFileSystem, root: str, url: str, text: str) -> Loc
     relative = not match and not name.startswith("/")
     segments = name.lstrip("/").split("/")
     if "\0" in name or any(segment in ("", ".", "..") for segment in segments):
-        raise _refused(url, text, "is no path of a file: '.', '..' or nothing between two '/'")
+        raise _refused(url, text, "is not a path of a file: '.', '..' or nothing between two '/'")
     base = root.rstrip("/") + "/"
     if relative:
         return Location(base + name, f"{url.rstrip('/')}/{name}", name)
