@@ -148,6 +148,7 @@ def refuse_conflicts(spec: Spec) -> None:
             f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "
             "data.holdout, e.g. 10"
         )
+    _refuse_means(spec)
     if spec.data.standardize != "none":
         _refuse_standardized(spec)
     _refuse_target(spec)
@@ -187,6 +188,17 @@ def _refuse_standardized(spec: Spec) -> None:
     if model.certificate:
         raise UnsupportedError(
             f"{given}: the theorems are about fixed inputs; leave model.certificate out"
+        )
+
+
+def _refuse_means(spec: Spec) -> None:
+    words = spec.data.nulls
+    if spec.train.mode != "exact" and "mean" in (
+        [words] if isinstance(words, str) else words.values()
+    ):
+        raise UnsupportedError(
+            f"data.nulls = 'mean': the means are those of one learner, in mode exact, not "
+            f"{spec.train.mode}; use 'zero' or 'indicator', or replace missing values beforehand"
         )
 
 

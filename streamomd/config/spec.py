@@ -33,6 +33,7 @@ from streamomd.config.field_types import (
     Mebibytes,
     Moment,
     Names,
+    Nulls,
     OneIn,
     Partitions,
     Seconds,
@@ -155,9 +156,10 @@ class Data(_Table):
         "", "Learn only rows that satisfy a condition, such as day >= 2026-01-01.",
         flag="where", metavar="CONDITION", shown_default="all rows",
     )  # fmt: skip
-    nulls: Literal["error", "zero", "indicator"] = key(
-        "error", "What a missing number becomes; indicator: 0 and a coordinate for it.",
-        flag="nulls",
+    nulls: Nulls = key(
+        "error", "What a missing number becomes: error, zero, indicator (0 and a coordinate for "
+        "it) or mean (of the values before the row); or one for each column.",
+        flag="nulls", metavar="WORD|COLUMN=WORD,…",
     )  # fmt: skip
     standardize: Literal["none", "running"] = key(
         "none", "Centring and scaling of numeric columns; running: by mean and scale so far.",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamomd.config.field_types import OTHERS
 from streamomd.config.spec import Data, Model
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.features.arrow_types import (
@@ -67,7 +68,8 @@ def make_plan(
         vectors=vectors,
         hashed=hashed,
         sparse=sparse,
-        nulls=data.nulls,
+        nulls=_nulls(data),
+        nulls_by=_nulls_by(data, numeric),
         bits=data.bits,
         hash_seed=data.hash_seed,
         types=(),
@@ -180,6 +182,30 @@ def _choose(schema: pa.Schema, taken: list[str]) -> tuple[tuple[str, ...], tuple
         else:
             _refuse(schema, field.name, "unnamed, it must be number, boolean or string")
     return tuple(numeric), tuple(hashed)
+
+
+def _nulls(data: Data) -> str:
+    """What missing numbers become in columns that are not named."""
+    return data.nulls if isinstance(data.nulls, str) else data.nulls.get(OTHERS, "error")
+
+
+def _nulls_by(data: Data, numeric: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The columns that ``data.nulls`` names, and what their missing numbers become.
+
+    Raises UsageError that names all that are no numbers.
+    """
+    if isinstance(data.nulls, str):
+        return ()
+    named = {column: word for column, word in data.nulls.items() if column != OTHERS}
+    known = (*numeric, *data.vectors)
+    strange = [column for column in named if column not in known]
+    if strange:
+        near = nearest(strange[0], known)
+        raise UsageError(
+            f"data.nulls names {', '.join(map(repr, strange))}, expected numeric columns or vectors "
+            f"(a null category is a category of its own); {near}"
+        )
+    return tuple(sorted(named.items()))
 
 
 def _dates(data: Data, schema: pa.Schema) -> tuple[Date, ...]:

@@ -32,11 +32,13 @@ def numbers(
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
     Notes nulls, NaN, ±inf, integers float64 cannot hold, and numbers that are not ``legal``. With
-    nulls "zero" a null is 0, with "indicator" NaN too.
+    nulls "zero" a null is 0, with "indicator" NaN too. With "mean" both are NaN, in float64: the
+    engine knows the mean.
     """
-    array = _plain(array)
-    if nulls == "indicator":
-        array = _zeroed(array, _gone(array))
+    array, gone = _plain(array), None
+    if nulls in ("indicator", "mean"):
+        gone = _gone(array)
+        array = _zeroed(array, gone)
     if array.null_count:
         if nulls == "error":
             _note_nulls(array, cells)
@@ -44,6 +46,9 @@ def numbers(
     values: Numbers = array.to_numpy(zero_copy_only=False)
     for reason, places in unfit(values, legal):
         _note_unfit(reason, places, values, cells, legal)
+    if nulls == "mean" and gone is not None and gone.true_count:
+        values = values.astype(np.float64)
+        values[_as_numpy(gone)] = np.nan
     return values
 
 
@@ -61,7 +66,7 @@ def vectors(
         if nulls == "error":
             _note_nulls(array, CheckedValues(flaws, column))
         gone = np.repeat(array.is_null().to_numpy(zero_copy_only=False), width)
-        child = _zeroed(child, pa.array(gone))
+        child = _nulled(child, gone) if nulls == "mean" else _zeroed(child, pa.array(gone))
     cells = CheckedValues(flaws, column, width=width)
     return numbers(child, cells, nulls, legal).reshape(len(array), width)
 
@@ -175,6 +180,12 @@ def _zeroed(array: pa.Array, where: pa.BooleanArray) -> pa.Array:
     return pc.if_else(where, pa.scalar(0).cast(array.type), array)
 
 
+def _nulled(array: pa.Array, where: NDArray[np.bool_]) -> pa.Array:
+    import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
+    return pc.if_else(pa.array(where), pa.scalar(None, array.type), array)
+
+
 def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
     return found
@@ -183,7 +194,7 @@ def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
 def _note_nulls(array: pa.Array, cells: CheckedValues) -> None:
     remedy = (
         "drop the row, or pass --on-bad-row skip; for a feature, "
-        'data.nulls = "zero" or "indicator" replaces nulls'
+        'data.nulls = "zero", "indicator" or "mean" replaces nulls'
     )
     places = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     cells.note("null", places, lambda _: "null", "a number", remedy)

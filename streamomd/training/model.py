@@ -25,6 +25,7 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
+from streamomd.training.fill_values import fill_values_of
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_document import hash_of
@@ -117,6 +118,13 @@ class Model:
     def inspect(self, top: int = 20) -> list[dict[str, Any]]:
         """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
         return heaviest(self.plan, self.engine, self.state, self.names, top)
+
+    def fill_values(self) -> dict[str, float | list[float]]:
+        """What a missing number is replaced by: of each numeric column 0, or the mean of the values
+        learned where data.nulls says "mean"; of a vector a list. Columns whose missing numbers are
+        errors have none.
+        """
+        return fill_values_of(self.plan, self.engine, self.state)
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         """Learn one batch of encoded rows; returns the margins before learning, (rows, learners).
