@@ -7,9 +7,7 @@ command line's flags are generated from these fields (``streamomd.config.flags``
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -46,7 +44,7 @@ from streamomd.config.refusals import (
     parse_model,
     refuse_conflicts,
 )
-from streamomd.core.errors import InputNotFoundError, UsageError
+from streamomd.core.errors import UsageError
 from streamomd.core.urls import without_secrets
 from streamomd.losses import Loss, find_loss
 from streamomd.rules import find_rule
@@ -455,18 +453,3 @@ class Spec(_Table):
     def loss(self) -> Loss:
         """The loss of the job."""
         return find_loss(self.model.loss)
-
-
-def read_job(path: str) -> dict[str, Any]:
-    """The tables of a TOML job file. Raises InputNotFoundError, or UsageError naming the line."""
-    try:
-        text = Path(path).read_bytes()
-        return tomllib.loads(text.decode("utf-8"))
-    except FileNotFoundError:
-        raise InputNotFoundError(f"no job file {path!r}") from None
-    except RecursionError:
-        raise UsageError(f"job {path!r} is not TOML: nested too deep") from None
-    except ValueError as error:
-        raise UsageError(f"job {path!r} is not TOML: {error}") from None
-    except OSError as error:
-        raise UsageError(f"job {path!r} cannot be read: {error.strerror}") from None

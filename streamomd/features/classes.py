@@ -27,7 +27,11 @@ def find_classes(
     """
     families = (*SCALARS, "string") if model.classifies else SCALARS
     if family(kind) not in families:
-        remedy = "classify, or cast it" if family(kind) == "string" else hint(kind)
+        remedy = (
+            "for classes choose --loss logistic, or cast it to numbers"
+            if family(kind) == "string"
+            else hint(kind)
+        )
         raise SchemaError(
             f"first shard: label column {column!r} is {kind}: "
             f"expected {', '.join(families)}; {remedy}"

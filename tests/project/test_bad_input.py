@@ -293,7 +293,7 @@ LABELS = {
     "strings in regression": (
         pa.array(["a", "b", "c"] * 3),
         "square",
-        ["'y'", "string", "classify"],
+        ["'y'", "string", "for classes choose --loss logistic"],
     ),
     "nothing but null": (
         pa.array([None] * 9, pa.int64()),
