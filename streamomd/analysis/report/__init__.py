@@ -21,7 +21,7 @@ from streamomd.analysis.report.markup import element, page
 from streamomd.analysis.report.outcomes import outcomes
 from streamomd.analysis.report.regret import regret
 from streamomd.analysis.report.summary import verdict, warnings_section
-from streamomd.core.errors import OutputExistsError, StorageError, UsageError
+from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import open_atomic
@@ -103,6 +103,6 @@ def _refuse(to: str, *, overwrite: bool) -> None:
     if os.path.isdir(to):
         raise UsageError(f"{shown(to)} is a directory: name a file, e.g. report.html")
     if not os.path.isdir(os.path.dirname(os.path.abspath(to))):
-        raise StorageError(f"{shown(to)} cannot be written: No such file or directory")
+        raise UsageError(f"{shown(to)}: its directory does not exist; create it, or name another")
     if not overwrite and os.path.lexists(to):
         raise OutputExistsError(f"{shown(to)} already exists: pass --overwrite, or another name")
