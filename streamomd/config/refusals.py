@@ -207,13 +207,12 @@ def _refuse_standardized(spec: Spec) -> None:
 
 
 def _refuse_means(spec: Spec) -> None:
-    words = spec.data.nulls
-    if spec.train.mode != "exact" and "mean" in (
-        [words] if isinstance(words, str) else words.values()
-    ):
+    given = spec.data.nulls
+    words = [given] if isinstance(given, str) else [*given.values()]
+    if spec.train.mode != "exact" and "mean" in words:
         raise UnsupportedError(
-            f"data.nulls = 'mean': the means are those of one learner, in mode exact, not "
-            f"{spec.train.mode}; use 'zero' or 'indicator', or replace missing values beforehand"
+            'data.nulls = "mean" takes the mean of the rows before each row, which mode exact '
+            f'alone knows, not {spec.train.mode}: choose "zero" or "indicator"'
         )
 
 

@@ -128,7 +128,7 @@ class Engine:
         part: the state will be merged with others of the same start, so its block takes no more
         coordinates.
         """
-        batch = self._filled(state, batch, learns=True)
+        batch = self.filled(state, batch, learns=True)
         if self.layout.block:
             return self._learn_block(state, sums, batch, part=part)
         if self.layout.referred:
@@ -141,11 +141,11 @@ class Engine:
 
     def look(self, state: State, batch: Batch) -> None:
         """Observe rows and do nothing else: scales of all rows, before the first is learned."""
-        self._walk("look", state, np.zeros(3), self._filled(state, batch, learns=True))
+        self._walk("look", state, np.zeros(3), self.filled(state, batch, learns=True))
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``learn``, but nothing is learned."""
-        batch = self._filled(state, batch)
+        batch = self.filled(state, batch)
         if not self.layout.referred:
             return self._walk("predict", state, sums, batch)[0]
         rows = self._standardized(state, batch)
@@ -154,13 +154,13 @@ class Engine:
 
     def spread(self, state: State, batch: Batch) -> Floats:
         """x'P x of each row, (rows, learners): see ``standard_errors``."""
-        return self._walk("spread", state, np.zeros(3), self._filled(state, batch))[0]
+        return self._walk("spread", state, np.zeros(3), self.filled(state, batch))[0]
 
     def fill_values(self, state: State) -> Floats:
         """What a missing value is replaced by, for each column of ``layout.means``."""
         return missing_values.fill_values(state.means, self._least)
 
-    def _filled(self, state: State, batch: Batch, *, learns: bool = False) -> Batch:
+    def filled(self, state: State, batch: Batch, *, learns: bool = False) -> Batch:
         """The rows with their missing values replaced. learns: the means count these rows."""
         if not self.layout.means:
             return batch

@@ -41,7 +41,7 @@ class Layout:
     For learners on standardised inputs: ``numeric`` columns, which follow the bias, and at most
     ``most`` coordinates in the block. standardize: a rule without a block learns numeric columns on
     standardised inputs, too: see ``engine.standardize``. scale_target: or the target in standard
-    units: see ``engine.scaled_target``. means: columns of a row, the bias not counted, whose missing
+    units: see ``engine.scaled_target``. means: columns of a row, without the bias, whose missing
     values become means: see ``engine.missing_values``.
     """
 
@@ -54,6 +54,10 @@ class Layout:
     standardize: bool = False
     scale_target: bool = False
     means: tuple[int, ...] = ()
+
+    def start_means(self) -> NDArray[np.float64]:
+        """Sums and counts before the first value: see ``engine.missing_values``."""
+        return np.zeros((2, len(self.means)))
 
     @property
     def block(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -193,8 +197,7 @@ class State:
         with _memory_for(layout):
             cells = _aligned(layout.size * layout.width, layout.dtype)
             extra = _start_extra(layout)
-        means = np.zeros((2, len(layout.means)))
-        state = cls(layout, cells, _start_totals(layout), extra=extra, means=means)
+        state = cls(layout, cells, _start_totals(layout), extra=extra, means=layout.start_means())
         for slot, cells_of_slot in layout.columns():
             if slot.start:
                 state.table[:, cells_of_slot] = slot.start

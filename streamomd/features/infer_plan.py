@@ -202,8 +202,9 @@ def _nulls_by(data: Data, numeric: tuple[str, ...]) -> tuple[tuple[str, str], ..
     strange = [column for column in named if column not in known]
     if strange:
         near = nearest(strange[0], known)
+        names = ", ".join(map(repr, strange))
         raise UsageError(
-            f"data.nulls names {', '.join(map(repr, strange))}, expected numeric columns or vectors "
+            f"data.nulls names {names}, expected numeric columns or vectors "
             f"(a null category is a category of its own); {near}"
         )
     return tuple(sorted(named.items()))

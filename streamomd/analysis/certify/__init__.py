@@ -80,7 +80,7 @@ def certify(
     if reason:
         return [nothing(model, k, reason) for k in range(learners)]
     size = (plan.size, model.engine.classes, learners, plan.bias)
-    problem = Problem(cache_batches(past), spec.loss, spec.model.loss_params, *size)
+    problem = Problem(cache_batches(past.filled), spec.loss, spec.model.loss_params, *size)
     facts = facts_of(model, past, problem)
     sets = sets_of(model)
     if given is not None:
