@@ -16,6 +16,11 @@ from streamomd.features.arrow_types import SCALARS, family, hint
 from streamomd.features.plan import Label
 
 _MOST = 1000
+_REMEDIES = {
+    "string": "for classes choose --loss logistic, or cast it to numbers",
+    "decimal": "cast it to double or int64 when the shard is written",
+}
+"""For labels of these families."""
 MOST_WHOLE = 50
 """Distinct whole numbers that may be classes where the job does not say so."""
 
@@ -32,11 +37,7 @@ def find_classes(
     """
     families = (*SCALARS, "string") if model.classifies else SCALARS
     if family(kind) not in families:
-        remedy = (
-            "for classes choose --loss logistic, or cast it to numbers"
-            if family(kind) == "string"
-            else hint(kind)
-        )
+        remedy = _REMEDIES.get(family(kind)) or hint(kind)
         raise SchemaError(
             f"first shard: label column {column!r} is {kind}: "
             f"expected {', '.join(families)}; {remedy}"

@@ -260,7 +260,6 @@ DECIMAL = pa.array([None] * 9, pa.decimal128(10, 2))
 TIMES = pa.array([0] * 9, pa.timestamp("us"))
 STRUCTS = pa.array([{"a": 1}] * 9)
 REFUSED_TYPES = {
-    "decimal": (DECIMAL, "decimal128(10, 2)", "cast it to double"),
     "timestamp": (TIMES, "timestamp[us]", "add it to ignore"),
     "struct": (STRUCTS, "struct<a: int64>", "add it to ignore"),
     "nested list": (pa.array([[[1]]] * 9), "list<", "add it to ignore"),
