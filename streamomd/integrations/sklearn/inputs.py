@@ -45,7 +45,12 @@ def validate_input(estimator: Any, X: Any, *, reset: bool) -> Any:
         )
     if not reset and _is_plain(X, estimator):
         return X
-    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=KINDS, order="C")
+    nulls = estimator.nulls if plan is None else plan.nulls
+    finite: Any = True if issparse(X) or nulls in (None, "error") else "allow-nan"
+    return validate_data(
+        estimator, X, reset=reset, accept_sparse="csr", dtype=KINDS, order="C",
+        ensure_all_finite=finite,
+    )  # fmt: skip
 
 
 def _is_plain(X: Any, estimator: Any) -> bool:
@@ -104,10 +109,11 @@ def batch_of_array(plan: Plan, X: Any) -> Batch:
         places = X.indptr.astype(np.int64, copy=False), X.indices.astype(np.int32, copy=False)
         batch = SparseBatch(*canonical(*places, X.data), *blank)
     else:
-        batch = DenseBatch(np.ascontiguousarray(X), *blank)
+        batch = DenseBatch(_without_missing(plan, np.ascontiguousarray(X)), *blank)
     if batch.values is X.data and plan.legal == ANYTHING:
         return batch  # scikit-learn has checked that they are finite
     values = batch.values.reshape(-1)
+    values = values[~np.isnan(values)] if plan.means else values
     for reason, bad in unfit(values, plan.legal):
         if len(bad):
             wanted = f"a number that {plan.dtype} can hold"
@@ -116,6 +122,13 @@ def batch_of_array(plan: Plan, X: Any) -> Batch:
             found = values[bad[0]].item()
             raise DataError(f"X holds {found!r}, expected {wanted}: scale that column, or {other}")
     return batch
+
+
+def _without_missing(plan: Plan, X: Floats) -> Floats:
+    """NaN is 0 with nulls="zero"; with "mean" it stays, and the engine knows the mean."""
+    if plan.means:
+        return X.astype(np.float64, copy=False)
+    return np.where(np.isnan(X), X.dtype.type(0), X) if plan.nulls == "zero" else X
 
 
 def labelled(batch: Batch, y: Floats, weight: Floats) -> Batch:
