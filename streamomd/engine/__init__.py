@@ -128,7 +128,8 @@ class Engine:
         part: the state will be merged with others of the same start, so its block takes no more
         coordinates.
         """
-        batch = self.filled(state, batch, learns=True)
+        if self.layout.means:
+            batch = self.filled(state, batch, learns=True)
         if self.layout.block:
             return self._learn_block(state, sums, batch, part=part)
         if self.layout.referred:
@@ -145,7 +146,8 @@ class Engine:
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``learn``, but nothing is learned."""
-        batch = self.filled(state, batch)
+        if self.layout.means:
+            batch = self.filled(state, batch)
         if not self.layout.referred:
             return self._walk("predict", state, sums, batch)[0]
         rows = self._standardized(state, batch)

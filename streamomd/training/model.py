@@ -25,11 +25,10 @@ from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
-from streamomd.training.fill_values import fill_values_of
 from streamomd.training.label_runs import LabelRuns
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_document import hash_of
-from streamomd.training.model_figures import result_of, summary_of
+from streamomd.training.model_figures import fill_values_of, result_of, summary_of
 from streamomd.training.predict import evaluate, predict
 from streamomd.training.row_stream import cache_of
 from streamomd.training.top_weights import heaviest, weight_blocks
@@ -124,7 +123,7 @@ class Model:
         learned where data.nulls says "mean"; of a vector a list. Columns whose missing numbers are
         errors have none.
         """
-        return fill_values_of(self.plan, self.engine, self.state)
+        return fill_values_of(self)
 
     def learn(self, batch: Batch) -> NDArray[np.float64]:
         """Learn one batch of encoded rows; returns the margins before learning, (rows, learners).

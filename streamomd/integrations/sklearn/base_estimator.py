@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -155,6 +156,13 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_held")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; one of an earlier version lacks later parameters."""
+        signature = inspect.signature(type(self).__init__)
+        for name in {*_names(type(self))} - {*state} - {"params"}:
+            state = {**state, name: signature.parameters[name].default}
+        super().__setstate__(state)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """As scikit-learn has it; deep: and those of the rule, as ``rule__eta``."""

@@ -30,19 +30,22 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     With ``shuffle=False, early_stopping=False``, ``fit`` is bit-identical to ``streamomd train`` on
     Parquet files of the same rows with ``max_iter`` epochs.
 
-    rule: its name, of ``streamomd list rules``; a class per rule, such as ``NAGClassifier``, has the
-    rule's parameters by name; None: "auto", or "nag" without an intercept. loss: a name, of ``streamomd list losses`` or scikit-learn's; None: the
-    rule's own, or with rule "auto" and three classes or more softmax. eta0: the rule's eta; params:
-    its other parameters, by name; both need a rule. loss_params: the loss's. None: their defaults.
-    fit_intercept: whether there is a bias. max_iter: the most epochs; None: 20, and 1 without
-    early_stopping. early_stopping: the share validation_fraction of the rows is held out until
-    n_iter_no_change epochs did not lower its least loss by the share tol; then all rows are learned
-    for the best number of epochs (of under 100 rows, for 3). shuffle: a new order for each epoch,
-    drawn from random_state. average: False; averages of weights are refused. nulls: what missing
-    numbers become, "error", "zero", "indicator", "mean", or a dict by column. dates, categorical,
-    text, ignore: lists of a frame's columns with these roles. class_weight: as in scikit-learn; it multiplies
-    the rows' weights. dtype: of the state, "float64" or "float32". bits: text is hashed to 2^bits
-    coordinates. warm_start: ``fit`` continues.
+    rule: its name, of ``streamomd list rules``; a class per rule, such as ``NAGClassifier``, has
+    the rule's parameters by name; None: "auto", or "nag" without an intercept. loss: a name, of
+    ``streamomd list losses`` or scikit-learn's; None: the rule's own, or with rule "auto" and three
+    classes or more softmax. eta0: the rule's eta; params: its other parameters, by name; both need
+    a rule. loss_params: the loss's. None: their defaults. fit_intercept: whether there is a bias.
+
+    max_iter: the most epochs; None: 20, and 1 without early_stopping. early_stopping: the share
+    validation_fraction of the rows is held out until n_iter_no_change epochs did not lower its
+    least loss by the share tol; then all rows are learned for the best number of epochs (under 100
+    rows: for 3). shuffle: a new order for each epoch, drawn from random_state. average: False;
+    averages of weights are refused.
+
+    nulls: what missing numbers become, "error", "zero", "indicator", "mean", or a dict by column.
+    dates, categorical, text, ignore: lists of a frame's columns with these roles. class_weight: as
+    in scikit-learn; it multiplies the rows' weights. dtype: of the state, "float64" or "float32".
+    bits: text is hashed to 2^bits coordinates. warm_start: ``fit`` continues.
 
     X: arrays (n, columns), scipy.sparse matrices, or frames (pandas, polars, Arrow, anything with
     Arrow's C stream), whose text and category columns are hashed as in shards and listed in

@@ -1,7 +1,7 @@
 """How many epochs an estimator learns: as many as hold-out rows are predicted better.
 
 Rows that are held out choose the number; then all rows are learned for that many epochs, so that
-the model knows every row. Few rows cannot tell: they are learned for ``FEW_EPOCHS``.
+the model knows every row. Few rows are learned for ``FEW_EPOCHS``.
 """
 
 from __future__ import annotations
