@@ -60,8 +60,9 @@ def report(
       streamomd report runs/bank                          from the checkpoint alone
       streamomd report runs/bank data/ -o bank.html       with metrics on labelled shards
 
-    It shows the verdict, warnings about the data, loss over rows, features by name and size, and
-    the job. With SHARDS also confusion and calibration, and the regret if they are the run's own.
+    It starts with a verdict: whether the model predicts better than a constant does. Warnings about
+    the data, loss over rows and updates, confusion, calibration, features and the job follow. With
+    SHARDS also their metrics, by day if there are dates, and the regret if they are the run's own.
     """
     from streamomd.analysis.report import write_report
 
@@ -75,7 +76,7 @@ def report(
         checkpoint_storage_options=read_options_file(checkpoint_storage_options),
         **table,
     )
-    lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB"]
+    lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB", printable(found["verdict"]["text"])]
     for one in found["look"]:
         lines += [f"check {printable(one['name'])}: {one['title']}", f"  {printable(one['text'])}"]
     return found, "\n".join(lines)
