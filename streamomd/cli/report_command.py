@@ -1,4 +1,4 @@
-"""Commands that show a run: report, watch."""
+"""Commands that show runs: report, watch, compare."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from streamomd.cli import formatting
 from streamomd.cli.job_flags import DURATION
 from streamomd.cli.options import (
     CODES,
@@ -120,6 +121,35 @@ def watch(
         return _watch_url(url, every, once, top, options), ""
     except KeyboardInterrupt:
         raise StoppedError("stopped watching; the run continues", signal=signal.SIGINT) from None
+
+
+@main.command(epilog=CODES)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@checkpoint_options
+@guarded
+def compare(runs: tuple[str, ...], checkpoint_storage_options: str) -> tuple[Any, str]:
+    """Print a table of runs: metrics, time, and the job keys in which they differ.
+
+    \b
+      streamomd compare runs/a runs/b
+      streamomd compare runs/sweep/learners/* --json
+
+    Metrics are of the first epoch, whose rows were predicted before they were learned, and of
+    hold-out rows. "same rows" says whether a run learned the rows of the first one: if not, their
+    metrics are not comparable.
+    """
+    from streamomd.analysis.compare_runs import compare_runs, format_comparison
+
+    options = read_options_file(checkpoint_storage_options)
+    result = compare_runs(list(runs), checkpoint_storage_options=options)
+    table, keys = format_comparison(result)
+    lines = [formatting.format_table(table)]
+    others = [row[""] for row, one in zip(table, result["runs"], strict=True)
+              if not one["comparable"]]  # fmt: skip
+    if others:
+        lines.append(f"not comparable with run 1, other rows were learned: {', '.join(others)}")
+    lines += ["", formatting.format_table(keys)] if keys else ["the jobs have the same keys"]
+    return result, "\n".join(lines)
 
 
 def _watch_url(url: str, every: float, once: bool, top: int, options: Any) -> Any:
