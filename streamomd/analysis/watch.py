@@ -5,10 +5,14 @@ Nothing is written. A commit is read once, and at most a quarter of the time is 
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,7 @@ from streamomd.analysis.history import history, speeds
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.commit_list import sequences
 from streamomd.config.spec import Spec
-from streamomd.core.errors import ClusterError, NoCommitError, StorageError
+from streamomd.core.errors import ClusterError, InputNotFoundError, NoCommitError, StorageError
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics, worded
@@ -29,6 +33,7 @@ from streamomd.training.progress import show
 
 Options = Mapping[str, Any] | None
 PAUSE_FACTOR = 3.0  # minimum pause before the next read, in multiples of the last read's duration
+LOG_BYTES = 1 << 16
 ENDED_STATES = ("finished", "stopped", "failed", "lost")
 """States of a job that has ended."""
 
@@ -40,7 +45,8 @@ class View:
     sequence, written: of the newest commit; −1 and "" before there is one. rows, sums (importance,
     loss, mistakes), skipped: of that commit, or newer from a cluster. since: the sums since the
     previous view. rate: rows per second. expected: total rows, 0 if unknown. state: of a job on its
-    cluster. top: the heaviest features, (name, weights). problem: an error, if any.
+    cluster. top: the heaviest features, (name, weights). problem: an error, if any. due:
+    when the next commit is, in words, while the newest has no rows.
     """
 
     url: str
@@ -57,6 +63,7 @@ class View:
     finished: bool = False
     state: str = ""
     problem: str = ""
+    due: str = ""
 
     def figures(self) -> dict[str, Any]:
         """For JSON: the metrics of ``train``, and those of this view."""
@@ -98,6 +105,8 @@ class View:
             yield f"skipped {worded(self.skipped)}"
         for name, weight in self.top:
             yield f"{' '.join(f'{one:>12.6g}' for one in weight)}  {printable(name)}"
+        if self.due and not self.rows and not self.finished:
+            yield self.due
         if self.problem:
             yield printable(self.problem)
 
@@ -126,8 +135,55 @@ def read_view(view: View, options: Options = None, *, top: int = 10) -> View:
         top=tuple((one["name"], tuple(one["weight"])) for one in model.inspect(top)) if top else (),
         finished=model.finished,
         problem="; ".join(f"commit {at} rejected: {why}" for at, why in loaded.rejected),
+        due=_due(model.spec, loaded.commit.written),
     )
     return _advance(newer, metrics.total_rows, metrics.total)
+
+
+def _due(spec: Spec, written: str) -> str:
+    """When the first commit with rows is due, by the job."""
+    rows, seconds = spec.checkpoint.every_rows, spec.checkpoint.every_seconds
+    after = [f"after row {rows:,}"] if rows else []
+    if seconds:
+        at = datetime.fromisoformat(written) + timedelta(seconds=seconds)
+        after.append(f"about {at:%H:%M:%S} UTC (checkpoint.every_seconds = {seconds:g})")
+    if not after:
+        return ""
+    return f"no rows committed yet; the next commit is due {' or '.join(after)}, or at the end"
+
+
+def with_log(view: View, path: str) -> View:
+    """The view with the newest figures of a run's log, if they are of more rows.
+
+    Raises InputNotFoundError if there is no such file.
+    """
+    line = _last_progress(path)
+    if line is None or int(line["rows"]) <= view.rows:
+        return view
+    rows = int(line["rows"])
+    wrong = line["error"] if line.get("error") is not None else (line.get("rmse") or 0.0) ** 2
+    loss = math.nan if line.get("loss") is None else float(line["loss"])
+    sums = rows * np.array([1.0, loss, wrong])
+    newer = replace(view, classifies=line.get("rmse") is None, due="")
+    rate = line.get("rate")
+    return replace(_advance(newer, rows, sums), rate=None if rate is None else float(rate))
+
+
+def _last_progress(path: str) -> dict[str, Any] | None:
+    """The last line of figures in the last 64 KB of a log; None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, 2)
+            file.seek(max(file.tell() - LOG_BYTES, 0))
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise InputNotFoundError(f"log {path!r} cannot be read: {error.strerror}") from None
+    for line in reversed(lines):
+        with suppress(ValueError, TypeError, KeyError):
+            found = json.loads(line)
+            if found["event"] == "progress" and int(found["rows"]) > 0:
+                return dict(found)
+    return None
 
 
 def _skip_state(_: Spec) -> bool:
@@ -143,9 +199,10 @@ def _advance(view: View, rows: int, sums: NDArray[np.float64]) -> View:
 
 
 def views(
-    url: str, *, options: Options = None, every: float = 2.0, top: int = 10
+    url: str, *, options: Options = None, every: float = 2.0, top: int = 10, log: str = ""
 ) -> Iterator[View]:
-    """Views of a checkpoint, repeatedly, until its run is finished.
+    """Views of a checkpoint, repeatedly, until its run is finished. log: the run's, which has newer
+    figures than its commits.
 
     A missing or unreachable checkpoint is reported and retried.
     """
@@ -153,7 +210,7 @@ def views(
     while not view.finished:
         started = time.monotonic()
         view = _read_view(view, options, top)
-        yield view
+        yield with_log(view, log) if log and not view.finished else view
         if not view.finished:
             time.sleep(max(every, PAUSE_FACTOR * (time.monotonic() - started)))
 

@@ -96,6 +96,8 @@ def report(
     metavar="ADDRESS",
     help="Address of a submitted job's Dask scheduler; or set DASK_SCHEDULER_ADDRESS.",
 )
+@click.option("--log", default="", metavar="FILE",
+              help="The run's log (train --log), for figures between its commits.")  # fmt: skip
 @checkpoint_options
 @guarded
 def watch(
@@ -104,12 +106,14 @@ def watch(
     once: bool,
     top: int,
     scheduler: str | None,
+    log: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
     """Show the progress of a run from its checkpoint: rows, loss, speed, largest weights.
 
     \b
       streamomd watch runs/bank
+      streamomd watch runs/bank --log bank.jsonl          live, before its first commit too
       streamomd watch omd-job-1a2b3c4d --scheduler tcp://10.0.0.5:8786
 
     It ends when the run is finished, or at Ctrl-C; the run continues. It writes nothing.
@@ -118,7 +122,7 @@ def watch(
     try:
         if url.startswith("omd-job-"):
             return _watch_job(url, scheduler, every, once, top, options), ""
-        return _watch_url(url, every, once, top, options), ""
+        return _watch_url(url, every, once, top, options, log), ""
     except KeyboardInterrupt:
         raise StoppedError("stopped watching; the run continues", signal=signal.SIGINT) from None
 
@@ -152,13 +156,14 @@ def compare(runs: tuple[str, ...], checkpoint_storage_options: str) -> tuple[Any
     return result, "\n".join(lines)
 
 
-def _watch_url(url: str, every: float, once: bool, top: int, options: Any) -> Any:
-    from streamomd.analysis.watch import View, read_view, show_views, views
+def _watch_url(url: str, every: float, once: bool, top: int, options: Any, log: str) -> Any:
+    from streamomd.analysis.watch import View, read_view, show_views, views, with_log
 
     if once:
-        seen = iter([read_view(View(url), options, top=top)])
+        view = read_view(View(url), options, top=top)
+        seen = iter([with_log(view, log) if log else view])
     else:
-        seen = views(url, options=options, every=every, top=top)
+        seen = views(url, options=options, every=every, top=top, log=log)
     last = show_views(seen)
     return last.figures() if last else {}
 

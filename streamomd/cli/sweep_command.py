@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.completion import complete_grid
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
     CODES,
@@ -16,6 +17,7 @@ from streamomd.cli.options import (
     main,
     python_arguments,
     run_options,
+    verbose_option,
 )
 from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
@@ -29,6 +31,7 @@ from streamomd.core.urls import typed
     "texts",
     multiple=True,
     metavar="KEY=VALUES",
+    shell_complete=complete_grid,
     help="Values to try for a parameter, rule or loss: v1,v2 a list, a..b:n n values in equal "
     "ratios, lin:a..b:n in equal steps. Repeated: every combination.  [the job alone]",
 )
@@ -37,6 +40,7 @@ from streamomd.core.urls import typed
     help="Rows after which the worse half of the learners is dropped, again at 2, 4, 8 … times as "
     "many; 0: never.",
 )  # fmt: skip
+@verbose_option
 @guarded
 def sweep(
     what: tuple[str, ...], texts: tuple[str, ...], halve: int, **given: Any

@@ -202,10 +202,12 @@ def report_transport_warnings(spec: Spec) -> None:
         note(line)
 
 
-def report_plan(plan: Plan, rows: Dataset) -> None:
-    """Print how columns become coordinates, and how many shards have no checksums."""
+def report_plan(plan: Plan, rows: Dataset, chosen: str = "", choices: Sequence[str] = ()) -> None:
+    """Print how columns become coordinates, and how many shards have no checksums. chosen: the
+    rule, printed next to the number of coordinates; choices: lines before it."""
+    *columns, size = describe(plan)
     more = data_notes(plan, rows) if isinstance(rows, ShardSet) else ()
-    for line in (*describe(plan), *more):
+    for line in (*columns, *more, *choices, f"{chosen}; {size}" if chosen else size):
         note(line)
 
 
