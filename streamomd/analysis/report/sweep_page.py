@@ -17,7 +17,7 @@ from streamomd.analysis.report.verdict import percent
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import open_atomic
-from streamomd.shards.table_files import write_table
+from streamomd.shards.weight_files import write_table
 
 Result = Mapping[str, Any]
 WIDE = 4.0  # largest over smallest value, from which an axis is logarithmic
