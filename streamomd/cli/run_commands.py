@@ -143,7 +143,10 @@ def resume(
 def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
     """The result of a run, with its profile if one was measured."""
     result = model.result()
+    from streamomd.training.metrics.baseline import baseline_verdict
+
     text = formatting.format_run(result, model.spec.data.shards)
+    text = "\n".join(filter(None, (text, baseline_verdict(result))))
     if profile is None:
         return result, text
     return {**result, "profile": profile.to_json()}, f"{text}\n\n{profile}"

@@ -100,7 +100,8 @@ def limits_of(models: Iterable[Model], *, standardize: bool) -> Limits | None:
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown column: similar names, or all of them."""
     known = list(names)
-    near = difflib.get_close_matches(name, known, n=3)
+    same = [one for one in known if one.lower() == name.lower()]
+    near = same or difflib.get_close_matches(name, known, n=3)
     if near:
         return "did you mean " + " or ".join(map(repr, near)) + "?"
     return "there are: " + (", ".join(map(repr, known[:20])) or "no columns")
@@ -158,7 +159,7 @@ def _features(
     _check_types(schema, hashed, "hashed", (*TEXTS, *SCALARS))
     _check_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
     _check_types(schema, data.dates, "dates", DATES)
-    _check_types(schema, (data.weight,) if data.weight else (), "weight", SCALARS)
+    _check_weight(data, schema)
     _check_crosses(data, schema)
     for name in data.vectors:
         if not is_vector(schema.field(name).type):
@@ -206,6 +207,12 @@ def _check_types(
     for name in names:
         if family(schema.field(name).type) not in families:
             _refuse(schema, name, f"{role} takes {', '.join(families)} columns")
+
+
+def _check_weight(data: Data, schema: pa.Schema) -> None:
+    if data.weight and family(schema.field(data.weight).type) not in SCALARS:
+        remedy = "name another column, or write its numbers as numbers"
+        _refuse(schema, data.weight, "a weight is a number of 0 or more", remedy)
 
 
 def _check_pair(schema: pa.Schema, indices: str, values: str) -> None:

@@ -91,7 +91,8 @@ class Session:
         if collection is not None:
             refuse_other_modes(spec)
         rows = find_shards(spec, running) if collection is None else collection
-        require_label(spec)
+        shards = rows.shards if isinstance(rows, ShardSet) else ()
+        require_label(spec, shards[0].schema.names if shards else ())
         return cls(spec, rows, **more)
 
     @classmethod

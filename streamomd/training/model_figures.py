@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
 from streamomd.training.holdout import result
+from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.progress import Figure
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 def result_of(model: Model) -> dict[str, Any]:
     """Metrics of all rows learned, the speed of this process, and the commit."""
+    figures = _figures_of(model)
+    return {**figures, "baseline": baseline_of(figures)}
+
+
+def _figures_of(model: Model) -> dict[str, Any]:
     return {
         **model.metrics.result(),
         **model.metrics.detailed(

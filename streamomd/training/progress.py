@@ -19,6 +19,7 @@ import numpy as np
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
+from streamomd.core.near_paths import similar_path
 from streamomd.core.phases import around_line
 from streamomd.core.urls import harmless
 from streamomd.training.metrics import Metrics, worded
@@ -240,7 +241,9 @@ def check_log(path: str | None) -> None:
         if path:
             Path(path).open("a").close()
     except OSError as error:
-        raise UsageError(f"log {path!r} cannot be written: {error.strerror}") from None
+        raise UsageError(
+            f"log {path!r} cannot be written: {error.strerror}{similar_path(str(path))}"
+        ) from None
 
 
 @contextmanager

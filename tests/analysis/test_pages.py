@@ -227,7 +227,7 @@ def test_what_is_there_is_not_written_over(here: Path) -> None:
     assert (here / "report.html").read_text().startswith("<!doctype html>")
     assert run("report", "runs/a", "-o", "data").code == 2
     assert run("report", "runs/a", "-o", "s3://bucket/r.html").code == 2
-    assert run("report", "runs/a", "-o", "none/r.html").code == 1
+    assert run("report", "runs/a", "-o", "none/r.html").code == 2
     assert run("report", "runs/nothing", "-o", "n.html").code == 4
 
 

@@ -43,7 +43,7 @@ RESULT = {
     *("epochs", "seconds", "rows_per_second", "compile_seconds"),
     *("skipped", "filtered", "checkpoint", "state_sha256"),
     *("auc", "auc_error", "average_precision", "average_precision_error", "mae", "r2"),
-    *("confusion", "per_class", "calibration", "holdout", "stopped_early"),
+    *("confusion", "per_class", "calibration", "holdout", "stopped_early", "baseline"),
 }
 
 

@@ -23,7 +23,7 @@ from streamomd.analysis.report.over_time import day_column
 from streamomd.analysis.report.regret import regret
 from streamomd.analysis.report.summary import has_diverged, header, warnings_section
 from streamomd.analysis.report.verdict import summarize
-from streamomd.core.errors import OutputExistsError, StorageError, UsageError
+from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import open_atomic
@@ -111,6 +111,6 @@ def _refuse(to: str, *, overwrite: bool) -> None:
     if os.path.isdir(to):
         raise UsageError(f"{shown(to)} is a directory: name a file, e.g. report.html")
     if not os.path.isdir(os.path.dirname(os.path.abspath(to))):
-        raise StorageError(f"{shown(to)} cannot be written: No such file or directory")
+        raise UsageError(f"{shown(to)}: its directory does not exist; create it, or name another")
     if not overwrite and os.path.lexists(to):
         raise OutputExistsError(f"{shown(to)} already exists: pass --overwrite, or another name")

@@ -20,6 +20,7 @@ from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.markup import element
 from streamomd.core.counted import counted
 from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.model import Model
 
 Floats = NDArray[np.float64]
@@ -88,14 +89,15 @@ def _compare(
 def _by_error(
     model: Model, result: Figures, metrics: Metrics, rows: str, *, alone: bool
 ) -> Comparison | None:
-    own = result if alone else result["epochs"][0]
-    weights = _class_weights(result)
-    if weights is None or own["error"] is None:
+    own, constant = result if alone else result["epochs"][0], baseline_of(result)
+    if constant is None or own["error"] is None:
         return None
+    theirs, ours = constant["error"], float(own["error"])
+    confusion = np.array(result["confusion"], dtype=np.float64)
+    weights = confusion.sum(axis=1)
     common, shares = int(np.argmax(weights)), weights / weights.sum()
-    theirs, ours = 1.0 - float(shares[common]), float(own["error"])
-    confusion = np.array(result["confusion"]) if alone else None
-    chance = ours + theirs if confusion is None else _discordant(confusion, common)
+    # After several epochs the confusion counts rows that were learned before: an upper bound then.
+    chance = _discordant(confusion, common) if alone else ours + theirs
     gain = theirs - ours
     spread = math.sqrt(max(chance - gain * gain, 0.0) / own["rows"])
     name = model.plan.classes[common]
@@ -105,14 +107,6 @@ def _by_error(
         constant_loss=_entropy(shares) if _gives_log_loss(model) else None,
         auc=result["auc"],
     )  # fmt: skip
-
-
-def _class_weights(result: Figures) -> Floats | None:
-    """The weight of each class among the labels."""
-    if result["confusion"] is None:
-        return None
-    weights: Floats = np.array(result["confusion"], dtype=np.float64).sum(axis=1)
-    return weights if weights.sum() > 0.0 else None
 
 
 def _discordant(confusion: Floats, common: int) -> float:
@@ -135,16 +129,16 @@ def _entropy(shares: Floats) -> float:
 
 
 def _by_r2(result: Figures, metrics: Metrics, rows: str, *, alone: bool) -> Comparison | None:
-    whole, own = result, result if alone else result["epochs"][0]
-    if whole["r2"] is None or not whole["rmse"] or own["rmse"] is None or whole["r2"] >= 1.0:
+    own, constant = result if alone else result["epochs"][0], baseline_of(result)
+    if constant is None or own["rmse"] is None:
         return None
-    variance = float(whole["rmse"]) ** 2 / (1.0 - float(whole["r2"]))
+    variance = constant["rmse"] ** 2
     if not (math.isfinite(variance) and variance > 0.0):
         return None
     gain = 1.0 - float(own["rmse"]) ** 2 / variance
     spread = _spread_of_mean(_windows(metrics, last=alone), variance)
     return Comparison(
-        "RMSE", float(own["rmse"]), math.sqrt(variance), gain,
+        "RMSE", float(own["rmse"]), constant["rmse"], gain,
         None if spread is None else NORMAL * spread, "always predicting the mean label", rows,
     )  # fmt: skip
 

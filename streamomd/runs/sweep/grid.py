@@ -79,6 +79,8 @@ def values_of(key: str, given: str | Sequence[Any]) -> list[Any]:
             linear, low, high = other.groups("")
             example = f"{key}={linear}{low}..{high}:5"
             raise UsageError(f"grid {key}={given}: a range is low..high:count, e.g. {example}")
+        if not match and ".." in given and not given.strip().startswith(("[", '"', "'")):
+            raise UsageError(f"grid {key}={given}: a range is low..high:count, {EXAMPLE}")
         values = _between(key, *match.groups()) if match else _listed(key, given)
     if not values:
         raise UsageError(f"grid {key!r}: no value; expected key=values, {EXAMPLE}")
@@ -224,6 +226,8 @@ def _plain(value: Any) -> Any:
 
 def _listed(key: str, text: str) -> list[Any]:
     """TOML values between commas, or texts where they are none."""
+    if "," in text and not all(part.strip() for part in text.split(",")):
+        raise UsageError(f"grid {key}={text}: a value between two commas is missing")
     whole = parse_sets((f"{key}=[{text}]",))[key]
     if isinstance(whole, list):
         return whole
