@@ -221,7 +221,7 @@ def _difference(found: Comparison) -> str:
     """Both metrics and their difference, with the uncertainty.
 
     >>> _difference(Comparison("error", 0.1, 0.12, 0.02, 0.004, "always predicting 'no'", "9 rows"))
-    "Error 10.00% against 12.00% for always predicting 'no': 2.00 ± 0.4 percentage points fewer"
+    "Error 10.00% against 12.00% for always predicting 'no': 2.00 ± 0.40 percentage points fewer"
     """
     if found.metric == "error":
         by = "fewer" if found.gain > 0.0 else "more" if found.gain < 0.0 else "difference"
@@ -236,7 +236,7 @@ def _difference(found: Comparison) -> str:
 
 
 def _margin(found: Comparison, scale: float) -> str:
-    return "" if found.margin is None else f" ± {scale * found.margin:.2g}"
+    return "" if found.margin is None else f" ± {scale * found.margin:#.2g}".rstrip(".")
 
 
 def percent(share: float, sign: str = "%") -> str:
