@@ -206,13 +206,16 @@ def report_transport_warnings(spec: Spec) -> None:
 def report_plan(plan: Plan, rows: Dataset, chosen: str = "", choices: Sequence[str] = ()) -> None:
     """Print how columns become coordinates, and how many shards have no checksums. chosen: the
     rule, printed next to the number of coordinates; choices: lines before it."""
+    more = data_notes(plan, rows) if isinstance(rows, ShardSet) else ()
     label, *columns, size = describe(plan)
-    if not is_verbose():  # a short run prints few lines
+    if is_verbose():
+        lines = [label, *columns, size, *more, *choices, *([chosen] if chosen else [])]
+    else:  # a short run prints few lines
         numeric = [line for line in columns if line.startswith("numeric")]
         others = [line for line in columns if line not in numeric]
-        columns = [*numeric, *(["; ".join(others)] if others else [])]
-    more = data_notes(plan, rows) if isinstance(rows, ShardSet) else ()
-    for line in (label, *columns, *more, *choices, f"{chosen}; {size}" if chosen else size):
+        joined = ["; ".join(others)] if others else []
+        lines = [label, *numeric, *joined, *more, *choices, f"{chosen}; {size}" if chosen else size]
+    for line in lines:
         note(line)
 
 
