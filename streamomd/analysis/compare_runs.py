@@ -53,7 +53,7 @@ def compare_runs(
         raise UsageError("compare takes two or more different runs, by URL")
     models = _load(names, checkpoint_storage_options)
     found = [
-        {"run": name, **_run(model, history(model, checkpoint_storage_options))}
+        {"run": shown(name), **_run(model, history(model, checkpoint_storage_options))}
         for name, model in zip(names, models, strict=True)
     ]
     for one in found:
@@ -166,7 +166,7 @@ def format_comparison(result: Mapping[str, Any]) -> list[list[dict[str, str]]]:
     rows = [
         {
             "": str(number),
-            "run": shown(one["run"]),
+            "run": one["run"],
             "rows": f"{one['rows']:,}" + ("" if one["finished"] else " (not finished)"),
             "epochs": str(one["epochs"]),
             "rule": one["rule"],

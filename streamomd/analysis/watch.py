@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,19 +157,25 @@ def with_log(view: View, path: str) -> View:
 
     Raises InputNotFoundError if there is no such file.
     """
-    line = _last_progress(path)
-    if line is None or int(line["rows"]) <= view.rows:
+    found = _last_progress(path)
+    if found is None or found.rows <= view.rows:
         return view
-    rows = int(line["rows"])
-    wrong = line["error"] if line.get("error") is not None else (line.get("rmse") or 0.0) ** 2
-    loss = math.nan if line.get("loss") is None else float(line["loss"])
-    sums = rows * np.array([1.0, loss, wrong])
-    newer = replace(view, classifies=line.get("rmse") is None, due="")
-    rate = line.get("rate")
-    return replace(_advance(newer, rows, sums), rate=None if rate is None else float(rate))
+    sums = found.rows * np.array([1.0, found.loss, found.wrong])
+    newer = replace(view, classifies=found.classifies, due="")
+    return replace(_advance(newer, found.rows, sums), rate=found.rate)
 
 
-def _last_progress(path: str) -> dict[str, Any] | None:
+class LogLine(NamedTuple):
+    """Figures of a line of a log. wrong: the error, or the mean squared error."""
+
+    rows: int
+    loss: float
+    wrong: float
+    classifies: bool
+    rate: float | None
+
+
+def _last_progress(path: str) -> LogLine | None:
     """The last line of figures in the last 64 KB of a log; None if there is none."""
     try:
         with open(path, "rb") as file:
@@ -179,11 +185,22 @@ def _last_progress(path: str) -> dict[str, Any] | None:
     except OSError as error:
         raise InputNotFoundError(f"log {path!r} cannot be read: {error.strerror}") from None
     for line in reversed(lines):
-        with suppress(ValueError, TypeError, KeyError):
-            found = json.loads(line)
-            if found["event"] == "progress" and int(found["rows"]) > 0:
-                return dict(found)
+        with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            found = _figures(json.loads(line))
+            if found is not None:
+                return found
     return None
+
+
+def _figures(line: Mapping[str, Any]) -> LogLine | None:
+    rows = int(line["rows"])
+    if line["event"] != "progress" or rows <= 0:
+        return None
+    loss = math.nan if line["loss"] is None else float(line["loss"])
+    classifies = line["error"] is not None
+    wrong = float(line["error"] if classifies else line["rmse"] or 0.0)
+    rate = None if line["rate"] is None else float(line["rate"])
+    return LogLine(rows, loss, wrong if classifies else wrong**2, classifies, rate)
 
 
 def _skip_state(_: Spec) -> bool:

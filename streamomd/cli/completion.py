@@ -148,7 +148,7 @@ def _shards_of(text: str) -> list[Path]:
     if not path.is_dir():
         return sorted(Path().glob(text))[:1] if not path.is_absolute() else []
     for folder, folders, files in os.walk(path):
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         for name in sorted(files[:MOST_FILES]):
             if not name.startswith((".", "_")):
                 return [Path(folder, name)]

@@ -5,6 +5,7 @@ Off a terminal a phase is reported once it has lasted for five seconds.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ def phase(name: str) -> Iterator[None]:
     out = sys.stderr
     if not _SHOWN.get() or out is None or out.closed:
         yield
-    elif out.isatty():
+    elif out.isatty() and os.environ.get("TERM") != "dumb":  # which cannot clear a line
         with _line(f"{name} …", out):
             yield
     else:

@@ -174,7 +174,8 @@ def test_a_log_is_newer_than_the_commits(data: Path, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     result = train(data, *everything(), "--checkpoint", tmp_path / "run", "--log", log)
     with log.open("a") as file:
-        file.write('{"event": "commit"}\n{"event": "prog')
+        file.write('{"event": "progress", "rows": 900, "loss": "x", "error": 0, "rate": 1}\n')
+        file.write('{"event": "commit"}\n[]\n7\n\x00\n{"event": "prog')
     for path in (tmp_path / "run" / "commits").iterdir():
         if path.name != "000000000000.json":
             path.unlink()

@@ -28,6 +28,8 @@ Figures = Mapping[str, Any]
 NORMAL = 1.96
 """Standard errors on each side of an interval of 95 %."""
 FEWEST_WINDOWS = 5
+ROUNDED = 1e-12
+"""A difference of errors that is rounding."""
 RANKS = 0.6  # an AUC that is clearly above chance
 ADVICE = (
     "Check the label and the warnings below, add features, or compare rules with streamomd sweep."
@@ -98,7 +100,7 @@ def _by_error(
     common, shares = int(np.argmax(weights)), weights / weights.sum()
     # After several epochs the confusion counts rows that were learned before: an upper bound then.
     chance = _discordant(confusion, common) if alone else ours + theirs
-    gain = theirs - ours
+    gain = theirs - ours if abs(theirs - ours) > ROUNDED else 0.0
     spread = math.sqrt(max(chance - gain * gain, 0.0) / own["rows"])
     name = model.plan.classes[common]
     return Comparison(
@@ -187,7 +189,10 @@ def _judge(model: Model, result: Figures, *, diverged: bool) -> tuple[str, str, 
         return UNKNOWN, "No row was learned yet", []
     found = compare_with_constant(model, result)
     if found is None:
-        text = "This run did not save the metrics that a comparison with a constant takes."
+        text = (
+            "All labels are equal or have no weight, or the run did not save what this takes: it "
+            "is saved in exact mode with train.detail, of up to 100 classes."
+        )
         return UNKNOWN, "Not compared with a constant prediction", [text]
     return found.level, HEADINGS[found.level], sentences(found)
 
@@ -224,8 +229,9 @@ def _difference(found: Comparison) -> str:
     "Error 10.00% against 12.00% for always predicting 'no': 2.00 ± 0.40 percentage points fewer"
     """
     if found.metric == "error":
-        by = "fewer" if found.gain > 0.0 else "more" if found.gain < 0.0 else "difference"
+        by = "fewer" if found.gain > 0.0 else "more"
         size = f"{percent(abs(found.gain), '')}{_margin(found, 100.0)} percentage points {by}"
+        size = size if found.gain else "no difference"
         ours, theirs = percent(found.ours), percent(found.theirs)
     else:
         unsure = _margin(found, 1.0) if found.gain > -1.0 else ""
