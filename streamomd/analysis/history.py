@@ -42,14 +42,16 @@ class Update:
 @dataclass(frozen=True)
 class History:
     """commits: oldest first, those that can be used. updates: oldest first, those that commits are
-    of. host, started: of the process that wrote the model's own. shards: their facts, in the order
-    of the run; empty where they cannot be read, and of a model in memory."""
+    of. host, started: of the process that wrote the model's own. diverged: what was not finite
+    after the model's commit, "" if the run did not diverge. shards: their facts, in the order of
+    the run; empty where they cannot be read, and of a model in memory."""
 
     commits: tuple[Commit, ...] = ()
     updates: tuple[Update, ...] = ()
     host: str = ""
     started: str = ""
     version: str = ""
+    diverged: str = ""
     shards: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
     @property
@@ -77,7 +79,13 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
     numbers = {one["update"]: one["sequence"] for one in listed if one["run"] == newest.run}
     updates = tuple(_updates(store, numbers))
     return History(
-        commits, updates, newest.writer.host, newest.writer.started, version, _shards(store, newest)
+        commits,
+        updates,
+        newest.writer.host,
+        newest.writer.started,
+        version,
+        str(newest.document.get("diverged") or ""),
+        _shards(store, newest),
     )
 
 

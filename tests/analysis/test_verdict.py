@@ -104,9 +104,25 @@ def test_an_interval_that_includes_0_is_unclear() -> None:
 
 def test_a_model_that_diverged_says_so(tmp_path: Path) -> None:
     model = model_of(tmp_path, signal=3.0, real=False)
-    box = verdict_box(model, model.result(), diverged=True)
+    box = verdict_box(model, model.result(), diverged="the loss is nan")
     assert box.get("class") == "verdict worse"
-    assert "diverged" in "".join(box.itertext())
+    assert "The model diverged" in "".join(box.itertext())
+
+
+def test_a_run_that_diverged_after_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is finite, and records why no other follows; it is not proposed to resume it."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "data" / "a.parquet", table(signal=3.0, real=True))
+    flags = ["--loss", "square", "--rule", "ogd", "--eta", 1e9, "--set", 'data.ignore=["when"]']
+    assert run("train", "data", *FLAGS, *flags, "--checkpoint", "run").code == 6
+    written = streamomd.write_report(streamomd.load("run"), "out.html")
+    assert written["verdict"]["level"] == WORSE
+    top = parsed(Path("out.html")).all("header")[0].text
+    assert "The model diverged" in top
+    assert "The loss is inf after rows" in top
+    assert "streamomd resume" not in top
 
 
 def test_days_are_drawn_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from streamomd.analysis.report.markup import element, page
 from streamomd.analysis.report.outcomes import outcomes
 from streamomd.analysis.report.over_time import day_column
 from streamomd.analysis.report.regret import regret
-from streamomd.analysis.report.summary import has_diverged, header, warnings_section
+from streamomd.analysis.report.summary import divergence, header, warnings_section
 from streamomd.analysis.report.verdict import summarize
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.nearest import named_keywords
@@ -100,7 +100,7 @@ def write_report(
     with open_atomic(os.path.abspath(to), overwrite=overwrite) as file:
         file.write(text.encode())
     warnings = [one._asdict() for one in found]
-    judged = summarize(model, learned, diverged=has_diverged(model))
+    judged = summarize(model, learned, diverged=divergence(model, run_history))
     return {"report": to, "bytes": len(text.encode()), "verdict": judged, "look": warnings}
 
 

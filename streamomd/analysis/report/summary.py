@@ -25,18 +25,19 @@ def header(model: Model, run_history: History, figures: Mapping[str, Any], count
         "header",
         element("h1", f"{model.plan.label}, learned by {model.spec.model.rule}"),
         element("p", _where(model, run_history), class_="soft"),
-        verdict_box(model, figures, diverged=has_diverged(model)),
-        paragraph(f"{_sentence(model, run_history, figures)} {_what_next(count)}"),
+        verdict_box(model, figures, diverged=divergence(model, run_history)),
+        paragraph(f"{_what_next(count)} {_sentence(model, run_history, figures)}"),
         _boxes(model, run_history, figures),
         *([paragraph(f"Mixture: {text}.")] if (text := mixture_of(model)) else []),
     )
 
 
-def has_diverged(model: Model) -> bool:
-    """Whether the loss of learned rows, or a number of the state, is not finite."""
+def divergence(model: Model, run_history: History) -> str:
+    """What is not finite of a model, or was not after its last commit; "" of a sound one."""
     metrics = model.metrics
-    lost = bool(metrics.total[0]) and metrics.figures(metrics.total)["loss"] is None
-    return lost or bool(model.state.problem())
+    if metrics.total[0] and metrics.figures(metrics.total)["loss"] is None:
+        return "the loss is not a finite number"
+    return model.state.problem() or run_history.diverged
 
 
 def _where(model: Model, run_history: History) -> str:
@@ -61,7 +62,8 @@ def _sentence(model: Model, run_history: History, figures: Mapping[str, Any]) ->
     if model.finished:
         early = f" of {epochs}: early stopping" if figures["stopped_early"] else ""
         return f"Finished: {rows:,} rows were learned{many}{early}{how}."
-    again = f" Resume with: streamomd resume {typed(model.url)}" if model.url else ""
+    resumes = model.url and not run_history.diverged
+    again = f" Resume with: streamomd resume {typed(model.url)}" if resumes else ""
     return f"Not finished: {rows:,} rows{done} were learned so far{many}{how}.{again}"
 
 

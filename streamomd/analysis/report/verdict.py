@@ -34,6 +34,10 @@ RANKS = 0.6  # an AUC that is clearly above chance
 ADVICE = (
     "Check the label and the warnings below, add features, or compare rules with streamomd sweep."
 )
+DIVERGED = (
+    "Fix extreme values in the shards, or train again with a smaller learning rate, or with a rule "
+    "that has none to choose (auto)."
+)
 UNKNOWN, BETTER, UNCLEAR, WORSE = "unknown", "better", "unclear", "worse"
 
 
@@ -166,7 +170,7 @@ def _spread_of_mean(windows: Floats, unit: float) -> float | None:
     return spread if math.isfinite(spread) else None
 
 
-def verdict_box(model: Model, result: Figures, *, diverged: bool) -> Element:
+def verdict_box(model: Model, result: Figures, *, diverged: str) -> Element:
     """The first lines of the page: a heading in a coloured box, and the reason."""
     level, heading, text = _judge(model, result, diverged=diverged)
     lines = [element("p", one) for one in text]
@@ -174,17 +178,17 @@ def verdict_box(model: Model, result: Figures, *, diverged: bool) -> Element:
     return element("div", title, *lines, class_=f"verdict {level}")
 
 
-def summarize(model: Model, result: Figures, *, diverged: bool) -> dict[str, str]:
+def summarize(model: Model, result: Figures, *, diverged: str) -> dict[str, str]:
     """The verdict for JSON: its level and text."""
     level, heading, text = _judge(model, result, diverged=diverged)
     return {"level": level, "text": " ".join([f"{heading}.", *text])}
 
 
-def _judge(model: Model, result: Figures, *, diverged: bool) -> tuple[str, str, list[str]]:
+def _judge(model: Model, result: Figures, *, diverged: str) -> tuple[str, str, list[str]]:
     """The level, a heading, and sentences."""
     if diverged:
-        text = "Its loss or a weight is not a finite number. Use an earlier commit."
-        return WORSE, "The model diverged", [text]
+        what = diverged.removeprefix("the model diverged: ")
+        return WORSE, "The model diverged", [f"{what[:1].upper()}{what[1:]}.", DIVERGED]
     if not result["rows"]:
         return UNKNOWN, "No row was learned yet", []
     found = compare_with_constant(model, result)
