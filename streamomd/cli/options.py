@@ -15,8 +15,10 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.completion import complete_set, complete_shards, complete_url
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
 from streamomd.core.machine_errors import is_of_the_machine, one_line
+from streamomd.core.phases import phase, showing_phases
 from streamomd.core.startup import (
     freeze_objects,
     no_garbage_collection,
@@ -123,7 +125,7 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
     @functools.wraps(function)
     def run(*, as_json: bool, **given: Any) -> None:
-        with exit_on_error():
+        with exit_on_error(), showing_phases():
             result, text = function(**given)
             _print(json.dumps(formatting.as_json(result), allow_nan=False) if as_json else text)
 
@@ -151,6 +153,7 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Set a key of the job file, e.g. train.prefetch=64MiB (resume: one that may change). "
     "May be repeated.",
+    shell_complete=complete_set,
 )
 cache_option = click.option(
     "--cache", metavar="DIR", help="Local folder of decoded rows that train --cache wrote."
@@ -161,6 +164,19 @@ log_option = click.option(
 allow_non_finite = click.option(
     "--allow-non-finite", is_flag=True, help="Use the model even if it diverged."
 )
+
+
+def _verbose(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        from streamomd.training.progress import verbose_output
+
+        ctx.with_resource(verbose_output())
+
+
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, expose_value=False, callback=_verbose,
+    help="Print progress from the first row, hashes, and all commands to run next.",
+)  # fmt: skip
 
 
 def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -183,12 +199,13 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
+what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…",
+                      shell_complete=complete_shards)  # fmt: skip
 restart = click.option(
     "--restart", is_flag=True, help="Overwrite an existing checkpoint and start over."
 )
-url = click.argument("url")
-shards = click.argument("shards", nargs=-1, required=True)
+url = click.argument("url", shell_complete=complete_url)
+shards = click.argument("shards", nargs=-1, required=True, shell_complete=complete_shards)
 
 
 def output_option(metavar: str, text: str, **more: Any) -> Callable[..., Any]:
@@ -278,7 +295,7 @@ def open_model(url: str, checkpoint_storage_options: str | None, cache: str | No
 
 def import_runs() -> Any:
     """The module that trains and loads, imported without pandas and garbage collection."""
-    with no_garbage_collection():
+    with phase("starting"), no_garbage_collection():
         start_pyarrow_without_pandas()
         from streamomd.runs import train as runs
 

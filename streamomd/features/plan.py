@@ -306,9 +306,8 @@ def _check_types(plan: Plan) -> None:
 
 def describe(plan: Plan) -> list[str]:
     """Lines for a person, printed before the first row is learned."""
-    lines = [f"label {plan.label!r} ({plan.label_type}): {_task(plan)}"]
-    if plan.weight:
-        lines.append(f"weight {plan.weight!r}")
+    weight = f"; weight {plan.weight!r}" if plan.weight else ""
+    lines = [f"label {plan.label!r} ({plan.label_type}): {_task(plan)}{weight}"]
     if plan.partitions:
         lines.append(f"columns of directories: {_list(tuple(map(_partition, plan.partitions)))}")
     if plan.numeric:
@@ -334,9 +333,9 @@ def describe(plan: Plan) -> list[str]:
             f"a null or NaN is the mean of its column so far ({len(plan.mean_columns)}): "
             f"{_list(plan.mean_columns)}"
         )
-    lines.append(f"{plan.size:,} coordinates{' with the bias' if plan.bias else ', no bias'}")
     if plan.on_bad_row == "skip":
         lines.append("bad rows are skipped and counted")
+    lines.append(f"{plan.size:,} coordinates{' with the bias' if plan.bias else ', no bias'}")
     return lines
 
 

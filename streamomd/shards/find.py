@@ -11,12 +11,14 @@ from functools import partial
 from posixpath import dirname
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
     UsageError,
     refuse_rows_in_memory,
 )
+from streamomd.core.phases import phase
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
 from streamomd.shards.delta.table import list_table
@@ -76,9 +78,10 @@ def find(
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
-    found = list_shards(
-        shards, order=order, storage_options=storage_options, tables=tables, versions=versions
-    )
+    with phase("listing files"):
+        found = list_shards(
+            shards, order=order, storage_options=storage_options, tables=tables, versions=versions
+        )
     if not allow_duplicates:
         refuse_duplicates(found.fs, found.files)
     if check is not None:
@@ -208,7 +211,8 @@ def open_listed(
     fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
 ) -> ShardSet:
     """The shards of listed files: every footer is read. ``statistics``: as in ``find``."""
-    return shard_set(fs, _read_all(fs, listed, partial(_read, statistics=statistics)))
+    with phase(f"listing {counted(len(listed), 'file')}"):
+        return shard_set(fs, _read_all(fs, listed, partial(_read, statistics=statistics)))
 
 
 def open_each(
