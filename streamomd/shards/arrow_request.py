@@ -33,6 +33,7 @@ _SIMPLE = (
     pa.types.is_timestamp,
 )
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_INVALID = pa.ArrowException, ValueError, LookupError, ArithmeticError, OSError, struct.error
 _MOST_COLUMNS = 10_000
 
 
@@ -54,16 +55,9 @@ def rows_of_stream(
     """
     try:
         return _rows(data, columns, most_rows, most_bytes)
-    except (
-        pa.ArrowException,
-        ValueError,
-        LookupError,
-        OverflowError,
-        OSError,
-        struct.error,
-    ) as error:
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except _INVALID as error:
         text = printable(str(error).split("\n")[0])[:200]
         raise DataError(f"no valid Arrow IPC stream: {text}") from None
 

@@ -59,7 +59,7 @@ class _LimitedProtocol(H11Protocol):
         """Called by uvicorn; the next request may have arrived already."""
         before = self.cycle
         self._disarm()
-        self._unread = _cancelled(self._unread)
+        _cancel(self._unread)
         if self.transport.get_write_buffer_size():
             # Closing a transport waits for the client to read: without limit.
             seconds = self.limits.request_seconds
@@ -72,7 +72,7 @@ class _LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
         self._disarm()
-        self._unread = _cancelled(self._unread)
+        _cancel(self._unread)
         super().connection_lost(exc)
 
     def _arm(self, seconds: float) -> None:
@@ -80,7 +80,8 @@ class _LimitedProtocol(H11Protocol):
         self._timer = self.loop.call_later(seconds, self.transport.abort)
 
     def _disarm(self) -> None:
-        self._timer = _cancelled(self._timer)
+        _cancel(self._timer)
+        self._timer = None
 
     def _abort_unread(self) -> None:
         if self.transport.get_write_buffer_size():
@@ -99,6 +100,6 @@ class _LimitedProtocol(H11Protocol):
             self.transport.close()
 
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()

@@ -18,12 +18,12 @@ class HttpMetrics:
         self.rows: Counter[str] = Counter()
         self.reloads: Counter[str] = Counter()
         self._seconds: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * len(BUCKETS))
-        self._sums: Counter[str] = Counter()
+        self._sums: defaultdict[str, float] = defaultdict(float)
 
     def count(self, path: str, status: int, seconds: float) -> None:
         """Count a response."""
         self.requests[path, status] += 1
-        self._sums[path] += seconds  # type: ignore[assignment]
+        self._sums[path] += seconds
         within = self._seconds[path]
         for at in range(len(BUCKETS) - 1, -1, -1):
             if seconds > BUCKETS[at]:
@@ -52,8 +52,8 @@ class HttpMetrics:
         for (path, _), count in self.requests.items():
             totals[path] += count
         for path, total in sorted(totals.items()):
-            for limit, count in zip(BUCKETS, self._seconds[path], strict=True):
-                yield f'{name}_bucket{{path="{path}",le="{limit:g}"}} {count:g}'
+            for limit, within in zip(BUCKETS, self._seconds[path], strict=True):
+                yield f'{name}_bucket{{path="{path}",le="{limit:g}"}} {within:.0f}'
             yield f'{name}_bucket{{path="{path}",le="+Inf"}} {total}'
             yield f'{name}_sum{{path="{path}"}} {self._sums[path]!r}'
             yield f'{name}_count{{path="{path}"}} {total}'

@@ -140,7 +140,7 @@ class ModelReloader:
 
 
 class ReloadThread(threading.Thread):
-    """Loads first, then checks every ``seconds``; 0: never. ``error``: why the first load failed."""
+    """Loads first, then checks every ``seconds``; 0: never. ``error``: of the first load."""
 
     def __init__(self, reloader: ModelReloader, seconds: float, loaded: Callable[[], None]) -> None:
         super().__init__(name="streamomd-reload", daemon=True)

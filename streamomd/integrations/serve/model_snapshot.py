@@ -17,7 +17,7 @@ PUBLISHED: Mapping[str, tuple[str, ...]] = {
     "model": ("rule", "loss", "loss_params", "task", "classes", "bias", "dtype", "params"),
     "train": ("mode", "epochs"),
 }  # fmt: skip
-"""Keys of a job that /model shows. A key that is not here is not shown, nor what is nested in it."""
+"""Keys of a job that /model shows; no other one is, nor what is nested in it."""
 _FREE = ("loss_params", "params")
 """Keys whose own keys are a rule's or a loss's."""
 _PLACE = re.compile(r"[/\\@:]")

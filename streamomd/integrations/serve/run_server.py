@@ -8,7 +8,7 @@ import resource
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import uvicorn
@@ -42,7 +42,7 @@ class ServeSettings:
     port: int = 8080
     reload: float = 30.0
     token_file: str | None = None
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
 
 def run_server(

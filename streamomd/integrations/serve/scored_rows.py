@@ -74,7 +74,8 @@ def refuse_rows(snapshot: Snapshot, rows: Sequence[Row]) -> None:
     """Raises Refusal with all missing columns and the first bad values, if there are any."""
     required = snapshot.schema.required
     missing = [name for name in required if any(name not in row for row in rows)]
-    problems, more = [], 0
+    problems: list[dict[str, Any]] = []
+    more = 0
     for at, row in enumerate(rows):
         problem = _problem(snapshot, row)
         if problem is not None and len(problems) < MOST_PROBLEMS:
