@@ -18,6 +18,12 @@ ARROW = "application/vnd.apache.arrow.stream"
 SAME = {"application/jsonl": LINES, "application/x-jsonlines": LINES, "application/ndjson": LINES}
 """Other names in use for JSON lines."""
 Row = dict[str, Any]
+
+
+class _JsonError(ValueError):
+    """What Python's parser would accept, and no other one."""
+
+
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -106,8 +112,10 @@ def _parsed(text: str, where: str) -> Any:
         raise Refusal(400, "json", f"{where}no valid JSON: {error.msg}, {place}") from None
     except RecursionError:
         raise Refusal(400, "json", f"{where}the JSON is nested too deeply") from None
-    except ValueError as error:  # of the functions below, and of a number of too many digits
-        raise Refusal(400, "json", f"{where}{printable(str(error))[:200]}") from None
+    except _JsonError as error:
+        raise Refusal(400, "json", f"{where}{printable(str(error))}") from None
+    except ValueError:  # Python converts no more than 4,300 digits
+        raise Refusal(400, "json", f"{where}a number has too many digits") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:
@@ -115,12 +123,12 @@ def _object(pairs: list[tuple[str, Any]]) -> Row:
     if len(made) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"an object has the key {twice[:100]!r} twice")
+        raise _JsonError(f"an object has the key {twice[:100]!r} twice")
     return made
 
 
 def _constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON: send null for a missing value")
+    raise _JsonError(f"{name} is no JSON: send null for a missing value")
 
 
 def _decoder() -> Callable[[str], Any]:

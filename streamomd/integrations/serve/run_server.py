@@ -63,7 +63,7 @@ def run_server(
         thread = ReloadThread(
             reloader, settings.reload, lambda: _report_ready(listener, settings, reloader)
         )
-        server = _Server(_config(app, limits), stop, thread)
+        server = _Server(server_config(app, limits), stop, thread)
         thread.start()
         try:
             asyncio.run(server.serve(sockets=[listener]))
@@ -94,7 +94,8 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter) or ends
 
 
-def _config(app: ServeApp, limits: Limits) -> uvicorn.Config:
+def server_config(app: ServeApp, limits: Limits) -> uvicorn.Config:
+    """How uvicorn runs the application."""
     # Its warnings are one line for each malformed request: anyone could fill a disk with them.
     logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
     return uvicorn.Config(

@@ -88,7 +88,7 @@ def refuse_rows(snapshot: Snapshot, rows: Sequence[Row]) -> None:
     if missing:
         first = next(at for at, row in enumerate(rows) if any(name not in row for name in missing))
         names = ", ".join(repr(name) for name in missing)
-        parts.append(f"missing columns: {names} (first in row {first}); send null for no value")
+        parts.append(f"missing columns: {names} (first in row {first})")
     parts += [f"row {one['row']}: {one['message']}" for one in problems]
     parts += [f"{more:,} more rows have problems"] if more else []
     message = "; ".join(parts)
