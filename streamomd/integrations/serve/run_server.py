@@ -17,7 +17,7 @@ from streamomd.core.errors import StoppedError, UsageError
 from streamomd.core.urls import printable, shown
 from streamomd.integrations.serve.access_token import find_token, is_loopback
 from streamomd.integrations.serve.connection_limits import protocol_with
-from streamomd.integrations.serve.http_app import ServeApp
+from streamomd.integrations.serve.http_app import HEAD_BYTES, ServeApp
 from streamomd.integrations.serve.model_reloader import (
     CheckpointSource,
     ModelReloader,
@@ -27,8 +27,6 @@ from streamomd.integrations.serve.serve_limits import Limits
 from streamomd.training.progress import note
 from streamomd.training.signals import StopRequest, stop_on_signals
 
-HEAD_BYTES = 16 << 10
-"""Of a request line and its headers."""
 GRACE_SECONDS = 20
 _OTHER_FILES = 64
 """File descriptors that are not connections: the store, libraries, logs."""
