@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.core.errors import UnsupportedError
+from streamomd.core.sigmoid import sigmoid
 from streamomd.engine import Engine
 from streamomd.engine.loops.rebase import AT
 from streamomd.engine.loops.reference import C, S
@@ -16,6 +17,7 @@ from streamomd.engine.loops.target_rows import C as TARGET_C
 from streamomd.engine.loops.target_rows import S as TARGET_S
 from streamomd.engine.state import State
 from streamomd.features import Plan, decode_labels
+from streamomd.losses.contract import identity
 from streamomd.rules.contract import Matrix
 from streamomd.training.scoring.description import (
     CATEGORIES,
@@ -28,9 +30,10 @@ from streamomd.training.scoring.description import (
     TextColumn,
     VectorColumn,
 )
+from streamomd.training.scoring.link import Link
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.rule_margins import RuleMargins
-from streamomd.training.scoring.scorer import Link, Scorer
+from streamomd.training.scoring.scorer import Scorer
 from streamomd.training.scoring.stored_weights import Weights
 
 Floats = NDArray[np.float64]
@@ -106,6 +109,7 @@ def margins_of(plan: Plan, engine: Engine, state: State) -> Margins:
         used = np.array(state.table[:, : layout.used], np.float64)
         special = RuleMargins(
             rule,
+            engine.loss.name,
             dict(engine.params),
             plan.bias,
             Weights(len(used), used),
@@ -161,7 +165,8 @@ def _link(plan: Plan, engine: Engine, state: State) -> Link:
         labels = tuple(decode_labels(plan, np.arange(len(plan.classes))).to_pylist())
     loss = engine.loss
     e = engine.smoothing(state)
-    return Link(plan.classes, labels, loss.name, loss.coupled, loss.probabilistic, e)
+    mean = "margin" if loss.mean is identity else "sigmoid" if loss.mean is sigmoid else "loss"
+    return Link(plan.classes, labels, loss.name, loss.coupled, loss.probabilistic, e, mean)
 
 
 def _column_kind(column: Any) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from streamomd.core.errors import UnsupportedError
+from streamomd.core.sigmoid import sigmoid
 from streamomd.integrations.export.onnx_graph import Graph
 from streamomd.losses import Loss
 from streamomd.losses.contract import identity
-from streamomd.losses.logistic import sigmoid
 from streamomd.losses.poisson import rate
 from streamomd.training.model import Model
 

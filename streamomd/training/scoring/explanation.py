@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,15 +30,14 @@ class Explanation:
 def explanation_of(margins: Margins, entries: Entries, sources: list[Source]) -> Explanation:
     """The explanation of an encoded row."""
     pieces, start, found = margins.explained(entries)
-    by_place = dict(zip(entries.coordinates, zip(entries.values, pieces, strict=True), strict=True))
+    by_place = dict(zip(entries.coordinates, pieces, strict=True))
+    shares = _shares(sources)
     lists = []
     for k in range(margins.learners):
-        parts: list[Contribution] = []
-        for name, value, at, x in sources:
-            whole, piece = by_place[at]
-            # Features at one coordinate share what it adds.
-            alone = x == whole or math.isnan(whole)
-            parts.append((name, value, piece[k] if alone else _share(x, whole, piece[k])))
+        parts: list[Contribution] = [
+            (name, value, by_place[at][k] * share)
+            for (name, value, at, _), share in zip(sources, shares, strict=True)
+        ]
         if start[k] != 0.0 or margins.bias:
             parts.append(("bias", None, start[k]))
         lists.append(sorted(parts, key=lambda one: -abs(one[2])))
@@ -46,5 +46,14 @@ def explanation_of(margins: Margins, entries: Entries, sources: list[Source]) ->
     return Explanation(found, lists)
 
 
-def _share(x: float, whole: float, piece: float) -> float:
-    return piece * (x / whole) if whole else 0.0
+def _shares(sources: Sequence[Source]) -> list[float]:
+    """Each feature's share of what its coordinate adds: all of it, where it is alone."""
+    totals: dict[int, list[float]] = {}
+    for _, _, at, x in sources:
+        totals.setdefault(at, []).append(x)
+    found = []
+    for _, _, at, x in sources:
+        those = totals[at]
+        whole = math.fsum(those) if len(those) > 1 else 0.0
+        found.append(x / whole if whole else 1.0 / len(those))
+    return found

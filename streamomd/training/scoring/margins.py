@@ -6,8 +6,9 @@ Most rules predict the sum of w_j x_j. Those that predict more have a ``RuleMarg
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,10 +64,32 @@ class Margins:
             for at, x in zip(coordinates, values, strict=True):
                 for k, w in enumerate(self.weights.at(at)):
                     found[k] += w * x
-        if self.target is not None:
-            c, s = self.target
-            found = [c + s * margin for margin in found]
-        return found
+        return self._scaled(found)
+
+    def of_terms(self, terms: Iterable[tuple[Any, float]]) -> list[float]:
+        """The margins of a row's terms, (weights, x) in the order of their addition.
+
+        weights: a float with one learner, else a tuple.
+        """
+        if len(self.start) == 1:
+            margin = self.start[0]
+            for w, x in terms:
+                margin += w * x
+            return self._scaled([margin])
+        found, given = list(self.start), list(terms)
+        for k, margin in enumerate(self.start):
+            total = margin
+            for w, x in given:
+                total += w[k] * x
+            found[k] = total
+        return self._scaled(found)
+
+    def _scaled(self, margins: list[float]) -> list[float]:
+        """Margins in the target's units."""
+        if self.target is None:
+            return margins
+        c, s = self.target
+        return [c + s * margin for margin in margins]
 
     def inputs(self, entries: Entries) -> tuple[list[int], list[float]]:
         """Coordinates and values as they are learned, without zeros."""

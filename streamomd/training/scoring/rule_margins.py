@@ -7,14 +7,16 @@ Python gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamomd.core.errors import DataError, UsageError
+from streamomd.rules import find_rule
 from streamomd.rules.contract import Matrix, Rule, fields
 from streamomd.training.scoring.stored_weights import Weights
 
@@ -30,6 +32,7 @@ class RuleMargins:
     """
 
     rule: Rule
+    loss: str
     params: dict[str, Any]
     bias: bool
     cells: Weights
@@ -76,6 +79,33 @@ class RuleMargins:
         found = self._all_pieces(*self._with_bias(coordinates, values))
         return (found[1:], found[0]) if self.bias else (found, [0.0] * self.learners)
 
+    def saved(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """The arrays by name, and the rest, of which ``restored`` makes it again."""
+        arrays = {"cells": self.cells.numbers, "totals": self.totals}
+        if self.matrix is not None:
+            arrays["matrix"] = self.matrix
+        rule = {"name": self.rule.name, "loss": self.loss, "params": self.params}
+        return arrays, {**rule, "slots": _slot_names(self.rule), "clock": self.clock}
+
+    @classmethod
+    def restored(
+        cls, saved: Mapping[str, Any], bias: bool, size: int, learners: int,
+        arrays: Mapping[str, NDArray[Any]],
+    ) -> Self:  # fmt: skip
+        """What was saved. Raises DataError for arrays that are not such a rule's."""
+        rule = _rule_of(saved)
+        cells, totals, matrix = arrays["cells"], arrays["totals"], arrays.get("matrix")
+        used = len(rule.shared_slots) + len(rule.own_slots) * learners
+        storage = rule.storage
+        foresees = isinstance(storage, Matrix) and storage.foresee is not None
+        fits = cells.shape == (size, used) and totals.shape == (learners, len(rule.total_slots))
+        fits = fits and (matrix is not None) == foresees
+        if not fits or (matrix is not None and matrix.shape != (learners, size, size)):
+            raise DataError(f"arrays of other shapes than rule {rule.name!r} has")
+        params = rule.parse_params(saved["params"])
+        clock = float(saved["clock"])
+        return cls(rule, saved["loss"], params, bias, Weights(size, cells), totals, clock, matrix)
+
     def _with_bias(
         self, coordinates: list[int], values: list[float]
     ) -> tuple[list[int], list[float]]:
@@ -121,3 +151,21 @@ class RuleMargins:
         total[places] += np.array(x)
         found = total * (np.diagonal(matrix) * total)
         return float(np.add.accumulate(found)[-1]) if d else 0.0
+
+
+def _slot_names(rule: Rule) -> list[str]:
+    return [slot.name for slot in (*rule.shared_slots, *rule.own_slots, *rule.total_slots)]
+
+
+def _rule_of(saved: Mapping[str, Any]) -> Rule:
+    """The installed rule with the slots that were saved. Raises DataError where there is none."""
+    try:
+        rule = find_rule(saved["name"]).for_loss(saved["loss"])
+        params = rule.parse_params(saved["params"])
+    except UsageError as error:
+        raise DataError(str(error)) from None
+    known = rule, rule.certificate.accounted or rule, rule.reduced_for(params)
+    fitting = [one for one in known if _slot_names(one) == saved["slots"]]
+    if not fitting:
+        raise DataError(f"rule {rule.name!r} has other slots in this version: save it again")
+    return fitting[0]

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from streamomd.core.errors import UsageError
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.explanation import Explanation, explanation_of
+from streamomd.training.scoring.fast_rows import terms_of
+from streamomd.training.scoring.link import Label, Link
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
 from streamomd.training.scoring.row_encoder import RowEncoder, Source, mappings_of
-
-Label = bool | int | float | str
-
-
-@dataclass(frozen=True)
-class Link:
-    """From margins to predictions. labels: what is predicted of each class, () in regression.
-
-    classes: as the job has them. loss: its name. probable: there are probabilities. e: their
-    smoothing.
-    """
-
-    classes: tuple[Label, ...]
-    labels: tuple[Label, ...]
-    loss: str
-    coupled: bool
-    probable: bool
-    e: float = 0.0
 
 
 class Scorer:
@@ -43,12 +27,11 @@ class Scorer:
     """
 
     def __init__(self, description: Description, margins: Margins, link: Link) -> None:
-        from streamomd.losses import find_loss
-
         self._form = description, margins, link
         self._encoder = RowEncoder(description)
         self._margins, self._link = margins, link
-        self._mean = find_loss(link.loss).mean
+        self._terms = terms_of(description, margins)
+        self._mean = link.mean_of_margin()
 
     def __repr__(self) -> str:
         """In a line."""
@@ -101,7 +84,7 @@ class Scorer:
         link = self._link
         scores = margins[:, 0] if self._margins.learners == 1 else margins
         likely = None
-        if link.probable and link.classes:
+        if link.has_probabilities:
             likely = class_probabilities(self._mean, link.coupled, link.e, margins)
         return self._predictions(margins), scores, likely
 
@@ -111,7 +94,26 @@ class Scorer:
         entries = self._encoder.entries(row, where, sources)
         return explanation_of(self._margins, entries, sources)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the scorer to a file, which ``Scorer.load`` reads: a zip archive, no pickle."""
+        from streamomd.training.scoring.saved_scorer import write_scorer
+
+        write_scorer(path, *self._form)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The scorer of a file that ``save`` wrote. Nothing of it is executed.
+
+        Raises InputNotFoundError without a file, DataError for any other file.
+        """
+        from streamomd.training.scoring.saved_scorer import read_scorer
+
+        return cls(*read_scorer(path))
+
     def _of(self, row: Mapping[str, Any], where: str = "the row") -> list[float]:
+        terms = None if self._terms is None else self._terms(row)
+        if terms is not None:
+            return self._margins.of_terms(terms)
         return self._margins.of(self._encoder.entries(row, where))
 
     def _prediction(self, margins: Sequence[float]) -> Any:
@@ -135,7 +137,7 @@ class Scorer:
 
     def _probability(self, margins: Sequence[float]) -> Any:
         link = self._link
-        if not (link.probable and link.classes):
+        if not link.has_probabilities:
             raise no_probabilities(link.loss, link.classes)
         if len(margins) == 1:
             likely = self._mean(margins[0])
