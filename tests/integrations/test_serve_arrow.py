@@ -87,8 +87,8 @@ def test_rows_are_counted_before_they_are_read() -> None:
     with pytest.raises(TooManyRowsError, match="120 rows"):
         read(stream(batch, batch), "a")
     for column in (pa.nulls(60), pa.array(range(60))):
-        rows = (60).to_bytes(8, "little")
-        assert rows in (data := of(a=column))
+        rows, data = (60).to_bytes(8, "little"), of(a=column)
+        assert rows in data
         with pytest.raises(TooManyRowsError, match="1,099,511,627,776 rows"):
             read(data.replace(rows, (1 << 40).to_bytes(8, "little")), "a")
 

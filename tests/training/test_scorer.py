@@ -50,8 +50,11 @@ def job(rule: str, loss: str, classes: int) -> dict[str, Any]:
     bound = all_rules()[rule].losses.lipschitz
     unbounded = bool(bound) and all_losses()[loss].lipschitz is None
     data = {"numeric": ["a", "b", "one"], "hashed": ["c", "k"], "bits": 3}
-    return {"data": data, "model": {"rule": rule, "loss": loss},
-            "params": {bound: 100.0} if unbounded else {}}
+    return {
+        "data": data,
+        "model": {"rule": rule, "loss": loss},
+        "params": {bound: 100.0} if unbounded else {},
+    }
 
 
 @pytest.mark.parametrize(("rule", "loss", "classes"), cases())
