@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,6 +52,24 @@ def scheme_hint(scheme: str) -> str:
     near = [one for one in SCHEMES if len(one) == len(scheme) and one[0] == scheme[0]]
     found = nearest(scheme, SCHEMES) or next(iter(near), None)
     return f"; did you mean {found}://?" if found and scheme not in SCHEMES else ""
+
+
+def missing_columns(missing: Sequence[str], there: Sequence[Any], where: str) -> str:
+    """The message about columns that rows of a trained model lack; there: names that they have.
+
+    >>> missing_columns(["age"], ["agee", "job"], "the row")
+    "the row: column 'age' is missing; did you mean 'agee' for 'age'? The model was trained on it"
+    """
+    names = [one for one in there if isinstance(one, str) and one]
+    near = {name: nearest(name, names) for name in missing}
+    hints = [f"{found!r} for {name!r}" for name, found in near.items() if found]
+    meant = f" did you mean {', '.join(hints)}?" if hints else ""
+    several = len(missing) > 1
+    return (
+        f"{where}: {'columns' if several else 'column'} {', '.join(map(repr, missing))} "
+        f"{'are' if several else 'is'} missing;{meant} "
+        f"{'T' if meant else 't'}he model was trained on {'them' if several else 'it'}"
+    )
 
 
 def named_keywords(function: Callable[P, T]) -> Callable[P, T]:

@@ -210,7 +210,7 @@ class Engine:
         """
         if self.layout.block:
             return self._standardized_weights(state, low, high, first)
-        found = self._plain_weights(state, low, high)
+        found = self.relative_weights(state, low, high)
         if self.layout.standardize and low <= self.layout.numeric:
             front = Front(
                 state, self.layout.rule.hyper_of(self.params), 1 + self.layout.centred
@@ -223,7 +223,7 @@ class Engine:
                 found[0] += target[target_rows.C]
         return found
 
-    def _plain_weights(self, state: State, low: int, high: int) -> Floats:
+    def relative_weights(self, state: State, low: int, high: int) -> Floats:
         """The weights as the rule has them, relative to references."""
         unit = SparseBatch(  # a row for each coordinate, holding it alone with value 1
             indptr=np.arange(high - low + 1, dtype=np.int64),
@@ -359,7 +359,7 @@ class Engine:
         if before > 0.0 and before != s:
             ratio, rule = before / s, self.layout.rule
             known = rule.state.rejoin is not None
-            mean = self._plain_weights(state, 0, self.layout.size) * ratio if known else None
+            mean = self.relative_weights(state, 0, self.layout.size) * ratio if known else None
             scaled_target.rescale_slots(state, self.loss, ratio)
             if mean is not None:
                 self.rejoin(state, mean)

@@ -92,6 +92,11 @@ class BadRows:
         found = f"found {note.found(place)}, expected {note.expected}; {remedy}"
         return BadRowError(f"{where}: {found}", reason=note.reason)
 
+    def in_memory(self, where: str) -> BadRowError:
+        """The same of rows in memory, which are no shard."""
+        error = self.error(where, self.first, learning=False)
+        return BadRowError(str(error).removeprefix("shard "), reason=error.reason)
+
 
 def note_conflicts(conflicts: Sequence[Conflict], flaws: BadRows) -> None:
     """Note the rows that contradict their directories."""

@@ -10,8 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Floats
-from streamomd.core.errors import UsageError
-from streamomd.features.arrow_types import family
+from streamomd.core.errors import DataError, UsageError
+from streamomd.core.urls import scrub
+from streamomd.features.arrow_types import SCALARS, TEXTS, family
 from streamomd.features.bad_rows import BadRows, CheckedValues, shown
 from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
@@ -65,6 +66,45 @@ def weights(array: pa.Array, column: str, flaws: BadRows) -> Floats:
             "a weight of 0 or more",
             "fix or drop the row",
         )
+    return found
+
+
+def labels_in_memory(plan: Plan, y: Any, weight: Any, where: str) -> tuple[Floats, Floats | None]:
+    """Labels and weights of rows in memory as a batch has them, (n,) each; None without weights.
+
+    y, weight: lists, arrays or series. Raises BadRowError for the first bad one with its row,
+    DataError for what is no column of values.
+    """
+    found = _column_of(y, "y")
+    flaws = BadRows(len(found))
+    targets = labels(found, plan, flaws)
+    if flaws:
+        raise flaws.in_memory(where)
+    if weight is None:
+        return targets, None
+    given = _column_of(weight, "sample_weight")
+    flaws = BadRows(len(given))
+    numbers_of_rows = weights(given, "sample_weight", flaws)
+    if flaws:
+        raise flaws.in_memory(where)
+    return targets, numbers_of_rows
+
+
+def _column_of(values: Any, name: str) -> pa.Array:
+    """Values as one array. Raises DataError for values that are no flat column of one type."""
+    try:
+        if hasattr(values, "combine_chunks"):
+            found = values.combine_chunks()
+        elif isinstance(values, pa.Array):
+            found = values
+        else:
+            flat = values if isinstance(values, list | tuple) else np.asarray(values)
+            found = pa.array(flat, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        text = scrub(str(error))
+        raise DataError(f"{name} is no column of values ({text}): pass one value a row") from None
+    if family(found.type) not in (*SCALARS, *TEXTS) and not pa.types.is_null(found.type):
+        raise DataError(f"{name} has values of type {found.type}, expected labels or numbers")
     return found
 
 

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import math
 
+from streamomd.core.sigmoid import sigmoid
 from streamomd.losses.contract import Loss
 
 STEPS = 100  # far more than are ever needed
-
-
-def sigmoid(margin: float) -> float:
-    """1 / (1 + exp(-margin)), without overflow on either side.
-
-    >>> sigmoid(0.0), sigmoid(-800.0), sigmoid(800.0)
-    (0.5, 0.0, 1.0)
-    """
-    if margin >= 0.0:
-        return 1.0 / (1.0 + math.exp(-margin))
-    e = math.exp(margin)
-    return e / (1.0 + e)
 
 
 def value(margin: float, y: float, p: object) -> float:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from streamomd.core.sigmoid import sigmoid
 from streamomd.losses.contract import Loss
-from streamomd.losses.logistic import sigmoid
 
 STEPS = 200  # more than are ever needed
 

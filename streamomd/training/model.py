@@ -11,26 +11,37 @@ from numpy.typing import NDArray
 
 from streamomd.config.recorded import Recorded
 from streamomd.config.spec import Spec
-from streamomd.core.batch import Batch
-from streamomd.core.errors import DivergedError, UsageError
+from streamomd.core.batch import DenseBatch, SparseBatch
+from streamomd.core.errors import DataError, DivergedError, UsageError
 from streamomd.core.finite import FiniteCheck, is_finite
 from streamomd.core.nearest import named_keywords
 from streamomd.core.registry import converter
 from streamomd.core.urls import shown
 from streamomd.engine import Engine
 from streamomd.engine.state import State
-from streamomd.features import Names, Plan
+from streamomd.features import Names, Plan, decode_labels
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
 from streamomd.shards.filtered_shards import Unread
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.build_engine import engine_of
 from streamomd.training.label_runs import LabelRuns
+from streamomd.training.memory_rows import (
+    batch_of_rows,
+    dicts_of_rows,
+    is_shards,
+    labelled_batch,
+    refuse_labels_missing,
+)
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_document import hash_of
 from streamomd.training.model_figures import fill_values_of, result_of, summary_of
-from streamomd.training.predict import evaluate, predict
+from streamomd.training.predict import evaluate, mean_of, predict, probabilities
+from streamomd.training.prepare_scorer import scorer_of
 from streamomd.training.row_stream import cache_of
+from streamomd.training.scoring.explanation import Explanation
+from streamomd.training.scoring.probabilities import chosen, each_class
+from streamomd.training.scoring.scorer import Scorer, no_probabilities
 from streamomd.training.top_weights import heaviest, weight_blocks
 from streamomd.training.training_step import learn_foreign_rows
 from streamomd.training.update_record import UpdateRecord
@@ -118,6 +129,11 @@ class Model:
         """The ``top`` heaviest coordinates: coordinate, name, weight and slots of each learner."""
         return heaviest(self.plan, self.engine, self.state, self.names, top)
 
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The labels that it predicts: [negative, positive] or all classes; () in regression."""
+        return tuple(self.plan.classes)
+
     def fill_values(self) -> dict[str, float | list[float]]:
         """What a missing number is replaced by: of each numeric column 0, or the mean of the values
         learned where data.nulls says "mean"; of a vector a list. Columns whose missing numbers are
@@ -125,14 +141,86 @@ class Model:
         """
         return fill_values_of(self)
 
-    def learn(self, batch: Batch) -> NDArray[np.float64]:
-        """Learn one batch of encoded rows; returns the margins before learning, (rows, learners).
+    @named_keywords
+    def learn(self, rows: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Learn rows in their order, after those learned before; returns the model.
 
-        y: ±1 with two classes, the class's number with more, the value in regression.
-        Raises DataError if the rows are not canonical or not of this model's coordinates,
-        DivergedError if a number of the model is no longer finite.
+        It is bit-identical to training on the same rows as one more shard. rows: as ``predict``
+        takes them. y: labels (n,), of ``classes``, or numbers in regression. sample_weight:
+        importance (n,), 0 or more; 1 by default. Nothing is learned if a row is bad, whatever the
+        job's on_bad_row; nothing is saved to a checkpoint.
+
+        A batch of encoded rows (``streamomd.core.batch``), with its own labels, is learned, too;
+        then the margins before learning are returned, (rows, learners).
+
+        Raises SchemaError and BadRowError as ``predict`` does, BadRowError for a label that is no
+        class and a bad weight with its row, DataError for encoded rows that are not canonical or
+        not of this model's coordinates, DivergedError if a number of the model is no longer finite.
         """
-        return learn_foreign_rows(self, batch)
+        if isinstance(rows, DenseBatch | SparseBatch):
+            return learn_foreign_rows(self, rows)
+        if y is None:
+            raise refuse_labels_missing(rows)
+        learn_foreign_rows(self, labelled_batch(self.plan, rows, y, sample_weight, self.names))
+        return self
+
+    def decision_function(self, rows: Any) -> NDArray[np.float64]:
+        """Margins of rows in memory: float64 (n,), or (n, classes) with a margin for each class.
+
+        They are bit-identical to the column ``score`` of ``streamomd predict``; above 0 for the
+        second of two classes. rows and errors: as ``predict``.
+        """
+        margins = self._margins(rows)
+        return margins[:, 0] if margins.shape[1] == 1 else margins
+
+    def predict_proba(self, rows: Any) -> NDArray[np.float64]:
+        """Probabilities of rows in memory: float64 (n, classes), in the order of ``classes``.
+
+        rows and errors: as ``predict``; UsageError for a regression and for a loss without
+        probabilities.
+        """
+        if not (self.engine.loss.probabilistic and self.plan.classes):
+            raise no_probabilities(self.engine.loss.name, self.plan.classes)
+        return each_class(probabilities(self.engine, self.state, self._margins(rows)))
+
+    def explain(self, rows: Any) -> list[Explanation]:
+        """Why rows in memory have their margins: an Explanation for each row.
+
+        ``contributions``: (feature, value, contribution) by size, which sum to ``margin``; with a
+        margin for each class a list of them for each. rows and errors: as ``predict``.
+        """
+        given = dicts_of_rows(self.plan, rows)
+        scorer = self.scorer()
+        return [scorer.explain(row, f"row {at}") for at, row in enumerate(given)]
+
+    def scorer(self) -> Scorer:
+        """This model, as it is now, for rows in memory, one at a time, in microseconds.
+
+        Raises DivergedError for a model that is not finite.
+        """
+        self.refuse_non_finite()
+        return scorer_of(self.plan, self.engine, self.state)
+
+    def _margins(self, rows: Any) -> NDArray[np.float64]:
+        """Margins of rows in memory, (n, learners)."""
+        margins = self.engine.predict(self.state, np.zeros(3), batch_of_rows(self.plan, rows))
+        if not is_finite(margins):
+            self._refuse_weights()  # a finite model can also overflow, of extreme values
+        return margins
+
+    def _labels(self, margins: NDArray[np.float64]) -> NDArray[Any]:
+        """Labels, or in regression values, of margins."""
+        if not self.plan.classes:
+            return mean_of(self.engine, margins[:, 0])
+        bad = np.flatnonzero(np.isnan(margins).any(axis=1))
+        if len(bad):
+            raise DataError(
+                f"rows, row {bad[0]}: its margin is NaN, so it has no class: its values are too "
+                "large for these weights"
+            )
+        labels = decode_labels(self.plan, np.arange(len(self.plan.classes))).to_pylist()
+        found: NDArray[Any] = np.array(labels)[chosen(margins)]
+        return found
 
     def refuse_non_finite(self, *, weights: bool = False) -> None:
         """Raises DivergedError unless all numbers of the state are finite; weights: and all that
@@ -155,9 +243,10 @@ class Model:
     @named_keywords
     def predict(
         self,
-        shards: str | Sequence[str],
+        rows: Any = None,
         to: str = "",
         *,
+        shards: str | Sequence[str] = (),
         keep: Sequence[str] = (),
         where: str = "",
         interval: bool = False,
@@ -168,17 +257,29 @@ class Model:
         as_files: bool = False,
         quiet: bool = True,
         allow_non_finite: bool = False,
-    ) -> list[str]:
-        """Write a Parquet file of predictions for each shard into directory ``to``; their paths.
+    ) -> Any:
+        """The label of each row in memory, (n,), or its value in regression.
 
+        rows: a pandas or polars DataFrame, an Arrow table or record batch, a dict or a list of
+        dicts; where all features are numbers, or a vector or a pair of lists, also a numpy array
+        or a SciPy CSR matrix of them, (n, columns). Columns that are no features are ignored. None
+        and NaN are missing values, see data.nulls. Nothing is learned.
+
+        Raises SchemaError that names all missing columns, or all of another type, BadRowError for
+        the first bad row, DataError for arrays of another shape, UsageError for anything else,
+        DivergedError for a model that is not finite.
+
+        With ``to``, rows are shards (a name or a list of names): write a Parquet file of
+        predictions for each shard into directory ``to``; their paths.
         Columns: ``row`` (int64, in its shard), ``prediction`` (a value of the label column, or the
         mean), ``score`` (the margin; of three classes and more a list), ``probability`` (logistic
         and softmax: of the second class, or a list that sums to 1), and those to ``keep``. A list
-        has the order of ``model.plan.classes``, which stands in the file's metadata too, as JSON
+        has the order of ``model.classes``, which stands in the file's metadata too, as JSON
         under ``classes``. interval: also ``lower`` and ``upper``, where the mean or the probability
         is with 95 % by the weights' errors (rules auto and laplace). where: a condition, as
         ``data.where``; other rows are not predicted, and ``row`` still counts them. version, as_of,
         as_files: as ``evaluate``. Without ``quiet`` rows and seconds are printed to stderr.
+        shards: another name of rows, for shards.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
         ``overwrite``, DataError and SchemaError for shards that cannot be read as the model's,
@@ -186,11 +287,18 @@ class Model:
 
         Of a Dask collection: ``streamomd.predict_collection(model, ddf)``.
         """
-        if not to or hasattr(shards, "__dask_graph__"):
+        given = rows if rows is not None else shards
+        if hasattr(given, "__dask_graph__"):
             raise UsageError(
-                "Model.predict writes a file of predictions per shard: pass to= with a directory. "
-                "For a Dask collection: streamomd.predict_collection(model, ddf); for rows in "
-                "memory: model.to_estimator().predict(X)"
+                "Model.predict takes rows in memory, or shards: for a Dask collection call "
+                "streamomd.predict_collection(model, ddf)"
+            )
+        if not to and not is_shards(given):
+            return self._labels(self._margins(given))
+        if not to:
+            raise UsageError(
+                "Model.predict writes a file of predictions per shard: pass to= with a directory; "
+                "or pass rows in memory, a frame or dicts, to get their labels"
             )
         if not allow_non_finite:
             self.refuse_non_finite()
@@ -198,7 +306,7 @@ class Model:
             self.plan,
             self.engine,
             self.state,
-            shards,
+            given,
             to,
             keep=keep,
             where=where,

@@ -32,6 +32,7 @@ from streamomd.shards.table_finder import FILES_OR_TABLES, TableOptions
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import note, progress, quiet_notes, watching
 from streamomd.training.row_stream import no_rows, rows_of
+from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
 from streamomd.training.shard_views import find_for_model
 from streamomd.training.slices import slices_of
 
@@ -142,10 +143,10 @@ def columns(plan: Plan, engine: Engine, state: State, margins: Floats) -> dict[s
         return {"prediction": mean_of(engine, score), "score": score}
     classes = chosen(margins)
     classes[np.isnan(margins).any(axis=1)] = -1  # no class: null
-    outputs = {"prediction": decode_labels(plan, classes), "score": score}
+    found = {"prediction": decode_labels(plan, classes), "score": score}
     if engine.loss.probabilistic:
-        outputs["probability"] = probabilities(engine, state, margins)
-    return outputs
+        found["probability"] = probabilities(engine, state, margins)
+    return found
 
 
 def refuse_interval(engine: Engine) -> None:
@@ -180,42 +181,18 @@ def interval_of(
     return {"lower": expit(odds - far), "upper": expit(odds + far)}
 
 
-def chosen(margins: Floats) -> NDArray[np.int64]:
-    """Each row's class by its margins, (rows, learners): its place, from 0."""
-    one = margins.shape[1] == 1
-    return (margins[:, 0] > 0.0).astype(np.int64) if one else margins.argmax(axis=1)
-
-
 def mean_of(engine: Engine, margins: Floats) -> Floats:
     """What is predicted at margins, of any shape."""
-    mean = _quiet(np.vectorize(engine.loss.mean, otypes=[np.float64]))
-    found: Floats = mean(margins)
-    return found
+    return means(engine.loss.mean, margins)
 
 
 def probabilities(engine: Engine, state: State, margins: Floats) -> Floats:
     """Of the second class, (rows,); with a learner a class, (rows, classes).
 
-    They are smoothed as in the rule's log loss, see ``Engine.smoothing``: softmax over all classes,
-    other learners each over two classes, before the shares are taken.
+    They are smoothed as in the rule's log loss, see ``Engine.smoothing``.
     """
-    e = engine.smoothing(state)
-    one = margins.shape[1] == 1
-    return _smoothed(mean_of(engine, margins[:, 0]), e, 2) if one else _shares(engine, margins, e)
-
-
-def _smoothed(likely: Floats, e: float, classes: int) -> Floats:
-    return (1.0 - e) * likely + e / classes if e > 0.0 else likely
-
-
-def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Without numpy's warnings: NaN and infinite margins become nulls."""
-
-    def quiet(*given: Any) -> Any:
-        with np.errstate(all="ignore"):
-            return function(*given)
-
-    return quiet
+    loss = engine.loss
+    return class_probabilities(loss.mean, loss.coupled, engine.smoothing(state), margins)
 
 
 def evaluate(
@@ -279,17 +256,3 @@ def evaluate(
         **speed,
         "compile_seconds": engine.compile_seconds,
     }
-
-
-def _shares(engine: Engine, margins: Floats, e: float) -> Floats:
-    """Each class's probability: softmax, or each one's part of the summed probabilities."""
-    if engine.loss.coupled:
-        with np.errstate(all="ignore"):
-            odds: Floats = np.exp(margins - margins.max(axis=1, keepdims=True))
-            softmax: Floats = odds / odds.sum(axis=1, keepdims=True)
-            return _smoothed(softmax, e, margins.shape[1])
-    likely = _smoothed(mean_of(engine, margins), e, 2)
-    total = likely.sum(axis=1, keepdims=True)
-    shares: Floats = np.full_like(likely, 1.0 / likely.shape[1])
-    np.divide(likely, total, out=shares, where=total != 0.0)
-    return shares

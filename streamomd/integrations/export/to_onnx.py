@@ -1,8 +1,8 @@
 """ONNX: a graph from the job's raw columns to the output of ``streamomd predict``.
 
 Inputs, one for each feature column: numbers (rows, 1) and vectors (rows, width) in float64, hashed
-columns (rows, 1) as strings, int64 or booleans. Outputs: ``score``, ``prediction`` and
-``probability``, with the shapes and values of ``streamomd.training.predict.columns``.
+columns (rows, 1) as strings, int64 or booleans. Outputs: see ``onnx_outputs.add_outputs``; their
+values are those of ``streamomd.training.predict.columns``.
 
 A category is hashed inside the graph, by MurmurHash3 of onnxruntime's domain com.microsoft on the
 text column=value: an unseen value gets the same weight as in streamomd. All arithmetic is

@@ -160,7 +160,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         """
         if is_dask(X):
             return self._lazy(X, "prediction")
-        from streamomd.training.predict import chosen
+        from streamomd.training.scoring.probabilities import chosen
 
         places = chosen(_sound(self._margins(X)))
         return self.classes_[places]

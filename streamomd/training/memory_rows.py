@@ -1,0 +1,95 @@
+"""Rows in memory, of any kind, as batches for the engine and as mappings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from streamomd.core.batch import Batch, DenseBatch, Floats, SparseBatch
+from streamomd.core.errors import DataError, UsageError
+from streamomd.features import Names, Plan
+from streamomd.features.labels import labels_in_memory
+from streamomd.shards.memory.encoded_frames import batch_of_memory, row_dicts
+from streamomd.training.prepare_scorer import description_of
+from streamomd.training.scoring.row_encoder import RowEncoder, arrays_of, mappings_of
+
+ROWS = "rows"
+
+
+def batch_of_rows(plan: Plan, rows: Any, names: Names | None = None) -> Batch:
+    """Rows without labels as a batch: y is 0, weight 1. names: records hashed values.
+
+    rows: a frame, an Arrow table, an array, a CSR matrix, a mapping or a list of mappings. Raises
+    SchemaError for columns that are missing or of another type, BadRowError for bad values,
+    DataError for arrays of another shape, UsageError for anything else.
+    """
+    if not is_mappings(rows):
+        return batch_of_memory(plan, rows, ROWS, names)
+    given = mappings_of(rows)
+    noted: dict[str, dict[int, set[bytes | None]]] = {}
+
+    def note(column: str, at: int, value: bytes | None) -> None:
+        noted.setdefault(column, {}).setdefault(at, set()).add(value)
+
+    encoder = RowEncoder(description_of(plan), note if names is not None else None)
+    indptr, indices, values = arrays_of(encoder, given, ROWS)
+    if names is not None:
+        _note_names(names, noted)
+    blank = np.zeros(len(given)), np.ones(len(given))
+    if plan.dense:
+        dense = np.zeros((len(given), plan.size - int(plan.bias)))
+        dense[np.repeat(np.arange(len(given)), np.diff(indptr)), indices] = values
+        return DenseBatch(dense, *blank)
+    return SparseBatch(indptr, indices, values, *blank)
+
+
+def is_mappings(rows: Any) -> bool:
+    """Whether rows are one mapping or a list of them."""
+    if isinstance(rows, Mapping):
+        return True
+    some = rows[:1] if isinstance(rows, list | tuple) else ()
+    return isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in some)
+
+
+def is_shards(given: Any) -> bool:
+    """Whether what is to be predicted are shards: a name or path, or several."""
+    if isinstance(given, str | os.PathLike):
+        return True
+    several = isinstance(given, list | tuple)
+    return several and all(isinstance(one, str | os.PathLike) for one in given)
+
+
+def dicts_of_rows(plan: Plan, rows: Any) -> Sequence[Mapping[str, Any]]:
+    """Rows of any kind as mappings."""
+    return mappings_of(rows) if is_mappings(rows) else row_dicts(plan, rows, ROWS)
+
+
+def labelled_batch(plan: Plan, rows: Any, y: Any, weight: Any, names: Names) -> Batch:
+    """Rows with labels and importance weights, all checked before any is learned.
+
+    Raises BadRowError naming the row of a label that is no class, or of a weight below 0.
+    """
+    batch = batch_of_rows(plan, rows, names)
+    targets, weights = labels_in_memory(plan, y, weight, ROWS)
+    for name, found in (("y", targets), ("sample_weight", weights)):
+        if found is not None and len(found) != len(batch):
+            raise DataError(f"{ROWS} has {len(batch)} rows and {name} has {len(found)} values")
+    ones: Floats = np.ones(len(batch))
+    return replace(batch, y=targets, weight=ones if weights is None else weights)
+
+
+def refuse_labels_missing(rows: Any) -> UsageError:
+    """The error of rows to learn without their labels."""
+    return UsageError(
+        f"Model.learn({type(rows).__name__}) needs the labels: learn(rows, y), y with a value a row"
+    )
+
+
+def _note_names(names: Names, noted: Mapping[str, Mapping[int, set[bytes | None]]]) -> None:
+    for column, by_place in noted.items():
+        pairs = [(at, value) for at, values in by_place.items() for value in values]
+        names.note(column, [at for at, _ in pairs], [value for _, value in pairs])

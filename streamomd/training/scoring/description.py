@@ -1,0 +1,221 @@
+"""How the columns of a row become coordinates, as a scorer needs it: plain values that JSON holds.
+
+It says what ``features.plan.Plan`` says of features, without Arrow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+from streamomd.core.errors import DataError
+
+NUMBERS = ("integer", "float", "float32", "float16", "boolean")
+CATEGORIES = (*NUMBERS, "text", "bytes")
+DATES = ("date", "timestamp", "timestamp with a zone")
+PARTS = ("year", "month", "weekday", "hour")
+COUNTS = ("presence", "count", "log")
+NULLS = ("error", "zero", "indicator", "mean")
+LARGEST = 2**31 - 1
+
+
+class NumberColumn(NamedTuple):
+    """A column of numbers, one coordinate. kind: of ``NUMBERS``. nulls: of ``NULLS``."""
+
+    name: str
+    kind: str
+    nulls: str
+
+
+class VectorColumn(NamedTuple):
+    """A column of lists of ``width`` numbers."""
+
+    name: str
+    width: int
+    kind: str
+    nulls: str
+
+
+class CategoryColumn(NamedTuple):
+    """A column of categories. alone: it is hashed itself, not only in crosses."""
+
+    name: str
+    kind: str
+    alone: bool
+
+
+class DateColumn(NamedTuple):
+    """A column of dates or times; each part is a category called name.part."""
+
+    name: str
+    kind: str
+    parts: tuple[str, ...]
+
+
+class TextColumn(NamedTuple):
+    """A column of texts: words and runs of up to ``ngrams`` words."""
+
+    name: str
+    ngrams: int
+    counts: str
+
+
+class SparseColumns(NamedTuple):
+    """Two columns of lists: indices below ``size``, and their values."""
+
+    indices: str
+    values: str
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """All columns of a model, in the order of their coordinates.
+
+    crosses: names of columns or of parts of dates. narrow: sums of equal coordinates are rounded
+    to float32. largest: the largest float the model can hold; least, most: of magnitudes.
+    """
+
+    bias: bool
+    numbers: tuple[NumberColumn, ...] = ()
+    vectors: tuple[VectorColumn, ...] = ()
+    categories: tuple[CategoryColumn, ...] = ()
+    dates: tuple[DateColumn, ...] = ()
+    crosses: tuple[tuple[str, ...], ...] = ()
+    texts: tuple[TextColumn, ...] = ()
+    sparse: SparseColumns | None = None
+    bits: int = 18
+    seed: int = 0
+    narrow: bool = False
+    largest: float = math.inf
+    least: float = 0.0
+    most: float = math.inf
+
+    @cached_property
+    def hashed_offset(self) -> int:
+        """The first hashed coordinate."""
+        return self.vector_offset + sum(vector.width for vector in self.vectors)
+
+    @property
+    def vector_offset(self) -> int:
+        """The first coordinate of a vector."""
+        return int(self.bias) + len(self.numbers)
+
+    @property
+    def hashes(self) -> bool:
+        """Whether anything is hashed."""
+        return bool(self.categories or self.texts or self.dates)
+
+    @cached_property
+    def sparse_offset(self) -> int:
+        """The coordinate of index 0 of the pair of lists."""
+        return self.hashed_offset + (2**self.bits if self.hashes else 0)
+
+    @cached_property
+    def indicators(self) -> tuple[str, ...]:
+        """The columns with a missing-value indicator."""
+        measured: list[Any] = [*self.numbers, *self.vectors]
+        return tuple(column.name for column in measured if column.nulls == "indicator")
+
+    @cached_property
+    def indicator_offset(self) -> int:
+        """The first coordinate of an indicator."""
+        return self.sparse_offset + (self.sparse.size if self.sparse else 0)
+
+    @cached_property
+    def size(self) -> int:
+        """How many coordinates there are."""
+        return self.indicator_offset + len(self.indicators)
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """Each column's kind: number, category, date, text or list."""
+        found = {column.name: "number" for column in self.numbers}
+        found |= {column.name: "list" for column in self.vectors}
+        found |= {column.name: "category" for column in self.categories if column.alone}
+        found |= {column.name: "date" for column in self.dates}
+        found |= {c.name: "category" for c in self.categories if c.name not in found}
+        found |= {column.name: "text" for column in self.texts}
+        if self.sparse:
+            found |= {self.sparse.indices: "list", self.sparse.values: "list"}
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``from_json`` reads back; infinity is null."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: None if value == math.inf else value for name, value in found.items()}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Self:
+        """The description that was saved. Raises DataError for anything else."""
+        try:
+            given = {one.name: saved[one.name] for one in fields(cls)}
+            for name, make in _COLUMNS.items():
+                given[name] = tuple(make(*one) for one in given[name])
+            dates = given["dates"]
+            given["dates"] = tuple(one._replace(parts=tuple(one.parts)) for one in dates)
+            given["crosses"] = tuple(tuple(cross) for cross in given["crosses"])
+            given["sparse"] = SparseColumns(*given["sparse"]) if given["sparse"] else None
+            for name in ("largest", "most"):
+                given[name] = math.inf if given[name] is None else given[name]
+            made = cls(**given)
+            _check(made)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise DataError(f"a scorer of other columns than this version saves: {error}") from None
+        return made
+
+
+_COLUMNS: dict[str, Any] = {
+    "numbers": NumberColumn,
+    "vectors": VectorColumn,
+    "categories": CategoryColumn,
+    "dates": DateColumn,
+    "texts": TextColumn,
+}
+
+
+def _check(made: Description) -> None:
+    """Raises ValueError or TypeError for values that no description has."""
+    numbers, dates = made.numbers, made.dates
+    pair = [made.sparse] if made.sparse else []
+    named: list[Any] = [*numbers, *made.vectors, *made.categories, *dates, *made.texts]
+    for name in (*(c.name for c in named), *(n for one in pair for n in one[:2])):
+        _need(type(name) is str, f"a column is named {name!r}")
+    for cross in made.crosses:
+        parts = {f"{one.name}.{part}" for one in dates for part in one.parts}
+        known = parts | {column.name for column in made.categories}
+        _need(len(cross) > 1 and known.issuperset(cross), f"a cross is of {cross!r}")
+    measured: list[Any] = [*numbers, *made.vectors]
+    for column in measured:
+        _need(column.kind in NUMBERS and column.nulls in NULLS, repr(column))
+    for one in pair:
+        _need(one.kind in NUMBERS, repr(one))
+    for category in made.categories:
+        _need(category.kind in CATEGORIES and type(category.alone) is bool, repr(category))
+    for date in dates:
+        _need(date.kind in DATES and set(date.parts) <= set(PARTS), repr(date))
+    for text in made.texts:
+        _need(text.counts in COUNTS and 1 <= _whole(text.ngrams) <= 64, repr(text))
+    for width in (*(v.width for v in made.vectors), *(p.size for p in pair)):
+        _need(0 <= _whole(width) <= LARGEST, f"{width!r} elements")
+    _need(1 <= _whole(made.bits) <= 30, f"{made.bits!r} bits")
+    _need(0 <= _whole(made.seed) < 2**32, f"seed {made.seed!r}")
+    _need(type(made.bias) is bool and type(made.narrow) is bool, "bias")
+    for number in (made.largest, made.least, made.most):
+        _need(type(number) in (int, float) and number >= 0.0, f"a limit of {number!r}")
+    _need(made.size <= LARGEST, f"{made.size} coordinates")
+
+
+def _need(holds: bool, problem: str) -> None:
+    if not holds:
+        raise ValueError(problem)
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:
+        raise TypeError(f"{number!r} is not an integer")
+    return number

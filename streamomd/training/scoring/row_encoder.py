@@ -1,0 +1,344 @@
+"""A row that is a mapping becomes coordinates and values, as ``features.encode`` makes them of
+Arrow: in the order of coordinates, equal ones summed in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamomd.core.errors import UsageError
+from streamomd.training.scoring.categories import CategoryPlaces, WordPlaces, cross_name, escaped
+from streamomd.training.scoring.description import Description
+from streamomd.training.scoring.row_errors import BadValueError, Problem, no_mapping, row_error
+from streamomd.training.scoring.row_values import (
+    category_of,
+    check_number,
+    date_of,
+    list_of,
+    number_of,
+    part_of,
+    plain,
+    rounded,
+    text_of,
+)
+from streamomd.training.scoring.split_text import runs
+
+Note = Callable[[str, int, bytes | None], None]
+
+
+class Source(NamedTuple):
+    """A feature of a row: its name, its value, and what it adds at a coordinate."""
+
+    name: str
+    value: Any
+    coordinate: int
+    x: float
+
+
+class Entries(NamedTuple):
+    """A row without its bias: coordinates, ascending and distinct, and their values.
+
+    A missing number whose column takes means is NaN.
+    """
+
+    coordinates: list[int]
+    values: list[float]
+
+
+class RowEncoder:
+    """Encodes rows of one description. Threads may share it.
+
+    note: gets the column, coordinate and bytes of each hashed value.
+    """
+
+    def __init__(self, description: Description, note: Note | None = None) -> None:
+        d = self.description = description
+        self.required = tuple(d.columns)
+        self._note = note
+        alone = [column.name for column in d.categories if column.alone]
+        alone += [f"{date.name}.{part}" for date in d.dates for part in date.parts]
+        self._alone = [(name, CategoryPlaces(name, d)) for name in alone]
+        self._crossed = [CategoryPlaces(cross_name(cross), d) for cross in d.crosses]
+        self._words = [WordPlaces(text.name, d) for text in d.texts]
+
+    def entries(
+        self, row: Mapping[str, Any], where: str = "the row", sources: list[Source] | None = None
+    ) -> Entries:
+        """The entries of a row. sources: gets where each comes from.
+
+        Raises SchemaError for missing columns and for values of another type, BadRowError for
+        other bad values; all of a row in one message, which begins with ``where``.
+        """
+        if not isinstance(row, Mapping):
+            raise no_mapping(row, where)
+        d, problems = self.description, list[Problem]()
+        gone: list[str] = []
+        try:
+            numbers = self._numbers(row, problems, gone, sources)
+            hashed = self._hashed(row, problems, sources) if d.hashes else []
+            pairs = self._pairs(row, problems, sources) if d.sparse else []
+        except KeyError:
+            if all(name in row for name in self.required):
+                raise
+            problems.append(Problem("", BadValueError("", "", "")))
+        if problems:
+            raise row_error(row, self.required, problems, where)
+        first = int(d.bias)
+        coordinates = list(range(first, first + len(numbers)))
+        values = numbers
+        for place, value in (*hashed, *pairs):
+            coordinates.append(place)
+            values.append(value)
+        for at, name in enumerate(d.indicators):
+            if name in gone:
+                coordinates.append(d.indicator_offset + at)
+                values.append(1.0)
+                if sources is not None:
+                    sources.append(Source(f"{name} is null", None, d.indicator_offset + at, 1.0))
+        return Entries(coordinates, values)
+
+    def _numbers(
+        self,
+        row: Mapping[str, Any],
+        problems: list[Problem],
+        gone: list[str],
+        sources: list[Source] | None,
+    ) -> list[float]:
+        """Numeric and vector coordinates, zeros included. gone: gets the columns with a missing
+        value."""
+        d, found = self.description, list[float]()
+        for name, kind, nulls in d.numbers:
+            try:
+                value = number_of(row[name], kind, d)
+                if value is None:
+                    gone.append(name)
+                    value = _without(nulls)
+            except BadValueError as error:
+                problems.append(Problem(name, error))
+                value = 0.0
+            found.append(value)
+            if sources is not None:
+                at = int(d.bias) + len(found) - 1
+                sources.append(Source(name, plain(row[name]), at, value))
+        for name, width, kind, nulls in d.vectors:
+            try:
+                elements = self._vector(row[name], width, kind, nulls, name, gone)
+            except BadValueError as error:
+                problems.append(Problem(name, error))
+                elements = width * [0.0]
+            if sources is not None:
+                at = int(d.bias) + len(found)
+                sources += [Source(f"{name}[{k}]", x, at + k, x) for k, x in enumerate(elements)]
+            found += elements
+        return found
+
+    def _vector(
+        self, given: Any, width: int, kind: str, nulls: str, name: str, gone: list[str]
+    ) -> list[float]:
+        elements = list_of(given)
+        if elements is None:
+            gone.append(name)
+            return width * [_without(nulls)]
+        if len(elements) != width:
+            found = f"a list of {len(elements)}"
+            raise BadValueError("", found, f"a list of {width} numbers")
+        values = [number_of(element, kind, self.description) for element in elements]
+        if None in values:
+            gone.append(name)
+        return [_without(nulls) if value is None else value for value in values]
+
+    def _hashed(
+        self, row: Mapping[str, Any], problems: list[Problem], sources: list[Source] | None
+    ) -> list[tuple[int, float]]:
+        """The hashed coordinates: categories, then texts in order."""
+        d, totals = self.description, dict[int, float]()
+        texts = self._categories(row, problems)
+        found = [(places, texts[name]) for name, places in self._alone if name in texts]
+        for cross, places in zip(d.crosses, self._crossed, strict=True):
+            if all(name in texts for name in cross):
+                found.append((places, b"^".join(escaped(texts[name]) for name in cross)))
+        for places, text in found:
+            at = places.of(text)
+            totals[at] = totals.get(at, 0.0) + 1.0
+            if self._note is not None:
+                self._note(places.column, at, text)
+            if sources is not None:
+                sources.append(Source(*places.named(text), at, 1.0))
+        for text_column, words in zip(d.texts, self._words, strict=True):
+            try:
+                self._text(row[text_column.name], text_column, words, totals, sources)
+            except BadValueError as error:
+                problems.append(Problem(text_column.name, error))
+        if d.narrow and d.texts:
+            return [(at, rounded(totals[at], "float32")) for at in sorted(totals)]
+        return [(at, totals[at]) for at in sorted(totals)]
+
+    def _categories(
+        self, row: Mapping[str, Any], problems: list[Problem]
+    ) -> dict[str, bytes | None]:
+        """The bytes of each category and part of a date, by name."""
+        d, found = self.description, dict[str, bytes | None]()
+        for name, kind, _ in d.categories:
+            try:
+                found[name] = category_of(row[name], kind)
+            except BadValueError as error:
+                problems.append(Problem(name, error))
+        for name, kind, parts in d.dates:
+            try:
+                moment = date_of(row[name], kind)
+            except BadValueError as error:
+                problems.append(Problem(name, error))
+                continue
+            for part in parts:
+                text = None if moment is None else b"%d" % part_of(moment, part)
+                found[f"{name}.{part}"] = text
+        return found
+
+    def _text(
+        self,
+        given: Any,
+        column: Any,
+        words: WordPlaces,
+        totals: dict[int, float],
+        sources: list[Source] | None,
+    ) -> None:
+        """Add a text's words to totals."""
+        counts: dict[int, int] = {}
+        each: dict[str, int] = {}
+        for word in runs(text_of(given), column.ngrams):
+            at = words.of(word)
+            counts[at] = counts.get(at, 0) + 1
+            if sources is not None:
+                each[word] = each.get(word, 0) + 1
+            if self._note is not None:
+                self._note(column.name, at, word.encode())
+        for at, count in counts.items():
+            x = _counted(count, column.counts)
+            totals[at] = totals[at] + x if at in totals else x
+        if sources is not None:
+            for word, count in each.items():
+                # Words at one coordinate are counted together: each takes its share.
+                at = words.of(word)
+                share = _counted(counts[at], column.counts) * count / counts[at]
+                sources.append(Source(f"{column.name}={word}", count, at, share))
+
+    def _pairs(
+        self, row: Mapping[str, Any], problems: list[Problem], sources: list[Source] | None
+    ) -> list[tuple[int, float]]:
+        """The coordinates of the pair of lists."""
+        d = self.description
+        pair = d.sparse
+        assert pair is not None
+        totals: dict[int, float] = {}
+        indices: list[Any] = []
+        values: list[Any] = []
+        for name, found in ((pair.indices, indices), (pair.values, values)):
+            try:
+                found.extend(list_of(row[name]) or [])
+            except BadValueError as error:
+                problems.append(Problem(name, error))
+                return []
+        if len(indices) != len(values):
+            there = f"{len(indices)} indices and {len(values)} values in {pair.values!r}"
+            ragged = BadValueError("ragged", there, "as many values as indices")
+            problems.append(Problem(pair.indices, ragged))
+            return []
+        for index, value in zip(indices, values, strict=True):
+            try:
+                at = d.sparse_offset + _index(index, pair.size)
+            except BadValueError as error:
+                problems.append(Problem(pair.indices, error))
+                return []
+            try:
+                x = number_of(value, pair.kind, d)
+                if x is None:
+                    raise BadValueError("null", "a missing value in the list", "a number")
+            except BadValueError as error:
+                problems.append(Problem(pair.values, error))
+                return []
+            totals[at] = totals[at] + x if at in totals else x
+            if sources is not None:
+                sources.append(Source(f"{pair.indices}:{at - d.sparse_offset}", x, at, x))
+        if len(totals) == len(indices):
+            return sorted(totals.items())
+        return self._summed(totals, problems)
+
+    def _summed(self, totals: dict[int, float], problems: list[Problem]) -> list[tuple[int, float]]:
+        d = self.description
+        assert d.sparse is not None
+        found = []
+        for at in sorted(totals):
+            x = rounded(totals[at], "float32") if d.narrow else totals[at]
+            try:
+                check_number(x, x, d)
+            except BadValueError as error:
+                text = "equal indices whose values sum to such a number"
+                sums = BadValueError(error.reason, text, error.expected)
+                problems.append(Problem(d.sparse.values, sums))
+                return []
+            found.append((at, x))
+        return found
+
+
+def _without(nulls: str) -> float:
+    """What a missing number becomes; NaN if the model fills it in."""
+    if nulls == "error":
+        raise BadValueError(
+            "null", "a missing value", "a number", "drop the row, or pass a number: the model was "
+            'trained with data.nulls = "error"',
+        )  # fmt: skip
+    return math.nan if nulls == "mean" else 0.0
+
+
+def _counted(count: int, counts: str) -> float:
+    if counts == "presence":
+        return 1.0
+    return float(count) if counts == "count" else math.log1p(count)
+
+
+def _index(given: Any, size: int) -> int:
+    index = plain(given)
+    if type(index) is not int:
+        expected = f"whole numbers from 0 to {size - 1}"
+        if index is None:
+            raise BadValueError("null", "a missing value in the list", expected)
+        raise BadValueError("", f"{given!r} ({type(given).__name__}) in the list", expected)
+    if not 0 <= index < size:
+        reason = "negative_index" if index < 0 else "index"
+        raise BadValueError(reason, f"index {index}", f"0 … {size - 1} (size {size})")
+    return index
+
+
+def mappings_of(rows: Any) -> Sequence[Mapping[str, Any]]:
+    """Rows as a sequence of mappings. Raises UsageError for anything else."""
+    if isinstance(rows, Mapping):
+        return [rows]
+    if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        raise UsageError(f"expected a list of dicts, got a {type(rows).__name__}")
+    return rows if isinstance(rows, list | tuple) else list(rows)
+
+
+def arrays_of(
+    encoder: RowEncoder, rows: Sequence[Mapping[str, Any]], where: str
+) -> tuple[Any, Any, Any]:
+    """Rows as CSR arrays without the bias: indptr, indices from 0, values in float64."""
+    indptr, indices, values = [0], list[int](), list[float]()
+    for found in encoded(encoder, rows, where):
+        indices += found.coordinates
+        values += found.values
+        indptr.append(len(indices))
+    bias = int(encoder.description.bias)
+    shifted = np.array(indices, np.int64) - bias
+    return np.array(indptr, np.int64), shifted.astype(np.int32), np.array(values, np.float64)
+
+
+def encoded(
+    encoder: RowEncoder, rows: Sequence[Mapping[str, Any]], where: str
+) -> Iterator[Entries]:
+    """The entries of rows, each named by its number in errors."""
+    for number, row in enumerate(rows):
+        yield encoder.entries(row, f"{where}, row {number}")

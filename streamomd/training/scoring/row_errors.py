@@ -1,0 +1,60 @@
+"""What is wrong with a row that is a mapping: all problems of a row in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from streamomd.core.errors import BadRowError, SchemaError, StreamomdError, UsageError
+
+_LONGEST = 80
+
+
+class BadValueError(ValueError):
+    """A value that a column cannot take. reason: as in ``core.batch.REASONS``; "" for its type."""
+
+    def __init__(self, reason: str, found: str, expected: str, remedy: str = "") -> None:
+        super().__init__(found)
+        self.reason, self.found, self.expected, self.remedy = reason, found, expected, remedy
+
+
+class Problem(NamedTuple):
+    """A bad value of a column."""
+
+    column: str
+    error: BadValueError
+
+
+def wrong_type(value: Any, expected: str, remedy: str = "") -> BadValueError:
+    """A value of another type than the column's."""
+    return BadValueError("", f"{shown(value)} ({type(value).__name__})", expected, remedy)
+
+
+def shown(value: Any) -> str:
+    """A value for a message: on one line, at most 80 characters of it."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+
+
+def row_error(
+    row: Mapping[str, Any], columns: Sequence[str], problems: Sequence[Problem], where: str
+) -> StreamomdError:
+    """The error of a row: all its missing columns, or all its bad values."""
+    missing = [name for name in dict.fromkeys(columns) if name not in row]
+    if missing:
+        from streamomd.core.nearest import missing_columns  # late: slow to import, for errors only
+
+        found = missing_columns(missing, list(row), where)
+        return SchemaError(f"{found}: add what is missing (None stands for a missing value)")
+    parts = [f"column {column!r}: found {e.found}, expected {e.expected}" for column, e in problems]
+    remedies = "; ".join(dict.fromkeys(e.remedy for _, e in problems if e.remedy))
+    text = f"{where}: {'; '.join(parts)}{f'; {remedies}' if remedies else ''}"
+    reasons = [error.reason for _, error in problems if error.reason]
+    if len(reasons) < len(problems):
+        return SchemaError(f"{text}; convert the values, or score with a model of such columns")
+    return BadRowError(text, reason=reasons[0])
+
+
+def no_mapping(row: Any, where: str) -> UsageError:
+    """The error of a row that is no mapping."""
+    return UsageError(f"{where} is a {type(row).__name__}, expected a dict: column name -> value")

@@ -1,0 +1,176 @@
+"""A row's values as Python has them, read as their columns' types: numbers, categories, dates.
+
+None, NaN and the missing values of pandas are one missing value here, as in a pandas frame. A bad
+value raises BadValueError.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import numpy as np
+
+from streamomd.training.scoring.description import Description
+from streamomd.training.scoring.row_errors import BadValueError, shown, wrong_type
+
+_MISSING = ("NAType", "NaTType")
+_KINDS = {
+    "integer": "a whole number",
+    "boolean": "True or False",
+    "text": "text",
+    "bytes": "bytes",
+    "date": "a date, or its text such as '2026-01-31'",
+    "timestamp": "a datetime without a time zone, or its text such as '2026-01-31T12:00'",
+    "timestamp with a zone": "a datetime with a time zone, or its text, '2026-01-31T12:00Z'",
+}
+_EXACT = 2**53
+
+
+def plain(value: Any) -> Any:
+    """A value without numpy's and pandas' types; None if it is missing.
+
+    >>> plain(np.float32(0.5)), plain(math.nan), plain("a")
+    (0.5, None, 'a')
+    """
+    if type(value).__name__ in _MISSING:
+        return None
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else value.astype("datetime64[us]").item()
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def number_of(value: Any, kind: str, d: Description) -> float | None:
+    """A number as float64, of a float32 column rounded to it; None if it is missing."""
+    value = plain(value)
+    if value is None:
+        return None
+    if isinstance(value, bool) != (kind == "boolean") or not isinstance(value, bool | int | float):
+        raise wrong_type(value, _KINDS["boolean"] if kind == "boolean" else "a number")
+    try:
+        found = float(value)
+    except OverflowError:
+        found = math.inf
+    if found != value:
+        raise BadValueError(
+            "overflow", shown(value), "an integer float64 can hold", "pass it as a float"
+        )
+    found = rounded(found, kind)
+    check_number(found, value, d)
+    return found
+
+
+def check_number(found: float, value: Any, d: Description) -> None:
+    """Raises BadValueError unless a number is finite and in the model's range."""
+    size = abs(found)
+    if not size < math.inf:
+        raise BadValueError("inf", shown(value), "a finite number")
+    if size > d.largest:
+        raise BadValueError("overflow", shown(value), "a number float32 can hold")
+    if size > d.most or (found != 0.0 and size < d.least):
+        span = f"a magnitude from {d.least:g} to {d.most:g}"
+        raise BadValueError("out_of_range", shown(value), f"0 or {span}, the rule's range")
+
+
+def rounded(value: float, kind: str) -> float:
+    """A number as a column of its kind stores it."""
+    if kind == "float32":
+        with np.errstate(over="ignore"):
+            return float(np.float32(value))
+    if kind == "float16":
+        with np.errstate(over="ignore"):
+            return float(np.float16(value))
+    return value
+
+
+def category_of(value: Any, kind: str) -> bytes | None:
+    """The bytes of a category that are hashed; None if it is missing.
+
+    >>> category_of("nurse", "text"), category_of(3.0, "integer"), category_of(True, "boolean")
+    (b'nurse', b'3', b'true')
+    """
+    value = plain(value)
+    if value is None:
+        return None
+    if kind in ("text", "bytes"):
+        return text_bytes(value, kind)
+    if isinstance(value, bool) != (kind == "boolean") or not isinstance(value, bool | int | float):
+        raise wrong_type(value, _KINDS.get(kind, "a number"))
+    if kind == "boolean":
+        return b"true" if value else b"false"
+    if kind == "integer":
+        if not math.isfinite(value) or value != int(value):
+            raise BadValueError("fraction", shown(value), "a whole number")
+        if not -(2**63) <= value < 2**64:
+            raise BadValueError("overflow", shown(value), "a number of 64 bits")
+        return b"%d" % int(value)
+    found = float(value) if abs(value) < 2**64 else math.inf
+    if isinstance(value, int) and found != value:
+        raise BadValueError("fraction", shown(value), "a whole number below 2**53")
+    return repr(rounded(float(value), kind) + 0.0).encode()
+
+
+def text_bytes(value: Any, kind: str = "text") -> bytes:
+    """The bytes of a text, as they are stored."""
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise BadValueError("utf8", shown(value), "text in UTF-8") from None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise wrong_type(value, _KINDS[kind])
+
+
+def text_of(value: Any) -> str:
+    """A text; "" if it is missing."""
+    value = plain(value)
+    if value is None:
+        return ""
+    found = text_bytes(value)
+    try:
+        return found.decode()
+    except UnicodeDecodeError:
+        raise BadValueError("utf8", shown(value), "text in UTF-8") from None
+
+
+def date_of(value: Any, kind: str) -> Any:
+    """A date or datetime, the latter in UTC if the column has a time zone; None if missing."""
+    found = plain(value)
+    if isinstance(found, str):
+        try:
+            read = datetime.date if kind == "date" else datetime.datetime
+            found = read.fromisoformat(found)
+        except ValueError:
+            raise wrong_type(value, _KINDS[kind]) from None
+    if found is None:
+        return None
+    timed = isinstance(found, datetime.datetime)
+    if kind == "date":
+        if timed or not isinstance(found, datetime.date):
+            raise wrong_type(value, _KINDS[kind])
+        return found
+    if not timed or (found.tzinfo is not None) != (kind != "timestamp"):
+        raise wrong_type(value, _KINDS[kind])
+    return found if kind == "timestamp" else found.astimezone(datetime.UTC)
+
+
+def part_of(moment: Any, part: str) -> int:
+    """A part of a date or time as a whole number; weekdays go from Monday, 1, to 7."""
+    return int(moment.isoweekday() if part == "weekday" else getattr(moment, part))
+
+
+def list_of(value: Any) -> list[Any] | None:
+    """The elements of a list, tuple or array; None if it is missing."""
+    if isinstance(value, np.ndarray):
+        return list(value.tolist()) if value.ndim == 1 else _no_list(value)
+    if isinstance(value, list | tuple):
+        return list(value)
+    return None if plain(value) is None else _no_list(value)
+
+
+def _no_list(value: Any) -> list[Any]:
+    raise wrong_type(value, "a list of numbers")

@@ -1,0 +1,157 @@
+"""Scorer: predictions of rows in memory, one in microseconds, without Arrow and numba."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamomd.core.errors import UsageError
+from streamomd.training.scoring.description import Description
+from streamomd.training.scoring.explanation import Explanation, explanation_of
+from streamomd.training.scoring.fast_rows import terms_of
+from streamomd.training.scoring.link import Label, Link
+from streamomd.training.scoring.margins import Margins
+from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
+from streamomd.training.scoring.row_encoder import RowEncoder, Source, mappings_of
+
+
+class Scorer:
+    """A trained model as rows in memory need it; made by ``Model.scorer``, immutable, thread-safe.
+
+    A row is a mapping from column to value; columns that are no features are ignored. It has no
+    reference to the model: what the model learns later does not change it.
+    """
+
+    def __init__(self, description: Description, margins: Margins, link: Link) -> None:
+        self._form = description, margins, link
+        self._encoder = RowEncoder(description)
+        self._margins, self._link = margins, link
+        self._terms = terms_of(description, margins)
+        self._mean = link.mean_of_margin()
+
+    def __repr__(self) -> str:
+        """In a line."""
+        return f"Scorer(columns={len(self.columns)}, classes={len(self.classes)})"
+
+    def __reduce__(self) -> Any:
+        """Pickled without its caches."""
+        return type(self), self._form
+
+    @property
+    def classes(self) -> tuple[Label, ...]:
+        """The classes, [negative, positive] or all; () in regression."""
+        return self._link.classes
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The kind of each feature column: number, category, date, text or list."""
+        return dict(self._encoder.description.columns)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The columns that each row must have."""
+        return self._encoder.required
+
+    def __call__(self, row: Mapping[str, Any]) -> Any:
+        """The value of the column ``prediction``: a label, or a number in regression."""
+        return self._prediction(self._of(row))
+
+    def score(self, row: Mapping[str, Any]) -> Any:
+        """The margin, bit-identical to the column ``score``; with a margin a class a list."""
+        margins = self._of(row)
+        return margins[0] if len(margins) == 1 else margins
+
+    def proba(self, row: Mapping[str, Any]) -> Any:
+        """The probability of the second class; with a margin a class a list over all classes.
+
+        Raises UsageError for a loss without probabilities.
+        """
+        return self._probability(self._of(row))
+
+    def many(self, rows: Iterable[Mapping[str, Any]]) -> tuple[list[Any], Any, Any]:
+        """Predictions, scores and probabilities of rows, by row.
+
+        predictions: a list. scores: float64 (n,), or (n, classes) with a margin a class.
+        probabilities: the same shape; None for a loss without. Errors name the row.
+        """
+        given = mappings_of(rows)
+        found = [self._of(row, f"row {at}") for at, row in enumerate(given)]
+        margins = np.array(found, np.float64).reshape(len(found), self._margins.learners)
+        link = self._link
+        scores = margins[:, 0] if self._margins.learners == 1 else margins
+        likely = None
+        if link.has_probabilities:
+            likely = class_probabilities(self._mean, link.coupled, link.e, margins)
+        return self._predictions(margins), scores, likely
+
+    def explain(self, row: Mapping[str, Any], where: str = "the row") -> Explanation:
+        """What each feature of a row adds to its margin. where: its name in errors."""
+        sources: list[Source] = []
+        entries = self._encoder.entries(row, where, sources)
+        return explanation_of(self._margins, entries, sources)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the scorer to a file, which ``Scorer.load`` reads: a zip archive, no pickle."""
+        from streamomd.training.scoring.saved_scorer import write_scorer
+
+        write_scorer(path, *self._form)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The scorer of a file that ``save`` wrote. Nothing of it is executed.
+
+        Raises InputNotFoundError without a file, DataError for any other file.
+        """
+        from streamomd.training.scoring.saved_scorer import read_scorer
+
+        return cls(*read_scorer(path))
+
+    def _of(self, row: Mapping[str, Any], where: str = "the row") -> list[float]:
+        terms = None if self._terms is None else self._terms(row)
+        if terms is not None:
+            return self._margins.of_terms(terms)
+        return self._margins.of(self._encoder.entries(row, where))
+
+    def _prediction(self, margins: Sequence[float]) -> Any:
+        labels = self._link.labels
+        if not labels:
+            return self._mean(margins[0])
+        if any(map(math.isnan, margins)):
+            return None
+        if len(margins) == 1:
+            return labels[1 if margins[0] > 0.0 else 0]
+        return labels[margins.index(max(margins))]
+
+    def _predictions(self, margins: Any) -> list[Any]:
+        labels = self._link.labels
+        if not labels:
+            found: list[Any] = means(self._mean, margins[:, 0]).tolist()
+            return found
+        places = np.where(np.isnan(margins).any(axis=1), len(labels), chosen(margins))
+        with_none = (*labels, None)
+        return [with_none[at] for at in places.tolist()]
+
+    def _probability(self, margins: Sequence[float]) -> Any:
+        link = self._link
+        if not link.has_probabilities:
+            raise no_probabilities(link.loss, link.classes)
+        if len(margins) == 1:
+            likely = self._mean(margins[0])
+            return (1.0 - link.e) * likely + link.e / 2 if link.e > 0.0 else likely
+        found: list[float] = class_probabilities(
+            self._mean, link.coupled, link.e, np.array([margins])
+        )[0].tolist()
+        return found
+
+
+def no_probabilities(loss: str, classes: Sequence[Any]) -> UsageError:
+    """The error of a model without probabilities."""
+    if not classes:
+        return UsageError("a regression model has no probabilities: use predict or score")
+    return UsageError(
+        f"loss {loss!r} has no probabilities: train with loss logistic or softmax, or use the score"
+    )

@@ -1,0 +1,101 @@
+"""A scorer reads every kind of column as ``streamomd predict`` does, to the bit."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from in_memory import assert_same_scores, learned
+
+WORDS = ["Good", "good", "bad", "ÉTÉ", "x_1", "don't", "语言", "ß", "İ", "", "—", "a b", "\x1c"]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+FLOATS = st.floats(-1e3, 1e3, allow_nan=False).map(lambda x: 0.0 if abs(x) < 1e-3 else x)
+FLOATS32 = FLOATS.map(lambda x: float(np.float32(x)))
+DAYS = st.dates(datetime.date(1890, 1, 1), datetime.date(2100, 1, 1))
+TIMES = st.datetimes(datetime.datetime(1890, 1, 1), datetime.datetime(2100, 1, 1))
+UTC = TIMES.map(lambda one: one.replace(tzinfo=datetime.UTC))
+VECTOR, VECTOR32 = pa.list_(pa.float64(), 3), pa.list_(pa.float32(), 3)
+KINDS: dict[str, tuple[Any, Any, str]] = {
+    "float": (FLOATS, pa.float64(), "numeric"),
+    "float32": (FLOATS32, pa.float32(), "numeric"),
+    "int": (st.integers(-9, 9), pa.int64(), "numeric"),
+    "int8": (st.integers(-9, 9), pa.int8(), "numeric"),
+    "bool": (st.booleans(), pa.bool_(), "numeric"),
+    "string": (st.sampled_from(["a", "b", "ü", "", "1"]), pa.string(), "hashed"),
+    "large": (st.sampled_from(["a", "b"]), pa.large_string(), "hashed"),
+    "binary": (st.sampled_from([b"a", b"\xff", b""]), pa.binary(), "hashed"),
+    "category": (st.sampled_from(["a", "b"]), pa.dictionary(pa.int32(), pa.string()), "hashed"),
+    "whole": (st.integers(-3, 3), pa.int64(), "hashed"),
+    "unsigned": (st.integers(2**63, 2**63 + 2), pa.uint64(), "hashed"),
+    "real": (st.sampled_from([0.0, -0.0, 0.1, 1e300]), pa.float64(), "hashed"),
+    "real32": (st.sampled_from([0.5, 0.1]).map(lambda x: float(np.float32(x))), pa.float32(),
+               "hashed"),
+    "flag": (st.booleans(), pa.bool_(), "hashed"),
+    "text": (TEXTS, pa.string(), "text"),
+    "text2": (TEXTS, pa.string(), "text"),
+    "day": (DAYS, pa.date32(), "dates"),
+    "time": (TIMES, pa.timestamp("us"), "dates"),
+    "utc": (UTC, pa.timestamp("ms", "Asia/Tokyo"), "dates"),
+    "vector": (st.lists(FLOATS, min_size=3, max_size=3), VECTOR, "vectors"),
+    "vector32": (st.lists(FLOATS32, min_size=3, max_size=3), VECTOR32, "vectors"),
+}  # fmt: skip
+NULLABLE = {"hashed", "dates", "text"}
+CROSSES = ["string", "binary", "whole", "flag", "day.weekday", "time.hour"]
+
+
+@st.composite
+def worlds(draw: Any) -> tuple[pa.Table, dict[str, Any]]:
+    """Some columns with rows, and the job's table data that names them."""
+    names = draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=6, unique=True))
+    count = draw(st.integers(3, 8))
+    nulls = draw(st.sampled_from(["error", "zero", "indicator"]))
+    data: dict[str, Any] = {"bits": draw(st.sampled_from([2, 5, 9])), "nulls": nulls}
+    columns: dict[str, Any] = {}
+    for name in names:
+        values, kind, key = KINDS[name]
+        some = st.none() | values if key in NULLABLE or nulls != "error" else values
+        read = draw(st.lists(some, min_size=count, max_size=count))
+        columns[name] = pa.array(read, kind)
+        data.setdefault(key, []).append(name)
+    if draw(st.booleans()):
+        sparse = draw(st.sampled_from([pa.float64(), pa.float32()]))
+        number = FLOATS32 if sparse == pa.float32() else FLOATS
+        lists = draw(st.lists(st.lists(st.tuples(st.integers(0, 9), number), max_size=90),
+                              min_size=count, max_size=count))  # fmt: skip
+        columns["i"] = pa.array([[i for i, _ in one] for one in lists], pa.list_(pa.int32()))
+        columns["v"] = pa.array([[v for _, v in one] for one in lists], pa.list_(sparse))
+        data["sparse"] = {"indices": "i", "values": "v", "size": 10}
+    if "text" in data:
+        ngrams, counts = draw(st.integers(1, 3)), st.sampled_from(["presence", "count", "log"])
+        data["text"] = [
+            {"column": name, "ngrams": ngrams, "counts": draw(counts)} for name in data["text"]
+        ]
+    parts = [name for name in CROSSES if name.partition(".")[0] in names]
+    if len(parts) > 1 and draw(st.booleans()):
+        data["crosses"] = [parts[:2], parts[-2:]] if len(parts) > 2 else [parts]
+    columns["y"] = pa.array(draw(st.lists(st.sampled_from([0, 1]), min_size=count, max_size=count)))
+    return pa.table(columns), data
+
+
+MODELS = [
+    {"rule": "auto"},
+    {"rule": "nag"},
+    {"rule": "nag", "bias": False},
+    {"rule": "sop_diag", "loss": "hinge"},
+    {"rule": "nag", "loss": "softmax", "dtype": "float32"},
+    {"rule": "laplace", "dtype": "float32"},
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(world=worlds())
+def test_every_kind_of_column(model: dict[str, Any], world: Any) -> None:
+    """Scores of rows with any columns are bit-identical, and their explanations sum to them."""
+    table, data = world
+    assert_same_scores(learned(table, data=data, model={**model, "classes": [0, 1]}), table)
