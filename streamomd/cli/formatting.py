@@ -242,6 +242,7 @@ def format_conversion(result: Mapping[str, Any]) -> str:
             f"{counted(result['rows'], 'row')} in {counted(len(files), 'shard')}, "
             f"{result['seconds']:.1f} s",
             f"columns: {printable(', '.join(names[:MAX_NAMES]))}{more}",
+            *map(printable, result.get("notes", ())),
             *_almost_numbers(result.get("almost_numbers", {})),
             "next:",
             f"  streamomd train {typed(folder)} {_flags(names, result['size'])}",

@@ -29,6 +29,7 @@ from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
+from streamomd.shards.text_cache import as_shards, is_converted
 
 if TYPE_CHECKING:
     import fsspec
@@ -85,7 +86,8 @@ def find(
     if not allow_duplicates:
         refuse_duplicates(found.fs, found.files)
     if check is not None:
-        check([file.url for file in found.files])
+        # The source of a converted shard is checked with the other sources, before it is listed.
+        check([file.url for file in found.files if not is_converted(file.path)])
     opened = open_listed(found.fs, found.files, statistics)
     return replace(opened, table_versions=found.versions)
 
@@ -116,7 +118,7 @@ def list_shards(
     # A million objects that all stay: looking for garbage among them would double the time.
     with no_garbage_collection():
         return _list_shards(
-            _texts(shards),
+            as_shards(_texts(shards)),
             order,
             storage_options or {},
             tables,
