@@ -90,7 +90,10 @@ def assert_same_scores(model: Model, table: pa.Table) -> None:
         assert likely.tobytes() == probability.tobytes()
         found = model.predict_proba(rows)
         assert found.shape == (len(rows), len(model.classes))
-        assert found[:, 1:].tobytes() == probability.reshape(len(rows), -1)[:, -found.shape[1] + 1 :].tobytes()
+        assert (
+            found[:, 1:].tobytes()
+            == probability.reshape(len(rows), -1)[:, -found.shape[1] + 1 :].tobytes()
+        )
     for row, margin in zip(rows[:5], score, strict=False):
         explained = scorer.explain(row)
         parts = explained.contributions if score.ndim > 1 else [explained.contributions]
