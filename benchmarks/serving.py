@@ -2,10 +2,10 @@
 
 Each learner is trained on bank marketing (45,211 rows, 16 columns) and predicts one row a request,
 JSON, on connections that stay open. The server is one process on the first core, the client one on
-the second. CPU ms: processor time of the server for a request. All learners are behind streamomd's own server, and only what turns rows into
-predictions differs: a Scorer; scikit-learn's DictVectorizer and SGDClassifier; Vowpal Wabbit's
-Python module (the daemon of its package on PyPI answers no connection). floor: GET
-/healthz, that is HTTP alone.
+the second. CPU ms: processor time of the server for a request. All learners are behind streamomd's
+own server, and only what turns rows into predictions differs: a Scorer; scikit-learn's
+DictVectorizer and SGDClassifier; Vowpal Wabbit's Python module (the daemon of its package on PyPI
+answers no connection). floor: GET /healthz, that is HTTP alone.
 
     python benchmarks/serving.py --seconds 5 --rounds 3
 """

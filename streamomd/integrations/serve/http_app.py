@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -167,6 +167,9 @@ class ServeApp:
             self._buffered -= size
             seconds = self.limits.body_seconds
             raise Refusal(408, "timeout", f"no whole body within {seconds:g} s") from None
+        except ClientDisconnect:
+            self._buffered -= size
+            raise Refusal(400, "disconnected", "the body is incomplete") from None
         except BaseException:
             self._buffered -= size
             raise
