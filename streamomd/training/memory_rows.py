@@ -60,7 +60,7 @@ def is_shards(given: Any) -> bool:
     if isinstance(given, str | os.PathLike):
         return True
     several = isinstance(given, list | tuple)
-    return several and all(isinstance(one, str | os.PathLike) for one in given)
+    return bool(several and given) and all(isinstance(one, str | os.PathLike) for one in given)
 
 
 def dicts_of_rows(plan: Plan, rows: Any) -> Sequence[Mapping[str, Any]]:

@@ -281,6 +281,8 @@ class Model:
         Of a Dask collection: ``streamomd.predict_collection(model, ddf)``.
         """
         given = rows if rows is not None else shards
+        if rows is None and not shards:
+            raise UsageError("Model.predict needs rows in memory, or shards and to=")
         if hasattr(given, "__dask_graph__"):
             raise UsageError(
                 "Model.predict takes rows in memory, or shards: for a Dask collection call "

@@ -52,7 +52,7 @@ CROSSES = ["string", "binary", "whole", "flag", "day.weekday", "time.hour"]
 def worlds(draw: Any) -> tuple[pa.Table, dict[str, Any]]:
     """Some columns with rows, and the job's table data that names them."""
     names = draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=6, unique=True))
-    count = draw(st.integers(3, 8))
+    count = draw(st.integers(3, 12))
     nulls = draw(st.sampled_from(["error", "zero", "indicator"]))
     data: dict[str, Any] = {"bits": draw(st.sampled_from([2, 5, 9])), "nulls": nulls}
     columns: dict[str, Any] = {}

@@ -5,7 +5,6 @@ These batches have no labels: y is 0, weight 1.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,7 +42,7 @@ def batch_of_memory(
         rows = pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table) or names_of(rows):
         return batch_of_frame(plan, rows, names, where)
-    if hasattr(rows, "indptr") and rows.format != "csr":
+    if hasattr(rows, "tocsr") and rows.format != "csr":
         rows = rows.tocsr()
     shape = getattr(rows, "shape", ())
     if len(shape) != 2 or not hasattr(rows, "dtype"):
@@ -68,14 +67,24 @@ def row_dicts(plan: Plan, rows: Any, where: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = table.select([*plan.features]).to_pylist()
         return found
     batch = batch_of_memory(plan, rows, where)
-    if isinstance(batch, DenseBatch) and plan.vectors:
-        return [{plan.vectors[0].column: values} for values in batch.values]
+    some = [_entries(batch, row) for row in range(len(batch))]
+    if plan.sparse is not None:
+        return [dict(zip(plan.sparse[:2], pair, strict=True)) for pair in some]
+    table = np.zeros((len(some), plan.size - int(plan.bias)))
+    for row, (indices, values) in enumerate(some):
+        table[row, indices] = values
+    if plan.vectors:
+        return [{plan.vectors[0].column: values} for values in table]
+    return [dict(zip(plan.numeric, values, strict=True)) for values in table.tolist()]
+
+
+def _entries(batch: Batch, row: int) -> tuple[Any, Any]:
+    """The columns and values of a row that are not 0."""
     if isinstance(batch, DenseBatch):
-        return [dict(zip(plan.numeric, values, strict=True)) for values in batch.values.tolist()]
-    assert plan.sparse is not None
-    ends = itertools.pairwise(batch.indptr.tolist())
-    places = ((batch.indices[low:high], batch.values[low:high]) for low, high in ends)
-    return [dict(zip(plan.sparse[:2], pair, strict=True)) for pair in places]
+        used = np.flatnonzero(batch.values[row])
+        return used, batch.values[row, used]
+    at = slice(batch.indptr[row], batch.indptr[row + 1])
+    return batch.indices[at], batch.values[at]
 
 
 def is_framed(plan: Plan) -> bool:
@@ -170,20 +179,29 @@ def _checked(plan: Plan, rows: Any, where: str) -> Batch:
         if rows.dtype.kind not in "biuf":
             raise DataError(f"{where} is of {rows.dtype}, expected numbers: float64 or float32")
         rows = rows.astype(np.float64)
-    if hasattr(rows, "indptr"):
-        rows = rows.copy() if not rows.has_canonical_format else rows
-    elif not np.isfinite(rows).all():
-        row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
-        name = f", {plan.features[column]!r}" if plan.numeric else ""
-        found = rows[row, column].item()
-        raise BadRowError(
-            f"{where}, row {row}, column {column}{name}: found {found!r}, expected a finite "
-            "number: drop the row, or replace the value",
-            reason="nan" if np.isnan(found) else "inf",
-        )
+    values = rows.data if hasattr(rows, "indptr") else rows
+    if not np.isfinite(values).all():
+        raise _not_finite(plan, rows, where)
     batch = batch_of_array(plan, rows, where)
     check(batch, plan.size, bias=plan.bias)
     return batch
+
+
+def _not_finite(plan: Plan, rows: Any, where: str) -> BadRowError:
+    """The error of the first number that is NaN or infinite."""
+    if hasattr(rows, "indptr"):
+        at = int(np.flatnonzero(~np.isfinite(rows.data))[0])
+        row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
+        found = rows.data[at].item()
+    else:
+        row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
+        found = rows[row, column].item()
+    name = f", {plan.numeric[column]!r}" if plan.numeric else ""
+    return BadRowError(
+        f"{where}, row {row}, column {column}{name}: found {found!r}, expected a finite "
+        "number: drop the row, or replace the value",
+        reason="nan" if np.isnan(found) else "inf",
+    )
 
 
 def _them(names: Sequence[str]) -> str:

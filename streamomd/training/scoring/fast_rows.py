@@ -21,11 +21,11 @@ from streamomd.training.scoring.row_values import category_of, date_of, part_of
 Row = Mapping[str, Any]
 Terms = list[tuple[Any, float]]
 EXACT = 2**53
-_CLASSES = {"integer": int, "float": float, "float32": float, "boolean": bool, "bytes": bytes}
+CLASSES = {"integer": int, "float": float, "float32": float, "boolean": bool, "bytes": bytes}
 _SINGLE = struct.Struct("f")
 _PLACE = itemgetter(0)
-_LARGEST = 1.7976931348623157e308
-_SMALLEST = 5e-324
+LARGEST = 1.7976931348623157e308
+SMALLEST = 5e-324
 
 
 class Entry(NamedTuple):
@@ -89,8 +89,8 @@ def _numbers_reader(
 
     False for a row that it leaves to the encoder.
     """
-    numbers = _numbers(d, margins, weights)
-    least, most = max(d.least, _SMALLEST), min(d.most, d.largest, _LARGEST)
+    numbers = number_columns(d, margins, weights)
+    least, most = max(d.least, SMALLEST), min(d.most, d.largest, LARGEST)
     lowest, highest = -most, -least
 
     def add(row: Row, found: Terms, late: Terms) -> bool:
@@ -102,7 +102,7 @@ def _numbers_reader(
                 elif kind is not float or x.__class__ is not int or not -EXACT <= x <= EXACT:
                     return False
             if not (least <= x <= most or lowest <= x <= highest or x == 0.0):
-                if missing is None or x == x:  # noqa: PLR0124: NaN, faster than math.isnan
+                if missing is None or x == x:  # noqa: PLR0124
                     return False
                 if indicator is not None:
                     late.append((indicator, 1.0))
@@ -159,7 +159,7 @@ class _Categories:
     def __init__(self, column: CategoryColumn, d: Description, weights: Any) -> None:
         self.name, self._kind = column.name, column.kind
         # Only texts are equal to nothing but texts: 1 is equal to 1.0 and to True.
-        self.kind: type | None = _CLASSES.get(column.kind)
+        self.kind: type | None = CLASSES.get(column.kind)
         self.known: dict[Any, Entry] = {}
         self._places, self._weights = CategoryPlaces(column.name, d), weights
 
@@ -232,7 +232,8 @@ def _weights_of(margins: Margins) -> Callable[[int], Any]:
     return lambda place: margins.weights.at(place)[0]
 
 
-def _numbers(d: Description, margins: Margins, weights: Any) -> list[_Number]:
+def number_columns(d: Description, margins: Margins, weights: Any) -> list[_Number]:
+    """The numeric columns. weights: from a coordinate to its weights."""
     found = []
     reference = margins.reference
     for at, (name, kind, nulls) in enumerate(d.numbers):

@@ -19,9 +19,8 @@ def chosen(margins: Floats) -> NDArray[np.int64]:
 
 def means(mean: Mean, margins: Floats) -> Floats:
     """What is predicted at margins, of any shape. NaN and infinite margins become such numbers."""
-    with np.errstate(all="ignore"):
-        found: Floats = np.vectorize(mean, otypes=[np.float64])(margins)
-    return found
+    found = np.array([mean(margin) for margin in margins.ravel().tolist()], np.float64)
+    return found.reshape(margins.shape)
 
 
 def class_probabilities(mean: Mean, coupled: bool, e: float, margins: Floats) -> Floats:

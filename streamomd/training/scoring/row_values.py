@@ -37,7 +37,9 @@ def plain(value: Any) -> Any:
     if type(value).__name__ in _MISSING:
         return None
     if isinstance(value, np.datetime64):
-        return None if np.isnat(value) else value.astype("datetime64[us]").item()
+        days = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
+        unit = "datetime64[D]" if days else "datetime64[us]"
+        return None if np.isnat(value) else value.astype(unit).item()
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and math.isnan(value) else value

@@ -34,10 +34,8 @@ Arrays = dict[str, NDArray[Any]]
 _DTYPES = {"float64": np.dtype("<f8"), "int64": np.dtype("<i8")}
 
 
-def write_scorer(
-    path: str | os.PathLike[str], description: Description, margins: Margins, link: Link
-) -> None:
-    """Write a scorer; the file is complete under its name, or it is not there."""
+def scorer_bytes(description: Description, margins: Margins, link: Link) -> bytes:
+    """A scorer as the bytes of a file, the same for equal scorers."""
     arrays, more = _arrays_of(margins)
     head = {
         "format": FORMAT,
@@ -47,14 +45,21 @@ def write_scorer(
         "margins": more,
         "arrays": {name: [array.dtype.name, *array.shape] for name, array in arrays.items()},
     }
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        _write(archive, DESCRIPTION, json.dumps(head).encode())
+        for name, array in arrays.items():
+            little = np.ascontiguousarray(array, _DTYPES[array.dtype.name])
+            _write(archive, f"{name}.bin", little.tobytes())
+    return made.getvalue()
+
+
+def write_scorer(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write the file: it is complete under its name, or it is not there."""
     target = Path(path)
     made = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            archive.writestr(DESCRIPTION, json.dumps(head))
-            for name, array in arrays.items():
-                little = np.ascontiguousarray(array, _DTYPES[array.dtype.name])
-                archive.writestr(f"{name}.bin", little.tobytes())
+        made.write_bytes(content)
         made.replace(target)
     except OSError as error:
         raise StorageError(f"the scorer cannot be written to {target}: {error}") from error
@@ -62,23 +67,35 @@ def write_scorer(
         made.unlink(missing_ok=True)
 
 
+def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    info = zipfile.ZipInfo(name)  # of 1980: no time of writing
+    archive.writestr(info, content, zipfile.ZIP_DEFLATED, compresslevel=1)
+
+
 def read_scorer(path: str | os.PathLike[str]) -> tuple[Description, Margins, Link]:
     """A scorer's parts. Raises InputNotFoundError without a file, DataError for any other file."""
     try:
-        return _read(Path(path).read_bytes())
+        content = Path(path).read_bytes()
     except FileNotFoundError as error:
         raise InputNotFoundError(f"no scorer at {path}: Scorer.save(path) writes one") from error
     except OSError as error:
         raise DataError(f"the scorer {path} cannot be read: {error}") from error
+    return parts_of_bytes(content, str(path))
+
+
+def parts_of_bytes(content: bytes, where: str) -> tuple[Description, Margins, Link]:
+    """A scorer's parts of the bytes of its file. Raises DataError, which begins with where."""
+    try:
+        return _read(content)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(f"{where}: {error}") from None
     except (
         zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, TypeError, ValueError,
         AttributeError, OverflowError, MemoryError, RuntimeError,
     ) as error:  # fmt: skip
         problem = f"{type(error).__name__}: {error}"
         raise DataError(
-            f"{path} is no scorer of this version ({problem}): write it again with Scorer.save"
+            f"{where} is no scorer of this version ({problem}): write it again with Scorer.save"
         ) from None
 
 

@@ -13,6 +13,7 @@ from streamomd.core.errors import UsageError
 from streamomd.training.scoring.description import Description
 from streamomd.training.scoring.explanation import Explanation, explanation_of
 from streamomd.training.scoring.fast_rows import terms_of
+from streamomd.training.scoring.fast_tables import FEWEST, table_margins
 from streamomd.training.scoring.link import Label, Link
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.probabilities import chosen, class_probabilities, means
@@ -31,6 +32,7 @@ class Scorer:
         self._encoder = RowEncoder(description)
         self._margins, self._link = margins, link
         self._terms = terms_of(description, margins)
+        self._table = table_margins(description, margins)
         self._mean = link.mean_of_margin()
 
     def __repr__(self) -> str:
@@ -38,8 +40,19 @@ class Scorer:
         return f"Scorer(columns={len(self.columns)}, classes={len(self.classes)})"
 
     def __reduce__(self) -> Any:
-        """Pickled without its caches."""
-        return type(self), self._form
+        """Pickled as the bytes of its file."""
+        return type(self)._of_bytes, (self._content(),)
+
+    def _content(self) -> bytes:
+        from streamomd.training.scoring.saved_scorer import scorer_bytes
+
+        return scorer_bytes(*self._form)
+
+    @classmethod
+    def _of_bytes(cls, content: bytes) -> Self:
+        from streamomd.training.scoring.saved_scorer import parts_of_bytes
+
+        return cls(*parts_of_bytes(content, "the pickled scorer"))
 
     @property
     def classes(self) -> tuple[Label, ...]:
@@ -79,8 +92,7 @@ class Scorer:
         probabilities: the same shape; None for a loss without. Errors name the row.
         """
         given = mappings_of(rows)
-        found = [self._of(row, f"row {at}") for at, row in enumerate(given)]
-        margins = np.array(found, np.float64).reshape(len(found), self._margins.learners)
+        margins = self._all(given)
         link = self._link
         scores = margins[:, 0] if self._margins.learners == 1 else margins
         likely = None
@@ -98,7 +110,7 @@ class Scorer:
         """Write the scorer to a file, which ``Scorer.load`` reads: a zip archive, no pickle."""
         from streamomd.training.scoring.saved_scorer import write_scorer
 
-        write_scorer(path, *self._form)
+        write_scorer(path, self._content())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -109,6 +121,16 @@ class Scorer:
         from streamomd.training.scoring.saved_scorer import read_scorer
 
         return cls(*read_scorer(path))
+
+    def _all(self, rows: Sequence[Mapping[str, Any]]) -> Any:
+        """The margins of rows, (n, learners)."""
+        found = None
+        if self._table is not None and len(rows) >= FEWEST:
+            found = self._table(rows)
+        if found is None:
+            each = [self._of(row, f"row {at}") for at, row in enumerate(rows)]
+            found = np.array(each, np.float64).reshape(len(rows), self._margins.learners)
+        return found
 
     def _of(self, row: Mapping[str, Any], where: str = "the row") -> list[float]:
         terms = None if self._terms is None else self._terms(row)
