@@ -40,7 +40,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(run_folder: Path) -> Iterator[Served]:
     """A server of the run."""
-    limits = Limits(body=100_000, rows=50, explained=5)
+    limits = Limits(body=100_000, rows=50, explained=5, explained_body=50_000)
     with served(snapshot(streamomd.load(str(run_folder / "run"))), limits=limits) as found:
         yield found
 
@@ -96,6 +96,7 @@ def test_explanations_sum_to_the_score(server: Served, run_folder: Path) -> None
         assert sum(parts) == pytest.approx(score, rel=1e-9)
         assert parts == sorted(parts, key=abs, reverse=True)
     assert server.post("/explain", rows + rows[:1]).status == 413
+    assert server.post("/explain", b"[" + b" " * 60_000 + b"]").status == 413
 
 
 def test_several_classes_and_regression(tmp_path: Path) -> None:
