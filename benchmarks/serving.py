@@ -2,10 +2,10 @@
 
 Each learner is trained on bank marketing (45,211 rows, 16 columns) and predicts one row a request,
 JSON, on connections that stay open. The server is one process on the first core, the client one on
-the second. All learners are behind streamomd's own server, and only what turns rows into
-predictions differs: a Scorer; scikit-learn's DictVectorizer and SGDClassifier; Vowpal Wabbit's
-Python module (the daemon of its package on PyPI accepts connections and answers none). floor: GET
-/healthz, that is HTTP alone.
+the second. CPU ms: processor time of the server for a request. All learners are behind streamomd's
+own server, and only what turns rows into predictions differs: a Scorer; scikit-learn's
+DictVectorizer and SGDClassifier; Vowpal Wabbit's Python module (the daemon of its package on PyPI
+answers no connection). floor: GET /healthz, that is HTTP alone.
 
     python benchmarks/serving.py --seconds 5 --rounds 3
 """
@@ -168,16 +168,26 @@ def requests_of(rows: list[dict[str, Any]]) -> list[bytes]:
     return made
 
 
-def measured(port: int, requests: list[bytes], seconds: float) -> dict[str, dict[str, float]]:
-    """Percentiles in ms and requests a second, by number of connections."""
-    found = {}
+def processor(process: int) -> float:
+    """Seconds of processor time that a process has taken."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(
+    server: tuple[int, int], requests: list[bytes], seconds: float
+) -> dict[str, dict[str, float]]:
+    """Percentiles in ms, requests a second and the server's processor time, by connections."""
+    (port, process), found = server, {}
     for connections in CONNECTIONS:
+        before = processor(process)
         times = asyncio.run(load(port, requests, connections, seconds))
         cuts = statistics.quantiles(times, n=100)
         found[str(connections)] = {
             "p50": 1000 * cuts[49],
             "p99": 1000 * cuts[98],
             "rate": len(times) / seconds,
+            "cpu": 1000 * (processor(process) - before) / len(times),
         }
     return found
 
@@ -204,10 +214,10 @@ def main() -> None:
             for name in names
         }
         try:
-            ports = {name: int(one.stdout.readline()) for name, one in servers.items()}
+            ports = {name: (int(one.stdout.readline()), one.pid) for name, one in servers.items()}
             pin(1)
             for name in names:  # caches are filled
-                asyncio.run(load(ports[name], requests, 1, 1.0))
+                asyncio.run(load(ports[name][0], requests, 1, 1.0))
             for _ in range(given.rounds):
                 results["floor"].append(measured(ports[names[0]], health, given.seconds))
                 for name in names:
@@ -226,9 +236,15 @@ def main() -> None:
         for name, found in results.items()
     }
     common.table(
-        ["learner", "connections", "p50 ms", "p99 ms", "requests/s"],
+        ["learner", "connections", "p50 ms", "p99 ms", "requests/s", "CPU ms"],
         [
-            [name, many, f"{one['p50']:.2f}", f"{one['p99']:.2f}", f"{one['rate']:,.0f}"]
+            [
+                name,
+                many,
+                *(f"{one[key]:.2f}" for key in ("p50", "p99")),
+                f"{one['rate']:,.0f}",
+                f"{one['cpu']:.2f}",
+            ]
             for name, found in figures.items()
             for many, one in found.items()
         ],

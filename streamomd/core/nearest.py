@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+MOST, LONGEST = 200, 100
+"""Names, and their characters, that a missing column is compared with: anyone may send more."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -60,7 +63,8 @@ def missing_columns(missing: Sequence[str], there: Sequence[Any], where: str) ->
     >>> missing_columns(["age"], ["agee", "job"], "the row")
     "the row: column 'age' is missing; did you mean 'agee' for 'age'? The model was trained on it"
     """
-    names = [one for one in there if isinstance(one, str) and one]
+    short = (one for one in there if isinstance(one, str) and 0 < len(one) <= LONGEST)
+    names = list(itertools.islice(short, MOST))
     near = {name: nearest(name, names) for name in missing}
     hints = [f"{found!r} for {name!r}" for name, found in near.items() if found]
     meant = f" did you mean {', '.join(hints)}?" if hints else ""

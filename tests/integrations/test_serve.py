@@ -40,7 +40,7 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(run_folder: Path) -> Iterator[Served]:
     """A server of the run."""
-    limits = Limits(body=100_000, rows=50, explained=5)
+    limits = Limits(body=100_000, rows=50, explained=5, explained_body=50_000)
     with served(snapshot(streamomd.load(str(run_folder / "run"))), limits=limits) as found:
         yield found
 
@@ -96,6 +96,7 @@ def test_explanations_sum_to_the_score(server: Served, run_folder: Path) -> None
         assert sum(parts) == pytest.approx(score, rel=1e-9)
         assert parts == sorted(parts, key=abs, reverse=True)
     assert server.post("/explain", rows + rows[:1]).status == 413
+    assert server.post("/explain", b"[" + b" " * 60_000 + b"]").status == 413
 
 
 def test_several_classes_and_regression(tmp_path: Path) -> None:
@@ -136,12 +137,13 @@ BAD: dict[str, tuple[Any, str, int, str]] = {
     "half a pair": (b'[{"h": "\\ud800"}]', JSON, 400, "half of a surrogate pair"),
     "a line": (b'{"n": 1}\n{"n": \n', LINES, 400, "line 2: no valid JSON"),
     "no Arrow": (b"PAR1", ARROW, 400, "no valid Arrow IPC stream"),
-    "too many rows": ([ROW] * 51, JSON, 413, "51 rows, and a request may have 50"),
-    "too many lines": (b"{}\n" * 51, LINES, 413, "51 rows"),
+    "too many rows": ([ROW] * 51, JSON, 413, "a request may have 50 rows"),
+    "too many lines": (b"{}\n" * 51, LINES, 413, "may have 50 rows"),
     "too many bytes": (b"[" + b" " * 100_000 + b"]", JSON, 413, "may have 100,000 bytes"),
     "no content type": (b"[]", "", 415, "expected a Content-Type of application/json"),
     "a form": (b"a=1", "application/x-www-form-urlencoded", 415, "expected a Content-Type"),
     "Latin 1": (b"[]", "application/json; charset=latin-1", 415, "in UTF-8"),
+    "many keys": (b"[{%s}]" % b",".join(b'"k%d":1' % at for at in range(6000)), JSON, 422, "'n'"),
     "an overflowing number": (b'[{"n":1e999,"k":1,"h":"x","i":[],"v":[]}]', JSON, 422, "'n'"),
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -117,15 +117,20 @@ class ServeApp:
         return snapshot
 
     async def _predict(self, request: Request) -> Response:
-        return await self._answer(request, predictions_of, self.limits.rows)
+        limits = self.limits
+        return await self._answer(request, predictions_of, limits.rows, limits.body)
 
     async def _explain(self, request: Request) -> Response:
-        return await self._answer(request, explanations_of, self.limits.explained)
+        limits = self.limits
+        most = min(limits.body, limits.explained_body)
+        return await self._answer(request, explanations_of, limits.explained, most)
 
-    async def _answer(self, request: Request, answer: Answer, most: int) -> Response:
+    async def _answer(
+        self, request: Request, answer: Answer, most: int, most_bytes: int
+    ) -> Response:
         snapshot = self._snapshot
         kind = content_type_of(request.headers.get("content-type", ""))
-        body = await self._body(request)
+        body = await self._body(request, most_bytes)
         try:
             work = functools.partial(self._scored, snapshot, body, kind, answer, most)
             if len(body) <= INLINE_BYTES:
@@ -145,12 +150,12 @@ class ServeApp:
         rows = rows_of_body(body, kind, columns, most, self.limits)
         return len(rows), answer(snapshot, rows)
 
-    async def _body(self, request: Request) -> bytes:
-        """The body, of at most ``limits.body`` bytes; the caller subtracts it from _buffered."""
+    async def _body(self, request: Request, most: int) -> bytes:
+        """The body, of at most ``most`` bytes; the caller subtracts it from _buffered."""
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise Refusal(415, "encoding", "compressed bodies are not accepted: send it as it is")
-        most, parts, size = self.limits.body, list[bytes](), 0
+        parts, size = list[bytes](), 0
         if int(request.headers.get("content-length", "0")) > most:
             _refuse_body(most)
         try:
@@ -167,6 +172,9 @@ class ServeApp:
             self._buffered -= size
             seconds = self.limits.body_seconds
             raise Refusal(408, "timeout", f"no whole body within {seconds:g} s") from None
+        except ClientDisconnect:
+            self._buffered -= size
+            raise Refusal(400, "disconnected", "the body is incomplete") from None
         except BaseException:
             self._buffered -= size
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -56,7 +57,7 @@ def rows_of_body(
     text = _decoded(data)
     rows = _of_lines(text, most) if kind == LINES else _of_json(text)
     if len(rows) > most:
-        _refuse_rows(len(rows), most)
+        _refuse_rows(most)
     wrong = [at for at, row in enumerate(rows) if not isinstance(row, dict)]
     if wrong:
         places = ", ".join(map(str, wrong[:10])) + (", …" if len(wrong) > 10 else "")
@@ -69,14 +70,14 @@ def rows_of_body(
 def _of_arrow(data: bytes, columns: Sequence[str], most: int, limits: Limits) -> list[Row]:
     try:
         return rows_of_stream(data, columns, most_rows=most, most_bytes=4 * limits.body)
-    except TooManyRowsError as error:
-        _refuse_rows(error.rows, most)
+    except TooManyRowsError:
+        _refuse_rows(most)
     except DataError as error:
         raise Refusal(400, "arrow", str(error)) from None
 
 
-def _refuse_rows(count: int, most: int) -> NoReturn:
-    raise Refusal(413, "too_many_rows", f"{count:,} rows, and a request may have {most:,}")
+def _refuse_rows(most: int) -> NoReturn:
+    raise Refusal(413, "too_many_rows", f"a request may have {most:,} rows: send fewer")
 
 
 def _decoded(data: bytes) -> str:
@@ -98,9 +99,10 @@ def _of_json(text: str) -> list[Any]:
 
 
 def _of_lines(text: str, most: int) -> list[Any]:
-    lines = [(at, line) for at, line in enumerate(text.split("\n"), 1) if line.strip()]
+    filled = ((at, line) for at, line in enumerate(text.split("\n"), 1) if line.strip())
+    lines = list(itertools.islice(filled, most + 1))
     if len(lines) > most:
-        _refuse_rows(len(lines), most)
+        _refuse_rows(most)
     return [_parsed(line, f"line {at}: ") for at, line in lines]
 
 

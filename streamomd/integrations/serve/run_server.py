@@ -46,7 +46,7 @@ class ServeSettings:
 def run_server(
     url: str, settings: ServeSettings, storage_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Serve a checkpoint. Ends by raising StoppedError, or what kept it from starting.
+    """Serve a checkpoint. Ends by raising StoppedError, or why it cannot start.
 
     Raises UsageError for a host or port that cannot be used, or a missing token; NoCommitError,
     DivergedError, StorageError if there is no model to serve.

@@ -9,7 +9,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """body: bytes of a request. rows, explained: rows of a request to /predict and /explain.
+    """body, rows: bytes and rows of a request. explained_body, explained: of one to /explain, whose
+    response has an entry for each word of a text.
     buffered: bytes of all bodies that are being received or waiting. head_seconds: to send a
     request's headers, body_seconds: its body. request_seconds: from the headers to the last byte
     of the response that the client took. connections: open at a time.
@@ -17,6 +18,7 @@ class Limits:
 
     body: int = 4 * MIB
     rows: int = 10_000
+    explained_body: int = 128 << 10
     explained: int = 100
     buffered: int = 256 * MIB
     head_seconds: float = 10.0
