@@ -197,7 +197,7 @@ def test_json_lines_name_the_line(here: Path) -> None:
     """Another type, an unknown key and text that is not JSON."""
     for bad in ('{"a": "x"}', "{a}"):
         Path("a.jsonl").write_text('{"a": 1}\n{"a": 2}\n' + bad + "\n")
-        with pytest.raises(DataError, match="a.jsonl"):
+        with pytest.raises(DataError, match=r"a\.jsonl"):
             convert(["a.jsonl"], source_format="jsonl", to="one")
     Path("a.jsonl").write_text('\n{"a": 1, "b": null}\n\n{"a": 2}\n')
     convert(["a.jsonl"], source_format="jsonl", to="two")
