@@ -5,9 +5,12 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
+MOST, LONGEST = 200, 100
+"""Names, and their characters, that a missing column is compared with: anyone may send more."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -15,11 +18,17 @@ T = TypeVar("T")
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like this one; None if none is. Case and - for _ do not count.
 
+    Two letters in the wrong order are the most common slip, so a name of the same letters is first.
+
     >>> nearest("FTRL-proximal", ["nag", "ftrl_proximal"]), nearest("qqq", ["nag"])
     ('ftrl_proximal', None)
+    >>> nearest("nga", ["ng", "nag"])
+    'nag'
     """
     plain = {_plain(one): one for one in known}
-    found = difflib.get_close_matches(_plain(name), plain, n=1)
+    given = _plain(name)
+    same = [one for one in plain if sorted(one) == sorted(given)]
+    found = same or difflib.get_close_matches(given, plain, n=1)
     return plain[found[0]] if found else None
 
 
@@ -34,13 +43,28 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"did you mean {found!r}?" if found else f"known: {', '.join(names) or 'none'}"
 
 
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "http", "https", "file", "memory")
+
+
+def scheme_hint(scheme: str) -> str:
+    """The end of a message about an unsupported URL: the nearest scheme, or "".
+
+    >>> scheme_hint("s4"), scheme_hint("s3")
+    ('; did you mean s3://?', '')
+    """
+    near = [one for one in SCHEMES if len(one) == len(scheme) and one[0] == scheme[0]]
+    found = nearest(scheme, SCHEMES) or next(iter(near), None)
+    return f"; did you mean {found}://?" if found and scheme not in SCHEMES else ""
+
+
 def missing_columns(missing: Sequence[str], there: Sequence[Any], where: str) -> str:
     """The message about columns that rows of a trained model lack; there: names that they have.
 
     >>> missing_columns(["age"], ["agee", "job"], "the row")
     "the row: column 'age' is missing; did you mean 'agee' for 'age'? The model was trained on it"
     """
-    names = [one for one in there if isinstance(one, str) and one]
+    short = (one for one in there if isinstance(one, str) and 0 < len(one) <= LONGEST)
+    names = list(itertools.islice(short, MOST))
     near = {name: nearest(name, names) for name in missing}
     hints = [f"{found!r} for {name!r}" for name, found in near.items() if found]
     meant = f" did you mean {', '.join(hints)}?" if hints else ""

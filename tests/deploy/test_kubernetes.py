@@ -14,10 +14,14 @@ from kubernetes import client
 
 from streamomd.cli import main
 from streamomd.config.spec import Spec
+from streamomd.integrations.serve.access_token import VARIABLE
+from streamomd.integrations.serve.http_app import OPEN
+from streamomd.integrations.serve.run_server import GRACE_SECONDS
 
 FOLDER = DEPLOY / "kubernetes"
 DASK = {"cluster.yaml": "DaskCluster", "job.yaml": "DaskJob"}
 ALONE = {"update.yaml": "CronJob", "follow.yaml": "Deployment"}
+SERVED = {"serve.yaml": "Deployment"}
 PART = ("app.kubernetes.io/part-of", "streamomd")
 
 
@@ -71,12 +75,12 @@ def pods_of(name: str) -> dict[str, Any]:
     """The pods of a file's cluster, CronJob or Deployment, by role."""
     if name in DASK:
         return pods(one(name, DASK[name]))
-    spec = one(name, ALONE[name])["spec"]
+    spec = one(name, (ALONE | SERVED)[name])["spec"]
     spec = spec["jobTemplate"]["spec"] if "jobTemplate" in spec else spec
     return {"alone": spec["template"]["spec"]}
 
 
-CASES = [(name, role) for name in (*DASK, *ALONE) for role in pods_of(name)]
+CASES = [(name, role) for name in (*DASK, *ALONE, *SERVED) for role in pods_of(name)]
 
 
 @pytest.mark.parametrize("name", DASK)
@@ -147,6 +151,9 @@ def misnamed(model: str, given: Any, where: str) -> list[str]:
         ("job.yaml", "ConfigMap", "V1ConfigMap"),
         ("update.yaml", "CronJob", "V1CronJob"),
         ("follow.yaml", "Deployment", "V1Deployment"),
+        ("serve.yaml", "Deployment", "V1Deployment"),
+        ("serve.yaml", "Service", "V1Service"),
+        ("serve.yaml", "NetworkPolicy", "V1NetworkPolicy"),
     ],
 )
 def test_kubernetes_knows_every_field(name: str, kind: str, model: str) -> None:
@@ -177,7 +184,9 @@ def test_credentials_come_from_a_secret(name: str, role: str) -> None:
     (container,) = pods_of(name)[role]["containers"]
     given = [source["secretRef"]["name"] for source in container.get("envFrom", ())]
     assert given == ([] if role == "scheduler" else ["streamomd-storage"])
-    assert "env" not in container
+    for variable in container.get("env", ()):
+        assert [*variable] == ["name", "valueFrom"]
+        assert [*variable["valueFrom"]] == ["secretKeyRef"]
 
 
 @pytest.mark.parametrize("name", DASK)
@@ -237,7 +246,7 @@ def test_a_run_that_is_updated_has_one_writer(name: str) -> None:
     assert template["spec"]["terminationGracePeriodSeconds"] >= 60
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", [*ALONE, *SERVED])
 def test_the_command_of_a_pod_is_one(name: str) -> None:
     """Its flags are those of the command, and its URL is that of the manifests' run."""
     (container,) = pods_of(name)["alone"]["containers"]
@@ -249,3 +258,43 @@ def test_the_command_of_a_pod_is_one(name: str) -> None:
     )
     with main.commands[verb].make_context(verb, [url, *flags]) as context:
         assert context.params["url"] == url
+
+
+def test_a_server_is_reached_with_a_token_only() -> None:
+    """The token is a secret's; the server listens where the service and the probes look."""
+    (container,) = pods_of("serve.yaml")["alone"]["containers"]
+    (variable,) = container["env"]
+    assert variable["name"] == VARIABLE
+    (port,) = container["ports"]
+    arguments = container["args"]
+    assert arguments[arguments.index("--port") + 1] == str(port["containerPort"])
+    assert arguments[arguments.index("--host") + 1] == "0.0.0.0"
+    for probe, path in (
+        ("startup", "/healthz"),
+        ("liveness", "/healthz"),
+        ("readiness", "/readyz"),
+    ):
+        assert container[f"{probe}Probe"]["httpGet"] == {"path": path, "port": port["name"]}
+        assert path in OPEN
+    service = one("serve.yaml", "Service")["spec"]
+    assert service["ports"][0]["targetPort"] == port["name"]
+    document = one("serve.yaml", "Deployment")["spec"]
+    labels = document["template"]["metadata"]["labels"]
+    assert service["selector"] == document["selector"]["matchLabels"]
+    assert service["selector"].items() <= labels.items()
+    policy = one("serve.yaml", "NetworkPolicy")["spec"]
+    assert policy["podSelector"]["matchLabels"] == service["selector"]
+    assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": port["containerPort"]}]}]
+
+
+def test_a_server_is_not_in_the_network_of_a_run() -> None:
+    """Whoever breaks it reaches no Dask scheduler."""
+    labels = one("serve.yaml", "Deployment")["spec"]["template"]["metadata"]["labels"]
+    policy = one("network.yaml", "NetworkPolicy")["spec"]["podSelector"]["matchLabels"]
+    assert not policy.items() <= labels.items()
+
+
+def test_a_server_has_time_to_answer() -> None:
+    """What is under way when the pod is stopped."""
+    seconds = pods_of("serve.yaml")["alone"]["terminationGracePeriodSeconds"]
+    assert seconds > GRACE_SECONDS

@@ -44,9 +44,25 @@ def fed(session: Any, rows: pa.Table) -> dict[str, Any]:
 
 
 def theirs(model: Model, rows: pa.Table) -> dict[str, Any]:
+    """The outputs, with the names and shapes of predict."""
     session = session_of(model)
     names = [one.name for one in session.get_outputs()]
-    return dict(zip(names, session.run(None, fed(session, rows)), strict=True))
+    found = dict(zip(names, session.run(None, fed(session, rows)), strict=True))
+    assert [name.rstrip("_") for name in names] == [
+        *(["label"] if model.plan.classes else ["variable"]),
+        *(["probabilities"] if model.engine.loss.probabilistic and model.plan.classes else []),
+        "score",
+    ]
+    if "variable" in found:
+        (found["prediction"],) = found.pop("variable").T
+    else:
+        found["prediction"] = found.pop("label")
+    if "probabilities" in found:
+        likely = found.pop("probabilities")
+        assert likely.shape == (len(rows), len(model.plan.classes))
+        np.testing.assert_allclose(likely.sum(axis=1), 1.0, rtol=1e-12)
+        found["probability"] = likely[:, 1] if model.engine.layout.learners == 1 else likely
+    return found
 
 
 def agree(model: Model, rows: pa.Table) -> None:
@@ -167,12 +183,12 @@ def test_quickstart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("train", "pipelines/quickstart.toml", "--set", kept).code == 0
     to = tmp_path / "bank.onnx"
     done = run("export", tmp_path / "run", "--as", "onnx", "--to", to, "--json").result
-    assert done["outputs"] == ["score", "prediction", "probability"]
+    assert done["outputs"] == ["label", "probabilities", "score"]
     session = onnxruntime.InferenceSession(str(to), providers=["CPUExecutionProvider"])
     run("predict", tmp_path / "run", "pipelines/data/bank", "--to", tmp_path / "told")
     for shard in sorted(Path("pipelines/data/bank").glob("*.parquet")):
         ours = pq.read_table(tmp_path / "told" / shard.name)
-        score, prediction, probability = session.run(None, fed(session, pq.read_table(shard)))
+        label, probabilities, score = session.run(None, fed(session, pq.read_table(shard)))
         np.testing.assert_allclose(score, ours["score"], rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(probability, ours["probability"], rtol=1e-12, atol=1e-12)
-        assert prediction.tolist() == ours["prediction"].to_pylist()
+        np.testing.assert_allclose(probabilities[:, 1], ours["probability"], rtol=1e-12, atol=1e-12)
+        assert label.tolist() == ours["prediction"].to_pylist()

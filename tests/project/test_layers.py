@@ -35,7 +35,9 @@ CONFINED = {
     "sklearn": ("integrations/",),
     "skops": ("integrations/export/",),
     "onnx": ("integrations/export/",),
-    "mlflow": ("integrations/trackers.py",),
+    "mlflow": ("integrations/mlflow.py", "integrations/trackers.py"),
+    "starlette": ("integrations/serve/",),
+    "uvicorn": ("integrations/serve/",),
     "tensorboardX": ("integrations/trackers.py",),
     "watchfiles": ("shards/folder_watch.py",),
 }

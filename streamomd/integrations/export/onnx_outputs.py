@@ -18,30 +18,41 @@ KINDS = {"b": "BOOL", "i": "INT64", "f": "DOUBLE", "U": "STRING"}
 
 
 def add_outputs(graph: Graph, model: Model, margins: str) -> None:
-    """Add the outputs score, prediction and probability of margins, (rows, learners)."""
+    """Add the outputs of margins, (rows, learners), in the order and with the names of skl2onnx.
+
+    Of classes ``label``, (rows,), and ``probabilities``, (rows, classes), of probabilistic losses;
+    in regression ``variable``, (rows, 1). Then ``score``, which skl2onnx does not have.
+    """
     learners, loss = model.engine.layout.learners, model.engine.loss
     width = learners if learners > 1 else None
     score = margins if width else graph.add("Squeeze", margins, graph.constant([1]))
+    if model.plan.classes:
+        _add_classes(graph, model, margins, score)
+    else:
+        graph.output("variable", _mean(graph, loss, margins), "DOUBLE", learners)
     graph.output("score", score, "DOUBLE", width)
-    if not model.plan.classes:
-        graph.output("prediction", _mean(graph, loss, score), "DOUBLE", width)
-        return
+
+
+def _add_classes(graph: Graph, model: Model, margins: str, score: str) -> None:
+    learners, loss = model.engine.layout.learners, model.engine.loss
     classes = np.array(model.plan.classes)
     places = (
         graph.add("ArgMax", score, axis=1, keepdims=0)
-        if width
+        if learners > 1
         else graph.cast(graph.add("Greater", score, graph.constant(0.0)), "INT64")
     )
     chosen = graph.add("Gather", graph.constant(classes), places)
-    graph.output("prediction", chosen, KINDS[classes.dtype.kind])
-    if loss.probabilistic:
-        e = model.engine.smoothing(model.state)
-        probability = (
-            _shares(graph, loss, score, learners, e)
-            if width
-            else _smoothed(graph, _mean(graph, loss, score), e, 2)
-        )
-        graph.output("probability", probability, "DOUBLE", width)
+    graph.output("label", chosen, KINDS[classes.dtype.kind])
+    if not loss.probabilistic:
+        return
+    e = model.engine.smoothing(model.state)
+    if learners > 1:
+        likely = _shares(graph, loss, score, learners, e)
+    else:
+        second = _smoothed(graph, _mean(graph, loss, margins), e, 2)
+        first = graph.add("Sub", graph.constant(1.0), second)
+        likely = graph.add("Concat", first, second, axis=1)
+    graph.output("probabilities", likely, "DOUBLE", len(classes))
 
 
 def _mean(graph: Graph, loss: Loss, score: str) -> str:

@@ -16,7 +16,8 @@ from streamomd.shards.formats.contract import ReadAt
 _FOOTER_DICTIONARIES, _FOOTER_BATCHES = 2, 3
 _MESSAGE_KIND, _MESSAGE_HEADER = 1, 2
 _BATCH_ROWS, _BATCH_NODES, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 1, 2, 3
-_RECORD_BATCH = 3
+_DICTIONARY_DATA = 1
+_DICTIONARY, _RECORD_BATCH = 2, 3
 _BLOCK, _PAIR = struct.Struct("<qi4xq"), struct.Struct("<qq")
 Pair = tuple[int, int]
 
@@ -75,6 +76,22 @@ def batch_head(metadata: bytes) -> BatchHeader:
     compressed = _field(message, table, _BATCH_COMPRESSION) is not None
     nodes, buffers = (_pairs(message, table, one) for one in (_BATCH_NODES, _BATCH_BUFFERS))
     return BatchHeader(_rows(message, table), nodes, buffers, compressed)
+
+
+def is_compressed(message: bytes) -> bool:
+    """Whether a message, without its length, is a record batch or dictionary with compressed
+    buffers; `ValueError` or `struct.error` if forged."""
+    root = _root(message)
+    kind, header = (_field(message, root, one) for one in (_MESSAGE_KIND, _MESSAGE_HEADER))
+    if kind is None or header is None or message[kind] not in (_DICTIONARY, _RECORD_BATCH):
+        return False
+    table = _follow(message, header)
+    if message[kind] == _DICTIONARY:
+        data = _field(message, table, _DICTIONARY_DATA)
+        if data is None:
+            return False
+        table = _follow(message, data)
+    return _field(message, table, _BATCH_COMPRESSION) is not None
 
 
 def _message(metadata: bytes) -> bytes:

@@ -8,6 +8,8 @@ from streamomd.training.scoring.description import Description
 
 MOST = 1 << 14
 """Values of a column that are cached; then the cache starts again."""
+LONGEST = 256
+"""Bytes of a value, or characters of a word, that is cached: anyone may send long ones."""
 
 
 class CategoryPlaces:
@@ -24,6 +26,8 @@ class CategoryPlaces:
         found = self._known.get(value)
         if found is None:
             found = self._hashed(value)
+            if value is not None and len(value) > LONGEST:
+                return found
             if len(self._known) >= MOST:
                 self._known.clear()
             self._known[value] = found
@@ -54,6 +58,8 @@ class WordPlaces:
         found = self._known.get(word)
         if found is None:
             found = self._places._hashed(word.encode())
+            if len(word) > LONGEST:
+                return found
             if len(self._known) >= MOST:
                 self._known.clear()
             self._known[word] = found

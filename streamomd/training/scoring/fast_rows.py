@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from streamomd.training.scoring.categories import MOST, CategoryPlaces, cross_name, escaped
+from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces, cross_name, escaped
 from streamomd.training.scoring.description import CategoryColumn, DateColumn, Description
 from streamomd.training.scoring.margins import Margins
 from streamomd.training.scoring.row_errors import BadValueError
@@ -168,7 +168,8 @@ class _Categories:
         text = category_of(value, self._kind)
         place = self._places.of(text)
         entry = Entry(place, self._weights(place), escaped(text))
-        if value is None or value.__class__ is (self.kind or str):
+        plain = value is None or value.__class__ is (self.kind or str)
+        if plain and len(entry.text) <= LONGEST:
             _cache(self.known, value, entry)
         return entry
 
@@ -213,7 +214,8 @@ class _Cross:
         if entry is None:
             place = self._places.of(b"^".join(texts))
             entry = Entry(place, self._weights(place), b"")
-            _cache(self._known, texts, entry)
+            if sum(map(len, texts)) <= LONGEST:
+                _cache(self._known, texts, entry)
         return entry
 
 

@@ -1,0 +1,86 @@
+"""The command that serves predictions over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from streamomd.cli.options import (
+    CODES,
+    checkpoint_options,
+    guarded,
+    import_runs,
+    main,
+    read_options_file,
+    url,
+)
+from streamomd.core.errors import MissingExtraError, UsageError
+
+
+@main.command(epilog=CODES)
+@url
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=8080, show_default=True,
+    help="Port to listen on; 0: any free one, which is printed.",
+)  # fmt: skip
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+    help="Address to listen on; one that other machines can reach needs a token.",
+)  # fmt: skip
+@click.option(
+    "--reload", default="30s", show_default=True, metavar="TIME",
+    help="Time between two looks for a newer commit; 0: none.",
+)  # fmt: skip
+@click.option(
+    "--token-file", metavar="FILE",
+    help="File with the token that clients send; else STREAMOMD_SERVE_TOKEN of the environment.",
+)  # fmt: skip
+@checkpoint_options
+@guarded
+def serve(
+    url: str,
+    port: int,
+    host: str,
+    reload: str,
+    token_file: str | None,
+    checkpoint_storage_options: str | None,
+) -> tuple[Any, str]:
+    """Serve predictions over HTTP, and load newer commits as they appear.
+
+    \b
+      streamomd serve runs/bank
+      curl -H 'Content-Type: application/json' \\
+        -d '[{"age": 41, "job": "nurse"}]' localhost:8080/predict
+      streamomd serve s3://bucket/run --host 0.0.0.0 --token-file token --reload 1m
+
+    \b
+    POST /predict    rows as a JSON list, JSON lines or an Arrow stream, by Content-Type
+    POST /explain    the same rows: contribution of each feature to the score
+    GET  /model      job, commit and schema       GET /docs      the endpoints as a page
+    GET  /healthz    the process answers          GET /readyz    a model is loaded (else 503)
+    GET  /metrics    for Prometheus
+
+    The server never learns. Run streamomd follow next to it: a new commit is loaded while the old
+    one is served, and each response is of one commit, whose number it has. A commit that is not
+    finite, or that changes the columns or classes, is refused; /readyz and /metrics say so.
+    Make a token with: openssl rand -hex 32
+    """
+    from streamomd.config.values import seconds
+
+    try:
+        wait = float(seconds(reload))
+    except ValueError as error:
+        raise UsageError(f"--reload {reload!r}: {error}") from None
+    if not 0.0 <= wait <= 1e7:
+        raise UsageError(f"--reload {reload!r}: expected a time such as 30s, or 0")
+    options = read_options_file(checkpoint_storage_options)
+    import_runs()
+    try:
+        from streamomd.integrations.serve.run_server import ServeSettings, run_server
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"streamomd serve needs {error.name}: pip install 'streamomd[serve]'"
+        ) from None
+    run_server(url, ServeSettings(host, port, wait, token_file), options)
+    raise AssertionError("a server ends by an error")

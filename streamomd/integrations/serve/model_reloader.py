@@ -1,0 +1,164 @@
+"""Loads the newest commit, and newer ones as they appear; a commit that is refused changes nothing.
+
+The current snapshot is one attribute, replaced in one assignment: a request that has read it goes
+to its end with that commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamomd.checkpoint import open_store
+from streamomd.checkpoint.commit_list import sequences
+from streamomd.core.counted import counted
+from streamomd.core.errors import DivergedError, NoCommitError
+from streamomd.core.finite import NOT_FINITE
+from streamomd.core.urls import absolute, scrub, shown
+from streamomd.integrations.serve.model_snapshot import Snapshot, snapshot_of
+from streamomd.training.load_model import load_model
+from streamomd.training.model import Model
+from streamomd.training.progress import note
+
+NON_FINITE, SCHEMA, UNREADABLE = "non_finite", "schema", "unreadable"
+Load = Callable[[int | None], Snapshot]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A commit that is not served. reason: NON_FINITE, SCHEMA or UNREADABLE (it is tried again)."""
+
+    commit: int
+    reason: str
+
+
+class CheckpointSource:
+    """Commits at a URL. No URL that a checkpoint names is opened."""
+
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.url, self._options = url, storage_options
+
+    def newest(self) -> int:
+        """The number of the newest commit. Raises NoCommitError if there is none."""
+        found = sequences(open_store(absolute(self.url), self._options))
+        if not found:
+            raise NoCommitError(f"{shown(self.url)} has no commit yet")
+        return found[-1]
+
+    def load(self, at: int) -> Snapshot:
+        """A commit; only a whole one. Raises DivergedError if it is not finite."""
+        model, _ = load_model(self.url, storage_options=self._options, at=at)
+        return self._checked(model)
+
+    def load_first(self) -> tuple[Snapshot, Refused | None]:
+        """The newest commit that is whole and finite, and the newer one that is not."""
+        model, loaded = load_model(self.url, storage_options=self._options, finite=True)
+        for sequence, reason in loaded.rejected:
+            note(f"commit {sequence} rejected: {reason}; serving {model.sequence}")
+        refused = None
+        if loaded.rejected:
+            sequence, reason = max(loaded.rejected)
+            finite = not str(reason).startswith(NOT_FINITE)
+            refused = Refused(sequence, UNREADABLE if finite else NON_FINITE)
+        return self._checked(model), refused
+
+    def _checked(self, model: Model) -> Snapshot:
+        model.refuse_non_finite(weights=True)
+        return snapshot_of(model)
+
+
+class ModelReloader:
+    """``snapshot``: what is served, None before the first load. ``refused``: the newest commit, if
+    it is not served. ``results``: commits looked at, by result.
+
+    Only one thread calls ``load_first`` and ``check``; any may read.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.snapshot: Snapshot | None = None
+        self.refused: Refused | None = None
+        self.results: Counter[str] = Counter()
+        self._logged: tuple[int, str] | None = None
+
+    def load_first(self) -> None:
+        """Load the first snapshot. Raises what ``streamomd.load`` raises, DivergedError."""
+        snapshot, self.refused = self.source.load_first()
+        self.snapshot = snapshot
+        self.results["loaded"] += 1
+        if self.refused:
+            self.results["refused"] += 1
+
+    def check(self) -> None:
+        """Load the newest commit if it is another one; raises nothing."""
+        newest = -1
+        try:
+            newest = self.source.newest()
+            self._load(newest)
+        except Exception as error:  # a server goes on with what it has, whatever it is
+            self.results["failed"] += 1
+            self.refused = Refused(newest, UNREADABLE)
+            name = f"commit {newest}" if newest >= 0 else "the newest commit"
+            self._log(newest, f"{name} cannot be read: {type(error).__name__}: {scrub(str(error))}")
+
+    def _load(self, newest: int) -> None:
+        current = self.snapshot
+        if current is not None and newest == current.commit:
+            self.refused = None
+            return
+        if self.refused and self.refused.commit == newest and self.refused.reason != UNREADABLE:
+            return
+        try:
+            found = self.source.load(newest)
+        except DivergedError as error:
+            self._refuse(newest, NON_FINITE, str(error))
+            return
+        changes = current.schema.changes(found.schema) if current else ""
+        if changes:
+            text = f"its schema is another one ({changes}): start the server again to serve it"
+            self._refuse(newest, SCHEMA, text)
+            return
+        self.snapshot, self.refused = found, None
+        self.results["loaded"] += 1
+        self._logged = None
+        note(f"serving commit {found.commit}, {counted(found.rows, 'row')}")
+
+    def _refuse(self, commit: int, reason: str, text: str) -> None:
+        self.results["refused"] += 1
+        self.refused = Refused(commit, reason)
+        self._log(commit, f"commit {commit} refused: {text}")
+
+    def _log(self, commit: int, text: str) -> None:
+        """A problem once, although it is found at every check."""
+        if self._logged != (commit, text):
+            self._logged = commit, text
+            still = f"; still serving commit {self.snapshot.commit}" if self.snapshot else ""
+            note(f"{text}{still}")
+
+
+class ReloadThread(threading.Thread):
+    """Loads first, then checks every ``seconds``; 0: never. ``error``: of the first load."""
+
+    def __init__(self, reloader: ModelReloader, seconds: float, loaded: Callable[[], None]) -> None:
+        super().__init__(name="streamomd-reload", daemon=True)
+        self.error: BaseException | None = None
+        self._reloader, self._seconds, self._loaded = reloader, seconds, loaded
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Called by ``start``."""
+        try:
+            self._reloader.load_first()
+        except BaseException as error:
+            self.error = error
+            return
+        self._loaded()
+        while self._seconds > 0.0 and not self._stopped.wait(self._seconds):
+            self._reloader.check()
+
+    def stop(self) -> None:
+        """End after the current check."""
+        self._stopped.set()

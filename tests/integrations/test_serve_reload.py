@@ -1,0 +1,217 @@
+"""New commits while requests are answered: each response is of one commit; a refused commit changes
+nothing but what is reported."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from diverging import golden
+from http_serving import Fixed, Served, numbered, served
+from running import everything, rows, run, shards, train, write
+
+from streamomd.core.errors import DivergedError, NoCommitError, StorageError
+from streamomd.integrations.serve.model_reloader import (
+    NON_FINITE,
+    SCHEMA,
+    UNREADABLE,
+    CheckpointSource,
+    ModelReloader,
+    Refused,
+)
+from streamomd.integrations.serve.model_snapshot import Snapshot
+
+RELOADS, CLIENTS = 1000, 4
+
+
+class Counting(Fixed):
+    """A source whose newest commit is a number that the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__(numbered(0))
+        self.at = 0
+        self.error: Exception | None = None
+
+    def newest(self) -> int:
+        return self.at
+
+    def load(self, at: int) -> Snapshot:
+        if self.error is not None:
+            raise self.error
+        return numbered(at)
+
+
+def test_no_response_mixes_commits() -> None:
+    """1,000 reloads while 4 clients ask, with 1 row and with 400: every number of a response is of
+    its commit, and a client sees no older commit after a newer one."""
+    source, wrong, seen = Counting(), list[Any](), list[set[int]]()
+    done = threading.Event()
+
+    def ask(server: Served, many: int) -> None:
+        body = json.dumps([{"a": 1.0, "text": "x" * 50}] * many)
+        connection, last = server.connect(), 0
+        commits = set()
+        while not done.is_set() or len(commits) < 2:
+            connection.request("POST", "/predict", body, {"Content-Type": "application/json"})
+            found = json.loads(connection.getresponse().read())
+            numbers = {one[key] for one in found["predictions"] for key in one}
+            if numbers != {found["commit"]} or found["commit"] < last:
+                wrong.append(found)
+            last = found["commit"]
+            commits.add(last)
+        seen.append(commits)
+        connection.close()
+
+    with served(source) as server:
+        threads = [
+            threading.Thread(target=ask, args=(server, 1 if n % 2 else 400)) for n in range(CLIENTS)
+        ]
+        for thread in threads:
+            thread.start()
+        for number in range(1, RELOADS + 1):
+            source.at = number
+            server.reloader.check()
+            assert server.reloader.snapshot is not None
+            done.wait(0.001)
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert server.reloader.snapshot.commit == RELOADS
+        assert server.reloader.results == {"loaded": RELOADS + 1}
+    assert wrong == []
+    assert len(seen) == CLIENTS
+    assert len(set().union(*seen)) > 20
+
+
+def test_not_ready_before_the_first_load() -> None:
+    """/readyz and whatever needs a model is 503; the process answers."""
+    with served(numbered(3), load=False) as server:
+        for path in ("/readyz", "/model", "/docs", "/openapi.json"):
+            answered = server.get(path)
+            assert (answered.status, answered.error["code"]) == (503, "not_ready")
+            assert answered.headers["retry-after"] == "1"
+        assert server.post("/predict", [{"a": 1}]).status == 503
+        assert server.get("/healthz").status == 200
+        assert b"streamomd_ready 0" in server.get("/metrics").body
+        server.reloader.load_first()
+        assert server.get("/readyz").json == {"status": "ready", "commit": 3}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A run of two shards, to be updated."""
+    shards(tmp_path / "data")
+    train(tmp_path / "data", *everything(), "--checkpoint", tmp_path / "run")
+    return tmp_path
+
+
+def test_new_commits_are_served(checkpoint: Path) -> None:
+    """Those of an update, with the figures of predict."""
+    with served(CheckpointSource(str(checkpoint / "run"))) as server:
+        before = server.get("/readyz").json["commit"]
+        server.reloader.check()
+        assert server.reloader.results == {"loaded": 1}
+        write(checkpoint / "data" / "d.parquet", rows(40, first=3))
+        assert run("update", checkpoint / "run", "--settle", "0").code == 0
+        server.reloader.check()
+        after = server.get("/readyz").json["commit"]
+        assert after > before
+        assert run("predict", checkpoint / "run", checkpoint / "data", "-o",
+                   checkpoint / "out").code == 0  # fmt: skip
+        table = pq.read_table(checkpoint / "data" / "d.parquet")
+        found = server.post("/predict", table.drop_columns(["y", "w"]).to_pylist()).json
+        expected = pq.read_table(next((checkpoint / "out").glob("*d*.parquet")))["score"]
+        assert [one["score"] for one in found["predictions"]] == expected.to_pylist()
+        assert found["commit"] == after
+
+
+def test_another_schema_is_refused(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The old commit is served; /readyz and /metrics report the other one, the log does once."""
+    with served(CheckpointSource(str(checkpoint / "run"))) as server:
+        old = server.get("/readyz").json["commit"]
+        train(checkpoint / "data", *everything("n"), "--set", "data.ignore=[\"k\",\"c\"]",
+              "--checkpoint", checkpoint / "run", "--restart")  # fmt: skip
+        capsys.readouterr()
+        for _ in range(3):
+            server.reloader.check()
+        found = server.get("/readyz").json
+        assert found["commit"] == old
+        assert found["refused"]["reason"] == SCHEMA
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        assert "columns -k" in lines[0]
+        assert f"still serving commit {old}" in lines[0]
+        metrics = server.get("/metrics").body.decode()
+        assert f"streamomd_commit {old}\n" in metrics
+        assert f"streamomd_commit_refused {found['refused']['commit']}\n" in metrics
+        assert 'streamomd_reloads_total{result="refused"} 1\n' in metrics
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "result"),
+    [(DivergedError("slot 'w' of coordinate 3 is nan"), NON_FINITE, "refused"),
+     (StorageError("no answer from s3://key:secret@bucket/x"), UNREADABLE, "failed"),
+     (NoCommitError("torn"), UNREADABLE, "failed"), (MemoryError(), UNREADABLE, "failed"),
+     (ZeroDivisionError("a defect"), UNREADABLE, "failed")],
+)  # fmt: skip
+def test_whatever_a_commit_does_the_old_one_is_served(
+    error: Exception, reason: str, result: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A commit that is not finite is looked at once, one that cannot be read until it can."""
+    source = Counting()
+    with served(source) as server:
+        source.at, source.error = 1, error
+        for _ in range(3):
+            server.reloader.check()
+        assert server.reloader.refused == Refused(1, reason)
+        assert server.get("/readyz").json["refused"] == {"commit": 1, "reason": reason}
+        assert server.post("/predict", [{"a": 1.0}]).json["commit"] == 0
+        assert server.reloader.results[result] == (1 if result == "refused" else 3)
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1, lines
+        assert "secret" not in lines[0]
+        source.at, source.error = 2, None
+        server.reloader.check()
+        assert server.get("/readyz").json == {"status": "ready", "commit": 2}
+
+
+def test_a_diverged_run_serves_its_last_finite_commit(tmp_path: Path) -> None:
+    """The newer ones are reported."""
+    reloader = ModelReloader(CheckpointSource(str(golden(tmp_path / "run"))))
+    reloader.load_first()
+    assert reloader.snapshot is not None
+    assert (reloader.snapshot.commit, reloader.refused) == (2, Refused(5, NON_FINITE))
+
+
+def test_a_damaged_commit_is_tried_again(checkpoint: Path) -> None:
+    """A part that is not there yet: the old commit is served until it is."""
+    url = checkpoint / "run"
+    with served(CheckpointSource(str(url))) as server:
+        old = server.reloader.snapshot.commit
+        write(checkpoint / "data" / "d.parquet", rows(40, first=3))
+        assert run("update", url, "--settle", "0").code == 0
+        (part,) = sorted(url.rglob("*.safetensors"))[-1:]
+        shutil.move(part, checkpoint / "part")
+        server.reloader.check()
+        assert server.reloader.refused.reason == UNREADABLE
+        assert server.get("/readyz").json["commit"] == old
+        shutil.move(checkpoint / "part", part)
+        server.reloader.check()
+        assert server.get("/readyz").json["commit"] > old
+        assert server.reloader.refused is None
+
+
+def test_a_row_with_an_infinite_score_is_null() -> None:
+    """A finite model of extreme values, too."""
+    found = numbered(1)
+    found.scorer.many = lambda given: ([None], np.array([math.nan]), np.array([math.inf]))
+    with served(found) as server:
+        one = {"prediction": None, "score": None, "probability": None}
+        assert server.post("/predict", [{"a": 1}]).json == {"predictions": [one], "commit": 1}
