@@ -62,5 +62,7 @@ install()
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
+        if name.endswith(("Classifier", "Regressor")):  # a class for a rule: NAGClassifier
+            return getattr(import_module(_HOME["OMDClassifier"]), name)
         raise AttributeError(f"module 'streamomd' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,6 +15,7 @@ from streamomd.core.errors import CorruptionError
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import note
+from streamomd.training.update_record import UpdateRecord
 
 
 @dataclass(frozen=True)
@@ -27,15 +29,29 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Update:
+    """An update of the run: its number, when its last commit was written, and what the metrics had
+    before it: rows, and sums of importance, loss and mistakes."""
+
+    number: int
+    written: datetime
+    rows: int
+    sums: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
 class History:
-    """commits: oldest first, those that can be used. host, started: of the process that wrote the
-    model's own. shards: their facts, in the order of the run; empty where they cannot be read, and
-    of a model in memory."""
+    """commits: oldest first, those that can be used. updates: oldest first, those that commits are
+    of. host, started: of the process that wrote the model's own. diverged: what was not finite
+    after the model's commit, "" if the run did not diverge. shards: their facts, in the order of
+    the run; empty where they cannot be read, and of a model in memory."""
 
     commits: tuple[Commit, ...] = ()
+    updates: tuple[Update, ...] = ()
     host: str = ""
     started: str = ""
     version: str = ""
+    diverged: str = ""
     shards: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
     @property
@@ -60,9 +76,26 @@ def history(model: Model, storage_options: Mapping[str, Any] | None = None) -> H
         if one["run"] == newest.run
     )
     version = str(newest.versions.get("streamomd", ""))
+    numbers = {one["update"]: one["sequence"] for one in listed if one["run"] == newest.run}
+    updates = tuple(_updates(store, numbers))
     return History(
-        commits, newest.writer.host, newest.writer.started, version, _shards(store, newest)
+        commits,
+        updates,
+        newest.writer.host,
+        newest.writer.started,
+        version,
+        str(newest.document.get("diverged") or ""),
+        _shards(store, newest),
     )
+
+
+def _updates(store: Store, last: Mapping[int, int]) -> Iterator[Update]:
+    """last: the last commit of each update."""
+    for number, sequence in sorted(last.items()):
+        with suppress(CorruptionError, KeyError, TypeError, ValueError):
+            commit = read_commit(store, sequence)
+            record = UpdateRecord.from_json(commit.document.get("update"))
+            yield Update(number, datetime.fromisoformat(commit.written), record.rows, record.sums)
 
 
 def _shards(store: Store, commit: checkpoint.Commit) -> tuple[Mapping[str, Any], ...]:

@@ -5,11 +5,15 @@ Nothing is written. A commit is read once, and at most a quarter of the time is 
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +25,7 @@ from streamomd.analysis.history import history, speeds
 from streamomd.checkpoint import open_store
 from streamomd.checkpoint.commit_list import sequences
 from streamomd.config.spec import Spec
-from streamomd.core.errors import ClusterError, NoCommitError, StorageError
+from streamomd.core.errors import ClusterError, InputNotFoundError, NoCommitError, StorageError
 from streamomd.core.urls import absolute, printable, shown
 from streamomd.training.load_model import load_model
 from streamomd.training.metrics import Metrics, worded
@@ -29,6 +33,7 @@ from streamomd.training.progress import show
 
 Options = Mapping[str, Any] | None
 PAUSE_FACTOR = 3.0  # minimum pause before the next read, in multiples of the last read's duration
+LOG_BYTES = 1 << 16
 ENDED_STATES = ("finished", "stopped", "failed", "lost")
 """States of a job that has ended."""
 
@@ -40,7 +45,8 @@ class View:
     sequence, written: of the newest commit; −1 and "" before there is one. rows, sums (importance,
     loss, mistakes), skipped: of that commit, or newer from a cluster. since: the sums since the
     previous view. rate: rows per second. expected: total rows, 0 if unknown. state: of a job on its
-    cluster. top: the heaviest features, (name, weights). problem: an error, if any.
+    cluster. top: the heaviest features, (name, weights). problem: an error, if any. due:
+    when the next commit is, in words, while the newest has no rows.
     """
 
     url: str
@@ -57,6 +63,7 @@ class View:
     finished: bool = False
     state: str = ""
     problem: str = ""
+    due: str = ""
 
     def figures(self) -> dict[str, Any]:
         """For JSON: the metrics of ``train``, and those of this view."""
@@ -98,6 +105,8 @@ class View:
             yield f"skipped {worded(self.skipped)}"
         for name, weight in self.top:
             yield f"{' '.join(f'{one:>12.6g}' for one in weight)}  {printable(name)}"
+        if self.due and not self.rows and not self.finished:
+            yield self.due
         if self.problem:
             yield printable(self.problem)
 
@@ -126,8 +135,72 @@ def read_view(view: View, options: Options = None, *, top: int = 10) -> View:
         top=tuple((one["name"], tuple(one["weight"])) for one in model.inspect(top)) if top else (),
         finished=model.finished,
         problem="; ".join(f"commit {at} rejected: {why}" for at, why in loaded.rejected),
+        due=_due(model.spec, loaded.commit.written),
     )
     return _advance(newer, metrics.total_rows, metrics.total)
+
+
+def _due(spec: Spec, written: str) -> str:
+    """When the first commit with rows is due, by the job."""
+    rows, seconds = spec.checkpoint.every_rows, spec.checkpoint.every_seconds
+    after = [f"after row {rows:,}"] if rows else []
+    if seconds:
+        at = datetime.fromisoformat(written) + timedelta(seconds=seconds)
+        after.append(f"about {at:%H:%M:%S} UTC (checkpoint.every_seconds = {seconds:g})")
+    if not after:
+        return ""
+    return f"no rows committed yet; the next commit is due {' or '.join(after)}, or at the end"
+
+
+def with_log(view: View, path: str) -> View:
+    """The view with the newest figures of a run's log, if they are of more rows.
+
+    Raises InputNotFoundError if there is no such file.
+    """
+    found = _last_progress(path)
+    if found is None or found.rows <= view.rows:
+        return view
+    sums = found.rows * np.array([1.0, found.loss, found.wrong])
+    newer = replace(view, classifies=found.classifies, due="")
+    return replace(_advance(newer, found.rows, sums), rate=found.rate)
+
+
+class LogLine(NamedTuple):
+    """Figures of a line of a log. wrong: the error, or the mean squared error."""
+
+    rows: int
+    loss: float
+    wrong: float
+    classifies: bool
+    rate: float | None
+
+
+def _last_progress(path: str) -> LogLine | None:
+    """The last line of figures in the last 64 KB of a log; None if there is none."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, 2)
+            file.seek(max(file.tell() - LOG_BYTES, 0))
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise InputNotFoundError(f"log {path!r} cannot be read: {error.strerror}") from None
+    for line in reversed(lines):
+        with suppress(ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            found = _figures(json.loads(line))
+            if found is not None:
+                return found
+    return None
+
+
+def _figures(line: Mapping[str, Any]) -> LogLine | None:
+    rows = int(line["rows"])
+    if line["event"] != "progress" or rows <= 0:
+        return None
+    loss = math.nan if line["loss"] is None else float(line["loss"])
+    classifies = line["error"] is not None
+    wrong = float(line["error"] if classifies else line["rmse"] or 0.0)
+    rate = None if line["rate"] is None else float(line["rate"])
+    return LogLine(rows, loss, wrong if classifies else wrong**2, classifies, rate)
 
 
 def _skip_state(_: Spec) -> bool:
@@ -143,9 +216,10 @@ def _advance(view: View, rows: int, sums: NDArray[np.float64]) -> View:
 
 
 def views(
-    url: str, *, options: Options = None, every: float = 2.0, top: int = 10
+    url: str, *, options: Options = None, every: float = 2.0, top: int = 10, log: str = ""
 ) -> Iterator[View]:
-    """Views of a checkpoint, repeatedly, until its run is finished.
+    """Views of a checkpoint, repeatedly, until its run is finished. log: the run's, which has newer
+    figures than its commits.
 
     A missing or unreachable checkpoint is reported and retried.
     """
@@ -153,7 +227,7 @@ def views(
     while not view.finished:
         started = time.monotonic()
         view = _read_view(view, options, top)
-        yield view
+        yield with_log(view, log) if log and not view.finished else view
         if not view.finished:
             time.sleep(max(every, PAUSE_FACTOR * (time.monotonic() - started)))
 

@@ -17,6 +17,7 @@ from streamomd.checkpoint.commit_list import (
 )
 from streamomd.checkpoint.documents import read_verified
 from streamomd.checkpoint.manifest import KINDS, Commit
+from streamomd.checkpoint.no_commit import instead_of_commits
 from streamomd.checkpoint.parts import Part
 from streamomd.checkpoint.stores.contract import Store, read_twice
 from streamomd.core.errors import CorruptionError, NoCommitError
@@ -101,10 +102,7 @@ def _candidates(store: Store, found: list[int], at: int | None) -> Iterator[int]
 def require_commits(store: Store, found: list[int]) -> None:
     """Raises NoCommitError if nothing was ever committed."""
     if not found:
-        raise NoCommitError(
-            f"no commit in {shown(store.url)}: nothing was saved there; pass the URL that train "
-            'printed after "saved to", before any shards'
-        )
+        raise NoCommitError(f"no commit in {shown(store.url)}: {instead_of_commits(store.url)}")
 
 
 def _check_complete(store: Store, commit: Commit, needs: Collection[str]) -> None:

@@ -81,15 +81,19 @@ def format_evaluation(result: Mapping[str, Any]) -> str:
 
 
 def format_run(result: Mapping[str, Any], shards: Sequence[str]) -> str:
-    """The result of a run, and commands to run next."""
+    """The result of a run in at most five lines, and commands to run next; all with --verbose."""
+    from streamomd.training.progress import is_verbose
+
     url = result["checkpoint"]["url"]
     lines = [format_metrics(result)]
     if not url:
         return lines[0]
     url = typed(url)
     data = " ".join(map(typed, shards)) if len(shards) <= MAX_SHARDS else "SHARDS"
+    lines.append(f"saved to {url}, commit {result['checkpoint']['sequence']}")
+    if not is_verbose():
+        return "\n".join([*lines, f"next: streamomd report {url} -o report.html"])
     lines += [
-        f"saved to {url}, commit {result['checkpoint']['sequence']}",
         f"state {result['state_sha256']}",
         "next:",
         f"  streamomd inspect {url}",
@@ -238,6 +242,7 @@ def format_conversion(result: Mapping[str, Any]) -> str:
             f"{counted(result['rows'], 'row')} in {counted(len(files), 'shard')}, "
             f"{result['seconds']:.1f} s",
             f"columns: {printable(', '.join(names[:MAX_NAMES]))}{more}",
+            *map(printable, result.get("notes", ())),
             *_almost_numbers(result.get("almost_numbers", {})),
             "next:",
             f"  streamomd train {typed(folder)} {_flags(names, result['size'])}",

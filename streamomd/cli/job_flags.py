@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from streamomd.cli.completion import completer
 from streamomd.cli.list_tables import format_guide
 from streamomd.cli.options import exit_on_error
 from streamomd.core.nearest import nearest
@@ -70,8 +71,10 @@ def _option(flag: Any) -> JobOption:
         without_value = {"is_flag": False, "flag_value": "", "callback": _guide}
     if flag.switch:
         without_value = {"is_flag": True, "default": None}
+    few = flag.metavar.split("|") if "|" in flag.metavar else []
     option = JobOption(
         [*names, flag.name],
+        shell_complete=completer(flag.key, few),
         help=f"{flag.help}  [{flag.key}{flag.default}]",
         **({} if flag.switch else _valued(flag)),
         **without_value,

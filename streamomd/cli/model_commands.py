@@ -23,6 +23,7 @@ from streamomd.cli.options import (
     shards,
     table_options,
     url,
+    verbose_option,
 )
 
 where_option = click.option(
@@ -44,6 +45,7 @@ where_option = click.option(
 @table_options
 @data_options
 @checkpoint_options
+@verbose_option
 @guarded
 def evaluate(
     url: str,
@@ -94,6 +96,7 @@ def evaluate(
 @table_options
 @data_options
 @checkpoint_options
+@verbose_option
 @guarded
 def predict(
     url: str,

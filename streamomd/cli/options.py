@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,16 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.completion import complete_set, complete_shards, complete_url
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
 from streamomd.core.machine_errors import is_of_the_machine, one_line
+from streamomd.core.phases import phase, showing_phases
 from streamomd.core.startup import (
     freeze_objects,
     no_garbage_collection,
     start_pyarrow_without_pandas,
 )
-from streamomd.core.urls import harmless, scrub, shown
+from streamomd.core.urls import harmless, protocol, scrub, shown
 
 CODES = """\b
 Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usage or input,
@@ -29,11 +32,46 @@ Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usag
 6 the model diverged or is not finite, 7 an alert, with --fail-on-alert,
 130/143 stopped by a signal, after a commit."""
 
+LIBRARIES = ("gcsfs", "s3fs", "fsspec", "aiobotocore")
+"""They log a traceback of what they raise as well; an error is one line here."""
 MAX_SENTENCE = 200  # characters; no command's first sentence is longer
+ELSEWHERE = {
+    "fit": "train", "run": "train", "learn": "train", "start": "train", "continue": "resume",
+    "test": "evaluate", "eval": "evaluate", "score": "predict", "infer": "predict",
+    "tune": "sweep", "search": "sweep", "show": "inspect", "info": "inspect", "import": "convert",
+    "validate": "plan", "check": "plan",
+}  # fmt: skip
+"""What commands are called in other programs."""
 
 
 class Commands(click.Group):
-    """A group that lists its commands with their whole first sentence, which click would cut."""
+    """A group that lists its commands with their whole first sentence, which click would cut, and
+    knows what they are called elsewhere."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Called by click for the first argument."""
+        own = ELSEWHERE.get(args[0])
+        if own in self.commands and args[0] not in self.commands:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {own!r}?", ctx)
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Called by click for everything before the command."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            train = self.commands["train"]
+            params = train.get_params(click.Context(train))
+            if error.option_name not in {name for one in params for name in one.opts}:
+                raise
+            raise click.UsageError(
+                f"{error.option_name} is an option of a command; the command comes first: "
+                f"{ctx.info_name} train {' '.join(given)}",
+                ctx,
+            ) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Called by click for the end of the group's help."""
@@ -64,6 +102,8 @@ def main() -> None:
 @contextmanager
 def exit_on_error() -> Iterator[None]:
     """End the process for errors of streamomd and of the machine, and for Ctrl-C; others pass."""
+    for name in LIBRARIES:
+        logging.getLogger(name).addHandler(logging.NullHandler())
     try:
         yield
     except StreamomdError as error:
@@ -85,7 +125,7 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
     @click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
     @functools.wraps(function)
     def run(*, as_json: bool, **given: Any) -> None:
-        with exit_on_error():
+        with exit_on_error(), showing_phases():
             result, text = function(**given)
             _print(json.dumps(formatting.as_json(result), allow_nan=False) if as_json else text)
 
@@ -113,6 +153,7 @@ set_option = click.option(
     metavar="KEY=VALUE",
     help="Set a key of the job file, e.g. train.prefetch=64MiB (resume: one that may change). "
     "May be repeated.",
+    shell_complete=complete_set,
 )
 cache_option = click.option(
     "--cache", metavar="DIR", help="Local folder of decoded rows that train --cache wrote."
@@ -123,6 +164,19 @@ log_option = click.option(
 allow_non_finite = click.option(
     "--allow-non-finite", is_flag=True, help="Use the model even if it diverged."
 )
+
+
+def _verbose(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        from streamomd.training.progress import verbose_output
+
+        ctx.with_resource(verbose_output())
+
+
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, expose_value=False, callback=_verbose,
+    help="Print progress from the first row, hashes, and all commands to run next.",
+)  # fmt: skip
 
 
 def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,12 +199,13 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…")
+what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…",
+                      shell_complete=complete_shards)  # fmt: skip
 restart = click.option(
     "--restart", is_flag=True, help="Overwrite an existing checkpoint and start over."
 )
-url = click.argument("url")
-shards = click.argument("shards", nargs=-1, required=True)
+url = click.argument("url", shell_complete=complete_url)
+shards = click.argument("shards", nargs=-1, required=True, shell_complete=complete_shards)
 
 
 def output_option(metavar: str, text: str, **more: Any) -> Callable[..., Any]:
@@ -170,7 +225,30 @@ def job_and_shards(
     """The job file among the arguments, if there is one, and the flags with the other arguments."""
     jobs = [name for name in what if name.endswith(".toml")]
     job = jobs[0] if len(jobs) == 1 else None
+    _refuse_misplaced(what, jobs, given)
     return job, {**given, "shards": [name for name in what if name != job]}
+
+
+def _refuse_misplaced(what: Sequence[str], jobs: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Raises UsageError for arguments that are no job and no shards, but for a known slip."""
+    if len(jobs) > 1:
+        raise UsageError(f"{len(jobs)} job files, {', '.join(jobs)}: a run has one; start each")
+    plain = [name for name in what if not protocol(name) and not set(name) & set("*?[")]
+    missing = [name for name in plain if not os.path.lexists(name)]
+    label = given.get("label")
+    for name in missing:
+        if name in given:
+            value = what[what.index(name) + 1 :][:1]
+            example = f"--{name} {value[0] if value else 'VALUE'}"
+            raise UsageError(f"no file {name!r}: an option is written with dashes, {example}")
+        if label and os.path.lexists(label):
+            raise UsageError(
+                f"no file {name!r}, and the label {label!r} is one: did you mean "
+                f"{label} --label {name}?"
+            )
+    for name in what:
+        if name.endswith((".yaml", ".yml", ".json")) and name not in missing:
+            raise UsageError(f"{name!r} is no data file; a job file is TOML and ends in .toml")
 
 
 def joined(lists: tuple[list[str], ...]) -> list[str]:
@@ -217,7 +295,7 @@ def open_model(url: str, checkpoint_storage_options: str | None, cache: str | No
 
 def import_runs() -> Any:
     """The module that trains and loads, imported without pandas and garbage collection."""
-    with no_garbage_collection():
+    with phase("starting"), no_garbage_collection():
         start_pyarrow_without_pandas()
         from streamomd.runs import train as runs
 

@@ -1,4 +1,4 @@
-"""Commands that show a run: report, watch."""
+"""Commands that show runs: report, watch, compare."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from streamomd.cli import formatting
 from streamomd.cli.job_flags import DURATION
 from streamomd.cli.options import (
     CODES,
@@ -60,8 +61,9 @@ def report(
       streamomd report runs/bank                          from the checkpoint alone
       streamomd report runs/bank data/ -o bank.html       with metrics on labelled shards
 
-    It shows the verdict, warnings about the data, loss over rows, features by name and size, and
-    the job. With SHARDS also confusion and calibration, and the regret if they are the run's own.
+    It starts with a verdict: whether the model predicts better than a constant does. Warnings about
+    the data, loss over rows and updates, confusion, calibration, features and the job follow. With
+    SHARDS also their metrics, by day if there are dates, and the regret if they are the run's own.
     """
     from streamomd.analysis.report import write_report
 
@@ -75,7 +77,7 @@ def report(
         checkpoint_storage_options=read_options_file(checkpoint_storage_options),
         **table,
     )
-    lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB"]
+    lines = [f"{typed(to)}: {found['bytes'] / 1000:,.0f} kB", printable(found["verdict"]["text"])]
     for one in found["look"]:
         lines += [f"check {printable(one['name'])}: {one['title']}", f"  {printable(one['text'])}"]
     return found, "\n".join(lines)
@@ -94,6 +96,8 @@ def report(
     metavar="ADDRESS",
     help="Address of a submitted job's Dask scheduler; or set DASK_SCHEDULER_ADDRESS.",
 )
+@click.option("--log", default="", metavar="FILE",
+              help="The run's log (train --log), for figures between its commits.")  # fmt: skip
 @checkpoint_options
 @guarded
 def watch(
@@ -102,12 +106,14 @@ def watch(
     once: bool,
     top: int,
     scheduler: str | None,
+    log: str,
     checkpoint_storage_options: str,
 ) -> tuple[Any, str]:
     """Show the progress of a run from its checkpoint: rows, loss, speed, largest weights.
 
     \b
       streamomd watch runs/bank
+      streamomd watch runs/bank --log bank.jsonl          live, before its first commit too
       streamomd watch omd-job-1a2b3c4d --scheduler tcp://10.0.0.5:8786
 
     It ends when the run is finished, or at Ctrl-C; the run continues. It writes nothing.
@@ -116,18 +122,48 @@ def watch(
     try:
         if url.startswith("omd-job-"):
             return _watch_job(url, scheduler, every, once, top, options), ""
-        return _watch_url(url, every, once, top, options), ""
+        return _watch_url(url, every, once, top, options, log), ""
     except KeyboardInterrupt:
         raise StoppedError("stopped watching; the run continues", signal=signal.SIGINT) from None
 
 
-def _watch_url(url: str, every: float, once: bool, top: int, options: Any) -> Any:
-    from streamomd.analysis.watch import View, read_view, show_views, views
+@main.command(epilog=CODES)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN…")
+@checkpoint_options
+@guarded
+def compare(runs: tuple[str, ...], checkpoint_storage_options: str) -> tuple[Any, str]:
+    """Print a table of runs: metrics, time, and the job keys in which they differ.
+
+    \b
+      streamomd compare runs/a runs/b
+      streamomd compare runs/sweep/learners/* --json
+
+    Metrics are of the first epoch, whose rows were predicted before they were learned, and of
+    hold-out rows. "same rows" says whether a run learned the rows of the first one: if not, their
+    metrics are not comparable.
+    """
+    from streamomd.analysis.compare_runs import compare_runs, format_comparison
+
+    options = read_options_file(checkpoint_storage_options)
+    result = compare_runs(list(runs), checkpoint_storage_options=options)
+    table, keys = format_comparison(result)
+    lines = [formatting.format_table(table)]
+    others = [row[""] for row, one in zip(table, result["runs"], strict=True)
+              if not one["comparable"]]  # fmt: skip
+    if others:
+        lines.append(f"not comparable with run 1, other rows were learned: {', '.join(others)}")
+    lines += ["", formatting.format_table(keys)] if keys else ["the jobs have the same keys"]
+    return result, "\n".join(lines)
+
+
+def _watch_url(url: str, every: float, once: bool, top: int, options: Any, log: str) -> Any:
+    from streamomd.analysis.watch import View, read_view, show_views, views, with_log
 
     if once:
-        seen = iter([read_view(View(url), options, top=top)])
+        view = read_view(View(url), options, top=top)
+        seen = iter([with_log(view, log) if log else view])
     else:
-        seen = views(url, options=options, every=every, top=top)
+        seen = views(url, options=options, every=every, top=top, log=log)
     last = show_views(seen)
     return last.figures() if last else {}
 

@@ -23,6 +23,7 @@ from streamomd.cli.options import (
     run_options,
     set_option,
     url,
+    verbose_option,
 )
 from streamomd.cli.sweep_command import resume_sweep_command
 from streamomd.core.errors import SweepError
@@ -43,6 +44,7 @@ profile_option = click.option("--profile", is_flag=True, help="Print a CPU profi
 @log_option
 @track_option
 @profile_option
+@verbose_option
 @guarded
 def train(
     what: tuple[str, ...], track: tuple[list[str], ...], profile: bool, **given: Any
@@ -96,6 +98,7 @@ def train(
 @log_option
 @track_option
 @profile_option
+@verbose_option
 @guarded
 def resume(
     url: str,
@@ -140,7 +143,10 @@ def resume(
 def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
     """The result of a run, with its profile if one was measured."""
     result = model.result()
+    from streamomd.training.metrics.baseline import baseline_verdict
+
     text = formatting.format_run(result, model.spec.data.shards)
+    text = "\n".join(filter(None, (text, baseline_verdict(result))))
     if profile is None:
         return result, text
     return {**result, "profile": profile.to_json()}, f"{text}\n\n{profile}"

@@ -8,14 +8,17 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting
+from streamomd.cli.completion import complete_grid
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
     CODES,
     guarded,
     job_and_shards,
     main,
+    output_option,
     python_arguments,
     run_options,
+    verbose_option,
 )
 from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
@@ -29,6 +32,7 @@ from streamomd.core.urls import typed
     "texts",
     multiple=True,
     metavar="KEY=VALUES",
+    shell_complete=complete_grid,
     help="Values to try for a parameter, rule or loss: v1,v2 a list, a..b:n n values in equal "
     "ratios, lin:a..b:n in equal steps. Repeated: every combination.  [the job alone]",
 )
@@ -37,9 +41,26 @@ from streamomd.core.urls import typed
     help="Rows after which the worse half of the learners is dropped, again at 2, 4, 8 … times as "
     "many; 0: never.",
 )  # fmt: skip
+@click.option(
+    "--extend", is_flag=True,
+    help="While the best value of a parameter is at an end of its values, train three more beyond "
+    "it in another pass, at most three times.",
+)  # fmt: skip
+@output_option(
+    "FILE", "File of the results: a table (.parquet) or a page with charts (.html). May be "
+    "repeated.", multiple=True,
+)  # fmt: skip
+@click.option("--overwrite", is_flag=True, help="Overwrite existing files of results.")
+@verbose_option
 @guarded
 def sweep(
-    what: tuple[str, ...], texts: tuple[str, ...], halve: int, **given: Any
+    what: tuple[str, ...],
+    texts: tuple[str, ...],
+    halve: int,
+    extend: bool,
+    to: tuple[str, ...],
+    overwrite: bool,
+    **given: Any,
 ) -> tuple[Any, str]:
     """Train many models in one pass: each row is decoded once and learned by all of them.
 
@@ -47,16 +68,22 @@ def sweep(
     the best is also saved to URL/best.
 
     \b
-      streamomd sweep job.toml --rule nag --grid eta=0.01..10:16
+      streamomd sweep job.toml --rule nag --grid eta=0.01..10:16 --extend --to sweep.html
       streamomd sweep data/ --label y --checkpoint runs/s --grid rule=nag,ogd --grid eta=0.1..1:4
       streamomd sweep job.toml --rule nag --grid eta=0.01..10:32 --halve 10000    # then 16 …
     """
+    from streamomd.analysis.report.sweep_page import refuse_output, write_results
     from streamomd.runs.sweep import sweep
     from streamomd.runs.sweep.grid import parse_grid
 
+    for file in to:
+        refuse_output(file, overwrite=overwrite)
     job, given = job_and_shards(what, given)
-    models = sweep(job, grid=parse_grid(texts), halve=halve, **python_arguments(given))
+    grid = parse_grid(texts)
+    models = sweep(job, grid=grid, halve=halve, extend=extend, **python_arguments(given))
     result = models.result()
+    for file in to:
+        write_results(result, file, overwrite=overwrite)
     return result, format_sweep(result, models.lead.spec.data.shards)
 
 
@@ -83,7 +110,7 @@ def format_sweep(result: Mapping[str, Any], shards: Sequence[str]) -> str:
             "learner": worded(one["params"]),
             "rows": f"{one['rows']:,}",
             **{key: _number(one[key]) for key in ("loss", wrong)},
-            "saved to": f"learners/{one['name']}" if result["checkpoint"]["url"] else "",
+            "saved to": _saved_to(one["name"]) if result["checkpoint"]["url"] else "",
         }
         for one in result["learners"]
     ]
@@ -92,7 +119,7 @@ def format_sweep(result: Mapping[str, Any], shards: Sequence[str]) -> str:
         formatting.format_table(rows),
         f"{counted(result['rows'], 'row')}, {counted(len(rows), 'learner')}, {figures}",
     ]
-    lines += edges(best["params"], [one["params"] for one in result["learners"]])
+    lines += _edges(result)
     if not result["checkpoint"]["url"]:
         return "\n".join(lines)
     url = typed(result["checkpoint"]["url"])
@@ -107,22 +134,19 @@ def format_sweep(result: Mapping[str, Any], shards: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def edges(best: Mapping[str, Any], tried: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each parameter of the best learner that is the largest or smallest value tried.
+def _edges(result: Mapping[str, Any]) -> list[str]:
+    """A line for each parameter whose best value is at an end of those tried."""
+    return [
+        f"the best {edge['key']}, {edge['value']}, is the {edge['end']} of those tried: try "
+        f"{'larger' if edge['end'] == 'largest' else 'smaller'} ones, or pass --extend"
+        for edge in result["edges"]
+    ]
 
-    >>> edges({"eta": 10.0}, [{"eta": 0.1}, {"eta": 1.0}, {"eta": 10.0}])
-    ['the best eta, 10.0, is the largest of those tried: try larger ones']
-    """
-    lines = []
-    for key, value in best.items():
-        values = {one[key] for one in tried if isinstance(one[key], int | float)}
-        if len(values) < 2 or isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        for most, word in ((max(values), "larg"), (min(values), "small")):
-            if value == most:
-                end = f"is the {word}est of those tried: try {word}er ones"
-                lines.append(f"the best {key}, {value}, {end}")
-    return lines
+
+def _saved_to(name: str) -> str:
+    """The folder of a learner below the sweep's URL."""
+    folder, _, number = name.rpartition("/")
+    return f"{folder}/learners/{number}".removeprefix("/")
 
 
 def _outcome(one: Mapping[str, Any]) -> str:

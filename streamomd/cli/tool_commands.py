@@ -20,15 +20,17 @@ from streamomd.cli.options import (
 )
 from streamomd.core.errors import UsageError
 
-TEXT_FORMATS = {"libsvm": "svmlight", "svm": "svmlight", "vowpal_wabbit": "vw"}
+TEXT_FORMATS = {
+    "libsvm": "svmlight", "svm": "svmlight", "vowpal_wabbit": "vw", "tsv": "csv", "ndjson": "jsonl",
+}  # fmt: skip
 """Other names of formats of text."""
 
 
 @main.command(epilog=CODES)
 @click.argument("sources", nargs=-1, required=True)
 @click.option(
-    "--from", "source_format", required=True,
-    type=Choice(["csv", "svmlight", "vw"], TEXT_FORMATS), help="Format of the sources.",
+    "--from", "source_format", type=Choice(["csv", "jsonl", "svmlight", "vw"], TEXT_FORMATS),
+    help="Format of the sources.  [by the name of the first]",
 )  # fmt: skip
 @output_option("DIR", "Directory or URL to write the shards to.", required=True)
 @click.option(
@@ -47,14 +49,17 @@ TEXT_FORMATS = {"libsvm": "svmlight", "svm": "svmlight", "vowpal_wabbit": "vw"}
 @click.option("--overwrite", is_flag=True, help="Overwrite existing shards.")
 @click.option("--no-header", is_flag=True, help="csv: the first line has values, not names.")
 @click.option("--delimiter", help="csv: character between values.  [found in the first line]")
+@click.option("--decimal", metavar="CHAR", help="csv: decimal mark of numbers, . or a comma.  [.]")
+@click.option("--date-format", metavar="FORMAT", help="csv: of dates, e.g. %d.%m.%Y.  [ISO 8601]")
+@click.option("--encoding", help="Encoding of the text, e.g. latin-1.  [utf-8; utf-16 by its mark]")
 @click.option("--no-quotes", is_flag=True, help="csv: quotes are part of the values.")
 @click.option(
     "--type", "types", multiple=True, type=LIST, metavar="COL=TYPE,…",
-    help="csv: types of columns, e.g. zip=string.",
+    help="csv and jsonl: types of columns, e.g. zip=string.",
 )  # fmt: skip
 @click.option(
     "--null", "null_values", multiple=True, type=NULLS, metavar="A,B,…",
-    help="csv: texts that mean a missing value.",
+    help="csv: texts that mean a missing value.  [NA, N/A, NaN, null, …]",
 )  # fmt: skip
 @click.option(
     "--one-based/--zero-based", default=None, help="svmlight: whether the first index is 1 or 0."
@@ -76,7 +81,8 @@ def convert(
     """Convert text files of any size to Parquet or Arrow shards.
 
     \b
-      streamomd convert covtype.csv.gz --from csv -o covertype/ --rows-per-shard 36314
+      streamomd convert covtype.csv.gz -o covertype/ --rows-per-shard 36314
+      streamomd convert preise.csv -o prices/ --decimal , --encoding latin-1
       streamomd convert rows.svm --from svmlight -o rows/ --shuffle 1
     """
     from streamomd.shards.convert.convert import convert
@@ -86,7 +92,8 @@ def convert(
     given |= {"header": False} if no_header else {}
     given |= {"quotes": False} if no_quotes else {}
     given |= {"types": _pairs(joined(types))} if types else {}
-    given |= {"null_values": tuple(joined(null_values))}
+    given |= {"null_values": tuple(joined(null_values))} if null_values else {}
+    given["source_format"] = given["source_format"] or _assumed(sources)
     given |= {"zero_based": not one_based} if one_based is not None else {}
     wanted = {key: value for key, value in given.items() if value not in (None, ())}
     done = convert(sources, progress=copying(), **wanted)
@@ -100,6 +107,17 @@ def list_command(kind: str) -> tuple[Any, str]:
     """List the rules, losses, formats, modes or export formats."""
     rows = list_tables.LISTS[kind]()
     return {kind: rows}, list_tables.format_list(rows)
+
+
+def _assumed(sources: tuple[str, ...]) -> str:
+    """The format that the first source's name says."""
+    from streamomd.shards.convert.text_formats import assumed_format
+
+    if found := assumed_format(sources[0]):
+        return found
+    raise UsageError(
+        f"{sources[0]!r} does not say its format: pass --from csv, jsonl, svmlight or vw"
+    )
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from streamomd.cli.options import (
     python_arguments,
     set_option,
     url,
+    verbose_option,
 )
 from streamomd.cli.run_commands import track_option
 from streamomd.core.counted import counted
@@ -105,6 +106,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @set_option
 @log_option
 @track_option
+@verbose_option
 @guarded
 def update(
     url: str,
@@ -152,6 +154,7 @@ def update(
 @set_option
 @log_option
 @track_option
+@verbose_option
 @guarded
 def follow(
     url: str, log: str | None, track: tuple[list[str], ...], **given: Any

@@ -6,6 +6,8 @@ Nothing is opened but the job file, and nothing is printed: see ``streamomd.runs
 from __future__ import annotations
 
 import copy
+import itertools
+import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +18,11 @@ from typing import Any
 from streamomd.config.aliases import canonical_keys
 from streamomd.config.flags import assign, assign_flags, check_key, dotted
 from streamomd.config.inherited import with_inherited
-from streamomd.config.spec import Spec, read_job
+from streamomd.config.job_file import read_job
+from streamomd.config.spec import Spec
 from streamomd.config.values import parse_scalar
 from streamomd.core.errors import ResumeRefusedError, UsageError, refuse_rows_in_memory
-from streamomd.core.urls import absolute, is_inside, local_name, redact, shown
+from streamomd.core.urls import absolute, is_inside, local_name, printable, redact, shown
 
 CHANGEABLE = (
     "train.epochs", "train.prefetch", "checkpoint", "cluster", "update", "data.storage_options",
@@ -30,6 +33,8 @@ _SUFFIXES = re.compile(r"(\.(parquet|parq|pq|arrow|feather|ipc))+$", re.IGNORECA
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _UNSAFE = re.compile(r"[^\w.=-]+")
 _MAX_NAME = 60
+MOST_COLUMNS = 20
+"""Columns named in a message."""
 
 
 def build_job(
@@ -70,10 +75,15 @@ def build_job(
     return spec
 
 
-def require_label(spec: Spec) -> None:
-    """Raises UsageError for a job without a label, whose shards were found."""
+def require_label(spec: Spec, columns: Sequence[str]) -> None:
+    """Raises UsageError for a job without a label, whose shards were found and have columns."""
     if not spec.data.label:
-        raise UsageError('no label: name the column to predict (--label y, or data.label = "y")')
+        known = ", ".join(map(repr, columns[:MOST_COLUMNS])) or "no columns"
+        more = f" and {len(columns) - MOST_COLUMNS} more" if len(columns) > MOST_COLUMNS else ""
+        raise UsageError(
+            'no label: name the column to predict (--label y, or data.label = "y"); '
+            f"there are: {printable(known)}{more}"
+        )
 
 
 def change_job(saved: Mapping[str, Any], sets: Mapping[str, Any], more: Sequence[str] = ()) -> Spec:
@@ -135,7 +145,7 @@ def _refuse_checkpoint_among_shards(spec: Spec) -> None:
         if spec.checkpoint.url != "none" and is_inside(spec.checkpoint.url, shard):
             raise UsageError(
                 f"checkpoint {shown(spec.checkpoint.url)} is inside the data, {shown(shard)}: its "
-                "files would be taken for shards; keep it elsewhere"
+                "files would be taken for shards; choose another directory"
             )
 
 
@@ -146,14 +156,14 @@ def _refuse_cache_among_shards(spec: Spec) -> None:
         if cache and (is_inside(cache, shard) or fnmatch(f"{cache}/0.arrow", pattern)):
             raise UsageError(
                 f"data.cache {shown(cache)} is inside the data, {shown(shard)}: its files would be "
-                "taken for shards; keep it elsewhere"
+                "taken for shards; choose another directory"
             )
 
 
 def _absolute(spec: Spec, stem: str) -> Spec:
     shards = tuple(absolute(shard) for shard in spec.data.shards)
     name = _run_name(stem, shards, time.strftime("%Y%m%d-%H%M%S"))
-    url = spec.checkpoint.url or f"runs/{name}"
+    url = spec.checkpoint.url or _unused(f"runs/{name}")
     places = {
         "data": {"shards": shards},
         "model": {"start": absolute(spec.model.start) if spec.model.start else ""},
@@ -163,6 +173,12 @@ def _absolute(spec: Spec, stem: str) -> Spec:
         name: getattr(spec, name).model_copy(update=changed) for name, changed in places.items()
     }
     return spec.model_copy(update=tables)
+
+
+def _unused(url: str) -> str:
+    """The URL, numbered if another run of this second has it."""
+    numbered = (f"{url}-{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([url], numbered) if not os.path.lexists(one))
 
 
 def _run_name(job: str, shards: Sequence[str], time: str) -> str:

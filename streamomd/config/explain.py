@@ -42,7 +42,7 @@ def _line(problem: Any, job: type[BaseModel]) -> str:
     if isinstance(cause, UsageError):
         return str(cause)
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {key!r}; {suggestion(place[-1], _known_keys(place, job))}"
+        return f"unknown key {key!r}; {_table_of(place, job) or _similar(place, job)}"
     # A value given as storage options may be a secret.
     given = "…" if "storage_options" in place else brief(problem.get("input"))
     if cause is not None:
@@ -105,6 +105,25 @@ def _known_keys(place: Sequence[str], job: type[BaseModel]) -> list[str]:
     """The keys that are known where this one is."""
     others = KEYS.get(place[0], {}) if len(place) == 2 else {}
     return [*_table(place, job).model_fields, *others]
+
+
+def _similar(place: Sequence[str], job: type[BaseModel]) -> str:
+    return suggestion(place[-1], _known_keys(place, job))
+
+
+def _table_of(place: Sequence[str], job: type[BaseModel]) -> str:
+    """The table that a key belongs to, where it is outside of every table; "" if unknown."""
+    if len(place) > 1:
+        return ""
+    for name in job.model_fields:
+        known = _table([name, ""], job).model_fields if _is_table(name, job) else {}
+        if place[0] in known or place[0] in KEYS.get(name, {}):
+            return f"it belongs in the table [{name}]: write it below a line [{name}]"
+    return ""
+
+
+def _is_table(name: str, job: type[BaseModel]) -> bool:
+    return _model_in(job.model_fields[name].annotation) is not None
 
 
 def _table(place: Sequence[Any], job: type[BaseModel]) -> type[BaseModel]:

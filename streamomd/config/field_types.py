@@ -13,10 +13,12 @@ from streamomd.config import values
 from streamomd.config.explain import brief
 from streamomd.config.filter_text import parse_filter
 from streamomd.core.errors import UsageError
-from streamomd.core.nearest import suggestion
+from streamomd.core.nearest import nearest, suggestion
 from streamomd.core.urls import absolute, local_name, protocol, shown
 
 PARTITIONS, PARTITION_KINDS = ("hive", "none"), ("integer", "date", "category")
+OTHERS = "*"
+"""In ``data.nulls``, all columns that the table does not name."""
 Label = bool | int | float | str
 
 
@@ -74,6 +76,37 @@ def _as_partitions(value: Any) -> Any:
     return given
 
 
+def _as_nulls(value: Any) -> Any:
+    """A word, or a word for each column: a table, or ``age=mean,income=zero`` of a flag."""
+    given, known = value, ", ".join(values.NULLS)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        given = values.parse_scalar(value)
+    elif isinstance(value, str) and "=" in value:
+        pairs = [name.rpartition("=") for name in values.split_list(value)]
+        given = {column.strip(): word.strip() for column, _, word in pairs}
+        if len(given) < len(pairs):
+            raise UsageError(f"data.nulls = {brief(value)}: a column is named twice")
+    if isinstance(given, Mapping):
+        for column, word in given.items():
+            if not column or word not in values.NULLS:
+                near = _nearest(word, values.NULLS)
+                raise UsageError(
+                    f"data.nulls: {column!r} is {brief(word)}: expected one of {known}{near}"
+                )
+        return dict(given)
+    if given not in values.NULLS:
+        raise UsageError(
+            f"data.nulls = {brief(given)}: expected one of {known}, or one for each column, "
+            f'such as {{ age = "mean", "*" = "zero" }}{_nearest(given, values.NULLS)}'
+        )
+    return given
+
+
+def _nearest(given: Any, words: tuple[str, ...]) -> str:
+    found = nearest(str(given), words)
+    return f"; did you mean {found!r}?" if found else ""
+
+
 def _check_filter(value: str) -> str:
     text = value.strip()
     if text:
@@ -112,6 +145,8 @@ Seconds = Annotated[float, BeforeValidator(values.seconds)]
 Moment = Annotated[str, BeforeValidator(_moment_text), AfterValidator(_check_moment)]
 """A time as ISO 8601, or TOML's own; empty: none."""
 Partitions = Annotated[str | dict[str, str], BeforeValidator(_as_partitions)]
+Nulls = Annotated[str | dict[str, str], BeforeValidator(_as_nulls)]
+"""What a missing number becomes: a word, or one for each column."""
 Filter = Annotated[str, AfterValidator(_check_filter)]
 OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
 Folder = Annotated[str, AfterValidator(_check_cache)]

@@ -119,12 +119,12 @@ def check_key(key: str) -> None:
     table, _, name = key.partition(".")
     if table not in Spec.model_fields:
         raise UsageError(f"unknown key {key!r}; {suggestion(table, Spec.model_fields)}")
-    field, known = name.partition(".")[0], _fields_of(table)
+    field, known = name.partition(".")[0], fields_of(table)
     if name and field not in known:
         raise UsageError(f"unknown key {key!r}; {suggestion(field, known)}")
 
 
-def _fields_of(table: str) -> dict[str, FieldInfo]:
+def fields_of(table: str) -> dict[str, FieldInfo]:
     """The keys of a table; none if there is no such table."""
     field = Spec.model_fields.get(table)
     model: Any = field.annotation if field else None
@@ -133,7 +133,7 @@ def _fields_of(table: str) -> dict[str, FieldInfo]:
 
 def _flags() -> Iterator[Flag]:
     for table in Spec.model_fields:
-        for name, field in _fields_of(table).items():
+        for name, field in fields_of(table).items():
             yield from _flags_of(f"{table}.{name}", field, names_of(table, name))
 
 

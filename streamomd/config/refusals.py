@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from streamomd.config.aliases import canonical_value
 from streamomd.config.explain import brief
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.losses import all_losses, find_loss
@@ -30,8 +31,7 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
     rule = find_rule(str(given.get("rule", DEFAULT)))
     if "rule" not in given:
         _refuse_parameters(_parameters(given, "params"))
-    default = rule.losses.default
-    loss = find_loss(str(given.get("loss") or default))
+    loss = find_loss(str(given.get("loss") or _default_loss(rule, given)))
     if rule.losses.names and loss.name not in rule.losses.names:
         allowed = " or ".join(rule.losses.names)
         raise UsageError(f"rule {rule.name!r} learns with loss {allowed}; got {loss.name!r}")
@@ -57,6 +57,21 @@ def parse_model(given: Mapping[str, Any]) -> dict[str, Any]:
             "streamomd list rules"
         )
     return {"rule": rule.name, "loss": loss.name, "params": params, "loss_params": loss_params}
+
+
+def _default_loss(rule: Rule, given: Mapping[str, Any]) -> str:
+    """The rule's own, or the square loss in regression if the rule's own is of classes."""
+    default = rule.losses.default
+    regression = canonical_value("task", given.get("task")) == "regress"
+    if not regression or not find_loss(default).classifies:
+        return default
+    if rule.losses.names and "square" not in rule.losses.names:
+        raise UsageError(
+            f"rule {rule.name!r} learns classes, with loss {' or '.join(rule.losses.names)}, and "
+            "the task is regression (numeric labels of many values, or model.task): take another "
+            "rule, or pass --task classify"
+        )
+    return "square"
 
 
 def names_no_rule(tables: Mapping[str, Any]) -> bool:
@@ -148,6 +163,7 @@ def refuse_conflicts(spec: Spec) -> None:
             f"train.patience = {spec.train.patience}: early stopping needs hold-out rows; set "
             "data.holdout, e.g. 10"
         )
+    _refuse_means(spec)
     if spec.data.standardize != "none":
         _refuse_standardized(spec)
     _refuse_target(spec)
@@ -187,6 +203,16 @@ def _refuse_standardized(spec: Spec) -> None:
     if model.certificate:
         raise UnsupportedError(
             f"{given}: the theorems are about fixed inputs; leave model.certificate out"
+        )
+
+
+def _refuse_means(spec: Spec) -> None:
+    given = spec.data.nulls
+    words = [given] if isinstance(given, str) else [*given.values()]
+    if spec.train.mode != "exact" and "mean" in words:
+        raise UnsupportedError(
+            'data.nulls = "mean" takes the mean of the rows before each row, which mode exact '
+            f'alone knows, not {spec.train.mode}: choose "zero" or "indicator"'
         )
 
 

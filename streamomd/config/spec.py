@@ -7,9 +7,7 @@ command line's flags are generated from these fields (``streamomd.config.flags``
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -33,6 +31,7 @@ from streamomd.config.field_types import (
     Mebibytes,
     Moment,
     Names,
+    Nulls,
     OneIn,
     Partitions,
     Seconds,
@@ -46,7 +45,7 @@ from streamomd.config.refusals import (
     parse_model,
     refuse_conflicts,
 )
-from streamomd.core.errors import InputNotFoundError, UsageError
+from streamomd.core.errors import UsageError
 from streamomd.core.urls import without_secrets
 from streamomd.losses import Loss, find_loss
 from streamomd.rules import find_rule
@@ -155,9 +154,10 @@ class Data(_Table):
         "", "Learn only rows that satisfy a condition, such as day >= 2026-01-01.",
         flag="where", metavar="CONDITION", shown_default="all rows",
     )  # fmt: skip
-    nulls: Literal["error", "zero", "indicator"] = key(
-        "error", "What a missing number becomes; indicator: 0 and a coordinate for it.",
-        flag="nulls",
+    nulls: Nulls = key(
+        "error", "What a missing number becomes: error, zero, indicator (0 and a coordinate for "
+        "it) or mean (of the values before the row); or one for each column.",
+        flag="nulls", metavar="WORD|COLUMN=WORD,…",
     )  # fmt: skip
     standardize: Literal["none", "running"] = key(
         "none", "Centring and scaling of numeric columns; running: by mean and scale so far.",
@@ -209,12 +209,14 @@ class Model(_Table):
     )  # fmt: skip
     loss: str = key(
         "", "Loss to minimize. See: streamomd list losses.", flag="loss", metavar="NAME",
-        shown_default="logistic; softmax for 3 classes and more; or the named rule's",
+        shown_default="logistic; softmax for 3 classes and more; square in regression; or the "
+        "named rule's",
     )  # fmt: skip
     loss_params: dict[str, Any] = key({}, "Parameters of the loss.", flag=None)
     task: Literal["auto", "classify", "regress"] = key(
-        "auto", "Whether labels are classes or numbers; auto: as the loss says.", flag="task"
-    )
+        "auto", "Whether labels are classes or numbers; auto: as the loss or the labels say.",
+        flag="task",
+    )  # fmt: skip
     classes: Labels = key((), "The classes, the negative one first; empty: found.", flag=None)
     bias: bool = key(True, "Whether to learn a bias (intercept).", flag=None)
     dtype: Literal["float64", "float32"] = key(
@@ -255,6 +257,12 @@ class Model(_Table):
     def names_loss(self) -> bool:
         """Whether the job says which loss to minimize."""
         return "loss" in self.model_fields_set
+
+    @property
+    def finds_task(self) -> bool:
+        """Whether the labels say if they are classes: the job names no task, loss or classes."""
+        unsaid = self.task == "auto" and not self.names_loss and not self.classes
+        return unsaid and find_loss(self.loss).classifies
 
     @property
     def classifies(self) -> bool:
@@ -405,8 +413,15 @@ class Spec(_Table):
             raise UsageError(explain(error, cls)) from None
 
     def of_classes(self, count: int) -> Self:
-        """The job once its classes are known: of three or more, the default rule learns one joint
-        model, by softmax, if no loss is named."""
+        """The job once its classes are known.
+
+        Without classes it is a regression, by the square loss if the job leaves the task to the
+        labels. Of three or more, the default rule learns one joint model, by softmax, if no loss is
+        named. Raises what ``parse`` raises for a regression.
+        """
+        if not count and self.model.finds_task:
+            tables = self.to_json(secrets=True)
+            return type(self).parse({**tables, "model": _as_regression(tables["model"])})
         if count <= 2 or self.model.rule != DEFAULT or self.model.names_loss:
             return self
         model = self.model.model_copy(update={"loss": "softmax"})
@@ -457,16 +472,5 @@ class Spec(_Table):
         return find_loss(self.model.loss)
 
 
-def read_job(path: str) -> dict[str, Any]:
-    """The tables of a TOML job file. Raises InputNotFoundError, or UsageError naming the line."""
-    try:
-        text = Path(path).read_bytes()
-        return tomllib.loads(text.decode("utf-8"))
-    except FileNotFoundError:
-        raise InputNotFoundError(f"no job file {path!r}") from None
-    except RecursionError:
-        raise UsageError(f"job {path!r} is not TOML: nested too deep") from None
-    except ValueError as error:
-        raise UsageError(f"job {path!r} is not TOML: {error}") from None
-    except OSError as error:
-        raise UsageError(f"job {path!r} cannot be read: {error.strerror}") from None
+def _as_regression(model: Mapping[str, Any]) -> dict[str, Any]:
+    return {**model, "task": "regress", "loss": "", "loss_params": {}}

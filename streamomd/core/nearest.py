@@ -18,11 +18,17 @@ T = TypeVar("T")
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like this one; None if none is. Case and - for _ do not count.
 
+    Two letters in the wrong order are the most common slip, so a name of the same letters is first.
+
     >>> nearest("FTRL-proximal", ["nag", "ftrl_proximal"]), nearest("qqq", ["nag"])
     ('ftrl_proximal', None)
+    >>> nearest("nga", ["ng", "nag"])
+    'nag'
     """
     plain = {_plain(one): one for one in known}
-    found = difflib.get_close_matches(_plain(name), plain, n=1)
+    given = _plain(name)
+    same = [one for one in plain if sorted(one) == sorted(given)]
+    found = same or difflib.get_close_matches(given, plain, n=1)
     return plain[found[0]] if found else None
 
 
@@ -35,6 +41,20 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     names = list(known)
     found = nearest(name, names)
     return f"did you mean {found!r}?" if found else f"known: {', '.join(names) or 'none'}"
+
+
+SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss", "hdfs", "http", "https", "file", "memory")
+
+
+def scheme_hint(scheme: str) -> str:
+    """The end of a message about an unsupported URL: the nearest scheme, or "".
+
+    >>> scheme_hint("s4"), scheme_hint("s3")
+    ('; did you mean s3://?', '')
+    """
+    near = [one for one in SCHEMES if len(one) == len(scheme) and one[0] == scheme[0]]
+    found = nearest(scheme, SCHEMES) or next(iter(near), None)
+    return f"; did you mean {found}://?" if found and scheme not in SCHEMES else ""
 
 
 def missing_columns(missing: Sequence[str], there: Sequence[Any], where: str) -> str:

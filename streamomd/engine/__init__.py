@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, StoredRows
 from streamomd.core.errors import TooLargeError
-from streamomd.engine import scaled_target
+from streamomd.engine import missing_values, scaled_target
 from streamomd.engine.compile import (
     compiled_function,
     compiled_loop,
@@ -128,6 +128,8 @@ class Engine:
         part: the state will be merged with others of the same start, so its block takes no more
         coordinates.
         """
+        if self.layout.means:
+            batch = self.filled(state, batch, learns=True)
         if self.layout.block:
             return self._learn_block(state, sums, batch, part=part)
         if self.layout.referred:
@@ -140,10 +142,12 @@ class Engine:
 
     def look(self, state: State, batch: Batch) -> None:
         """Observe rows and do nothing else: scales of all rows, before the first is learned."""
-        self._walk("look", state, np.zeros(3), batch)
+        self._walk("look", state, np.zeros(3), self.filled(state, batch, learns=True))
 
     def predict(self, state: State, sums: Floats, batch: Batch) -> Floats:
         """As ``learn``, but nothing is learned."""
+        if self.layout.means:
+            batch = self.filled(state, batch)
         if not self.layout.referred:
             return self._walk("predict", state, sums, batch)[0]
         rows = self._standardized(state, batch)
@@ -152,7 +156,23 @@ class Engine:
 
     def spread(self, state: State, batch: Batch) -> Floats:
         """x'P x of each row, (rows, learners): see ``standard_errors``."""
-        return self._walk("spread", state, np.zeros(3), batch)[0]
+        return self._walk("spread", state, np.zeros(3), self.filled(state, batch))[0]
+
+    def fill_values(self, state: State) -> Floats:
+        """What a missing value is replaced by, for each column of ``layout.means``."""
+        return missing_values.fill_values(state.means, self._least)
+
+    def filled(self, state: State, batch: Batch, *, learns: bool = False) -> Batch:
+        """The rows with their missing values replaced. learns: the means count these rows."""
+        if not self.layout.means:
+            return batch
+        columns = np.array(self.layout.means)
+        return missing_values.filled(state.means, columns, batch, self._least, learns=learns)
+
+    @property
+    def _least(self) -> float:
+        """The least magnitude from which the rule learns."""
+        return self.layout.rule.row.range.of(self.layout.dtype).least
 
     def sense(self, state: State, edges: NDArray[np.int64], batch: Batch) -> Floats:
         """Observe a micro-batch; what each partition adds to its rows, (partitions, rows, n).
@@ -215,7 +235,7 @@ class Engine:
         # A prediction may add a part or a clamp to <w, x>; weights are <w, x> alone.
         rule = self.layout.rule
         plain = replace(rule, storage=Coordinates(), row=replace(rule.row, part=None, clamp=None))
-        layout = replace(self.layout, rule=plain, standardize=False, scale_target=False)
+        layout = replace(self.layout, rule=plain, standardize=False, scale_target=False, means=())
         walk = replace(self, bias=False, layout=layout)
         return walk.predict(state, np.zeros(3), unit)
 

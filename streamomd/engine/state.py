@@ -28,6 +28,8 @@ CHUNK_BYTES = 4 << 20  # a commit holds four times as much: the slots taken out,
 Arrays = dict[str, NDArray[Any]]
 
 
+MEANS = "extra.means"
+"""``State.means`` in a part."""
 GROUP, WIDE = 64, 256
 """Coordinates of a group where the block is wider than ``WIDE``: a row costs d * GROUP, not d^2."""
 
@@ -39,7 +41,8 @@ class Layout:
     For learners on standardised inputs: ``numeric`` columns, which follow the bias, and at most
     ``most`` coordinates in the block. standardize: a rule without a block learns numeric columns on
     standardised inputs, too: see ``engine.standardize``. scale_target: or the target in standard
-    units: see ``engine.scaled_target``.
+    units: see ``engine.scaled_target``. means: columns of a row, without the bias, whose missing
+    values become means: see ``engine.missing_values``.
     """
 
     rule: Rule
@@ -50,6 +53,11 @@ class Layout:
     most: int = 0
     standardize: bool = False
     scale_target: bool = False
+    means: tuple[int, ...] = ()
+
+    def start_means(self) -> NDArray[np.float64]:
+        """Sums and counts before the first value: see ``engine.missing_values``."""
+        return np.zeros((2, len(self.means)))
 
     @property
     def block(self) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -150,6 +158,8 @@ class Layout:
             found["totals"] = ("float64", (learners, len(self.rule.total_slots)))
             found["clock"] = ("int64", (1,))
             found |= {f"extra.{name}": array for name, array in self.standardized.items()}
+            if self.means:
+                found[MEANS] = ("float64", (2, len(self.means)))
             if self.rule.storage.kind == "recent":
                 for name, array in StoredRows.none(learners)._asdict().items():
                     found[f"extra.{name}"] = (array.dtype.name, (None, *array.shape[1:]))
@@ -171,7 +181,7 @@ class State:
 
     cells: (size * width,) of the layout's dtype, 64-byte aligned. totals: float64 (learners, n).
     clock: rows seen. extra: empty, or {"matrix": float64 of shape ``layout.matrix``}, or the
-    arrays of ``StoredRows`` by name.
+    arrays of ``StoredRows`` by name. means: (2, columns), see ``engine.missing_values``.
     """
 
     layout: Layout
@@ -179,6 +189,7 @@ class State:
     totals: NDArray[np.float64]
     clock: int = 0
     extra: dict[str, NDArray[Any]] = field(default_factory=dict)
+    means: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, 0)))
 
     @classmethod
     def start(cls, layout: Layout) -> State:
@@ -186,7 +197,7 @@ class State:
         with _memory_for(layout):
             cells = _aligned(layout.size * layout.width, layout.dtype)
             extra = _start_extra(layout)
-        state = cls(layout, cells, _start_totals(layout), extra=extra)
+        state = cls(layout, cells, _start_totals(layout), extra=extra, means=layout.start_means())
         for slot, cells_of_slot in layout.columns():
             if slot.start:
                 state.table[:, cells_of_slot] = slot.start
@@ -206,7 +217,11 @@ class State:
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return sum(array.nbytes for array in (self.cells, self.totals, *self.extra.values()))
+        return sum(array.nbytes for array in (*self._all, *self.extra.values()))
+
+    @property
+    def _all(self) -> tuple[NDArray[Any], ...]:
+        return self.cells, self.totals, self.means
 
     def __sizeof__(self) -> int:
         return object.__sizeof__(self) + self.nbytes
@@ -217,12 +232,13 @@ class State:
             cells = _aligned(len(self.cells), self.layout.dtype)
             extra = {name: array.copy() for name, array in self.extra.items()}
         cells[...] = self.cells
-        return State(self.layout, cells, self.totals.copy(), self.clock, extra)
+        return State(self.layout, cells, self.totals.copy(), self.clock, extra, self.means.copy())
 
     def take(self, other: State) -> None:
         """Copy a state of the same layout into this one's memory."""
         self.cells[...] = other.cells
         self.totals[...] = other.totals
+        self.means[...] = other.means
         self.clock = other.clock
         for name, array in other.extra.items():
             if self.extra[name].shape == array.shape:
@@ -233,7 +249,9 @@ class State:
     def block(self, low: int, high: int) -> State:
         """Coordinates low … high − 1 as a state: views of cells and totals, no matrices."""
         cells = self.cells[low * self.layout.width : high * self.layout.width]
-        return State(replace(self.layout, size=high - low), cells, self.totals, self.clock)
+        return State(
+            replace(self.layout, size=high - low, means=()), cells, self.totals, self.clock
+        )
 
     def slot(self, name: str) -> NDArray[Any]:
         """A view of one slot: (size,) if shared, (size, learners) if own. KeyError if unknown."""
@@ -254,6 +272,8 @@ class State:
                     arrays[f"extra.{name}"] = array[:, low:high]
                 elif low == 0:
                     arrays[f"extra.{name}"] = array
+            if low == 0 and self.layout.means:
+                arrays[MEANS] = self.means
             if low == 0:
                 arrays["totals"] = self.totals
                 arrays["clock"] = np.array([self.clock], dtype=np.int64)
@@ -280,11 +300,13 @@ class State:
             self.extra = rows._asdict()
         if low == 0:
             self.totals[...] = arrays["totals"]
+            if self.layout.means:
+                self.means[...] = arrays[MEANS]
             self.clock = int(arrays["clock"][0])
 
     def problem(self) -> str:
         """Which number is not finite; "" if all are."""
-        if all(map(is_finite, (self.cells, self.totals, *self.extra.values()))):
+        if all(map(is_finite, (*self._all, *self.extra.values()))):
             return ""
         found = (part_problem(low, arrays) for low, _, arrays in self.parts())
         return next((problem for problem in found if problem), "")

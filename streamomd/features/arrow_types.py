@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 NUMBERS = ("integer", "float")
 SCALARS = ("integer", "float", "boolean")
+MEASURED = (*SCALARS, "decimal", "duration", "time")
+"""What a numeric column may be; durations and times of day are seconds."""
 TEXTS = ("string", "binary")
 DATES = ("date", "timestamp", "timestamp with a zone")
 CROSSED = ("string", "binary", "integer", "boolean")
@@ -26,6 +29,9 @@ _NAMES = (
     ("string", lambda t: t in (pa.string(), pa.large_string(), pa.string_view())),
     ("binary", lambda t: t in (pa.binary(), pa.large_binary(), pa.binary_view())),
     ("binary", pa.types.is_fixed_size_binary),
+    ("decimal", pa.types.is_decimal),
+    ("duration", pa.types.is_duration),
+    ("time", pa.types.is_time),
     ("date", pa.types.is_date),
     ("timestamp", lambda t: pa.types.is_timestamp(t) and t.tz is None),
     ("timestamp with a zone", pa.types.is_timestamp),
@@ -70,19 +76,29 @@ def plain(kind: Any) -> Any:
 
 def hint(kind: pa.DataType) -> str:
     """What to do with a column whose type does not fit."""
-    if pa.types.is_decimal(kind):
-        return "cast it to double or int64 when the shard is written"
-    if str(kind).startswith(("list_view", "large_list_view")):
-        return "write it as list instead of list_view"
-    if pa.types.is_fixed_size_list(kind):
-        return "name it in vectors or add it to ignore"
-    if family(kind) in TEXTS:
-        return "name it in hashed or text, or add it to ignore"
-    if family(kind) in DATES:
-        return "name it in dates or add it to ignore"
-    return "add it to ignore"
+    way = next((way for holds, way in _HINTS if holds(kind)), "")
+    return f"{way} or add it to ignore" if way else "add it to ignore"
 
 
 def _element(kind: pa.DataType) -> str:
     element = kind.value_type
     return str(element) if pa.types.is_dictionary(element) else family(element)
+
+
+_HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
+    (lambda kind: family(kind) in ("decimal", "duration", "time"), "name it in numeric"),
+    (
+        lambda kind: str(kind).startswith(("list_view", "large_list_view")),
+        "write it as list instead of list_view",
+    ),
+    (pa.types.is_struct, "write its fields as columns of their own"),
+    (pa.types.is_fixed_size_list, "name it in vectors"),
+    (lambda kind: family(kind) == "list<string>", "write its values as one string, for text,"),
+    (
+        lambda kind: is_list_of(kind, NUMBERS),
+        "write lists of one length as fixed-size lists, for vectors,",
+    ),
+    (lambda kind: family(kind) in TEXTS, "name it in hashed or text,"),
+    (lambda kind: family(kind) in DATES, "name it in dates"),
+)
+"""What to do with a column by its type, in their order."""

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from streamomd.config.spec import Model
+from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, SchemaError, UsageError
+from streamomd.core.urls import printable
 from streamomd.features.arrow_types import SCALARS, family, hint
 from streamomd.features.plan import Label
 
 _MOST = 1000
+_REMEDIES = {
+    "string": "for classes choose --loss logistic, or cast it to numbers",
+    "decimal": "cast it to double or int64 when the shard is written",
+}
+"""For labels of these families."""
+MOST_WHOLE = 50
+"""Distinct whole numbers that may be classes where the job does not say so."""
 
 
 def find_classes(
@@ -21,13 +30,14 @@ def find_classes(
 ) -> tuple[Label, ...]:
     """The classes of a label column of type ``kind``; () in regression.
 
+    A job that leaves the task to the labels is a regression if they are ``targets``.
     Not given, they are False and True for booleans, else made from ``distinct_labels``: within
     {0, 1} they are 0, 1 (also when only 1 was seen), within {-1, 1} they are -1, 1, else the values
     sorted. Null, NaN and ±inf are no classes. Raises SchemaError, UsageError or DataError.
     """
     families = (*SCALARS, "string") if model.classifies else SCALARS
     if family(kind) not in families:
-        remedy = "classify, or cast it" if family(kind) == "string" else hint(kind)
+        remedy = _REMEDIES.get(family(kind)) or hint(kind)
         raise SchemaError(
             f"first shard: label column {column!r} is {kind}: "
             f"expected {', '.join(families)}; {remedy}"
@@ -38,7 +48,39 @@ def find_classes(
         return _given(model.classes, column, kind)
     if pa.types.is_boolean(kind):
         return (False, True)
-    return _seen(distinct_labels(), column)
+    labels = distinct_labels()
+    return () if model.finds_task and targets(labels) else _seen(labels, column)
+
+
+def targets(labels: Iterable[Any]) -> str:
+    """Why distinct labels are targets of a regression and not classes; "" if they may be classes.
+
+    >>> targets([0, 1, 2]), targets(["a", "b"]), targets([1.0, 1.5])
+    ('', '', 'it has fractions such as 1.5')
+    >>> targets(range(60))
+    'it has more than 50 distinct whole numbers'
+    """
+    values = [one for one in labels if isinstance(one, int | float) and _is_value(one)]
+    fraction = next((one for one in values if one != int(one)), None)
+    if fraction is not None:
+        return f"it has fractions such as {fraction:g}"
+    many = len(values) > MOST_WHOLE
+    return f"it has more than {MOST_WHOLE} distinct whole numbers" if many else ""
+
+
+def task_note(model: Model, column: str, labels: Collection[Any]) -> str:
+    """The task that the labels chose, and why; "" if the job says it or they are plain classes."""
+    values = {_plain(one) for one in labels if _is_value(one)}
+    numbers = all(isinstance(one, int | float) for one in values)
+    if not model.finds_task or not numbers or values <= {0, 1} or values <= {-1, 1}:
+        return ""
+    label = f"label {printable(column)!r}"
+    if reason := targets(values):
+        return f"task: regression, as {label}: {reason} (classes: --task classify)"
+    return (
+        f"task: classification, as {label} has {counted(len(values), 'distinct whole number')} "
+        "(numbers: --task regress)"
+    )
 
 
 def _given(classes: tuple[Label, ...], column: str, kind: pa.DataType) -> tuple[Label, ...]:
@@ -69,8 +111,7 @@ def _seen(labels: list[Any], column: str) -> tuple[Label, ...]:
         some = f": {sorted(values)[0]!r}" if len(values) == 1 else ""
         raise DataError(
             f"label column {column!r} has {len(values)} distinct values in the first shard{some}; "
-            f"expected 2 to {_MOST} classes; list them in model.classes, or choose a loss for "
-            "regression such as square"
+            f"expected 2 to {_MOST} classes; list them in model.classes, or pass --task regress"
         )
     return tuple(sorted(values))
 

@@ -80,7 +80,7 @@ def _encode(
     plan: Plan, batch: pa.RecordBatch, labelled: bool, names: Names | None, flaws: BadRows
 ) -> Batch | None:
     """The rows; None where ``flaws`` then has bad ones."""
-    rows, legal, dtype = batch.num_rows, (plan.nulls, plan.legal), _dtype(plan, batch.schema)
+    rows, legal, dtype = batch.num_rows, plan.legal, _dtype(plan, batch.schema)
     with Stage("labels"):
         y = labels(batch.column(plan.label), plan, flaws) if labelled else np.zeros(rows)
         weighted = labelled and plan.weight
@@ -89,9 +89,13 @@ def _encode(
         )
     with Stage("numbers"):
         parts = [
-            numbers(batch.column(name), CheckedValues(flaws, name), *legal) for name in plan.numeric
+            numbers(batch.column(name), CheckedValues(flaws, name), plan.nulls_of(name), legal)
+            for name in plan.numeric
         ]
-        parts += [vectors(batch.column(v.column), flaws, v.column, *legal) for v in plan.vectors]
+        parts += [
+            vectors(batch.column(name), flaws, name, plan.nulls_of(name), legal)
+            for name, _ in plan.vectors
+        ]
         gone = [missing(batch.column(name)) for name in plan.indicators]
     if plan.dense:
         with Stage("gather"):
@@ -125,7 +129,11 @@ def _encode(
 
 
 def _dtype(plan: Plan, schema: pa.Schema) -> Any:
-    """float32 if there are stored numbers and all are float32; categories and counts fit either."""
+    """float32 if there are stored numbers and all are float32; categories and counts fit either.
+    A mean is a float64.
+    """
+    if plan.means:
+        return np.float64
     kinds = [schema.field(name).type for name in plan.numeric]
     kinds += [schema.field(vector.column).type.value_type for vector in plan.vectors]
     kinds += [schema.field(plan.sparse.values).type.value_type] if plan.sparse else []

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from streamomd.config.field_types import OTHERS
 from streamomd.config.spec import Data, Model
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.features.arrow_types import (
     CROSSED,
     DATES,
+    MEASURED,
     NUMBERS,
     SCALARS,
     TEXTS,
     family,
-    hint,
     is_list_of,
     is_vector,
     plain,
@@ -28,6 +29,7 @@ from streamomd.features.classes import find_classes
 from streamomd.features.crosses import cross_name
 from streamomd.features.dates import parts_of
 from streamomd.features.plan import Column, Date, Partition, Plan, SparsePair, Text, Vector
+from streamomd.features.refused_columns import RefusedColumn, refuse, refused, unnamed
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
 from streamomd.rules.ranges import ANY, SQUARES, Limits, narrowest
@@ -67,7 +69,8 @@ def make_plan(
         vectors=vectors,
         hashed=hashed,
         sparse=sparse,
-        nulls=data.nulls,
+        nulls=_nulls(data),
+        nulls_by=_nulls_by(data, numeric),
         bits=data.bits,
         hash_seed=data.hash_seed,
         types=(),
@@ -100,7 +103,8 @@ def limits_of(models: Iterable[Model], *, standardize: bool) -> Limits | None:
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown column: similar names, or all of them."""
     known = list(names)
-    near = difflib.get_close_matches(name, known, n=3)
+    same = [one for one in known if one.lower() == name.lower()]
+    near = same or difflib.get_close_matches(name, known, n=3)
     if near:
         return "did you mean " + " or ".join(map(repr, near)) + "?"
     return "there are: " + (", ".join(map(repr, known[:20])) or "no columns")
@@ -121,10 +125,12 @@ def _check_names(data: Data, schema: pa.Schema) -> None:
         known = nearest("", schema.names)
         raise UsageError(f"data.label is not set: name the label column; {known}")
     named = _named(data)
-    for name in named:
-        if name not in schema.names:
-            near = nearest(name, schema.names)
-            raise SchemaError(f"no column {name!r} in the first shard; {near}")
+    if missing := [name for name in dict.fromkeys(named) if name not in schema.names]:
+        lines = (
+            f"no column {name!r} in the first shard; {nearest(name, schema.names)}"
+            for name in missing
+        )
+        raise SchemaError("\n".join(lines))
     if twice(named):
         raise UsageError(f"column {twice(named)[0]!r} is named twice in [data]; give it one role")
 
@@ -144,49 +150,81 @@ def _pair(data: Data) -> list[str]:
 
 
 def _features(
-    data: Data, schema: pa.Schema, unnamed: list[str]
+    data: Data, schema: pa.Schema, optional: list[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The numeric and the hashed columns, each of a type it can have. unnamed: no features unless
+    """The numeric and the hashed columns, each of a type it can have. optional: no features unless
     they are named."""
     numeric, hashed = data.numeric, data.hashed
+    strange: tuple[str, ...] = ()
     if not (numeric or hashed or data.vectors or data.sparse):
-        numeric, hashed = _choose(schema, [*_named(data), *unnamed])
+        numeric, hashed, strange = _choose(schema, [*_named(data), *optional])
     made = data.text or data.dates or data.crosses
-    if not (numeric or hashed or data.vectors or data.sparse or made):
+    if not (numeric or hashed or data.vectors or data.sparse or made or strange):
         raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")
-    _check_types(schema, numeric, "numeric", SCALARS)
-    _check_types(schema, hashed, "hashed", (*TEXTS, *SCALARS))
-    _check_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
-    _check_types(schema, data.dates, "dates", DATES)
-    _check_types(schema, (data.weight,) if data.weight else (), "weight", SCALARS)
-    _check_crosses(data, schema)
+    found = [unnamed(schema, name) for name in strange]
+    found += _wrong_types(schema, numeric, "numeric", MEASURED)
+    found += _wrong_types(schema, hashed, "hashed", (*TEXTS, *SCALARS))
+    found += _wrong_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
+    found += _wrong_types(schema, data.dates, "dates", DATES)
+    found += [*_wrong_weight(data, schema), *_wrong_crosses(data, schema)]
     for name in data.vectors:
         if not is_vector(schema.field(name).type):
-            _refuse(schema, name, "vectors takes fixed-size lists of numbers")
+            found.append(refused(schema, name, "vectors takes fixed-size lists of numbers"))
     if data.sparse:
-        _check_pair(schema, data.sparse.indices, data.sparse.values)
+        found += _wrong_pair(schema, data.sparse.indices, data.sparse.values)
+    refuse(found, data)
     return numeric, hashed
 
 
-def _choose(schema: pa.Schema, taken: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    numeric, hashed = [], []
+def _choose(schema: pa.Schema, taken: list[str]) -> tuple[tuple[str, ...], ...]:
+    """The columns without a role that are numeric, those that are hashed, and the others."""
+    numeric: list[str] = []
+    hashed: list[str] = []
+    strange: list[str] = []
     for field in schema:
         if field.name in taken:
             continue
-        if pa.types.is_dictionary(field.type) or family(field.type) == "string":
+        of = family(field.type)
+        if of == "string" or (pa.types.is_dictionary(field.type) and of in SCALARS):
             hashed.append(field.name)
-        elif family(field.type) in SCALARS:
+        elif of in MEASURED:
             numeric.append(field.name)
         else:
-            _refuse(schema, field.name, "unnamed, it must be number, boolean or string")
-    return tuple(numeric), tuple(hashed)
+            strange.append(field.name)
+    return tuple(numeric), tuple(hashed), tuple(strange)
+
+
+def _nulls(data: Data) -> str:
+    """What missing numbers become in columns that are not named."""
+    return data.nulls if isinstance(data.nulls, str) else data.nulls.get(OTHERS, "error")
+
+
+def _nulls_by(data: Data, numeric: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The columns that ``data.nulls`` names, and what their missing numbers become.
+
+    Raises UsageError that names all that are no numbers.
+    """
+    if isinstance(data.nulls, str):
+        return ()
+    named = {column: word for column, word in data.nulls.items() if column != OTHERS}
+    known = (*numeric, *data.vectors)
+    strange = [column for column in named if column not in known]
+    if strange:
+        near = nearest(strange[0], known)
+        names = ", ".join(map(repr, strange))
+        raise UsageError(
+            f"data.nulls names {names}, expected numeric columns or vectors "
+            f"(a null category is a category of its own); {near}"
+        )
+    return tuple(sorted(named.items()))
 
 
 def _dates(data: Data, schema: pa.Schema) -> tuple[Date, ...]:
     return tuple(Date(name, parts_of(schema.field(name).type)) for name in data.dates)
 
 
-def _check_crosses(data: Data, schema: pa.Schema) -> None:
+def _wrong_crosses(data: Data, schema: pa.Schema) -> list[RefusedColumn]:
+    found = []
     parts = [name for date in _dates(data, schema) for name in date.names]
     # A crossed column may have other roles, but a label is never a feature.
     barred = dict.fromkeys(_targets(data), "the label or its weight")
@@ -197,29 +235,32 @@ def _check_crosses(data: Data, schema: pa.Schema) -> None:
             raise SchemaError(f"data.crosses: no column {name!r} in the first shard; {near}")
         if name in barred:
             raise UsageError(f"data.crosses: column {name!r} is {barred[name]}")
-        _check_types(schema, (name,), "crosses", CROSSED)
+        found += _wrong_types(schema, (name,), "crosses", CROSSED)
+    return found
 
 
-def _check_types(
+def _wrong_types(
     schema: pa.Schema, names: tuple[str, ...], role: str, families: tuple[str, ...]
-) -> None:
-    for name in names:
-        if family(schema.field(name).type) not in families:
-            _refuse(schema, name, f"{role} takes {', '.join(families)} columns")
+) -> list[RefusedColumn]:
+    expected = f"{role} takes {', '.join(families)} columns"
+    wrong = (name for name in names if family(schema.field(name).type) not in families)
+    return [refused(schema, name, expected) for name in wrong]
 
 
-def _check_pair(schema: pa.Schema, indices: str, values: str) -> None:
+def _wrong_weight(data: Data, schema: pa.Schema) -> list[RefusedColumn]:
+    if not data.weight or family(schema.field(data.weight).type) in SCALARS:
+        return []
+    remedy = "name another column, or write its numbers as numbers"
+    return [refused(schema, data.weight, "a weight is a number of 0 or more", remedy)]
+
+
+def _wrong_pair(schema: pa.Schema, indices: str, values: str) -> Iterator[RefusedColumn]:
     if not is_list_of(schema.field(indices).type, ("integer",)):
         remedy = "a column of strings belongs in hashed; write indices as list<int32>"
-        _refuse(schema, indices, "sparse.indices takes lists of integers", remedy)
+        yield refused(schema, indices, "sparse.indices takes lists of integers", remedy)
     if not is_list_of(schema.field(values).type, NUMBERS):
         remedy = "write values as list<float> or list<double>"
-        _refuse(schema, values, "sparse.values takes lists of numbers", remedy)
-
-
-def _refuse(schema: pa.Schema, name: str, expected: str, remedy: str = "") -> None:
-    kind = schema.field(name).type
-    raise SchemaError(f"first shard: column {name!r} is {kind}: {expected}; {remedy or hint(kind)}")
+        yield refused(schema, values, "sparse.values takes lists of numbers", remedy)
 
 
 def _sparse_size(data: Data, schema: pa.Schema) -> int:

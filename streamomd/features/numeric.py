@@ -19,6 +19,8 @@ Numbers = NDArray[Any]
 
 ANYTHING = LegalValues()
 _EXACT = 2**53
+TICKS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+"""Of a second."""
 # Rows written together: the block stays in cache while column after column is written into it
 # (54 int64 columns: 2.4 ns a cell; 6.8 when each column is written whole).
 BLOCK = 2048
@@ -32,11 +34,13 @@ def numbers(
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
     Notes nulls, NaN, ±inf, integers float64 cannot hold, and numbers that are not ``legal``. With
-    nulls "zero" a null is 0, with "indicator" NaN too.
+    nulls "zero" a null is 0, with "indicator" NaN too. With "mean" both are NaN, in float64: the
+    engine knows the mean.
     """
-    array = _plain(array)
-    if nulls == "indicator":
-        array = _zeroed(array, _gone(array))
+    array, gone = _plain(array), None
+    if nulls in ("indicator", "mean"):
+        gone = _gone(array)
+        array = _zeroed(array, gone)
     if array.null_count:
         if nulls == "error":
             _note_nulls(array, cells)
@@ -44,6 +48,9 @@ def numbers(
     values: Numbers = array.to_numpy(zero_copy_only=False)
     for reason, places in unfit(values, legal):
         _note_unfit(reason, places, values, cells, legal)
+    if nulls == "mean" and gone is not None and gone.true_count:
+        values = values.astype(np.float64)
+        values[_as_numpy(gone)] = np.nan
     return values
 
 
@@ -61,7 +68,7 @@ def vectors(
         if nulls == "error":
             _note_nulls(array, CheckedValues(flaws, column))
         gone = np.repeat(array.is_null().to_numpy(zero_copy_only=False), width)
-        child = _zeroed(child, pa.array(gone))
+        child = _nulled(child, gone) if nulls == "mean" else _zeroed(child, pa.array(gone))
     cells = CheckedValues(flaws, column, width=width)
     return numbers(child, cells, nulls, legal).reshape(len(array), width)
 
@@ -162,7 +169,20 @@ def width_of(part: Numbers) -> int:
 def _plain(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    kind = array.type
+    if pa.types.is_decimal(kind):
+        return array.cast(pa.float64())
+    if pa.types.is_duration(kind) or pa.types.is_time(kind):
+        return _seconds(array)
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array
+
+
+def _seconds(array: pa.Array) -> pa.Array:
+    """Durations and times of day as float64."""
+    import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
+    ticks = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+    return pc.divide(ticks.cast(pa.float64(), safe=False), TICKS[array.type.unit])
 
 
 def _gone(array: pa.Array) -> pa.BooleanArray:
@@ -175,6 +195,12 @@ def _zeroed(array: pa.Array, where: pa.BooleanArray) -> pa.Array:
     return pc.if_else(where, pa.scalar(0).cast(array.type), array)
 
 
+def _nulled(array: pa.Array, where: NDArray[np.bool_]) -> pa.Array:
+    import pyarrow.compute as pc  # late: it writes 300 docstrings first
+
+    return pc.if_else(pa.array(where), pa.scalar(None, array.type), array)
+
+
 def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
     return found
@@ -183,7 +209,7 @@ def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
 def _note_nulls(array: pa.Array, cells: CheckedValues) -> None:
     remedy = (
         "drop the row, or pass --on-bad-row skip; for a feature, "
-        'data.nulls = "zero" or "indicator" replaces nulls'
+        'data.nulls = "zero", "indicator" or "mean" replaces nulls'
     )
     places = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     cells.note("null", places, lambda _: "null", "a number", remedy)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
+from streamomd.config.values import NULLS
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
@@ -93,7 +94,8 @@ class Plan:
     least_label is the smallest label that the loss can learn from, None: any. on_bad_row "skip":
     rows that cannot be learned from are skipped. crosses name columns, or parts of dates. limits:
     the magnitudes that the rule learns from, None: any that the slots can hold. partitions: all
-    columns of directories, features or not.
+    columns of directories, features or not. nulls: what missing numbers become, in columns that
+    nulls_by does not name.
     """
 
     bias: bool
@@ -117,6 +119,7 @@ class Plan:
     dates: tuple[Date, ...] = ()
     limits: Limits | None = None
     partitions: tuple[Partition, ...] = ()
+    nulls_by: tuple[tuple[str, str], ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -170,9 +173,32 @@ class Plan:
     @property
     def indicators(self) -> tuple[str, ...]:
         """The columns with a missing-value indicator."""
-        if self.nulls != "indicator":
-            return ()
+        return tuple(name for name in self._measured if self.nulls_of(name) == "indicator")
+
+    @property
+    def _measured(self) -> tuple[str, ...]:
+        """The columns whose missing values are numbers."""
         return (*self.numeric, *(vector.column for vector in self.vectors))
+
+    def nulls_of(self, column: str) -> str:
+        """What a missing number of a column becomes."""
+        return self._nulls_by.get(column, self.nulls)
+
+    @cached_property
+    def _nulls_by(self) -> dict[str, str]:
+        return dict(self.nulls_by)
+
+    @cached_property
+    def means(self) -> tuple[int, ...]:
+        """The places, among numeric and vector coordinates, whose missing values become means."""
+        widths = [(name, 1) for name in self.numeric] + [(v.column, v.width) for v in self.vectors]
+        named = (name for name, width in widths for _ in range(width))
+        return tuple(at for at, name in enumerate(named) if self.nulls_of(name) == "mean")
+
+    @property
+    def mean_columns(self) -> tuple[str, ...]:
+        """The columns whose missing values become means."""
+        return tuple(name for name in self._measured if self.nulls_of(name) == "mean")
 
     @property
     def largest(self) -> float:
@@ -219,8 +245,9 @@ class Plan:
         saved = asdict(self)
         if self.limits is None:  # in the form of every earlier version
             del saved["limits"]
-        if not self.partitions:
-            del saved["partitions"]
+        for key in ("partitions", "nulls_by"):
+            if not saved[key]:
+                del saved[key]
         return saved
 
     @classmethod
@@ -239,6 +266,9 @@ class Plan:
             fields["dates"] = tuple(Date(column, tuple(parts)) for column, parts in dates)
             partitions = (Partition(*one) for one in saved.get("partitions", ()))
             fields["partitions"] = tuple(partitions)
+            fields["nulls_by"] = tuple(
+                (str(name), str(word)) for name, word in saved.get("nulls_by", ())
+            )
             fields["limits"] = Limits(*saved["limits"]) if saved.get("limits") else None
             plan = cls(**fields)
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
@@ -266,6 +296,9 @@ def _check_types(plan: Plan) -> None:
     for _, kind in plan.partitions:
         if kind not in PARTITION_TYPES:
             raise TypeError(f"a partition column of kind {kind!r}")
+    for word in (plan.nulls, *(word for _, word in plan.nulls_by)):
+        if word not in NULLS:
+            raise TypeError(f"missing numbers become {word!r}")
     for number in (plan.bits, plan.hash_seed, *sizes):
         if type(number) is not int:
             raise TypeError(f"{number!r} is not an integer")
@@ -273,9 +306,8 @@ def _check_types(plan: Plan) -> None:
 
 def describe(plan: Plan) -> list[str]:
     """Lines for a person, printed before the first row is learned."""
-    lines = [f"label {plan.label!r} ({plan.label_type}): {_task(plan)}"]
-    if plan.weight:
-        lines.append(f"weight {plan.weight!r}")
+    weight = f"; weight {plan.weight!r}" if plan.weight else ""
+    lines = [f"label {plan.label!r} ({plan.label_type}): {_task(plan)}{weight}"]
     if plan.partitions:
         lines.append(f"columns of directories: {_list(tuple(map(_partition, plan.partitions)))}")
     if plan.numeric:
@@ -294,10 +326,16 @@ def describe(plan: Plan) -> list[str]:
         lines.append(f"sparse pair {indices!r}, {values!r}: {size:,} coordinates")
     if plan.indicators:
         more = counted(len(plan.indicators), "more coordinate")
-        lines.append(f"a null or NaN is 0, and 1 in its column's indicator: {more}")
-    lines.append(f"{plan.size:,} coordinates{' with the bias' if plan.bias else ', no bias'}")
+        which = f" in {_list(plan.indicators)}" if plan.nulls_by else ""
+        lines.append(f"a null or NaN{which} is 0, and 1 in its column's indicator: {more}")
+    if plan.mean_columns:
+        lines.append(
+            f"a null or NaN is the mean of its column so far ({len(plan.mean_columns)}): "
+            f"{_list(plan.mean_columns)}"
+        )
     if plan.on_bad_row == "skip":
         lines.append("bad rows are skipped and counted")
+    lines.append(f"{plan.size:,} coordinates{' with the bias' if plan.bias else ', no bias'}")
     return lines
 
 

@@ -6,10 +6,19 @@ import functools
 import importlib
 import pkgutil
 
+from streamomd.core.errors import UsageError
 from streamomd.core.registry import find, load, offers
 from streamomd.rules.contract import Rule
 
 GROUP = "streamomd.rules"
+_SCALED = "adagrad and nag scale each coordinate, as it does; auto needs no learning rate"
+_BATCH = "it needs all rows in memory; laplace and auto take second-order steps row by row"
+ELSEWHERE = {
+    **dict.fromkeys(("adam", "adamw", "nadam", "rmsprop", "adadelta"), _SCALED),
+    **dict.fromkeys(("lbfgs", "newton", "newton-cg", "liblinear", "irls"), _BATCH),
+    **dict.fromkeys(("sag", "saga", "svrg"), _BATCH),
+}
+"""Optimizers of other programs that are no rules, and what to choose instead."""
 ALIASES = {
     "dual_averaging": "da",
     "exponentiated_gradient": "eg",
@@ -43,6 +52,8 @@ def find_rule(name: str) -> Rule:
     if rule is None:
         rules = all_rules()
         aliases = {alias: rules[own] for alias, own in ALIASES.items() if own in rules}
+        if name in ELSEWHERE and not offers(GROUP):
+            raise UsageError(f"unknown rule {name!r}: {ELSEWHERE[name]}")
         rule = find("rule", name, {**aliases, **rules})
     return rule
 

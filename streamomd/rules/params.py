@@ -22,7 +22,7 @@ class Above:
         if math.isfinite(number) and (number > self.low or (self.closed and number == self.low)):
             return float(number)
         bound = "at least" if self.closed else "above"
-        raise ValueError(f"expected a number {bound} {self.low:g}")
+        raise ValueError(f"expected a number {bound} {self.low:g}{_decimal_point(value)}")
 
     def show(self, number: float) -> Any:
         """What is saved and printed."""
@@ -112,6 +112,13 @@ def kinds(hyper: type[tuple[float, ...]]) -> dict[str, Kind]:
     """The kind of each parameter, of a rule's or a loss's ``hyper``."""
     hints = get_type_hints(hyper, include_extras=True)
     return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+
+def _decimal_point(value: Any) -> str:
+    """The end of a message about a number with a decimal comma."""
+    plain = value.replace(",", ".") if isinstance(value, str) else ""
+    is_number = plain != value and plain.replace(".", "", 1).isdecimal()
+    return f"; with a decimal point: {plain}" if is_number else ""
 
 
 def _number(value: Any) -> float:

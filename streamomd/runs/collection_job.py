@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from streamomd.config.spec import Spec, read_job
+from streamomd.config.job_file import read_job
+from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.shards.dataset import COLLECTION, Dataset
 from streamomd.training.allowed_urls import find_recorded

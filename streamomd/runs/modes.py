@@ -9,6 +9,7 @@ from typing import Any
 from streamomd.config.spec import Spec
 from streamomd.core.errors import DataError, DivergedError, StreamomdError, TooLargeError
 from streamomd.core.finite import FiniteCheck
+from streamomd.core.phases import phase
 from streamomd.core.profiling import Stage, current
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.exact import ExactRun
@@ -49,7 +50,7 @@ def learn_remaining_rows(
         shards = with_places(shards, model.holdout_by, manager.shards if manager else ())
     # Sharded mode has loops of its own; the rows of a collection are unknown until they are read.
     if model.spec.train.mode != "sharded" and isinstance(shards, ShardSet) and shards.rows:
-        with Stage("compile"):
+        with Stage("compile"), phase("compiling"):
             model.engine.warm(model.state, no_rows(model.plan, shards), learning=True)
     compiled = model.engine.compile_seconds
     rows_before, started = model.metrics.total_rows, time.perf_counter()

@@ -36,7 +36,7 @@ from streamomd.training.open_checkpoint import (
     open_ledger,
     resume_checkpoint,
 )
-from streamomd.training.progress import Watcher, note
+from streamomd.training.progress import Watcher, is_verbose, note
 from streamomd.training.shard_views import view_shards
 from streamomd.training.signals import StopRequest
 from streamomd.training.started_job import started_job
@@ -91,7 +91,8 @@ class Session:
         if collection is not None:
             refuse_other_modes(spec)
         rows = find_shards(spec, running) if collection is None else collection
-        require_label(spec)
+        shards = rows.shards if isinstance(rows, ShardSet) else ()
+        require_label(spec, shards[0].schema.names if shards else ())
         return cls(spec, rows, **more)
 
     @classmethod
@@ -202,10 +203,19 @@ def report_transport_warnings(spec: Spec) -> None:
         note(line)
 
 
-def report_plan(plan: Plan, rows: Dataset) -> None:
-    """Print how columns become coordinates, and how many shards have no checksums."""
+def report_plan(plan: Plan, rows: Dataset, chosen: str = "", choices: Sequence[str] = ()) -> None:
+    """Print how columns become coordinates, and how many shards have no checksums. chosen: the
+    rule, printed next to the number of coordinates; choices: lines before it."""
     more = data_notes(plan, rows) if isinstance(rows, ShardSet) else ()
-    for line in (*describe(plan), *more):
+    label, *columns, size = describe(plan)
+    if is_verbose():
+        lines = [label, *columns, size, *more, *choices, *([chosen] if chosen else [])]
+    else:  # a short run prints few lines
+        numeric = [line for line in columns if line.startswith("numeric")]
+        others = [line for line in columns if line not in numeric]
+        joined = ["; ".join(others)] if others else []
+        lines = [label, *numeric, *joined, *more, *choices, f"{chosen}; {size}" if chosen else size]
+    for line in lines:
         note(line)
 
 

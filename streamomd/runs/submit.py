@@ -7,7 +7,7 @@ from typing import Any
 
 from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
-from streamomd.core.errors import UnsupportedError
+from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.session import Session
@@ -42,6 +42,11 @@ def submit(
     if follow:
         refuse_to_follow(spec)
     on_worker = spec.cluster.model_copy(update={"learner": "worker"})
+    if client is None and not spec.cluster.scheduler:
+        raise UsageError(
+            "submit needs the address of a Dask scheduler: pass --scheduler ADDRESS; "
+            "`streamomd train` learns in this process"
+        )
     session = Session.of(spec.model_copy(update={"cluster": on_worker}), client=client)
     with session.prepare() as (model, connection):
         from streamomd.distributed import diagnose as checks

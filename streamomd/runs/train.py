@@ -66,11 +66,9 @@ def train(
         more = {"collection": collection, "client": client, "weights": weights, "stop": stop}
         session = Session.open(job, flags, sets, **more)
         with quiet_notes(quiet), session.prepare() as (model, connection):
-            report_plan(model.plan, session.rows)
             rule, loss = model.spec.rule, model.spec.model.loss
-            for line in session.choices:
-                note(line)
-            note(f"rule {rule.name} ({rule.title}), loss {loss}")
+            chosen = f"rule {rule.name} ({rule.title}), loss {loss}"
+            report_plan(model.plan, session.rows, chosen, session.choices)
             manager = session.begin(model, restart=restart)
             if learns_on_worker(model, connection):
                 return learn_on_worker(session, model, connection, reporting)

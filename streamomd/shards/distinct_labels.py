@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -15,22 +15,31 @@ from streamomd.shards.directory_columns import values_of
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import Shard, ShardSet
 
+Enough = Callable[[Collection[Any]], object]
+"""Whether distinct values so far are enough."""
 
-def distinct_labels(shard_set: ShardSet, column: str, limit: int = 1000) -> list[Any]:
+
+def distinct_labels(
+    shard_set: ShardSet, column: str, limit: int = 1000, *, enough: Enough = lambda values: False
+) -> list[Any]:
     """Distinct values of a column in the first shard, as Python values, sorted.
 
+    enough: whether the values so far are all that is asked for; then reading ends.
     Nulls and NaN are not labels. Further shards are read until there are two values; of a column
     of directories, all values are known.
     Raises `SchemaError` without such a column, `DataError` for more than ``limit`` values.
     """
     if (known := values_of(shard_set, column)) is not None:
-        return distinct_among(((next(iter(shard_set)), [known]),), column, limit)
+        return distinct_among(((next(iter(shard_set)), [known]),), column, limit, enough)
     shards = ((shard, _values(shard_set, at, column)) for at, shard in enumerate(shard_set))
-    return distinct_among(shards, column, limit)
+    return distinct_among(shards, column, limit, enough)
 
 
 def distinct_among(
-    shards: Iterable[tuple[Any, Iterable[list[Any]]]], column: str, limit: int = 1000
+    shards: Iterable[tuple[Any, Iterable[list[Any]]]],
+    column: str,
+    limit: int = 1000,
+    enough: Enough = lambda values: False,
 ) -> list[Any]:
     """As ``distinct_labels``, of shards (or what has a ``url`` and a ``schema``) with their values.
 
@@ -41,10 +50,12 @@ def distinct_among(
         _require_flat(shard, column)
         for values in pieces:
             found.update(values)
+            if enough(found):
+                return sorted(found)
             if len(found) > limit:
                 raise DataError(
                     f"column {printable(column)!r} of {shown(shard.url)} has more than {limit} "
-                    "distinct values: for regression pass --loss square; for classification set "
+                    "distinct values: for regression pass --task regress; for classification set "
                     "model.classes"
                 )
         if len(found) > 1:

@@ -26,6 +26,7 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.machine_errors import store_error
+from streamomd.core.nearest import scheme_hint
 from streamomd.core.urls import protocol, scrub, shown
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ def connect(url: str, options: Mapping[str, Any]) -> fsspec.AbstractFileSystem:
         raise UsageError(f"{scheme}:// needs another package: {scrub(str(error))}") from None
     except (ValueError, TypeError) as error:
         text = scrub(str(error))
-        raise UsageError(f"{shown(url)}: unsupported URL or storage options: {text}") from None
+        raise UsageError(
+            f"{shown(url)}: unsupported URL or storage options: {text}{scheme_hint(scheme)}"
+        ) from None
     except Exception as error:
         text = store_error(error)
         raise StorageError(f"{shown(url)} cannot be reached: {text}") from None

@@ -11,12 +11,14 @@ from functools import partial
 from posixpath import dirname
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import (
     DataError,
     InputNotFoundError,
     UsageError,
     refuse_rows_in_memory,
 )
+from streamomd.core.phases import phase
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
 from streamomd.shards.delta.table import list_table
@@ -27,6 +29,7 @@ from streamomd.shards.order import path_key
 from streamomd.shards.paths import PathPattern
 from streamomd.shards.shard import Shard, ShardSet
 from streamomd.shards.table_finder import FILES_OR_TABLES, TableFinder, TableOptions
+from streamomd.shards.text_cache import as_shards, is_converted
 
 if TYPE_CHECKING:
     import fsspec
@@ -76,13 +79,15 @@ def find(
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
-    found = list_shards(
-        shards, order=order, storage_options=storage_options, tables=tables, versions=versions
-    )
+    with phase("listing files"):
+        found = list_shards(
+            shards, order=order, storage_options=storage_options, tables=tables, versions=versions
+        )
     if not allow_duplicates:
         refuse_duplicates(found.fs, found.files)
     if check is not None:
-        check([file.url for file in found.files])
+        # The source of a converted shard is checked with the other sources, before it is listed.
+        check([file.url for file in found.files if not is_converted(file.path)])
     opened = open_listed(found.fs, found.files, statistics)
     return replace(opened, table_versions=found.versions)
 
@@ -113,7 +118,7 @@ def list_shards(
     # A million objects that all stay: looking for garbage among them would double the time.
     with no_garbage_collection():
         return _list_shards(
-            _texts(shards),
+            as_shards(_texts(shards)),
             order,
             storage_options or {},
             tables,
@@ -208,7 +213,8 @@ def open_listed(
     fs: fsspec.AbstractFileSystem, listed: Sequence[Listed], statistics: Collection[str] = ()
 ) -> ShardSet:
     """The shards of listed files: every footer is read. ``statistics``: as in ``find``."""
-    return shard_set(fs, _read_all(fs, listed, partial(_read, statistics=statistics)))
+    with phase(f"listing {counted(len(listed), 'file')}"):
+        return shard_set(fs, _read_all(fs, listed, partial(_read, statistics=statistics)))
 
 
 def open_each(

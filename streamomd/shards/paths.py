@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from streamomd.core.errors import DataError, InputNotFoundError
+from streamomd.core.near_paths import similar_path
 from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
 from streamomd.shards.filesystem import (
     Entry,
@@ -99,7 +100,8 @@ class PathPattern:
         # What follows "?" in http:// is a query.
         pattern = redact(pattern) if protocol(pattern) else pattern
         if not glob.has_magic(pattern):
-            hint = "; chained URLs (a::b) are not read" if "::" in self.text else ""
+            hint = similar_path(self.text) if is_local(self.fs) else ""
+            hint = "; chained URLs (a::b) are not read" if "::" in self.text else hint
             raise InputNotFoundError(f"{shown(self.text)}: no such file or directory{hint}")
         fixed, first = len(fixed_directory(pattern)), posixpath.basename(pattern)[:1]
         found = [path for path in self._matches() if not _is_hidden_below(path, fixed, first)]

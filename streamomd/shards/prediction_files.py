@@ -91,7 +91,13 @@ class PredictionWriter:
         self.path = f"{root.rstrip('/')}/{name}"
         if self._fs.exists(self.path) and not overwrite:
             raise OutputExistsError(f"{shown(self.path)} already exists; --overwrite replaces it")
-        self._fs.makedirs(self.path.rpartition("/")[0], exist_ok=True)
+        try:
+            self._fs.makedirs(self.path.rpartition("/")[0], exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise OutputExistsError(
+                f"{shown(directory)} is a file; predictions are written to a directory, a file a "
+                "shard: choose another name"
+            ) from None
         self._temporary = f"{root.rstrip('/')}/.tmp-{uuid.uuid4().hex}"
         self._file: Any = None
         self._parquet: pq.ParquetWriter | None = None

@@ -163,11 +163,14 @@ class ShardSet:
 
 
 def describe_tables(shards: ShardSet) -> list[str]:
-    """A line for each Delta table among the sources."""
-    return [
+    """A line for each Delta table among the sources, and on text that was converted."""
+    from streamomd.shards.text_cache import text_notes  # it converts, so it imports shards
+
+    tables = [
         f"Delta table {shown(url)}: version {version}"
         for url, version in shards.table_versions.items()
     ]
+    return tables + text_notes([shard.path for shard in shards])
 
 
 def checksum_warnings(shards: ShardSet) -> list[str]:

@@ -1,4 +1,4 @@
-"""Weights as a Parquet file: columns of numbers and names, in pieces, with metadata.
+"""Parquet files of weights, in pieces with metadata, and of small tables of results.
 
 The metadata is JSON in the schema's metadata, under ``KEY``.
 """
@@ -6,7 +6,7 @@ The metadata is JSON in the schema's metadata, under ``KEY``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +40,19 @@ def write_weights(
         if parquet is not None:
             parquet.close()
     return rows
+
+
+def write_table(file: Any, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write columns of numbers, booleans or texts; None is null. A column of several kinds of
+    values becomes texts."""
+    pq.write_table(pa.table({name: _array(values) for name, values in columns.items()}), file)
+
+
+def _array(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def read_metadata(schema: pa.Schema) -> dict[str, Any]:

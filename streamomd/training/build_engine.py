@@ -29,7 +29,7 @@ def layout_of(spec: Spec, plan: Plan) -> Layout:
     learners = classes if classes > 2 or spec.loss.coupled else 1
     sizes = plan.numbers, _most(spec, plan)
     references = spec.data.standardize == "running", spec.refers_target
-    return Layout(spec.rule, plan.size, learners, spec.model.dtype, *sizes, *references)
+    return Layout(spec.rule, plan.size, learners, spec.model.dtype, *sizes, *references, plan.means)
 
 
 def _most(spec: Spec, plan: Plan) -> int:

@@ -35,7 +35,7 @@ from streamomd.training.memory_rows import (
 )
 from streamomd.training.metrics import Metrics
 from streamomd.training.model_document import hash_of
-from streamomd.training.model_figures import result_of, summary_of
+from streamomd.training.model_figures import fill_values_of, result_of, summary_of
 from streamomd.training.predict import evaluate, mean_of, predict, probabilities
 from streamomd.training.prepare_scorer import scorer_of
 from streamomd.training.row_stream import cache_of
@@ -133,6 +133,13 @@ class Model:
     def classes(self) -> tuple[Any, ...]:
         """The labels that it predicts: [negative, positive] or all classes; () in regression."""
         return tuple(self.plan.classes)
+
+    def fill_values(self) -> dict[str, float | list[float]]:
+        """What a missing number is replaced by: of each numeric column 0, or the mean of the values
+        learned where data.nulls says "mean"; of a vector a list. Columns whose missing numbers are
+        errors have none.
+        """
+        return fill_values_of(self)
 
     @named_keywords
     def learn(self, rows: Any, y: Any = None, sample_weight: Any = None) -> Any:

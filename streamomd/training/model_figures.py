@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from streamomd.rules.contract import fields
 from streamomd.shards.filtered_shards import filtered
 from streamomd.training.holdout import result
+from streamomd.training.metrics.baseline import baseline_of
 from streamomd.training.progress import Figure
 
 if TYPE_CHECKING:
@@ -15,6 +18,11 @@ if TYPE_CHECKING:
 
 def result_of(model: Model) -> dict[str, Any]:
     """Metrics of all rows learned, the speed of this process, and the commit."""
+    figures = _figures_of(model)
+    return {**figures, "baseline": baseline_of(figures)}
+
+
+def _figures_of(model: Model) -> dict[str, Any]:
     return {
         **model.metrics.result(),
         **model.metrics.detailed(
@@ -86,3 +94,18 @@ def _validation(model: Model) -> dict[str, Any]:
         "holdout": result(held, *given) if held is not None else None,
         "stopped_early": model.finished and done < model.spec.train.epochs,
     }
+
+
+def fill_values_of(model: Model) -> dict[str, float | list[float]]:
+    """What missing numbers become, by column: 0 or the mean; of a vector a list of them."""
+    plan = model.plan
+    values = np.zeros(plan.numbers)
+    values[list(plan.means)] = model.engine.fill_values(model.state)
+    found: dict[str, float | list[float]] = {}
+    for at, name in enumerate(plan.numeric):
+        found[name] = float(values[at])
+    at = len(plan.numeric)
+    for name, width in plan.vectors:
+        found[name] = values[at : at + width].tolist()
+        at += width
+    return {name: value for name, value in found.items() if plan.nulls_of(name) != "error"}

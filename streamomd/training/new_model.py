@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from streamomd.config.spec import Data, Spec
+from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
 from streamomd.features import Plan, check_schema, make_plan
+from streamomd.features.classes import targets, task_note
 from streamomd.features.plan import Partition
-from streamomd.shards.distinct_labels import distinct_labels
+from streamomd.shards.distinct_labels import Enough, distinct_labels
 from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
@@ -27,7 +28,7 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     shards.require_rows()
     first = next(iter(shards))
     partitions = tuple(Partition(one.column, one.kind) for one in first.constants)
-    labels = partial(_labels, shards, spec.data)
+    labels = partial(_labels, shards, spec)
     plan = make_plan(spec.data, spec.model, first.schema, labels, partitions)
     for shard in shards:
         check_schema(plan, shard.schema, shard.url)
@@ -96,9 +97,21 @@ def _description(model: Model) -> dict[str, Any]:
     return {**model_keys, "params": params, **references, **plan}
 
 
-def _labels(shards: ShardSet, data: Data) -> list[Any]:
-    column = data.label
-    found = distinct_labels(shards, column)
+def enough_labels(spec: Spec) -> Enough:
+    """Whether distinct labels say that they are no classes, of a job that leaves it to them."""
+    return targets if spec.model.finds_task else lambda values: False
+
+
+def report_task(spec: Spec, labels: list[Any]) -> None:
+    """Print the task that the labels chose, and why."""
+    if text := task_note(spec.model, spec.data.label, labels):
+        note(text)
+
+
+def _labels(shards: ShardSet, spec: Spec) -> list[Any]:
+    data, column = spec.data, spec.data.label
+    found = distinct_labels(shards, column, enough=enough_labels(spec))
+    report_task(spec, found)
     if not found and data.where:
         raise DataError(
             f"no row of {counted(len(shards), 'shard')} that satisfies where has a label: check "

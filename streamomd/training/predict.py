@@ -13,6 +13,7 @@ from scipy.special import expit
 from streamomd.core.counted import counted
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
+from streamomd.core.phases import phase
 from streamomd.core.urls import is_inside, shown
 from streamomd.engine import Engine
 from streamomd.engine.standard_errors import has_errors, margin_errors
@@ -79,7 +80,8 @@ def predict(
     for shard in found:
         check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
         check_passthrough(shard, keep, interval=interval)
-    engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
+    with phase("compiling"):
+        engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
     writers = [
         PredictionWriter(
             to, name, storage_options=storage_options, overwrite=overwrite, classes=plan.classes
@@ -224,7 +226,8 @@ def evaluate(
     for shard in found:
         check_schema(plan, shard.schema, shard.url, made=True)
     found.require_rows()
-    engine.warm(state, no_rows(plan, found), learning=False)
+    with phase("compiling"):
+        engine.warm(state, no_rows(plan, found), learning=False)
     metrics = Metrics(bool(plan.classes))
     metrics.begin(0, found.unread_rows)
     began = time.perf_counter()

@@ -22,6 +22,7 @@ from streamomd.rules.contract import Matrix
 from streamomd.training.scoring.description import (
     CATEGORIES,
     DATES,
+    NUMBERS,
     CategoryColumn,
     DateColumn,
     Description,
@@ -48,14 +49,15 @@ def scorer_of(plan: Plan, engine: Engine, state: State) -> Scorer:
 def description_of(plan: Plan) -> Description:
     """A plan as a scorer has it. Raises UnsupportedError for columns that it cannot read."""
     types = {column.name: column for column in plan.types}
-    nulls = plan.nulls
     pair = None
     if plan.sparse is not None:
         indices, values, size = plan.sparse
         pair = SparseColumns(indices, values, size, _number_kind(types[values].type))
-    numbers = tuple(NumberColumn(name, _column_kind(types[name]), nulls) for name in plan.numeric)
+    numbers = tuple(
+        NumberColumn(name, _column_kind(types[name]), plan.nulls_of(name)) for name in plan.numeric
+    )
     vectors = tuple(
-        VectorColumn(name, width, _number_kind(types[name].type), nulls)
+        VectorColumn(name, width, _number_kind(types[name].type), plan.nulls_of(name))
         for name, width in plan.vectors
     )
     dates = tuple(DateColumn(d.column, types[d.column].family, d.parts) for d in plan.dates)
@@ -83,6 +85,7 @@ def description_of(plan: Plan) -> Description:
     )
     unknown = [c.name for c in categories if c.kind not in CATEGORIES]
     unknown += [d.name for d in dates if d.kind not in DATES]
+    unknown += [n.name for n in numbers if n.kind not in NUMBERS]
     if unknown or described.size != plan.size:
         names = ", ".join(f"{name!r} ({types[name].type})" for name in unknown)
         raise UnsupportedError(
@@ -156,7 +159,11 @@ def _block_margins(plan: Plan, engine: Engine, state: State, fill: tuple[float, 
 
 def _fill_values(plan: Plan, engine: Engine, state: State) -> tuple[float, ...]:
     """What missing numbers become, by numeric and vector coordinate; () where none is filled."""
-    return ()
+    if not plan.means:
+        return ()
+    values = np.zeros(plan.numbers)
+    values[list(plan.means)] = engine.fill_values(state)
+    return tuple(values.tolist())
 
 
 def _link(plan: Plan, engine: Engine, state: State) -> Link:
@@ -164,7 +171,7 @@ def _link(plan: Plan, engine: Engine, state: State) -> Link:
     if plan.classes:
         labels = tuple(decode_labels(plan, np.arange(len(plan.classes))).to_pylist())
     loss = engine.loss
-    e = engine.smoothing(state)
+    e = float(engine.smoothing(state))
     mean = "margin" if loss.mean is identity else "sigmoid" if loss.mean is sigmoid else "loss"
     return Link(plan.classes, labels, loss.name, loss.coupled, loss.probabilistic, e, mean)
 

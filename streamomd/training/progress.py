@@ -1,4 +1,4 @@
-"""Progress of a running job: a bar on a terminal, else lines at doubling row counts.
+"""Progress of a running job: a bar on a terminal, else lines at doubling row counts after 5 s.
 
 Watchers are updated after every batch; ``log`` writes the same figures as JSON lines.
 """
@@ -19,13 +19,20 @@ import numpy as np
 
 from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
+from streamomd.core.near_paths import similar_path
+from streamomd.core.phases import around_line
 from streamomd.core.urls import harmless
 from streamomd.training.metrics import Metrics, worded
 
 LOG_SECONDS = 10.0
 COPY_SECONDS = 2.0
+LINE_SECONDS = 5.0
+"""Seconds of a run without lines off a terminal: a shorter one is summed up by its result."""
 WIDE = 100
-"""Columns of a terminal: in fewer the time left comes before the bar and the last loss."""
+"""Columns of a terminal: fewer have a shorter bar, and no last loss."""
+BAR, SHORT_BAR = 20, 12
+ETA_WIDTH = len(" 100% ETA 00:00:00 ")
+_VERBOSE = ContextVar("verbose", default=False)
 _QUIET = ContextVar("quiet", default=False)
 _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
@@ -82,7 +89,8 @@ class Speed:
 
 
 class LineProgress:
-    """A line at 1, 2, 4, 8 … rows, and one at the end."""
+    """A line at 1, 2, 4, 8 … rows, and one at the end; none in the first seconds of a run, unless
+    it is verbose."""
 
     def __init__(
         self, metrics: Metrics, total: int, out: TextIO | None, figure: Figure | None = None
@@ -90,21 +98,25 @@ class LineProgress:
         self._total, self._out, self._shown, self._figure = total, out, -1, figure
         self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
         self._at(metrics.total_rows)
+        self._began = time.monotonic()
         measure = "error" if metrics.classifies else "rmse"
-        _say(
+        self._head = (
             f"{'rows':>12} {'done':>5} {'loss':>10} {'since last':>10} {measure:>10} "
-            f"{'rows/s':>10}{f' {figure.name:>12}' if figure else ''}",
-            out,
+            f"{'rows/s':>10}{f' {figure.name:>12}' if figure else ''}"
         )
 
     def update(self, metrics: Metrics) -> None:
         """A line, if it is time."""
-        if metrics.total_rows >= self.next_row:
+        if metrics.total_rows < self.next_row:
+            return
+        if is_verbose() or time.monotonic() - self._began > LINE_SECONDS:
             self._print(metrics)
+        else:
+            self._at(metrics.total_rows)
 
     def finish(self, metrics: Metrics) -> None:
-        """The last line."""
-        if metrics.total_rows != self._shown:
+        """The last line, if there were others."""
+        if self._shown >= 0 and metrics.total_rows != self._shown:
             self._print(metrics)
 
     def close(self) -> None:
@@ -114,6 +126,8 @@ class LineProgress:
         self.next_row: float = 1 << rows.bit_length()
 
     def _print(self, metrics: Metrics) -> None:
+        if self._shown < 0:
+            _say(self._head, self._out)
         rows, now = metrics.total_rows, metrics.figures(metrics.total)
         since = self._since.figures(metrics)
         measure = now["error"] if metrics.classifies else now["rmse"]
@@ -144,12 +158,13 @@ class ProgressBar:
         self._shown, self._last = metrics.total_rows, show(None)
         console = Console(file=out)
         self._wide = console.width >= WIDE
-        figures = TextColumn("{task.percentage:>3.0f}% {task.fields[figures]}")
-        columns = [BarColumn(), figures] if self._wide else [figures]
+        bar = BAR if self._wide else SHORT_BAR
+        self._room = max(console.width - bar - ETA_WIDTH - 1, 0)
         self._bar = Progress(
-            TextColumn("{task.completed:>12,.0f} rows"),
-            *columns,
+            BarColumn(bar_width=bar),
+            TextColumn("{task.percentage:>3.0f}% ETA"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[figures]}", markup=False),
             console=console,
         )
         self._task = self._bar.add_task(
@@ -177,10 +192,12 @@ class ProgressBar:
             self._shown, self._last = rows, show(self._since.figures(metrics)["loss"])
         rate = self._speed.rate(rows)
         last = f", last {self._last}" if self._wide else ""
-        figures = f"loss {show(now['loss'])}{last}, {rate:,.0f} rows/s"
+        figures = f"{rows:,} rows, loss {show(now['loss'])}{last}, {rate:,.0f} rows/s"
         if self._figure:
             figures += f", {self._figure.name} {show(self._figure.now())}"
         figures += _suffix(metrics)
+        if len(figures) > self._room:  # a second line would stay on the terminal
+            figures = f"{figures[: max(self._room - 1, 0)]}…"
         self._bar.update(self._task, completed=rows, figures=figures)
 
 
@@ -224,7 +241,9 @@ def check_log(path: str | None) -> None:
         if path:
             Path(path).open("a").close()
     except OSError as error:
-        raise UsageError(f"log {path!r} cannot be written: {error.strerror}") from None
+        raise UsageError(
+            f"log {path!r} cannot be written: {error.strerror}{similar_path(str(path))}"
+        ) from None
 
 
 @contextmanager
@@ -268,6 +287,21 @@ def quiet_notes(quiet: bool) -> Iterator[None]:
         _QUIET.reset(token)
 
 
+@contextmanager
+def verbose_output(verbose: bool = True) -> Iterator[None]:
+    """While inside: lines of progress from the first row, and results with hashes."""
+    token = _VERBOSE.set(verbose)
+    try:
+        yield
+    finally:
+        _VERBOSE.reset(token)
+
+
+def is_verbose() -> bool:
+    """Whether ``--verbose`` was passed."""
+    return _VERBOSE.get()
+
+
 def copying() -> Callable[[int, int, int], None]:
     """A function of rows, bytes done and bytes in all that reports them every two seconds."""
     reported = time.monotonic()
@@ -295,7 +329,7 @@ def _say(text: str, out: TextIO | None) -> None:
     """Print a line. With the pipe or stderr closed the run continues without output."""
     with suppress(BrokenPipeError):
         if out:
-            print(harmless(text), file=out, flush=True)
+            print(around_line(harmless(text), out), end="", file=out, flush=True)
 
 
 def _suffix(metrics: Metrics) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from streamomd.checkpoint import Store, StoredParts, read_part
 from streamomd.core.finite import part_problem
-from streamomd.engine.state import Arrays, Layout, State
+from streamomd.engine.state import MEANS, Arrays, Layout, State
 
 
 class RemoteState(State):
@@ -27,6 +27,7 @@ class RemoteState(State):
         self.extra = {name: np.array(first[f"extra.{name}"]) for name in layout.block}
         self.totals = np.array(first["totals"], dtype=np.float64)
         self.clock = int(first["clock"][0])
+        self.means = np.array(first[MEANS]) if layout.means else layout.start_means()
 
     def load(self) -> State:
         """The state in memory, which it takes as much of as it has."""

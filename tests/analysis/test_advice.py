@@ -98,7 +98,7 @@ def test_train_says_which_rule_another_name_is() -> None:
     for name in ("sgd", "ogd"):
         done = run("train", "data", *NUMBERS, "--rule", name, "--checkpoint", "none")
         assert "\nrule ogd (online gradient descent" in done.err
-        assert "), loss logistic\n" in done.err
+        assert "), loss logistic; " in done.err
 
 
 def test_evaluate_says_that_it_needs_the_label() -> None:

@@ -138,7 +138,7 @@ def test_it_says_of_which_rows_values_are_counted(
 def test_train_prints_the_new_kinds_before_the_first_row(here: Path) -> None:
     """The lines that ``plan`` begins with are those that ``train`` begins with."""
     found = fields("job.toml")["plan"]
-    done = run("train", "job.toml", "--checkpoint", "none")
+    done = run("train", "job.toml", "--checkpoint", "none", "--verbose")
     assert done.code == 0, done.err
     assert done.err.splitlines()[: len(found)] == found
     for kind in ("text 't'", "cross 'h' × 'c'", "date 'd'", "a null or NaN is 0"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,42 @@ def test_speed_between_commits() -> None:
         for at, (later, count) in enumerate(zip(seconds, rows, strict=True))
     )
     assert [(one.sequence, pace) for one, pace in speeds(commits)] == [(1, 400.0), (2, 500.0)]
+
+
+def test_before_the_first_rows_it_says_when_they_are_due(data: Path, tmp_path: Path) -> None:
+    """By the job's intervals, while the newest commit has no rows."""
+    kept(data, tmp_path / "run", 1)
+    for path in (tmp_path / "run" / "commits").iterdir():
+        if path.name != "000000000000.json":
+            path.unlink()
+    done = run("watch", tmp_path / "run", "--once")
+    assert re.search(
+        r"no rows committed yet; the next commit is due after row 40 or about \d\d:\d\d:\d\d UTC "
+        r"\(checkpoint.every_seconds = 60\), or at the end",
+        done.out,
+    )
+
+
+def test_a_log_is_newer_than_the_commits(data: Path, tmp_path: Path) -> None:
+    """Figures of its last line, unless a commit has more rows; other lines are ignored."""
+    log = tmp_path / "run.jsonl"
+    result = train(data, *everything(), "--checkpoint", tmp_path / "run", "--log", log)
+    with log.open("a") as file:
+        file.write('{"event": "progress", "rows": 900, "loss": "x", "error": 0, "rate": 1}\n')
+        file.write('{"event": "commit"}\n[]\n7\n\x00\n{"event": "prog')
+    for path in (tmp_path / "run" / "commits").iterdir():
+        if path.name != "000000000000.json":
+            path.unlink()
+    words = ["watch", tmp_path / "run", "--once", "--log", log]
+    found = run(*words, "--json").result
+    assert found["rows"] == result["rows"]
+    assert found["loss"] == pytest.approx(result["loss"])
+    assert found["error"] == pytest.approx(result["error"])
+    text = run(*words).out
+    assert "rows 120 of 120" in text
+    assert "no rows committed yet" not in text
+    view = replace(watch.View("run"), rows=500)
+    assert watch.with_log(view, str(log)) is view
+    (tmp_path / "empty").write_text("")
+    assert watch.with_log(view, str(tmp_path / "empty")) is view
+    assert run("watch", tmp_path / "run", "--once", "--log", tmp_path / "none").code == 2

@@ -43,7 +43,7 @@ RESULT = {
     *("epochs", "seconds", "rows_per_second", "compile_seconds"),
     *("skipped", "filtered", "checkpoint", "state_sha256"),
     *("auc", "auc_error", "average_precision", "average_precision_error", "mae", "r2"),
-    *("confusion", "per_class", "calibration", "holdout", "stopped_early"),
+    *("confusion", "per_class", "calibration", "holdout", "stopped_early", "baseline"),
 }
 
 
@@ -122,11 +122,12 @@ def test_json_of_regression(here: Path) -> None:
 
 def test_text_goes_to_stdout_and_progress_to_stderr(here: Path) -> None:
     """Results alone are on stdout; what is told on the way is on stderr."""
-    done = run("train", "data", *everything(), "--checkpoint", "kept")
+    done = run("train", "data", *everything(), "--checkpoint", "kept", "--verbose")
     assert done.code == 0
     assert done.out.startswith("120 rows, loss ")
     assert "saved to kept, commit 1" in done.out
     assert "rows/s" in done.err.splitlines()[-9]
+    assert len(run("resume", "kept").out.splitlines()) == 3
     assert "since last" not in done.out
     for line in re.findall(r"^  (streamomd .*)$", done.out, re.M):
         assert run(*line.split()[1:]).code == 0, line

@@ -73,11 +73,11 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
     "options are a folder": (["--storage-options", "."], ["storage options '.'"]),
     "no such option": (["--nosuch", "1"], ["--nosuch"]),
     "log in no folder": (["--log", "no/such/folder/log"], ["no/such/folder/log"]),
-    "checkpoint is the data": (["--checkpoint", "data"], ["data", "keep it elsewhere"]),
-    "checkpoint in the data": (["--checkpoint", "data/run"], ["data/run", "keep it elsewhere"]),
+    "checkpoint is the data": (["--checkpoint", "data"], ["data", "choose another"]),
+    "checkpoint in the data": (["--checkpoint", "data/run"], ["data/run", "choose another"]),
     "checkpoint in the data by a link": (
         ["--checkpoint", "link/run"],
-        ["link/run", "keep it elsewhere"],
+        ["link/run", "choose another"],
     ),
 }
 

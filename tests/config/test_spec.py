@@ -16,7 +16,8 @@ from vault import Vault, filled
 
 import streamomd
 from streamomd.config.build_job import build_job, parse_sets
-from streamomd.config.spec import Spec, read_job
+from streamomd.config.job_file import read_job
+from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import is_inside, typed, without_secrets
 from streamomd.losses import all_losses

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from estimating import made, uncompiled
+from estimating import Classifier, Regressor, made, uncompiled
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from streamomd import OMDClassifier, OMDRegressor
@@ -23,27 +23,21 @@ from streamomd.core.errors import (
     UnsupportedError,
     UsageError,
 )
+from streamomd.integrations.sklearn import EXPECTED_FAILED_CHECKS, NAGClassifier, VAWRegressor
 from streamomd.integrations.sklearn.estimator_job import spec_of
 from streamomd.rules import all_rules
 
 pytestmark = pytest.mark.smoke
 
-ONE_ROW = (
-    "a row that is seen moves clock, scales and sums, whatever it weighs: a weight of 2 is not the "
-    "row twice, a weight of 0 not its absence; so it is in shards"
-)
-FAIL = {
-    "check_sample_weight_equivalence_on_dense_data": ONE_ROW,
-    "check_sample_weight_equivalence_on_sparse_data": ONE_ROW,
-}
+FAIL = EXPECTED_FAILED_CHECKS
 FEW = "with its default parameters, one pass over 200 or 300 rows is not enough for it"
 POOR = {  # scores measured, and what is asked for
-    "OMDClassifier(rule='nag_projected')": f"0.72 < 0.83: {FEW}",
-    "OMDClassifier(rule='winnow')": "0.62 < 0.83: its weights have one sign, the classes need two",
-    "OMDRegressor(rule='nag_projected')": f"0.34 < 0.5: {FEW}",
-    "OMDRegressor(rule='ng')": f"0.43 < 0.5: {FEW}",
-    "OMDRegressor(rule='ons')": f"its gamma is one for logistic loss; {FEW}",
-    "OMDRegressor(rule='ons_diag')": f"-94 < 0.5: its gamma is one for logistic loss; {FEW}",
+    "Classifier(rule='nag_projected')": f"0.72 < 0.83: {FEW}",
+    "Classifier(rule='winnow')": "0.62 < 0.83: its weights have one sign, the classes need two",
+    "Regressor(rule='nag_projected')": f"0.34 < 0.5: {FEW}",
+    "Regressor(rule='ng')": f"0.43 < 0.5: {FEW}",
+    "Regressor(rule='ons')": f"its gamma is one for logistic loss; {FEW}",
+    "Regressor(rule='ons_diag')": f"-94 < 0.5: its gamma is one for logistic loss; {FEW}",
 }
 ALIKE = ("rls", "vaw")  # a weight of 2 is the row twice: sums of h x x' and h y x are all they have
 # Importances are counted. In general a second copy is not learned once its margin is 1.
@@ -51,7 +45,7 @@ ALIKE_THERE = ("aggressive_second_order",)
 # scikit-learn's rows are two columns around 100; at the default step the weights overflow.
 DIVERGES = "its default step diverges on columns far from 0, and that is an error"
 FAR = ("check_fit_idempotent", "check_fit_check_is_fitted", "check_n_features_in")
-DIVERGING = tuple(f"OMDRegressor(rule='{rule}')" for rule in ("composite", "da", "ogd", "rda"))
+DIVERGING = tuple(f"Regressor(rule='{rule}')" for rule in ("composite", "da", "ogd", "rda"))
 # Of classes weighted 1000 to 0.0001 the heavy one is to win nine times in ten.
 NO_SWAY = "a thousand times the weight makes its step no thousand times as long, or it has no end"
 UNSWAYED = (
@@ -66,10 +60,10 @@ LONG = "check_class_weight_classifiers"
 def checks(estimators: Iterable[Any]) -> Iterator[Any]:
     """Every check of each; those that cannot hold are expected to fail, with the reason."""
     for one in estimators:
-        expected = dict.fromkeys(LEARNED, POOR[str(one)]) if str(one) in POOR else {}
+        expected = dict.fromkeys(LEARNED, POOR[name]) if (name := _name(one)) in POOR else {}
         expected |= {} if one.rule in (*ALIKE, *ALIKE_THERE) else FAIL
         expected |= {LONG: NO_SWAY} if one.rule in UNSWAYED else {}
-        expected |= dict.fromkeys(FAR, DIVERGES) if str(one) in DIVERGING else {}
+        expected |= dict.fromkeys(FAR, DIVERGES) if name in DIVERGING else {}
         expected |= {LONG: KEEPS_ROWS} if one.rule == "online_svm" else {}
         told = estimator_checks_generator(one, expected_failed_checks=expected, mark="xfail")
         for param in told:
@@ -80,9 +74,13 @@ def checks(estimators: Iterable[Any]) -> Iterator[Any]:
             yield pytest.param(*values, marks=marks, id=f"{one}-{name}{more}")
 
 
+def _name(one: Any) -> str:
+    return f"{type(one).__name__}(rule={one.rule!r})"
+
+
 def every() -> Iterator[Any]:
     """Every rule as a classifier, and as a regressor where it learns numbers."""
-    for kind in (OMDClassifier, OMDRegressor):
+    for kind in (Classifier, Regressor):
         yield from (made for made in map(kind, all_rules()) if is_a_job(made))
 
 
@@ -101,9 +99,10 @@ def _plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         uncompiled(monkeypatch, dear=not request.node.get_closest_marker("slow"))
 
 
-@pytest.mark.parametrize(
-    ("estimator", "check"), [*checks([OMDClassifier(), OMDRegressor("adagrad")])]
-)
+DEFAULTS = [OMDClassifier(), OMDRegressor(), NAGClassifier(), VAWRegressor()]
+
+
+@pytest.mark.parametrize(("estimator", "check"), [*checks(DEFAULTS)])
 def test_scikit_learns_checks(estimator: Any, check: Callable[[Any], None]) -> None:
     """Every one of them."""
     check(estimator)
@@ -146,9 +145,9 @@ def test_numbers_of_numpy_are_numbers() -> None:
     """As a grid of parameters has them."""
     X, y, _ = made(2)
     told = {"eta0": np.float32(0.5), "max_iter": np.int64(2), "fit_intercept": np.bool_(True)}
-    given = OMDClassifier("nag", **told)
+    given = Classifier("nag", **told)
     assert np.array_equal(
-        given.fit(X, y).coef_, OMDClassifier("nag", eta0=0.5, max_iter=2).fit(X, y).coef_
+        given.fit(X, y).coef_, Classifier("nag", eta0=0.5, max_iter=2).fit(X, y).coef_
     )
 
 
@@ -156,9 +155,9 @@ def test_rows_are_refused_with_their_place() -> None:
     """Of arrays as scikit-learn does, of frames as shards are."""
     X, y, weight = made(2)
     frame = pd.DataFrame({"n": X[:, 0], "h": ["a"] * len(y)})
-    fitted = OMDClassifier().fit(frame, y)
+    fitted = Classifier().fit(frame, y)
     cases: list[tuple[type[Exception], str, Callable[[], Any]]] = [
-        (ValueError, "Input X contains NaN", lambda: OMDClassifier().fit([[np.nan]] * len(y), y)),
+        (ValueError, "Input X contains NaN", lambda: Classifier().fit([[np.nan]] * len(y), y)),
         (BadRowError, "X, row 3, column 'n': found null",
          lambda: fitted.predict(frame.assign(n=[*X[:3, 0], None, *X[4:, 0]]))),
         (UsageError, "pass a frame with columns n, h", lambda: fitted.predict(X[:, :2])),
@@ -166,9 +165,9 @@ def test_rows_are_refused_with_their_place() -> None:
         (SchemaError, "column 'h' is double", lambda: fitted.predict(frame.assign(h=1.0))),
         (DataError, "no rows", lambda: fitted.predict(frame.iloc[:0])),
         (DataError, "0 or more", lambda: fitted.fit(frame, y, -weight - 1)),
-        (DataError, "1 class, expected two", lambda: OMDClassifier().fit(X, y * 0)),
-        (DataError, "float32 can hold", lambda: OMDRegressor(dtype="float32").fit([[1e39]], [1.0])),
-        (DataError, "0 or more", lambda: OMDRegressor(loss="poisson").fit(X, y - 9.0)),
+        (DataError, "1 class, expected two", lambda: Classifier().fit(X, y * 0)),
+        (DataError, "float32 can hold", lambda: Regressor(dtype="float32").fit([[1e39]], [1.0])),
+        (DataError, "0 or more", lambda: Regressor(loss="poisson").fit(X, y - 9.0)),
     ]  # fmt: skip
     for kind, message, call in cases:
         with pytest.raises(kind, match=message):
@@ -179,8 +178,8 @@ def test_continuing_needs_the_original_parameters() -> None:
     """The first call names the classes; later ones bring no others, and no other parameters."""
     X, y, _ = made(3)
     with pytest.raises(UsageError, match="needs all classes"):
-        OMDClassifier().partial_fit(X, y)
-    begun = OMDClassifier("nag").partial_fit(X[y < 2], y[y < 2], classes=[0, 1])
+        Classifier().partial_fit(X, y)
+    begun = Classifier("nag").partial_fit(X[y < 2], y[y < 2], classes=[0, 1])
     with pytest.raises(DataError, match=r"y holds .*2.* in row \d+, expected one of the classes"):
         begun.partial_fit(X, y)
     with pytest.raises(UsageError, match="pass them once"):
@@ -190,18 +189,18 @@ def test_continuing_needs_the_original_parameters() -> None:
     with pytest.raises(UsageError, match="rule was 'nag' and is 'adagrad' now"):
         begun.set_params(rule="adagrad", warm_start=True).fit(X[y < 2], y[y < 2])
     with pytest.raises(UsageError, match="all labels in one batch"):
-        OMDClassifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1, 2])
+        Classifier(class_weight="balanced").partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(UnsupportedError, match="needs a pass over all rows before"):
-        OMDRegressor("nag_projected", params={"passes": 2}).partial_fit(X, y)
+        Regressor("nag_projected", params={"passes": 2}).partial_fit(X, y)
 
 
 def test_overflow_is_reported() -> None:
     """Where weights overflow fit raises; where a margin alone does, no class is guessed."""
     with pytest.raises(DivergedError, match="the model diverged"):
-        OMDRegressor("ogd", eta0=1e300).fit([[1e100]] * 9, [1.0] * 9)
+        Regressor("ogd", eta0=1e300).fit([[1e100]] * 9, [1.0] * 9)
     with pytest.raises(DivergedError, match="the model diverged"):
-        OMDClassifier("ogd", "square", eta0=1e300).fit([[1e100], [-1e100]] * 9, [0, 1] * 9)
-    sound = OMDClassifier("ogd", eta0=100.0).fit([[1.0, -1.0], [-1.0, 1.0]] * 9, [0, 1] * 9)
+        Classifier("ogd", "square", eta0=1e300).fit([[1e100], [-1e100]] * 9, [0, 1] * 9)
+    sound = Classifier("ogd", eta0=100.0).fit([[1.0, -1.0], [-1.0, 1.0]] * 9, [0, 1] * 9)
     with pytest.raises(DataError, match="margin of row 0 is NaN"):
         sound.predict([[1.7e308, 1.7e308]])
 
@@ -209,10 +208,10 @@ def test_overflow_is_reported() -> None:
 def test_probabilities_are_there_where_the_loss_has_them() -> None:
     """As SGDClassifier: an AttributeError with other losses, also before fit."""
     for loss, there in (("log_loss", True), ("softmax", True), (None, True), ("hinge", False)):
-        assert hasattr(OMDClassifier(loss=loss), "predict_proba") == there
-    assert not hasattr(OMDClassifier("pa1"), "predict_proba")
-    assert not hasattr(OMDClassifier(loss="nothing"), "predict_proba")
-    assert not hasattr(OMDRegressor(), "decision_function")
+        assert hasattr(Classifier(loss=loss), "predict_proba") == there
+    assert not hasattr(Classifier("pa1"), "predict_proba")
+    assert not hasattr(Classifier(loss="nothing"), "predict_proba")
+    assert not hasattr(Regressor(), "decision_function")
 
 
 def test_importing_them_costs_no_numba() -> None:
@@ -245,14 +244,14 @@ def test_labels_in_long_runs_are_reported(capfd: pytest.CaptureFixture[str]) -> 
     """Sorted labels and few epochs in the given order: a note with what to do, and none else."""
     x = np.random.default_rng(0).normal(size=(150, 2))
     y = np.repeat([0, 1, 2], 50)
-    OMDClassifier("ogd").fit(x, y)
+    Classifier("ogd").fit(x, y)
     noted = capfd.readouterr().err
     assert "labels come in long runs (2 changes in 150 rows" in noted
     assert "Pass shuffle=True, or learn several epochs (max_iter=3)" in noted
-    OMDClassifier("ogd", shuffle=True, random_state=0).fit(x, y)
-    OMDClassifier("ogd", max_iter=3).fit(x, y)
-    OMDClassifier("ogd").fit(x, np.tile([0, 1, 2], 50))
-    OMDClassifier("ogd").fit(x[:90], y[:90])
-    OMDClassifier("ogd").fit(x, np.arange(150) >= 140)  # of rare labels, runs can be chance
-    OMDRegressor("ogd").fit(x, y.astype(float))
+    Classifier("ogd", shuffle=True, random_state=0).fit(x, y)
+    Classifier("ogd", max_iter=3).fit(x, y)
+    Classifier("ogd").fit(x, np.tile([0, 1, 2], 50))
+    Classifier("ogd").fit(x[:90], y[:90])
+    Classifier("ogd").fit(x, np.arange(150) >= 140)  # of rare labels, runs can be chance
+    Regressor("ogd").fit(x, y.astype(float))
     assert "long runs" not in capfd.readouterr().err

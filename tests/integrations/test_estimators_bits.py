@@ -13,11 +13,21 @@ import polars
 import pyarrow as pa
 import pytest
 import scipy.sparse
-from estimating import EPOCHS, bits, in_shards, lists, made, pair, trained, uncompiled
+from estimating import (
+    EPOCHS,
+    Classifier,
+    Regressor,
+    bits,
+    in_shards,
+    lists,
+    made,
+    pair,
+    trained,
+    uncompiled,
+)
 from running import rows
 
 import streamomd
-from streamomd import OMDClassifier, OMDRegressor
 from streamomd.core.errors import DivergedError
 
 WORDS = np.array(["amber", "blue", "cyan"])
@@ -45,7 +55,7 @@ def estimator(model: dict[str, Any], **more: Any) -> Any:
     params = dict(model.get("params", {}))
     told = {key: model[key] for key in ("rule", "loss", "loss_params", "dtype") if key in model}
     told |= {"eta0": params.pop("eta", None), "params": params}
-    kind = OMDRegressor if model["loss"] in ("square", "pinball") else OMDClassifier
+    kind = Regressor if model["loss"] in ("square", "pinball") else Classifier
     return kind(**told, fit_intercept=model.get("bias", True), **{"max_iter": EPOCHS, **more})
 
 
@@ -90,7 +100,7 @@ def test_labels_are_those_of_shards(tmp_path: Path, labels: np.ndarray) -> None:
     X, y, _ = made(len(labels))
     shards = in_shards(tmp_path / "data", {"X": lists(X), "y": labels[y]})
     run = trained(shards, {}, vectors=["X"])
-    fitted = OMDClassifier(max_iter=EPOCHS).fit(X, labels[y])
+    fitted = Classifier(max_iter=EPOCHS).fit(X, labels[y])
     assert bits(fitted) == run.state_sha256
     assert list(fitted.classes_) == list(run.plan.classes)
     assert set(fitted.predict(X)) <= set(labels)
@@ -125,7 +135,7 @@ def test_frames_are_encoded_as_shards(tmp_path: Path, library: str) -> None:
     run = trained(in_shards(tmp_path / "data", table), {}, weight="w", bits=6)
     features = FRAMES[library](table.drop_columns(["y", "w"]))
     y, weight = table["y"].to_numpy(), table["w"].to_numpy()
-    fitted = OMDClassifier(bits=6, max_iter=EPOCHS).fit(features, y, sample_weight=weight)
+    fitted = Classifier(bits=6, max_iter=EPOCHS).fit(features, y, sample_weight=weight)
     assert bits(fitted) == run.state_sha256
     # Which of two names at a coordinate comes first depends on what was decoded first.
     ours, theirs = fitted.to_model().names.seen(), run.names.seen()
@@ -146,7 +156,7 @@ def test_numbers_in_a_frame_are_those_of_its_shards(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": X[:, 0].astype(np.float32), "b": 2**24 + 1 + np.arange(len(y))})
     table = pa.Table.from_pandas(frame.assign(y=y), preserve_index=False)
     run = trained(in_shards(tmp_path / "data", table.replace_schema_metadata()), {})
-    assert bits(OMDClassifier(max_iter=EPOCHS).fit(frame, y)) == run.state_sha256
+    assert bits(Classifier(max_iter=EPOCHS).fit(frame, y)) == run.state_sha256
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "two passes"])
@@ -173,13 +183,13 @@ def test_shuffled_rows_are_the_rows_in_that_order() -> None:
     X, y, weight = made(2)
     for given in (X, scipy.sparse.csr_array(X), pd.DataFrame(X, columns=[*"abcd"])):
         shuffled = {"max_iter": EPOCHS, "shuffle": True, "random_state": 5}
-        found = OMDClassifier("nag", **shuffled).fit(given, y, weight)
-        by_hand, draw = OMDClassifier("nag", warm_start=True), np.random.RandomState(5)
+        found = Classifier("nag", **shuffled).fit(given, y, weight)
+        by_hand, draw = Classifier("nag", warm_start=True), np.random.RandomState(5)
         for _ in range(EPOCHS):
             order = draw.permutation(len(y))
             by_hand.fit(X[order], y[order], weight[order])
         assert bits(found) == bits(by_hand)
-        assert bits(found) != bits(OMDClassifier("nag", max_iter=EPOCHS).fit(X, y, weight))
+        assert bits(found) != bits(Classifier("nag", max_iter=EPOCHS).fit(X, y, weight))
 
 
 def test_equal_and_unordered_places_of_a_matrix_are_summed() -> None:
@@ -187,9 +197,9 @@ def test_equal_and_unordered_places_of_a_matrix_are_summed() -> None:
     rough = scipy.sparse.csr_array(
         (np.array([1.0, 2.0, 4.0, -1.0]), np.array([2, 0, 2, 1]), np.array([0, 3, 4])), (2, 3)
     )
-    found = OMDRegressor("nag").fit(rough, [1.0, -1.0])
+    found = Regressor("nag").fit(rough, [1.0, -1.0])
     plain = [[2.0, 0.0, 5.0], [0.0, -1.0, 0.0]]
-    assert bits(found) == bits(OMDRegressor("nag").fit(plain, [1.0, -1.0]))
+    assert bits(found) == bits(Regressor("nag").fit(plain, [1.0, -1.0]))
     assert rough.indices.tolist() == [2, 0, 2, 1]
 
 
@@ -203,7 +213,7 @@ def test_dask_is_train_on_the_collection(tmp_path: Path) -> None:
     run = trained(in_shards(tmp_path / "data", table), {}, weight="w", bits=6)
     whole = dd.read_parquet(tmp_path / "data")
     X = whole[["n", "k", "h", "c"]]
-    fitted = OMDClassifier(bits=6, max_iter=EPOCHS).fit(X, whole["y"], sample_weight=whole["w"])
+    fitted = Classifier(bits=6, max_iter=EPOCHS).fit(X, whole["y"], sample_weight=whole["w"])
     assert bits(fitted) == run.state_sha256
     assert fitted.predict(X).compute().tolist() == fitted.predict(X.compute()).tolist()
     assert fitted.predict_proba(X).compute().tolist() == (
@@ -211,8 +221,8 @@ def test_dask_is_train_on_the_collection(tmp_path: Path) -> None:
     )
     numbers, y, weight = made(0)
     chunks = [da.from_array(one, chunks=(40, *one.shape[1:])) for one in (numbers, y, weight)]
-    lazy = OMDRegressor(max_iter=EPOCHS).fit(chunks[0], chunks[1], sample_weight=chunks[2])
-    near = OMDRegressor(max_iter=EPOCHS).fit(numbers, y, sample_weight=weight)
+    lazy = Regressor(max_iter=EPOCHS).fit(chunks[0], chunks[1], sample_weight=chunks[2])
+    near = Regressor(max_iter=EPOCHS).fit(numbers, y, sample_weight=weight)
     assert bits(lazy) == bits(near)
     assert lazy.predict(chunks[0]).compute().tolist() == near.predict(numbers).tolist()
     assert streamomd.Spec.parse(lazy.to_model().spec.to_json())
@@ -224,13 +234,13 @@ def test_rows_that_come_later_are_checked_as_the_first(value):
     sum is not are accepted, and the model that diverges on them says so."""
     X = scipy.sparse.csr_matrix(np.arange(12.0).reshape(4, 3))
     y = np.array([0, 1, 0, 1])
-    estimator = OMDClassifier().partial_fit(X, y, classes=[0, 1])
+    estimator = Classifier().partial_fit(X, y, classes=[0, 1])
     bad = X.copy()
     bad.data[2] = value
     for wrong in (bad, X[:, :2], X[:0]):
         with pytest.raises(ValueError):
             estimator.partial_fit(wrong, y[: wrong.shape[0]])
-    estimator = OMDClassifier("ogd").partial_fit(X, y, classes=[0, 1])  # takes any finite number
+    estimator = Classifier("ogd").partial_fit(X, y, classes=[0, 1])  # takes any finite number
     large = X.copy()
     large.data[:] = 1e308  # finite, and their sum is not
     with warnings.catch_warnings():

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from estimating import bits, in_shards, lists, made, trained, uncompiled
+from estimating import Classifier, Regressor, bits, in_shards, lists, made, trained, uncompiled
 from running import rows
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
@@ -34,7 +34,7 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_in_a_pipeline() -> None:
     """Several epochs of three classes; raw units and standardised ones alike."""
     X, y = load_iris(return_X_y=True)
-    model = OMDClassifier(loss="softmax", max_iter=5, shuffle=True, random_state=0)
+    model = Classifier(loss="softmax", max_iter=5, shuffle=True, random_state=0)
     for steps in ([model], [StandardScaler(), model]):
         scores = cross_val_score(make_pipeline(*steps), X, y, cv=3)
         assert scores.mean() > 0.9
@@ -44,7 +44,7 @@ def test_in_a_search() -> None:
     """Parameters are found by name, and the best is fitted again on all rows."""
     X, y = load_diabetes(return_X_y=True)
     grid = {"rule": ["nag", "adagrad"], "eta0": np.array([0.01, 1.0])}
-    search = GridSearchCV(OMDRegressor(), grid, cv=2).fit(X[:150], y[:150])
+    search = GridSearchCV(Regressor(), grid, cv=2).fit(X[:150], y[:150])
     assert search.best_params_["eta0"] == 1.0
     assert not np.isnan(search.cv_results_["mean_test_score"]).any()
     again = clone(search.best_estimator_).fit(X[:150], y[:150])
@@ -54,7 +54,7 @@ def test_in_a_search() -> None:
 def test_calibrated() -> None:
     """Of margins that are no probabilities."""
     X, y, weight = made(2)
-    found = CalibratedClassifierCV(OMDClassifier("pa1"), cv=3).fit(X, y, sample_weight=weight + 1)
+    found = CalibratedClassifierCV(Classifier("pa1"), cv=3).fit(X, y, sample_weight=weight + 1)
     told = found.predict_proba(X)
     assert np.allclose(told.sum(axis=1), 1.0)
     assert (told.argmax(axis=1) == y).mean() > 0.8
@@ -63,7 +63,7 @@ def test_calibrated() -> None:
 def test_clones_and_copies() -> None:
     """A clone has the parameters alone; a copy learns on by itself."""
     X, y, weight = made(3)
-    fitted = OMDClassifier("adagrad", eta0=0.25, params={"l2": 0.5}).fit(X, y, weight)
+    fitted = Classifier("adagrad", eta0=0.25, params={"l2": 0.5}).fit(X, y, weight)
     fresh = clone(fitted)
     assert fresh.get_params() == fitted.get_params()
     assert not hasattr(fresh, "classes_")
@@ -72,7 +72,7 @@ def test_clones_and_copies() -> None:
     twin.partial_fit(X, y)
     assert bits(fitted) == before
     assert bits(twin) != before
-    assert (is_classifier(fitted), is_regressor(OMDRegressor())) == (True, True)
+    assert (is_classifier(fitted), is_regressor(Regressor())) == (True, True)
 
 
 @pytest.mark.parametrize("rule", ["nag", "arow", "dual_ascent"])
@@ -80,7 +80,7 @@ def test_a_pickle_is_description_and_arrays(rule: str) -> None:
     """No engine, rule or loop is named in it; states of every kind come back, with memory of
     their own."""
     X, y, _ = made(2)
-    fitted = OMDClassifier(rule).fit(X, y)
+    fitted = Classifier(rule).fit(X, y)
     saved = pickle.dumps(fitted)
     named = {arg for _, arg, _ in pickletools.genops(saved) if isinstance(arg, str)}
     ours = {name for name in named if name.startswith("streamomd")}
@@ -99,19 +99,19 @@ def test_weights_of_classes() -> None:
     """They multiply the rows' own; balanced are n / (classes · n of the class)."""
     X, y, weight = made(3)
     told = {0: 2.0, 1: 0.5, 2: 0.0}
-    by_class = OMDClassifier(class_weight=told).fit(X, y, weight)
-    by_hand = OMDClassifier().fit(X, y, weight * np.array([2.0, 0.5, 0.0])[y])
+    by_class = Classifier(class_weight=told).fit(X, y, weight)
+    by_hand = Classifier().fit(X, y, weight * np.array([2.0, 0.5, 0.0])[y])
     assert bits(by_class) == bits(by_hand)
-    pieces = OMDClassifier(class_weight=told)
+    pieces = Classifier(class_weight=told)
     for label in (2, 0, 1):
         pieces.partial_fit(X[y == label], y[y == label], [0, 1, 2], weight[y == label])
     order = np.concatenate([np.flatnonzero(y == label) for label in (2, 0, 1)])
     assert bits(pieces) == bits(
-        OMDClassifier(class_weight=told).fit(X[order], y[order], weight[order])
+        Classifier(class_weight=told).fit(X[order], y[order], weight[order])
     )
     balanced = len(y) / (3 * np.bincount(y))
-    assert bits(OMDClassifier(class_weight="balanced").fit(X, y)) == bits(
-        OMDClassifier().fit(X, y, balanced[y])
+    assert bits(Classifier(class_weight="balanced").fit(X, y)) == bits(
+        Classifier().fit(X, y, balanced[y])
     )
 
 
@@ -122,7 +122,7 @@ def test_weights_make_the_margins(classes: int, loss: str, shape: tuple[int, int
     """<coef_, x> + intercept_ is the margin; the largest one wins, of two classes if above 0."""
     X, y, _ = made(classes)
     for bias in (True, False):
-        fitted = OMDClassifier(loss=loss, fit_intercept=bias, max_iter=2).fit(X, y)
+        fitted = Classifier(loss=loss, fit_intercept=bias, max_iter=2).fit(X, y)
         assert (fitted.coef_.shape, fitted.intercept_.shape) == (shape, shape[:1])
         assert (fitted.intercept_ != 0).any() == bias
         margins = X @ fitted.coef_.T + fitted.intercept_
@@ -132,7 +132,7 @@ def test_weights_make_the_margins(classes: int, loss: str, shape: tuple[int, int
         assert np.array_equal(fitted.predict(X), best.astype(int))
         if loss != "hinge":
             assert np.array_equal(fitted.predict_proba(X).argmax(axis=1), fitted.predict(X))
-    number = OMDRegressor(loss="poisson").fit(X, y)
+    number = Regressor(loss="poisson").fit(X, y)
     assert (number.coef_.shape, number.intercept_.shape) == ((4,), (1,))
     assert np.allclose(np.log(number.predict(X)), X @ number.coef_ + number.intercept_)
 
@@ -166,7 +166,7 @@ def test_a_model_of_vectors_takes_arrays(tmp_path: Path) -> None:
     run = trained(shards, {"classes": ["yes", "no"]}, vectors=["X"])
     estimator = run.to_estimator()
     assert (estimator.n_features_in_, list(estimator.classes_)) == (4, ["yes", "no"])
-    direct = OMDClassifier(max_iter=2).fit(X, y)
+    direct = Classifier(max_iter=2).fit(X, y)
     assert bits(direct) == run.state_sha256
     assert np.array_equal(estimator.predict(X), np.array(["yes", "no"])[direct.predict(X)])
     assert bits(estimator.partial_fit(X, words)) == bits(direct.partial_fit(X, y))
@@ -177,10 +177,10 @@ def test_a_model_of_vectors_takes_arrays(tmp_path: Path) -> None:
 def test_an_estimators_model_predicts_shards(tmp_path: Path) -> None:
     """What was fitted on arrays reads shards with a column of vectors."""
     X, y, _ = made(0)
-    model = OMDRegressor().fit(X, y).to_model()
+    model = Regressor().fit(X, y).to_model()
     shards = in_shards(tmp_path / "data", {"X": lists(X), "y": y})
     told = pa.concat_tables(map(pq.read_table, model.predict(shards, str(tmp_path / "out"))))
-    assert told["prediction"].to_pylist() == OMDRegressor().fit(X, y).predict(X).tolist()
+    assert told["prediction"].to_pylist() == Regressor().fit(X, y).predict(X).tolist()
     assert model.evaluate(shards, quiet=True)["rmse"] > 0
 
 
@@ -188,7 +188,7 @@ def test_an_estimators_model_predicts_shards(tmp_path: Path) -> None:
 def test_another_process_takes_a_pickle(tmp_path: Path) -> None:
     """Compiled loops and all: what it predicts is what was predicted here."""
     X, y, _ = made(2)
-    fitted = OMDClassifier().fit(X, y)
+    fitted = Classifier().fit(X, y)
     (tmp_path / "model").write_bytes(pickle.dumps((fitted, X)))
     code = (
         "import pickle, sys\n"

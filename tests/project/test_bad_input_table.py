@@ -122,7 +122,6 @@ REFUSED: dict[str, tuple[Make, list[str]]] = {
     "infinite weight": (first(cell("w", float("inf"))), [WHERE + "'w': found inf"]),
     "text as a number": (first(column("n", "x")), ["'n' is string", "name it in hashed"]),
     "timestamp": (first(column("n", 0, pa.timestamp("us"))), ["'n' is timestamp[us]", "ignore"]),
-    "decimal": (first(column("n", 0, pa.decimal128(9, 2))), ["'n' is decimal128(9, 2)", "cast"]),
     "struct": (first(column("n", {"a": 1})), ["'n' is struct<a: int64>", "ignore"]),
     "map": (
         first(column("n", [], pa.map_(pa.string(), pa.int32()))),

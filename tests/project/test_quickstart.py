@@ -36,7 +36,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def quickstart(there: Path) -> subprocess.CompletedProcess[str]:
     """The quickstart, run once."""
-    done = typed("streamomd train pipelines/quickstart.toml", there)
+    done = typed("streamomd train pipelines/quickstart.toml --verbose", there)
     assert done.returncode == 0, done.stderr
     return done
 

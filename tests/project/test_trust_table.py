@@ -70,7 +70,7 @@ MUTANTS: Mapping[str, tuple[click.Group, str, str]] = {
         altered(backtest=click.Command("backtest", params=[START])), "", "backtest opens"
     ),
     "a new command with storage options": (
-        altered(compare=click.Command("compare", params=[OPTIONS])), "", "compare opens"
+        altered(judge=click.Command("judge", params=[OPTIONS])), "", "judge opens"
     ),
     "a new command with other parameters": (
         altered(probe=click.Command("probe")), "", "probe has neither a row nor a place"

@@ -14,6 +14,7 @@ from sweeping import job, plain, shards
 import streamomd
 from streamomd.runs.sweep import leaderboard
 from streamomd.runs.sweep.leaderboard import MOST, board, standings
+from streamomd.training.progress import verbose_output
 
 
 def shown(models: streamomd.runs.sweep.Sweep, title: str = "") -> list[str]:
@@ -26,7 +27,7 @@ def shown(models: streamomd.runs.sweep.Sweep, title: str = "") -> list[str]:
 def test_lines_at_doubling_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With how many learn, the best, median and worst of them, and who is best."""
     told = job(shards(tmp_path / "rows", 70))
-    with plain():
+    with plain(), verbose_output():
         models = streamomd.sweep(told, grid={"eta": [0.01, 0.5, 9.0, 1.0]}, halve=40)
     lines = [line.split() for line in capsys.readouterr().err.splitlines()]
     rows = [line for line in lines if len(line) > 6 and line[1].endswith("%")]

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from streamomd.cli.options import read_options_file
 from streamomd.config.build_job import build_job, change_job, parse_sets
-from streamomd.config.spec import Spec, read_job
+from streamomd.config.job_file import read_job
+from streamomd.config.spec import Spec
 from streamomd.core.errors import StreamomdError
 
 SUPPORT = Path(__file__).parents[1] / "support"

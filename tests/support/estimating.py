@@ -12,10 +12,23 @@ import scipy.sparse
 from running import write
 
 import streamomd
+from streamomd import OMDClassifier, OMDRegressor
 from streamomd.engine import Engine
 from streamomd.engine.state import Layout
 
 N, COLUMNS, EPOCHS = 90, 4, 2
+IN_ORDER = {"shuffle": False, "early_stopping": False}
+"""Parameters with which ``fit`` learns rows in their order, once, as ``streamomd train`` does."""
+
+
+def Classifier(*given: Any, **more: Any) -> OMDClassifier:
+    """A classifier that learns rows in their order."""
+    return OMDClassifier(*given, **{**IN_ORDER, **more})
+
+
+def Regressor(*given: Any, **more: Any) -> OMDRegressor:
+    """A regressor that learns rows in their order."""
+    return OMDRegressor(*given, **{**IN_ORDER, **more})
 
 
 def uncompiled(monkeypatch: pytest.MonkeyPatch, *, dear: bool = True) -> None:

@@ -12,10 +12,10 @@ import sys
 MODULE = [sys.executable, "-W", "error", "-m", "streamomd"]
 
 
-def on_a_terminal(words: list[str]) -> tuple[int, str, str]:
-    """Exit code, stdout and what a terminal of 100 columns on stderr was sent."""
+def on_a_terminal(words: list[str], columns: int = 120) -> tuple[int, str, str]:
+    """Exit code, stdout and what a terminal on stderr was sent."""
     main, end = pty.openpty()
-    env = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
+    env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=end, env=env) as process:
         os.close(end)
         seen = bytearray()

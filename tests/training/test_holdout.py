@@ -180,7 +180,7 @@ def test_epochs_have_figures_of_their_own(data: Path) -> None:
     best = min(range(3), key=lambda at: found["epochs"][at]["loss"])
     assert found["best_epoch"] == best + 1
     words = ["--set", f"data.holdout={EVERY}", "--checkpoint", "none", "--label", "y"]
-    words += ["--numeric", "n", "--epochs", "2"]
+    words += ["--numeric", "n", "--epochs", "2", "--verbose"]
     done = run("train", data / "all", *words, "--json")
     lines = done.err.splitlines()
     told = re.compile(r"; hold-out loss 0\.\d+ \((\d+) rows? of epoch (\d)\)")

@@ -196,11 +196,11 @@ def test_the_mixture_is_shown(tmp_path: Path) -> None:
     assert "%, since row " in text
     assert f"mixture: {text}" in run("inspect", tmp_path / "auto" / "run").out
     page = reported(tmp_path / "auto")
-    assert ">mixture<" in page
+    assert ">Mixture: " in page
     assert text in page
     trained(tmp_path / "laplace", "logistic", rule="laplace")
     assert "mixture" not in inspected(tmp_path / "laplace")
-    assert ">mixture<" not in reported(tmp_path / "laplace")
+    assert ">Mixture: " not in reported(tmp_path / "laplace")
 
 
 def reported(folder: Path) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 from running import everything, rows, run, write
 from terminal import MODULE, on_a_terminal, plain
 
+from streamomd.core import phases
+from streamomd.training import progress as progress_module
 from streamomd.training.metrics import Metrics
 from streamomd.training.progress import ProgressBar
 
@@ -49,7 +52,7 @@ def test_lines_at_doubling_rows(every: int, prefetch: int, data: Path) -> None:
     """Off a terminal: a line at exactly 1, 2, 4, … rows over all epochs, and one at the end."""
     sets = ["--set", f"train.prefetch={prefetch}", "--set", f"checkpoint.every_rows={every}"]
     kept = ["--checkpoint", data.parent / "kept"]
-    done = run("train", data, *everything(), "--epochs", "2", *sets, *kept)
+    done = run("train", data, *everything(), "--epochs", "2", *sets, *kept, "--verbose")
     lines = table(done.err)
     assert [line[0] for line in lines] == [str(count) for count in doubling(600)]
     assert [len(line) for line in lines] == [6] * len(lines)
@@ -63,21 +66,21 @@ def test_lines_at_doubling_rows(every: int, prefetch: int, data: Path) -> None:
 def test_a_last_line_is_not_told_twice(data: Path) -> None:
     """Where the rows end at a power of two there is one line of them."""
     shard = write(data.parent / "b" / "b.parquet", rows(64))
-    lines = table(run("train", shard, *everything(), "--checkpoint", "none").err)
+    lines = table(run("train", shard, *everything(), "--checkpoint", "none", "-v").err)
     assert [line[0] for line in lines] == [str(count) for count in doubling(64)]
 
 
 def test_lines_go_on_after_a_resume(data: Path) -> None:
     """A resumed run tells at the powers of two above the rows it begins with."""
     run("train", data, *everything(), "--checkpoint", data.parent / "kept")
-    done = run("resume", data.parent / "kept", "--set", "train.epochs=5")
+    done = run("resume", data.parent / "kept", "--set", "train.epochs=5", "--verbose")
     assert [line[0] for line in table(done.err)] == ["512", "1,024", "1,500"]
 
 
 def test_evaluate_tells_its_progress(data: Path) -> None:
     """Evaluation tells the rows it has seen, ending with all of them."""
     run("train", data, *everything(), "--checkpoint", data.parent / "kept")
-    done = run("evaluate", data.parent / "kept", data)
+    done = run("evaluate", data.parent / "kept", data, "--verbose")
     assert [line[0] for line in table(done.err)][-1] == "300"
 
 
@@ -88,26 +91,33 @@ def test_bar_on_a_terminal(data: Path) -> None:
     assert len(out.splitlines()) == 1
     last = plain(seen).strip().splitlines()[-1]
     assert re.search(
-        r"300 rows .* 100% loss \d\.\d{6}, last \d\.\d{6}, [\d,]+ rows/s \d+:\d\d:\d\d", last
+        r"━+ 100% ETA \d+:\d\d:\d\d 300 rows, loss \d\.\d{6}, last \d\.\d{6}, [\d,]+ rows/s", last
     )
     assert "\x1b[?25l" in seen
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
 
 
-def test_a_narrow_bar_keeps_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In 80 columns it goes without the bar and the last loss."""
+@pytest.mark.parametrize("held", [0, 1000])
+def test_a_narrow_bar_is_a_line(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 80 columns: bar, share, time left, rows, loss and speed in a line; more is cut off."""
     monkeypatch.setenv("COLUMNS", "80")
     metrics = Metrics(classifies=True)
+    if held:
+        metrics.held = Metrics(classifies=True)
     metrics.begin(0)
+    if metrics.held is not None:
+        metrics.held.count(held)
     bar = ProgressBar(metrics, 20_000_000, (out := io.StringIO()))
     metrics.count(1_400_000)
     metrics.current[:] = 1.0, 0.25, 0.0
     bar.finish(metrics)
     bar.close()
-    line = plain(out.getvalue()).strip().splitlines()[-1]
-    assert re.search(
-        r"1,400,000 rows +7% loss 0\.250000, [\d,]+ rows/s [-\d]+:[-\d]+:[-\d]+$", line
+    line = plain(out.getvalue()).rstrip().splitlines()[-1]
+    assert len(line) <= 80
+    assert re.match(
+        r"[━╸ ]{12} +7% ETA [-\d]+:[-\d]+:[-\d]+ 1,400,000 rows, loss 0\.250000, [\d,]+", line
     )
+    assert line.endswith("…") or not held
 
 
 def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss(
@@ -124,6 +134,70 @@ def test_a_bar_that_ends_without_new_rows_keeps_its_last_loss(
     bar.finish(metrics)
     bar.close()
     assert re.search(r"loss 0\.250000, last 0\.250000,", out.getvalue())
+
+
+def test_a_terminal_of_80_columns(data: Path) -> None:
+    """The bar is there, no line is longer, and phases are shown until it is."""
+    code, _, seen = on_a_terminal(command(data, "--epochs", "3"), columns=80)
+    assert code == 0
+    turns = plain(seen).splitlines()
+    bars = [turn for turn in turns if "━" in turn]
+    assert bars
+    assert all(len(turn) <= 80 for turn in bars)
+    assert re.match(r"━{12} 100% ETA \d:\d\d:\d\d 900 rows, loss", bars[-1].strip())
+    names = [turn for turn in turns if turn.endswith(" …")]
+    assert list(dict.fromkeys(names)) == [
+        "starting …", "listing files …", "listing 5 files …", "compiling …",
+    ]  # fmt: skip
+    assert not any(" …" in turn and not turn.endswith("…") for turn in turns)
+
+
+def test_a_short_run_in_a_pipe_has_eight_lines(tmp_path: Path) -> None:
+    """Off a terminal: the columns, the rule and the result; no table of progress."""
+    write(tmp_path / "data" / "a.parquet", rows(90), write_page_checksum=True)
+    ignored = 'data.ignore=["c", "k", "i", "v"]'
+    flags = ["--label", "y", "--weight", "w", "--numeric", "n", "--hashed", "h", "--set", ignored]
+    words = [*MODULE, "train", str(tmp_path / "data"), *flags, "--checkpoint", str(tmp_path / "r")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert len(done.stderr.splitlines()) + len(done.stdout.splitlines()) <= 8
+    assert len(done.stdout.splitlines()) <= 5
+    assert done.stdout.splitlines()[-1].startswith("next: streamomd report")
+    assert "since last" not in done.stderr
+
+
+def test_a_long_run_has_lines(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the first seconds have passed: from the next doubling row on, with the head before."""
+    monkeypatch.setattr(progress_module, "LINE_SECONDS", 0.0)
+    done = run("train", data, *everything(), "--checkpoint", "none")
+    assert table(done.err)[-1][0] == "300"
+
+
+def test_phases_off_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that lasts is reported on a line; a short one is not, and none outside a command."""
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stderr", out)
+    monkeypatch.setattr(phases, "PATIENCE", 0.01)
+    with phases.phase("silent"):
+        time.sleep(0.05)
+    with phases.showing_phases(), phases.phase("compiling"):
+        time.sleep(0.2)
+    monkeypatch.setattr(phases, "PATIENCE", 60.0)
+    with phases.showing_phases(), phases.phase("short"):
+        pass
+    assert out.getvalue() == "compiling …\n"
+
+
+def test_a_note_replaces_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal the phase stands below what is reported while it lasts, then is gone."""
+    out = io.StringIO()
+    monkeypatch.setattr(out, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", out)
+    with phases.showing_phases(), phases.phase("compiling"):
+        progress_module.note("column 'a' is constant")
+    clear = phases.CLEAR
+    assert out.getvalue() == (
+        f"{clear}compiling …{clear}column 'a' is constant\ncompiling …{clear}"
+    )
 
 
 def test_the_terminal_is_given_back_after_an_error(data: Path) -> None:

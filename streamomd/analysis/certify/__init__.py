@@ -59,10 +59,29 @@ def certify(
     reason says why, if the rule's theorem does not cover the run; nothing is measured if the rows
     are not those that were learned.
     """
+    return measure(
+        model,
+        shards,
+        comparator=comparator,
+        storage_options=storage_options,
+        tables=TableOptions(version, as_of, as_files),
+        checkpoint_storage_options=checkpoint_storage_options,
+    )[0]
+
+
+def measure(
+    model: Model,
+    shards: str | Sequence[str],
+    *,
+    comparator: Any = "best",
+    storage_options: Mapping[str, Any] | None = None,
+    tables: TableOptions = FILES_OR_TABLES,
+    checkpoint_storage_options: Mapping[str, Any] | None = None,
+) -> tuple[list[dict[str, Any]], FixedWeights | None]:
+    """``certify``, and the comparator with its losses; None if nothing was measured."""
     spec, plan = model.spec, model.plan
     # The rows that were learned: the run's own filter, on its shards.
     where, order = spec.data.where, spec.data.order
-    tables = TableOptions(version, as_of, as_files)
     found = find_for_model(
         plan,
         shards,
@@ -78,19 +97,18 @@ def certify(
         given = load_comparator(comparator, plan.size, learners)
     reason = unreplayable_reason(model) or past.differences(checkpoint_storage_options)
     if reason:
-        return [nothing(model, k, reason) for k in range(learners)]
+        return [nothing(model, k, reason) for k in range(learners)], None
     size = (plan.size, model.engine.classes, learners, plan.bias)
-    problem = Problem(cache_batches(past), spec.loss, spec.model.loss_params, *size)
+    problem = Problem(cache_batches(past.filled), spec.loss, spec.model.loss_params, *size)
     facts = facts_of(model, past, problem)
     sets = sets_of(model)
     if given is not None:
-        return claim_rows(
-            model, facts, FixedWeights(problem, fitted(sets, given), candidate_gammas(model))
-        )
+        fixed = FixedWeights(problem, fitted(sets, given), candidate_gammas(model))
+        return claim_rows(model, facts, fixed), fixed
     note(f"searching the best fixed weights over {model.metrics.total_rows:,} rows …")
     least = best(problem, sets)
     fixed = FixedWeights(problem, least.u, candidate_gammas(model), least.lower)
     if comparator == "best":
-        return claim_rows(model, facts, fixed)
+        return claim_rows(model, facts, fixed), fixed
     note("searching the weights of the least bound …")
-    return minimize_bounds(model, facts, fixed, sets)
+    return minimize_bounds(model, facts, fixed, sets), fixed

@@ -13,6 +13,7 @@ from streamomd.checkpoint import Ledger, compare, explain, open_store, read_ledg
 from streamomd.checkpoint.commit_list import read_commit
 from streamomd.core.batch import Batch
 from streamomd.core.errors import CorruptionError
+from streamomd.engine.state import State
 from streamomd.features import check_schema
 from streamomd.shards.digests import Digests
 from streamomd.shards.find import ShardSet
@@ -71,6 +72,13 @@ class Replay:
             left -= len(batch)
             if left <= 0:
                 return
+
+    def filled(self) -> Iterator[Batch]:
+        """As the call, with missing values replaced as they were when the rows were learned."""
+        engine = self.model.engine
+        state = State(engine.layout, np.empty(0), np.empty(0), means=engine.layout.start_means())
+        for batch in self():
+            yield engine.filled(state, batch, learns=True)
 
     def all(self) -> Iterator[Batch]:
         """Every row of the shards, in the order of the first epoch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,22 @@ class FixedWeights:
         """The largest ||x||^2 of a row, the bias included, by a pass."""
         squares = [squared_lengths(batch).max(initial=0.0) for batch in self.problem.batches()]
         return float(max(squares, default=0.0)) + float(self.problem.bias)
+
+    def losses_at(self, rows: Sequence[int]) -> Floats:
+        """The loss of u over the first rows, for each of these ascending numbers; a pass."""
+        sums, done, found, left = np.zeros(3), 0, [], list(rows)
+        objective = self.problem.at(self.problem.loss, self.problem.loss_params)
+        objective.state.slot("u")[...] = self.u
+        for batch in self.problem.batches():
+            low = 0
+            while low < len(batch) and left:
+                high = min(len(batch), low + left[0] - done)
+                objective.engine.predict(objective.state, sums, batch.rows(low, high))
+                done, low = done + high - low, high
+                if done == left[0]:
+                    found.append(float(sums[1]))
+                    del left[0]
+        return np.array(found, dtype=np.float64)
 
     def _walk(self, gammas: tuple[float, ...]) -> tuple[float, TotalLosses]:
         sums, costs = np.zeros(3), TotalLosses.none(self.problem, gammas)

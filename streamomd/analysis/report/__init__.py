@@ -19,9 +19,11 @@ from streamomd.analysis.report.largest_weights import weigh
 from streamomd.analysis.report.learning import learning
 from streamomd.analysis.report.markup import element, page
 from streamomd.analysis.report.outcomes import outcomes
+from streamomd.analysis.report.over_time import day_column
 from streamomd.analysis.report.regret import regret
-from streamomd.analysis.report.summary import verdict, warnings_section
-from streamomd.core.errors import OutputExistsError, StorageError, UsageError
+from streamomd.analysis.report.summary import divergence, header, warnings_section
+from streamomd.analysis.report.verdict import summarize
+from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import protocol, shown
 from streamomd.shards.atomic_write import open_atomic
@@ -53,7 +55,8 @@ def write_report(
     which takes many passes). storage_options: of the shards. version, as_of, as_files: as
     ``Model.evaluate``.
 
-    The dict: report (the file), bytes, look (name, title and text of each warning).
+    The dict: report (the file), bytes, verdict (level: better, unclear, worse or unknown, and its
+    text), look (name, title and text of each warning).
     Raises OutputExistsError if the file exists, UsageError if ``to`` is not a local file, and what
     ``Model.evaluate`` raises.
     """
@@ -62,7 +65,11 @@ def write_report(
     tried = None
     choice: dict[str, Any] = {"version": version, "as_of": as_of, "as_files": as_files}
     if shards:
-        tried = model.evaluate(shards, storage_options=storage_options, quiet=quiet, **choice)
+        column = day_column(model.plan)
+        by = [column] if column else []
+        tried = model.evaluate(
+            shards, by=by, storage_options=storage_options, quiet=quiet, **choice
+        )
     sizes = (
         scales_of_shards(model.plan, shards, storage_options, TableOptions(**choice))
         if shards
@@ -75,13 +82,13 @@ def write_report(
         shards,
         wanted=certificate,
         storage_options=storage_options,
+        tables=TableOptions(**choice),
         checkpoint_storage_options=checkpoint_storage_options,
-        **choice,
     )
     learned = model.result()
     text = page(
         f"{model.plan.label}: {model.metrics.total_rows:,} rows by {model.spec.model.rule}",
-        verdict(model, run_history, learned, len(found)),
+        header(model, run_history, learned, len(found)),
         warnings_section(found),
         learning(model, run_history, learned),
         outcomes(model, learned, tried),
@@ -93,7 +100,8 @@ def write_report(
     with open_atomic(os.path.abspath(to), overwrite=overwrite) as file:
         file.write(text.encode())
     warnings = [one._asdict() for one in found]
-    return {"report": to, "bytes": len(text.encode()), "look": warnings}
+    judged = summarize(model, learned, diverged=divergence(model, run_history))
+    return {"report": to, "bytes": len(text.encode()), "verdict": judged, "look": warnings}
 
 
 def _refuse(to: str, *, overwrite: bool) -> None:
@@ -103,6 +111,6 @@ def _refuse(to: str, *, overwrite: bool) -> None:
     if os.path.isdir(to):
         raise UsageError(f"{shown(to)} is a directory: name a file, e.g. report.html")
     if not os.path.isdir(os.path.dirname(os.path.abspath(to))):
-        raise StorageError(f"{shown(to)} cannot be written: No such file or directory")
+        raise UsageError(f"{shown(to)}: its directory does not exist; create it, or name another")
     if not overwrite and os.path.lexists(to):
         raise OutputExistsError(f"{shown(to)} already exists: pass --overwrite, or another name")

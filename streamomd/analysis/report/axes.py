@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+EPOCH = date(1970, 1, 1)
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 LETTERS = ((1e4, 1e6, 1e3, "k"), (1e6, 1e9, 1e6, "M"), (1e9, 1e12, 1e9, "G"))
 
@@ -16,6 +18,8 @@ LETTERS = ((1e4, 1e6, 1e3, "k"), (1e6, 1e9, 1e6, "M"), (1e9, 1e12, 1e9, "G"))
 @dataclass(frozen=True)
 class Axis:
     """Numbers from ``low`` to ``high``, on a logarithmic scale if ``log``; low < high.
+
+    whole: ticks are integers. dates: numbers are days since 1970-01-01, and ticks are dates.
 
     >>> Axis("rows", 1.0, 10000.0, log=True).at(100.0)
     0.5
@@ -27,6 +31,13 @@ class Axis:
     low: float
     high: float
     log: bool = False
+    whole: bool = False
+    dates: bool = False
+
+    @property
+    def title(self) -> str:
+        """The label, with the scale if it is logarithmic."""
+        return f"{self.label} (log scale)" if self.log else self.label
 
     @classmethod
     def of(cls, label: str, numbers: Floats, *, log: bool = False, zero: bool = False) -> Axis:
@@ -49,12 +60,34 @@ class Axis:
             low, high = self.low, self.high
         return min(1.0, max(0.0, (number - low) / (high - low)))
 
+    @classmethod
+    def of_integers(cls, label: str, numbers: Floats, *, dates: bool = False) -> Axis:
+        """An axis for update numbers, or for days."""
+        low, high = float(numbers.min()), float(numbers.max())
+        room = max(0.04 * (high - low), 0.2)
+        return cls(label, low - room, high + room, whole=True, dates=dates)
+
     def ticks(self, most: int = 6) -> list[tuple[float, str]]:
         """Round numbers inside the axis, and their texts."""
+        if self.whole:
+            return _whole(self, 3 if self.dates else most)
         found = _decades(self.low, self.high, most) if self.log else []
         if len(found) < 2:
             found = _even(self.low, self.high, most)
-        return [(number, brief(number)) for number in found]
+        return [(number, _tick(number)) for number in found]
+
+
+def _whole(axis: Axis, most: int) -> list[tuple[float, str]]:
+    """Integers at regular steps: their digits, or dates."""
+    first, last = math.ceil(axis.low), math.floor(axis.high)
+    rough = max(1.0, (last - first) / most)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = int(next(power * one for one in (1, 2, 5, 10) if power * one >= rough))
+    start = first if axis.dates else math.ceil(first / step) * step
+    return [
+        (float(at), str(date.fromordinal(EPOCH.toordinal() + at)) if axis.dates else _tick(at))
+        for at in range(start, last + 1, step)
+    ]
 
 
 def brief(number: float) -> str:
@@ -69,6 +102,12 @@ def brief(number: float) -> str:
         if least <= abs(number) < most:
             return f"{number / unit:.3g}{letter}"
     return f"{number:.4g}"
+
+
+def _tick(number: float) -> str:
+    """As ``brief``, with k from 1,000 on: next to 10k."""
+    round_one = 1e3 <= abs(number) < 1e4 and number % 100.0 == 0.0
+    return f"{number / 1e3:.3g}k" if round_one else brief(number)
 
 
 def _log(number: float) -> float:

@@ -15,7 +15,7 @@ from streamomd.analysis.report.markup import element
 Floats = NDArray[np.float64]
 WIDTH, HEIGHT = 460, 280
 LEFT, RIGHT, TOP, BOTTOM = 66, 16, 10, 46
-COLOURS = ("one", "two")
+COLOURS = ("one", "two", "three")
 LETTERS = 46  # of a name that fit over a bar
 
 
@@ -43,7 +43,7 @@ def lines(
     note: str = "",
     diagonal: bool = False,
 ) -> Element:
-    """Lines through points, of at most two series; a diagonal if both axes are equal."""
+    """Lines through points, of at most three series; a diagonal if both axes are equal."""
     frame = _frame(x, y)
     if diagonal:
         frame.append(_path([(x.low, x.low), (x.high, x.high)], x, y, "rule"))
@@ -55,9 +55,9 @@ def lines(
         if len(points) <= 40 and not one.thin:
             frame.extend(_dot(x.at(a), y.at(b), COLOURS[index]) for a, b in points)
     last = [f"{one.name} ends at {brief(float(one.y[-1]))}" for one in series if len(one.y)]
-    drawing = _svg(f"{title}. {y.label} against {x.label}: {'; '.join(last)}.", frame)
+    drawing = _svg(f"{title}. {y.title} against {x.title}: {'; '.join(last)}.", frame)
     keys = [_key(one.name, COLOURS[at], one.thin) for at, one in enumerate(series)]
-    return figure(title, drawing, element("p", *keys), _note(note))
+    return figure(title, drawing, element("p", *keys) if len(keys) > 1 else None, _note(note))
 
 
 def columns(title: str, edges: Sequence[float], counts: Sequence[Series], x: Axis, y: Axis,
@@ -75,9 +75,9 @@ def columns(title: str, edges: Sequence[float], counts: Sequence[Series], x: Axi
                 class_=f"fill-{COLOURS[index]}",
             ))  # fmt: skip
     summary = [f"{one.name}: {one.y.sum():,.0f}" for one in counts]
-    drawing = _svg(f"{title}. {y.label} by {x.label}; {', '.join(summary)}.", frame)
-    keys = [_key(one.name, COLOURS[at]) for at, one in enumerate(counts)] if len(counts) > 1 else []
-    return figure(title, drawing, element("p", *keys), _note(note))
+    drawing = _svg(f"{title}. {y.title} by {x.title}; {', '.join(summary)}.", frame)
+    keys = [_key(one.name, COLOURS[at]) for at, one in enumerate(counts)]
+    return figure(title, drawing, element("p", *keys) if len(keys) > 1 else None, _note(note))
 
 
 def bars(title: str, label: str, named: Sequence[tuple[str, float]], *, note: str = "") -> Element:
@@ -118,14 +118,13 @@ def heat(title: str, names: Sequence[str], cells: Floats, *, note: str = "") -> 
         for at in range(count):
             frame.append(element(
                 "rect", x=f"{left + at * side:.1f}", y=f"{top + row * tall:.1f}",
-                width=f"{side - 1:.1f}", height=f"{tall - 1:.1f}", class_="fill-one",
+                width=f"{side - 1:.1f}", height=f"{tall - 1:.1f}", class_="cell",
                 fill_opacity=f"{0.06 + 0.94 * share[row, at]:.3f}",
             ))  # fmt: skip
             if side >= 40:
                 frame.append(element(
                     "text", brief(float(cells[row, at])), x=f"{left + (at + 0.5) * side:.1f}",
                     y=f"{middle + 5:.1f}", text_anchor="middle",
-                    class_="over" if share[row, at] > 0.5 else "",
                 ))  # fmt: skip
     right = float(np.trace(share)) / count
     alt = f"{title}: {count} classes; a row's share on the diagonal is {right:.0%} on average."
@@ -151,9 +150,9 @@ def _frame(x: Axis, y: Axis) -> Element:
     middle = (TOP + floor) / 2
     wide = (LEFT + WIDTH - RIGHT) / 2
     style = {"text_anchor": "middle", "class_": "label"}
-    made.append(element("text", x.label, x=wide, y=HEIGHT - 6, **style))
+    made.append(element("text", x.title, x=wide, y=HEIGHT - 6, **style))
     turned = f"rotate(-90 12 {middle})"
-    made.append(element("text", y.label, x=12, y=middle, transform=turned, **style))
+    made.append(element("text", y.title, x=12, y=middle, transform=turned, **style))
     return made
 
 

@@ -169,6 +169,8 @@ def measure_scales(plan: Plan, batches: Iterable[Batch]) -> FeatureScales:
     for batch in batches:
         at, x = _entries(batch, bias)
         rows += len(batch)
+        if plan.means:  # a missing value has no scale
+            at, x = at[~np.isnan(x)], x[~np.isnan(x)]
         np.add.at(squares, at, x * x)
         np.add.at(sums, at, x)
         np.maximum.at(largest, at, np.abs(x))

@@ -31,11 +31,11 @@ def features_section(
         "Features",
         grid(*_charts(weights, model.plan.classes)),
         paragraph(_weights_text(model, weights)),
-        element("h3", "The heaviest, by name"),
-        _heaviest(model, sizes, weights),
-        element("h3", "Scale of each feature"),
-        *_sizes(model, sizes, weights, found),
-    )
+        *([element("h3", "The heaviest, by name"), _heaviest(model, sizes, weights)]
+          if weights.top else []),
+        element("h3", "Scale of each column"),
+        *_sizes(model, sizes, found),
+    )  # fmt: skip
 
 
 def _charts(weights: Weights, classes: Sequence[Any]) -> list[Element]:
@@ -48,12 +48,12 @@ def _charts(weights: Weights, classes: Sequence[Any]) -> list[Element]:
         edges = weights.edges
         x = Axis("size of the weight", float(edges[0]), float(edges[-1]), log=True)
         both = np.concatenate([weights.below, weights.above]).astype(np.float64)
-        y = Axis.of("weights", both, zero=True)
+        y = Axis("weights", 0.0, max(float(both.max()), 1.0), whole=True)
         counts = [
             Series("above 0", edges[:-1], weights.above.astype(float)),
             Series("below 0", edges[:-1], weights.below.astype(float)),
         ]
-        note = f"{weights.zeros:,} more are exactly 0."
+        note = f"{weights.zeros:,} more are exactly 0." if weights.zeros else ""
         charts.append(columns("All weights by size", edges.tolist(), counts, x, y, note=note))
     return charts
 
@@ -83,28 +83,36 @@ def _heaviest(model: Model, sizes: FeatureScales, weights: Weights) -> Element:
     rows = [
         (
             one.name,
-            *(f"{weight:.6g}" for weight in (one.weight if several else (one.heaviest,))),
-            brief(float(sizes.unit[one.coordinate])),
+            *(brief(weight) for weight in (one.weight if several else (one.heaviest,))),
+            _known(float(sizes.unit[one.coordinate])),
             brief(one.moves),
             f"{one.share:.1%}",
+            _share(float(sizes.present[one.coordinate])),
             f"{one.coordinate:,}",
         )
         for one in weights.top
     ]
-    heads = ["feature", *names, "typical value", "moves", "share", "coordinate"]
-    return table(heads, rows, numbers=range(1, len(heads)))
+    heads = ["feature", *names, "typical value", "moves", "share", "not 0 in", "coordinate"]
+    shown = [at for at in range(len(heads)) if any(row[at] for row in rows)]
+    return table(
+        [heads[at] for at in shown],
+        [[row[at] for at in shown] for row in rows],
+        numbers=range(1, len(shown)),
+        label="The heaviest features",
+    )
 
 
-def _sizes(
-    model: Model, sizes: FeatureScales, weights: Weights, found: list[DataWarning]
-) -> list[Element]:
-    plan, marked = model.plan, {one.name for one in found}
+def _sizes(model: Model, sizes: FeatureScales, found: list[DataWarning]) -> list[Element]:
+    """The columns that are not hashed: a hashed value is 1 in its rows."""
+    plan = model.plan
+    marked = {name for one in found for name in one.name.split(", ")}
     front = range(int(plan.bias), min(plan.hashed_offset, MOST_COLUMNS))
-    later = [one.coordinate for one in weights.top if one.coordinate >= plan.hashed_offset]
+    if not front:
+        return [paragraph("There is no numeric column.")]
     rows = []
-    for at in (*front, *sorted(later)):
+    for at in front:
         name = name_of(plan, model.names, at)
-        ends = (sizes.low[at], sizes.high[at]) if at < plan.hashed_offset else (math.nan, math.nan)
+        ends = (sizes.low[at], sizes.high[at])
         ratio = float(sizes.largest[at] / sizes.typical[at]) if sizes.typical[at] > 0 else math.nan
         look = "look" if name in marked else ""
         known = [_known(float(one)) for one in (*ends, sizes.largest[at], sizes.typical[at], ratio)]
@@ -114,12 +122,13 @@ def _sizes(
     text = f"{sizes.source} Typical: the root of the mean square."
     if plan.hashed_offset > MOST_COLUMNS:
         text += f" The first {MOST_COLUMNS} columns are shown."
-    if later:
-        text += " Of hashed values the heaviest are shown."
     shown = [at for at in range(len(heads)) if at == 0 or any(row[at] for row in rows)]
+    if shown == [0]:
+        return [paragraph(text)]
     shown_rows = [[row[at] for at in shown] for row in rows]
     numbers = [index for index, at in enumerate(shown) if 0 < at < len(heads) - 1]
-    return [paragraph(text), table([heads[at] for at in shown], shown_rows, numbers=numbers)]
+    names = [heads[at] for at in shown]
+    return [paragraph(text), table(names, shown_rows, numbers=numbers, label="Scale of columns")]
 
 
 def _known(number: float) -> str:

@@ -8,7 +8,8 @@ from xml.etree.ElementTree import Element
 
 from streamomd.analysis.history import History
 from streamomd.analysis.report.axes import brief
-from streamomd.analysis.report.markup import element, paragraph, section, table
+from streamomd.analysis.report.markup import element, folded, paragraph, section, table
+from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.urls import shown
 from streamomd.features import describe
@@ -24,10 +25,24 @@ def job_section(model: Model, run_history: History) -> Element:
         "Job and data",
         element("ul", *lines),
         *_shards(run_history),
-        element("h3", "The job"),
-        table(["key", "value"], list(_keys(model.spec.to_json()))),
         *_commits(run_history),
+        element("h3", "The job"),
+        *_job(model.spec),
     )
+
+
+def _job(spec: Spec) -> list[Element]:
+    """The keys that are not the default's, and all others to open."""
+    plain = dict(_keys(Spec().to_json()))
+    keys = list(_keys(spec.to_json()))
+    own = [(key, value) for key, value in keys if plain.get(key) != value]
+    others = [(key, value) for key, value in keys if plain.get(key) == value]
+    heads = ["key", "value"]
+    rest = table(heads, others, label="Keys of the job with default values", wraps=True)
+    return [
+        table(heads, own, label="Keys of the job", wraps=True),
+        folded(f"{counted(len(others), 'key')} with the default value", rest),
+    ]
 
 
 def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -60,7 +75,7 @@ def _shards(run_history: History) -> list[Element]:
         text += f" The first {MOST_SHARDS}:"
     return [
         element("h3", "Shards"), paragraph(text),
-        table(["shard", "rows", "size"], some, numbers=(1, 2)),
+        table(["shard", "rows", "size"], some, numbers=(1, 2), label="Shards"),
     ]  # fmt: skip
 
 
@@ -73,5 +88,7 @@ def _commits(run_history: History) -> list[Element]:
         return []
     text = f"Written by streamomd {run_history.version} on {run_history.host}, "
     text += f"in a process started {run_history.started}."
-    rows_table = table(["commit", "rows", "written (UTC)", "size"], rows, numbers=(0, 1, 3))
+    rows_table = table(
+        ["commit", "rows", "written (UTC)", "size"], rows, numbers=(0, 1, 3), label="Commits"
+    )
     return [element("h3", "Commits"), paragraph(text), rows_table]

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.analysis.history import Commit, History, speeds
-from streamomd.analysis.report.axes import Axis
+from streamomd.analysis.report.axes import Axis, brief
 from streamomd.analysis.report.charts import Series, lines
 from streamomd.analysis.report.markup import element, grid, paragraph, section, table
+from streamomd.analysis.report.over_time import charts_by_update
+from streamomd.analysis.report.verdict import percent
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
-from streamomd.training.progress import show
 
 Floats = NDArray[np.float64]
 NOTE = "Each row was predicted before it was learned."
@@ -35,6 +36,7 @@ def learning(model: Model, run_history: History, learned: Mapping[str, Any]) -> 
             "No chart of the loss over rows: this checkpoint has no history: it was written "
             "by an earlier version, or the run has just started."
         ))  # fmt: skip
+    charts += charts_by_update(model, run_history)
     pace = speeds(run_history.commits)
     if len(pace) > 1:
         charts.append(_speed(pace))
@@ -42,11 +44,6 @@ def learning(model: Model, run_history: History, learned: Mapping[str, Any]) -> 
         missing.append(
             paragraph(f"Between its commits it learned {pace[0][1]:,.0f} rows per second.")
         )
-    else:
-        missing.append(paragraph(
-            "No chart of the speed: it is measured between commits, and there are fewer than "
-            "two commits with rows between them."
-        ))  # fmt: skip
     texts = [*missing, *_epochs(learned, metrics.classifies), _skipped(metrics)]
     return section("Training progress", grid(*charts), *texts)
 
@@ -109,18 +106,28 @@ def _epochs(learned: Mapping[str, Any], classifies: bool) -> list[Element]:
     wrong = "error" if classifies else "rmse"
     held = learned["holdout"]
     lines: list[tuple[str, ...]] = [
-        (f"{at}", f"{one['rows']:,}", show(one["loss"]), show(one[wrong]))
+        (f"{at}", f"{one['rows']:,}", _loss(one), _wrong(one, wrong))
         for at, one in enumerate(learned["epochs"], 1)
     ]
     heads = ["epoch", "rows", "loss", wrong]
     if held is not None:
         heads += ["held out: rows", "loss", wrong]
         holdout_columns = [
-            (f"{one['rows']:,}", show(one["loss"]), show(one[wrong])) for one in held["epochs"]
+            (f"{one['rows']:,}", _loss(one), _wrong(one, wrong)) for one in held["epochs"]
         ]
         lines = [(*line, *more) for line, more in zip(lines, holdout_columns, strict=False)]
-    made = table(heads, lines, numbers=range(len(heads)))
+    made = table(heads, lines, numbers=range(len(heads)), label="Metrics by epoch")
     return [element("h3", "By epoch"), made] if len(lines) > 1 else []
+
+
+def _loss(one: Mapping[str, Any]) -> str:
+    return "nan" if one["loss"] is None else brief(one["loss"])
+
+
+def _wrong(one: Mapping[str, Any], key: str) -> str:
+    if one[key] is None:
+        return "nan"
+    return percent(one[key]) if key == "error" else brief(one[key])
 
 
 def _skipped(metrics: Metrics) -> Element:

@@ -54,10 +54,21 @@ def grid(*inside: Inside) -> Element:
     return element("div", *inside, class_="grid")
 
 
+def folded(title: str, *inside: Inside) -> Element:
+    """What a reader opens with a click; printed open."""
+    return element("details", element("summary", title), *inside)
+
+
 def table(
-    heads: Sequence[str], rows: Iterable[Sequence[Inside]], *, numbers: Sequence[int] = ()
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Inside]],
+    *,
+    numbers: Sequence[int] = (),
+    label: str = "",
+    wraps: bool = False,
 ) -> Element:
-    """A table that scrolls horizontally. numbers: the right-aligned columns."""
+    """A table that scrolls in its box. numbers: the right-aligned columns. label: what it shows,
+    for a screen reader. wraps: long texts break into lines."""
 
     def line(tag: str, cells: Sequence[Inside]) -> Element:
         right_aligned = [{"class": NUMBER} if at in numbers else {} for at in range(len(cells))]
@@ -67,8 +78,10 @@ def table(
         )
 
     body = element("tbody", *(line("td", row) for row in rows))
-    made = element("table", element("thead", line("th", heads)), body)
-    return element("div", made, class_="scroll", tabindex=0)
+    style = {"class_": "wraps"} if wraps else {}
+    made = element("table", element("thead", line("th", heads)), body, **style)
+    named = label or f"Table of {', '.join(head for head in heads if head)}"
+    return element("div", made, class_="scroll", tabindex=0, role="region", aria_label=named)
 
 
 def page(title: str, *inside: Inside) -> str:

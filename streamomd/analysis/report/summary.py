@@ -7,25 +7,37 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from streamomd.analysis.history import History, rows_passed
+from streamomd.analysis.report.axes import brief
 from streamomd.analysis.report.data_warnings import DataWarning
 from streamomd.analysis.report.markup import element, paragraph, section
+from streamomd.analysis.report.verdict import verdict_box
+from streamomd.core.counted import counted
 from streamomd.core.urls import shown, typed
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.model_figures import mixture_of
-from streamomd.training.progress import show
 
 
-def verdict(model: Model, run_history: History, figures: Mapping[str, Any], count: int) -> Element:
-    """The heading, a summary, and the metrics of ``Model.result``. count: number of warnings."""
+def header(model: Model, run_history: History, figures: Mapping[str, Any], count: int) -> Element:
+    """The heading, the verdict, a summary, and the metrics of ``Model.result``. count: number of
+    warnings."""
     return element(
         "header",
         element("h1", f"{model.plan.label}, learned by {model.spec.model.rule}"),
         element("p", _where(model, run_history), class_="soft"),
-        paragraph(_sentence(model, run_history, figures) + _baseline(figures)),
-        paragraph(_what_next(count)),
+        verdict_box(model, figures, diverged=divergence(model, run_history)),
+        paragraph(f"{_what_next(count)} {_sentence(model, run_history, figures)}"),
         _boxes(model, run_history, figures),
+        *([paragraph(f"Mixture: {text}.")] if (text := mixture_of(model)) else []),
     )
+
+
+def divergence(model: Model, run_history: History) -> str:
+    """What is not finite of a model, or was not after its last commit; "" of a sound one."""
+    metrics = model.metrics
+    if metrics.total[0] and metrics.figures(metrics.total)["loss"] is None:
+        return "the loss is not a finite number"
+    return model.state.problem() or run_history.diverged
 
 
 def _where(model: Model, run_history: History) -> str:
@@ -46,42 +58,28 @@ def _sentence(model: Model, run_history: History, figures: Mapping[str, Any]) ->
     epochs_started = len(model.metrics.rows)
     where = f" in {epochs_started} epochs" if model.finished else f", now in epoch {epochs_started}"
     many = where if epochs_started > 1 else ""
-    loss = f"{model.spec.model.loss} loss {show(figures['loss'])}"
-    wrong = figures["error"]
-    if many:
-        how = f"{_by_epoch(model.metrics)}, {loss} over all"
-    elif wrong is not None:
-        how = f"{wrong:.2%} were predicted wrong before they were learned, {loss}"
-    else:
-        how = f"each was predicted before it was learned, RMSE {show(figures['rmse'])}, {loss}"
+    how = f"; {_by_epoch(model.metrics)}" if many else ""
     if model.finished:
         early = f" of {epochs}: early stopping" if figures["stopped_early"] else ""
-        return f"Finished: {rows:,} rows were learned{many}{early}; {how}."
-    again = f" Resume with: streamomd resume {typed(model.url)}" if model.url else ""
-    return f"Not finished: {rows:,} rows{done} were learned so far{many}; {how}.{again}"
+        return f"Finished: {rows:,} rows were learned{many}{early}{how}."
+    resumes = model.url and not run_history.diverged
+    again = f" Resume with: streamomd resume {typed(model.url)}" if resumes else ""
+    return f"Not finished: {rows:,} rows{done} were learned so far{many}{how}.{again}"
 
 
 def _by_epoch(metrics: Metrics) -> str:
     """Of the first epoch, whose rows were new, and of the last."""
     first, last = (metrics.figures(metrics.sums[epoch]) for epoch in (0, -1))
     name = "error" if metrics.classifies else "RMSE"
-    before, after = (show(one[name.lower()]) for one in (first, last))
+    values = [one[name.lower()] for one in (first, last)]
+    before, after = ("unknown" if value is None else brief(value) for value in values)
     return f"{name} {before} in epoch 1, when rows were new, {after} in the last"
-
-
-def _baseline(figures: Mapping[str, Any]) -> str:
-    """The error of the most common class, if the classes' weights are known."""
-    weights = [one["weight"] for one in figures["per_class"] or ()]
-    if not sum(weights):
-        return ""
-    error = 1.0 - max(weights) / sum(weights)
-    return f" Always predicting the most common class has an error of {error:.2%}."
 
 
 def _what_next(count: int) -> str:
     if not count:
         return "No data warnings."
-    return f"{count} thing{'s' if count > 1 else ''} to look at, below."
+    return f"{counted(count, 'thing')} to look at, below."
 
 
 def progress_share(model: Model, run_history: History) -> float | None:
@@ -94,19 +92,15 @@ def _boxes(model: Model, run_history: History, figures: Mapping[str, Any]) -> El
     share = progress_share(model, run_history)
     boxes = [("rows learned", f"{model.metrics.total_rows:,}")]
     boxes += [("of all rows", f"{share:.0%}")] if share is not None and not model.finished else []
-    boxes += [("loss", show(figures["loss"]))]
+    for name, key in (("loss", "loss"), ("RMSE", "rmse"), ("AUC", "auc"), ("R²", "r2")):
+        if figures[key] is not None:
+            boxes.append((name, brief(figures[key])))
     if figures["error"] is not None:
-        boxes.append(("wrong", f"{figures['error']:.2%}"))
-    if figures["rmse"] is not None:
-        boxes.append(("RMSE", show(figures["rmse"])))
-    if figures["auc"] is not None:
-        boxes.append(("AUC", f"{figures['auc']:.4f}"))
-    if figures["r2"] is not None:
-        boxes.append(("R²", f"{figures['r2']:.4f}"))
-    if figures["holdout"] is not None:
-        boxes.append(("hold-out loss", show(figures["holdout"]["loss"])))
+        boxes.insert(-1, ("error", f"{figures['error']:.2%}"))
+    held = figures["holdout"]
+    if held is not None and held["loss"] is not None:
+        boxes.append(("hold-out loss", brief(held["loss"])))
     boxes.append(("coordinates", f"{model.plan.size:,}"))
-    boxes += [("mixture", text)] if (text := mixture_of(model)) else []
     left_out = sum(model.metrics.skipped.values())
     boxes += [("rows skipped", f"{left_out:,}")] if left_out else []
     return element(

@@ -19,6 +19,7 @@ from streamomd.shards.distinct_labels import distinct_among
 from streamomd.shards.encoded_rows import Rows
 from streamomd.shards.reader import Piece
 from streamomd.training.model import Model
+from streamomd.training.new_model import enough_labels, report_task
 from streamomd.training.progress import note
 from streamomd.training.row_stream import Source
 
@@ -42,7 +43,10 @@ def make_collection_plan(collection: Collection, spec: Spec, client: Client | No
         raise DataError(f"no rows: all {len(collection)} partitions are empty")
 
     def labels() -> list[Any]:
-        return distinct_among(((one, [one.labels]) for one in summaries()), spec.data.label)
+        pieces = ((one, [one.labels]) for one in summaries())
+        found = distinct_among(pieces, spec.data.label, enough=enough_labels(spec))
+        report_task(spec, found)
+        return found
 
     return make_plan(spec.data, spec.model, first.schema, labels)
 

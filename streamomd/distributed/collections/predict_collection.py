@@ -33,7 +33,7 @@ class Predictor:
         self.job, self.plan = model.spec.to_json(), model.plan
         state = model.state.copy()  # the model may continue to learn before anything is computed
         self.cells, self.totals, self.clock = state.cells, state.totals, state.clock
-        self.extra = state.extra
+        self.extra, self.means = state.extra, state.means
         self.token = tokenize(self.job, self.plan.to_json(), model.state_sha256)
 
     def __dask_tokenize__(self) -> str:
@@ -52,7 +52,7 @@ class Predictor:
         engine = engine_of(Spec.parse(self.job), self.plan)
         cells = np.require(self.cells, requirements="W")  # as the compiled loops expect
         extra = {name: np.require(array, requirements="W") for name, array in self.extra.items()}
-        return engine, State(engine.layout, cells, self.totals, self.clock, extra)
+        return engine, State(engine.layout, cells, self.totals, self.clock, extra, self.means)
 
     def predictions(self, margins: Any) -> dict[str, Any]:
         """The columns of rows with these margins."""

@@ -66,11 +66,11 @@ def graph_of(model: Model) -> Graph:
         )
     plan = model.plan
     graph = Graph(plan.features)
-    dense = _Dense(graph, plan.nulls != "error")
+    dense, fill = _Dense(graph), model.fill_values()
     for name in plan.numeric:
-        dense.take(name, 1)
-    for vector in plan.vectors:
-        dense.take(vector.column, vector.width)
+        dense.take(name, 1, fill.get(name), indicates=name in plan.indicators)
+    for name, width in plan.vectors:
+        dense.take(name, width, fill.get(name), indicates=name in plan.indicators)
     margins = [graph.constant(weights[:1])] if plan.bias else []
     if dense.values:
         margins.append(dense.times(dense.values, weights[int(plan.bias) : plan.hashed_offset]))
@@ -94,19 +94,19 @@ def _sum(graph: Graph, parts: list[str]) -> str:
 
 @dataclass
 class _Dense:
-    """Numeric columns: their values, and with ``nulls`` whether one was missing."""
+    """Numeric columns: their values, and of those with indicators whether one was missing."""
 
     graph: Graph
-    nulls: bool
     values: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
 
-    def take(self, name: str, width: int) -> None:
-        """Add a column. NaN becomes 0 if the job accepts nulls."""
+    def take(self, name: str, width: int, fill: Any, *, indicates: bool) -> None:
+        """Add a column. fill: what NaN becomes, a number or a list of them; None: it is passed."""
         graph, values = self.graph, self.graph.input(name, "DOUBLE", width)
-        if self.nulls:
+        if fill is not None:
             gone = graph.add("IsNaN", values)
-            values = graph.add("Where", gone, graph.constant(0.0), values)
+            values = graph.add("Where", gone, graph.constant(fill), values)
+        if indicates:
             ones = graph.cast(gone, "DOUBLE")
             self.missing.append(graph.add("ReduceMax", ones, graph.constant([1]), keepdims=1))
         self.values.append(values)

@@ -16,7 +16,21 @@ except ImportError as error:
 from streamomd.integrations.sklearn.classifier import OMDClassifier
 from streamomd.integrations.sklearn.regressor import OMDRegressor
 
-__all__ = ["OMDClassifier", "OMDRegressor", "to_estimator"]
+__all__ = ["EXPECTED_FAILED_CHECKS", "OMDClassifier", "OMDRegressor", "to_estimator"]
+
+_WEIGHTS = "sample_weight is importance: a row moves clock, scales and sums whatever it weighs"
+EXPECTED_FAILED_CHECKS = {
+    "check_sample_weight_equivalence_on_dense_data": _WEIGHTS,
+    "check_sample_weight_equivalence_on_sparse_data": _WEIGHTS,
+}
+"""For ``check_estimator(OMDClassifier(), expected_failed_checks=…)``, as scikit-learn declares the
+same checks of its SGDClassifier."""
+
+
+def __getattr__(name: str) -> Any:
+    from streamomd.integrations.sklearn.rule_classes import rule_class
+
+    return rule_class(name)
 
 
 def to_estimator(model: Any) -> OMDClassifier | OMDRegressor:

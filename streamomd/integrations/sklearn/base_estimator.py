@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,9 +14,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from streamomd.config.refusals import DEFAULT
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
+from streamomd.integrations.sklearn.epochs import check_stopping, chosen_epochs
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed
 from streamomd.integrations.sklearn.fit import (
     distinct,
@@ -28,6 +32,8 @@ from streamomd.integrations.sklearn.fit import (
 from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, validate_input
 from streamomd.integrations.sklearn.pickling import PickledModel
 from streamomd.integrations.sklearn.targets import Targets, weights_of
+from streamomd.integrations.sklearn.wording import worded
+from streamomd.rules import ALIASES, all_rules, find_rule
 
 if TYPE_CHECKING:
     from streamomd.training.model import Model
@@ -37,6 +43,11 @@ if TYPE_CHECKING:
 def _names(kind: type[Estimator]) -> list[str]:
     names: list[str] = kind._get_param_names()  # from the signature on each call
     return names
+
+
+def _is_rule(rule: Any) -> bool:
+    """Whether there is such a rule: an invalid one is reported by ``fit``."""
+    return rule is None or (isinstance(rule, str) and (rule in all_rules() or rule in ALIASES))
 
 
 def _parameters(estimator: Estimator) -> list[Any]:
@@ -59,11 +70,21 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         params: dict[str, Any] | None = None,
         loss_params: dict[str, Any] | None = None,
         fit_intercept: bool = True,
-        max_iter: int = 1,
-        shuffle: bool = False,
+        max_iter: int | None = None,
+        tol: float = 1e-3,
+        early_stopping: bool = True,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 2,
+        shuffle: bool = True,
         random_state: Any = None,
+        average: bool = False,
         dtype: str = "float64",
         bits: int = 18,
+        nulls: Any = None,
+        dates: Any = None,
+        categorical: Any = None,
+        text: Any = None,
+        ignore: Any = None,
         warm_start: bool = False,
     ) -> None:
         self.rule = rule
@@ -73,10 +94,20 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         self.loss_params = loss_params
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
+        self.tol = tol
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
         self.shuffle = shuffle
         self.random_state = random_state
+        self.average = average
         self.dtype = dtype
         self.bits = bits
+        self.nulls = nulls
+        self.dates = dates
+        self.categorical = categorical
+        self.text = text
+        self.ignore = ignore
         self.warm_start = warm_start
 
     @classmethod
@@ -126,9 +157,42 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_held")
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a pickle; one of an earlier version lacks later parameters."""
+        signature = inspect.signature(type(self).__init__)
+        for name in {*_names(type(self))} - {*state} - {"params"}:
+            state = {**state, name: signature.parameters[name].default}
+        super().__setstate__(state)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """As scikit-learn has it; deep: and those of the rule, as ``rule__eta``."""
+        found: dict[str, Any] = super().get_params(deep=deep)
+        if deep and "rule" in found and _is_rule(self.rule):
+            own = self.params if isinstance(self.params, Mapping) else {}
+            known = {**find_rule(self.rule or DEFAULT).parse_params({}), **own}
+            found |= {f"rule__{name}": value for name, value in known.items()}
+        return found
+
+    def set_params(self, **params: Any) -> Self:
+        """As scikit-learn has it; ``rule__eta=0.1`` sets a parameter of the rule."""
+        own = {key: value for key, value in params.items() if key.startswith("rule__")}
+        super().set_params(**{key: value for key, value in params.items() if key not in own})
+        if own:
+            known = find_rule(self.rule or DEFAULT).parse_params({})
+            for key in own:
+                if key.removeprefix("rule__") not in known:
+                    raise UsageError(
+                        f"rule {self.rule or DEFAULT!r} has no parameter {key[6:]!r}; it has: "
+                        f"{', '.join(known)}"
+                    )
+            given = {key.removeprefix("rule__"): value for key, value in own.items()}
+            self.params = {**(self.params or {}), **given}
+        return self
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.nulls is not None and self.nulls != "error"
         return tags
 
     @property
@@ -152,21 +216,24 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     def _set_model(self, held: PickledModel, classes: NDArray[Any]) -> None:
         self._held = held
 
+    @worded
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Learn all rows ``max_iter`` times, from scratch or (warm_start) from the current
-        state."""
+        """Learn all rows, from scratch or (warm_start) from the current state."""
+        check_stopping(self)
         if is_dask(X):
             return self._fit_dask(X, y, sample_weight)
         reset = not (self.warm_start and hasattr(self, "_held"))
         held, classes, rows = self._prepare(X, y, sample_weight, None, reset=reset)
-        orders = check_random_state(self.random_state) if self.shuffle else None
-        learn_epochs(held.model, rows, self.max_iter, orders)
-        if orders is None:
-            report_label_runs(held.model, self.max_iter)
-        self.n_iter_ = self.max_iter
+        draw = check_random_state(self.random_state)
+        epochs = chosen_epochs(self, lambda: held.copy().model, rows, draw)
+        learn_epochs(held.model, rows, epochs, draw if self.shuffle else None)
+        if not self.shuffle:
+            report_label_runs(held.model, epochs)
+        self.n_iter_ = epochs
         self._set_model(held, classes)
         return self
 
+    @worded
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
         """Learn rows once, after the previous ones."""
         if is_dask(X):
@@ -186,7 +253,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         model = train_collection(self, X, y, sample_weight, classes)
         head = X._meta if hasattr(X, "columns") else np.empty((0, X.shape[1]))
         validate_data(self, head, reset=True, skip_check_array=True)
-        self.n_iter_ = self.max_iter
+        self.n_iter_ = len(model.metrics.rows)
         self._set_model(PickledModel(model), classes)
         return self
 
@@ -208,6 +275,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         batch = batch_of(held.model.plan, read, held.model.names)
         return held, known, labelled(batch, targets.y, weight)
 
+    @worded
     def _margins(self, X: Any) -> Floats:
         """(rows, learners)."""
         model = self._model

@@ -14,6 +14,7 @@ from streamomd.core.errors import UsageError
 from streamomd.losses import Loss, find_loss
 from streamomd.rules import find_rule
 
+MOST_EPOCHS = 20
 COMPARED = ("rule", "loss", "params", "loss_params", "bias", "dtype")
 
 
@@ -32,16 +33,24 @@ def loss_of(estimator: Any) -> Loss:
     return find_loss("square")
 
 
+def epochs_of(estimator: Any) -> Any:
+    """The most epochs of a fit: ``max_iter``, or by default 20, and 1 without early stopping."""
+    if estimator.max_iter is not None:
+        return plain(estimator.max_iter)
+    return MOST_EPOCHS if estimator.early_stopping else 1
+
+
 def spec_of(
     estimator: Any,
     data: Mapping[str, Any],
     classes: Any = (),
     *,
+    epochs: Any = None,
     report: Callable[[str], object] | None = None,
 ) -> Spec:
     """The ``streamomd.train`` job of ``fit``. Raises UsageError for invalid parameters.
 
-    report: as in ``Spec.parse``.
+    report: as in ``Spec.parse``. epochs: instead of the estimator's.
     """
     params = {name: plain(value) for name, value in _table(estimator, "params").items()}
     if estimator.eta0 is not None:
@@ -63,8 +72,8 @@ def spec_of(
         "bias": plain(estimator.fit_intercept),
         "dtype": estimator.dtype,
     }
-    columns = {"bits": plain(estimator.bits), **data}
-    train = {"epochs": plain(estimator.max_iter)}
+    columns = {"bits": plain(estimator.bits), **_columns(estimator), **data}
+    train = {"epochs": plain(epochs or epochs_of(estimator))}
     spec = Spec.parse(
         {"data": columns, "model": model, "train": train, "checkpoint": {"url": "none"}},
         report=report,
@@ -96,9 +105,18 @@ def parameters_of(spec: Spec) -> dict[str, Any]:
         "loss_params": model.loss_params or None,
         "fit_intercept": model.bias,
         "max_iter": spec.train.epochs,
+        "early_stopping": False,
+        "shuffle": False,
         "dtype": model.dtype,
         "bits": spec.data.bits,
+        "nulls": None if spec.data.nulls == "error" else spec.data.nulls,
     }
+
+
+def _columns(estimator: Any) -> dict[str, Any]:
+    """The keys of [data] that the parameters set."""
+    found = {name: getattr(estimator, name) for name in ("nulls", "dates", "text", "ignore")}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _table(estimator: Any, name: str) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from streamomd.core.batch import Batch, taken
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
+from streamomd.features.arrow_types import family
 from streamomd.integrations.sklearn.estimator_job import spec_of
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.memory.frames import FEATURES, LABEL, WEIGHT
@@ -43,8 +45,34 @@ def start_model(
         data["sparse"] = {"indices": INDICES, "values": VALUES, "size": rows.shape[1]}
     elif not names:
         data["vectors"] = [FEATURES]
+        refuse_indicators(estimator)
+    schema = schema_of(rows, {label: kind})
+    if names and estimator.categorical:
+        data |= _roles(estimator, schema, label)
     spec = spec_of(estimator, data, classes, report=note)
-    return Model.new(spec, make_plan(spec.data, spec.model, schema_of(rows, {label: kind}), list))
+    return Model.new(spec, make_plan(spec.data, spec.model, schema, list))
+
+
+def refuse_indicators(estimator: Any) -> None:
+    """Raises UsageError for parameters that need named columns, of an array."""
+    for name in ("dates", "categorical", "text", "ignore"):
+        if getattr(estimator, name):
+            raise UsageError(f"{name} names columns, and X is an array: pass a frame")
+    if estimator.nulls not in (None, "error", "zero", "mean"):
+        raise UsageError(
+            f"nulls={estimator.nulls!r} needs columns with names, and X is an array: pass a frame, "
+            'or nulls="mean" or "zero"'
+        )
+
+
+def _roles(estimator: Any, schema: Any, label: str) -> dict[str, Any]:
+    """Hashed columns, with those of ``categorical``, and the numeric ones."""
+    named = [*(estimator.dates or ()), *(estimator.ignore or ()), label]
+    named += [one["column"] if isinstance(one, Mapping) else one for one in estimator.text or ()]
+    free = [field for field in schema if field.name not in (*named, *estimator.categorical)]
+    hashed = [field.name for field in free if family(field.type) == "string"]
+    numeric = [field.name for field in free if family(field.type) != "string"]
+    return {"hashed": [*estimator.categorical, *hashed], "numeric": numeric}
 
 
 def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:
@@ -108,12 +136,13 @@ def train_collection(
     from streamomd.runs.train import train
     from streamomd.training.progress import note
 
-    for name in ("shuffle", "warm_start", "class_weight"):
+    for name in ("warm_start", "class_weight"):
         if getattr(estimator, name, None):
             raise UnsupportedError(
                 f"{name} is for rows in memory, and X is a Dask collection: remove it (rows are "
                 "learned in partition order; sample_weight may be another collection)"
             )
+    epochs = estimator.max_iter or 1
     given = [y] if sample_weight is None else [y, sample_weight]
     if not all(map(is_dask, given)):
         raise UsageError(
@@ -121,7 +150,7 @@ def train_collection(
             "equal partitions"
         )
     if not hasattr(X, "columns"):
-        spec = spec_of(estimator, {}, classes, report=note)
+        spec = spec_of(estimator, {}, classes, epochs=epochs, report=note)
         return train(_job(spec), shards=(X, *given), quiet=True)
     taken_names = list(X.columns)
     label = _free(getattr(y, "name", None), taken_names)
@@ -131,7 +160,9 @@ def train_collection(
         data["weight"] = _free(WEIGHT, [*taken_names, label])
         columns[data["weight"]] = sample_weight
     return train(
-        _job(spec_of(estimator, data, classes, report=note)), shards=X.assign(**columns), quiet=True
+        _job(spec_of(estimator, data, classes, epochs=epochs, report=note)),
+        shards=X.assign(**columns),
+        quiet=True,
     )
 
 
@@ -145,7 +176,8 @@ def _job(spec: Any) -> dict[str, Any]:
     """The job's tables, without the columns that a collection defines."""
     tables: dict[str, Any] = spec.to_json()
     data = tables["data"]
-    tables["data"] = {key: data[key] for key in ("label", "weight", "bits") if data[key]}
+    keys = ("label", "weight", "bits", "nulls", "dates", "text", "ignore")
+    tables["data"] = {key: data[key] for key in keys if data[key]}
     return tables
 
 

@@ -51,7 +51,12 @@ def validate_input(estimator: Any, X: Any, *, reset: bool) -> Any:
         )
     if not reset and _is_plain(X, estimator):
         return X
-    return validate_data(estimator, X, reset=reset, accept_sparse="csr", dtype=KINDS, order="C")
+    nulls = estimator.nulls if plan is None else plan.nulls
+    finite: Any = True if issparse(X) or nulls in (None, "error") else "allow-nan"
+    return validate_data(
+        estimator, X, reset=reset, accept_sparse="csr", dtype=KINDS, order="C",
+        ensure_all_finite=finite,
+    )  # fmt: skip
 
 
 def _is_plain(X: Any, estimator: Any) -> bool:

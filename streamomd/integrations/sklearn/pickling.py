@@ -31,17 +31,18 @@ class PickledModel:
         return restore(*saved)
 
     def __reduce__(self) -> tuple[Callable[..., PickledModel], tuple[str, list[Any]]]:
+        from streamomd.integrations.sklearn.changed_slots import changed
         from streamomd.training.model_document import document_of, parts_of
 
-        document = document_of(self.model, names=self.model.names.to_json())
-        return restored, (
-            json.dumps(document),
-            list(parts_of(self.model.state, self.model.metrics)),
-        )
+        model = self.model
+        document = document_of(model, names=model.names.to_json())
+        parts = changed(parts_of(model.state, model.metrics), model.state.layout)
+        return restored, (json.dumps(document), parts)
 
 
 def restored(text: str, parts: list[Any]) -> PickledModel:
     """Rebuild a pickled model, with its own memory and engine."""
+    from streamomd.integrations.sklearn.changed_slots import filled
     from streamomd.rules.state_versions import refuse_other_state
     from streamomd.training.metrics import Metrics
     from streamomd.training.model import Model
@@ -52,10 +53,11 @@ def restored(text: str, parts: list[Any]) -> PickledModel:
     saved = spec.saved(document.get("state_version", 1))._replace(weighted=True)
     refuse_other_state(spec.rule, saved)
     model = Model.new(spec, Plan.from_json(document["plan"]))
-    for low, high, arrays in parts:
+    for low, high, arrays in filled(parts, model.state.layout):
         model.state.fill(low, high, arrays)
-    # The first part holds the metrics and totals.
-    model.metrics = Metrics.from_arrays(parts[0][2], classifies=model.metrics.classifies)
+        if low == 0:  # with the metrics
+            classifies = model.metrics.classifies
+            model.metrics = Metrics.from_arrays(arrays, classifies=classifies)
     model.cursor = Cursor.from_json(document["cursor"])
     model.names = Names.from_json(document["names"])
     model.finished = document["finished"]

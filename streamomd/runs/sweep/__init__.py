@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from streamomd.config.build_job import build_job
 from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
-from streamomd.core.errors import UnsupportedError, UsageError
+from streamomd.core.errors import DivergedError, UnsupportedError, UsageError
 from streamomd.core.nearest import named_keywords
 from streamomd.core.urls import shown
 from streamomd.features import Plan, limits_of
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.session import Session, report_plan, report_rejected
-from streamomd.runs.sweep.grid import Entry, entries, values_of
+from streamomd.runs.sweep.edges import find_edges
+from streamomd.runs.sweep.grid import Entry, dotted_key, entries, entries_of, values_of
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.runs.sweep.loop import SweepLoop
 from streamomd.runs.sweep.sweep_checkpoint import (
     begin_sweep,
     load_sweep,
     resume_sweep_checkpoint,
+    save_best,
     with_checkpoint,
 )
 from streamomd.training.model import Model
@@ -30,12 +32,16 @@ from streamomd.training.progress import note, quiet_notes
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import stop_on_signals
 
+EXTENSIONS = 3
+"""Times that a grid is extended at most."""
+
 
 def sweep(
     job: str | Mapping[str, Any] | Spec | None = None,
     *,
     grid: Mapping[str, str | Sequence[Any]] | None = None,
     halve: int = 0,
+    extend: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     restart: bool = False,
     quiet: bool = False,
@@ -46,10 +52,13 @@ def sweep(
 
     grid: values by key, a list or a text: ``{"eta": "0.01..10:16", "rule": ["nag", "adagrad"]}``.
     A key is a parameter of the rule, or rule, loss, loss_params.NAME …; combinations that are no
-    valid job are skipped and reported. Without a grid the job itself is learned. halve: after this
-    many rows, and whenever their number has doubled, the worse half is dropped, by the loss of the
-    rows since; 0: none is. The other arguments are those of ``train``. Each learner ends with the
-    bits of one trained alone.
+    valid job are skipped and reported; a rule that lacks a parameter which another one has runs
+    once. Without a grid the job itself is learned. halve: after this many rows, and whenever their
+    number has doubled, the worse half is dropped, by the loss of the rows since; 0: none is.
+    extend: while the best value of a parameter is at an end of its values, three more beyond it are
+    learned in another reading, at most three times; their checkpoints are in URL/extended-1 … and
+    ``extensions`` has their sweeps. The other arguments are those of ``train``. Each learner ends
+    with the bits of one trained alone.
 
     Gives the models, in the order of the grid; ``best`` is the one with the lowest progressive
     loss (where losses differ: error or rmse). Raises what ``train`` raises; UnsupportedError in
@@ -87,16 +96,62 @@ def sweep(
             note(line)
         _refuse_what_shares_no_rows(found[0].spec)
         session = Session.of(found[0].spec, stop=stop)
-        models = _new_models(found, session)
-        report_plan(models[0].plan, session.rows)
-        learners = [
-            Learner(f"{at:03d}", entry.chosen, model)
-            for at, (entry, model) in enumerate(zip(found, models, strict=True))
-        ]
-        made = Sweep(learners, halve, min(model.cursor for model in models))
-        note(f"{counted(len(made), 'learner')}, each row read once")
-        manager = begin_sweep(made, session, restart=restart)
-        return SweepLoop(made, session, manager).learn(quiet=quiet)
+        made = _learn(found, session, halve, restart=restart, quiet=quiet)
+        for number in range(1, EXTENSIONS + 1) if extend else ():
+            more = _beyond(made, make, tried, number)
+            if not more:
+                break
+            session = replace(session, spec=more[0].spec)
+            try:
+                made.extensions.append(_learn(more, session, 0, restart=True, quiet=quiet))
+            except DivergedError as error:
+                note(f"extension {number} ends: {error}")
+                break
+            save_best(made, session)
+        return made
+
+
+def _learn(
+    found: Sequence[Entry], session: Session, halve: int, *, restart: bool, quiet: bool
+) -> Sweep:
+    """A sweep of these learners, finished."""
+    models = _new_models(found, session)
+    report_plan(models[0].plan, session.rows)
+    learners = [
+        Learner(f"{at:03d}", entry.chosen, model)
+        for at, (entry, model) in enumerate(zip(found, models, strict=True))
+    ]
+    made = Sweep(learners, halve, min(model.cursor for model in models))
+    note(f"{counted(len(made), 'learner')}, each row read once")
+    manager = begin_sweep(made, session, restart=restart)
+    return SweepLoop(made, session, manager).learn(quiet=quiet)
+
+
+def _beyond(
+    made: Sweep,
+    make: Callable[[Mapping[str, Any]], Spec],
+    grid: Mapping[str, Sequence[Any]],
+    number: int,
+) -> list[Entry]:
+    """Learners with values beyond the ends that the best is at; none if it is at no end, or they
+    are no valid job."""
+    best = made.best_learner.chosen
+    edges = find_edges(best, [learner.chosen for learner in made.all_learners])
+    choices = [{**best, edge.key: value} for edge in edges for value in edge.beyond]
+    url = made.url and f"{made.url}/extended-{number}"
+
+    def make_there(chosen: Mapping[str, Any]) -> Spec:
+        return make({**chosen, "checkpoint.url": url} if url else chosen)
+
+    if not choices:
+        return []
+    named = ", ".join(f"{edge.key} = {', '.join(map(str, edge.beyond))}" for edge in edges)
+    note(f"extension {number}: {named}")
+    try:
+        return entries_of(make_there, {key: dotted_key(key) for key in grid}, choices)
+    except UsageError as error:
+        note(f"no extension: {error}")
+        return []
 
 
 @named_keywords

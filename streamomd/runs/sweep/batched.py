@@ -130,7 +130,7 @@ def join_states(states: Sequence[State], layout: Layout) -> State:
             for k in range(at.stop - at.start):
                 block[:, at.start + k] = states[k].table[low : low + BLOCK, of.start]
     made.totals[...] = np.concatenate([state.totals for state in states])
-    made.clock = states[0].clock
+    made.clock, made.means = states[0].clock, states[0].means.copy()
     return made
 
 
@@ -144,7 +144,7 @@ def extract_learner(state: State, k: int) -> State:
             own = k if of.stop - of.start > 1 else 0
             made.table[low : low + BLOCK, at.start] = block[:, of.start + own]
     made.totals[...] = state.totals[k]
-    made.clock = state.clock
+    made.clock, made.means = state.clock, state.means.copy()
     return made
 
 

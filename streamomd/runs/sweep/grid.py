@@ -79,6 +79,8 @@ def values_of(key: str, given: str | Sequence[Any]) -> list[Any]:
             linear, low, high = other.groups("")
             example = f"{key}={linear}{low}..{high}:5"
             raise UsageError(f"grid {key}={given}: a range is low..high:count, e.g. {example}")
+        if not match and ".." in given and not given.strip().startswith(("[", '"', "'")):
+            raise UsageError(f"grid {key}={given}: a range is low..high:count, {EXAMPLE}")
         values = _between(key, *match.groups()) if match else _listed(key, given)
     if not values:
         raise UsageError(f"grid {key!r}: no value; expected key=values, {EXAMPLE}")
@@ -93,16 +95,25 @@ def entries(
     make: a job of these choices, by dotted key. Raises UsageError if no combination is legal, or a
     key cannot differ from learner to learner.
     """
-    keys = {key: _dotted(key) for key in grid}
+    keys = {key: dotted_key(key) for key in grid}
     if len(set(keys.values())) < len(keys):
         raise UsageError(f"a grid names each key once; got {', '.join(grid)}: {EXAMPLE}")
     count = math.prod(len(values) for values in grid.values())
     if count > MOST:
         raise UsageError(f"a grid of {count:,} learners: at most {MOST:,} go side by side")
+    choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    return entries_of(make, keys, list(_run_once(make, keys, choices)))
+
+
+def entries_of(
+    make: Callable[[Mapping[str, Any]], Spec],
+    keys: Mapping[str, str],
+    choices: Sequence[Mapping[str, Any]],
+) -> list[Entry]:
+    """As ``entries``, of these combinations. keys: the dotted name of each key."""
     found: list[Entry] = []
-    refused: dict[str, list[dict[str, Any]]] = {}
-    for values in itertools.product(*grid.values()):
-        chosen = dict(zip(grid, values, strict=True))
+    refused: dict[str, list[Mapping[str, Any]]] = {}
+    for chosen in choices:
         try:
             spec = make({keys[key]: value for key, value in chosen.items()})
         except UsageError as error:
@@ -117,6 +128,53 @@ def entries(
     for line in _skipped_notes(refused):
         note(line)
     return found
+
+
+def _run_once(
+    make: Callable[[Mapping[str, Any]], Spec],
+    keys: Mapping[str, str],
+    choices: Sequence[Mapping[str, Any]],
+) -> Iterator[Mapping[str, Any]]:
+    """The combinations; where a rule or loss of the grid lacks a parameter that another one has,
+    one without it in the place of one for each of its values."""
+    names = {key: name for key, name in keys.items() if name.startswith(_PARAMETERS)}
+    kinds = [{k: v for k, v in chosen.items() if k not in names} for chosen in choices]
+    if not names or all(kind == kinds[0] for kind in kinds):
+        yield from choices
+        return
+    known = {repr(kind): _parameters(make, keys, kind) for kind in kinds}
+    somewhere = set().union(*(names for names in known.values() if names is not None))
+    said: dict[str, None] = {}
+    seen: list[Mapping[str, Any]] = []
+    for chosen, kind in zip(choices, kinds, strict=True):
+        own = known[repr(kind)]
+        lacks = [
+            key for key, name in names.items()
+            if own is not None and name in somewhere and name not in own
+        ]  # fmt: skip
+        less = {key: value for key, value in chosen.items() if key not in lacks}
+        if lacks and less in seen:
+            continue
+        if lacks:
+            seen.append(less)
+            said[f"{worded(less)} has no {', '.join(lacks)}: it runs once"] = None
+        yield less
+    for line in said:
+        note(line)
+
+
+def _parameters(
+    make: Callable[[Mapping[str, Any]], Spec], keys: Mapping[str, str], kind: Mapping[str, Any]
+) -> set[str] | None:
+    """Dotted names of the parameters of a rule and its loss; None if they make no valid job."""
+    try:
+        spec = make({keys[key]: value for key, value in kind.items()})
+    except UsageError:
+        return None
+    return {
+        *(f"model.params.{name}" for name in spec.rule.parse_params({})),
+        *(f"model.loss_params.{name}" for name in spec.loss.parse_params({})),
+    }
 
 
 def worded(chosen: Mapping[str, Any]) -> str:
@@ -142,7 +200,8 @@ def _skipped_notes(refused: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterat
         yield f"left out: {worded(choices[0])}{more}: {reason}"
 
 
-def _dotted(key: str) -> str:
+def dotted_key(key: str) -> str:
+    """The dotted name of a grid's key. Raises UsageError for one that learners cannot differ in."""
     name = dotted(key)
     if name in _LEARNERS or name.startswith(_PARAMETERS):
         return name
@@ -167,6 +226,8 @@ def _plain(value: Any) -> Any:
 
 def _listed(key: str, text: str) -> list[Any]:
     """TOML values between commas, or texts where they are none."""
+    if "," in text and not all(part.strip() for part in text.split(",")):
+        raise UsageError(f"grid {key}={text}: a value between two commas is missing")
     whole = parse_sets((f"{key}=[{text}]",))[key]
     if isinstance(whole, list):
         return whole

@@ -14,8 +14,9 @@ from rich.table import Table
 from streamomd.core.urls import printable
 from streamomd.runs.sweep.grid import worded
 from streamomd.runs.sweep.learners import Learner, Sweep
+from streamomd.training import progress
 from streamomd.training.metrics import worded as worded_skipped
-from streamomd.training.progress import Speed, note, show
+from streamomd.training.progress import Speed, is_verbose, note, show
 
 MOST = 24
 """Learners of a table on a terminal, the best first."""
@@ -35,14 +36,19 @@ class SweepWatcher(Protocol):
 
 
 class LeaderboardLines:
-    """A line at 1, 2, 4, 8 … rows: which is best so far, and how all of them do."""
+    """A line at 1, 2, 4, 8 … rows: which is best so far, and how all of them do; none in the first
+    seconds, unless it is verbose."""
 
     def __init__(self, sweep: Sweep, total: int) -> None:
         self._sweep, self._total, self._speed = sweep, total, Speed(sweep.rows)
         self.next_row: float = 1 << sweep.rows.bit_length()
+        self._began, self._headed = time.monotonic(), False
+
+    def _head(self) -> None:
+        self._headed = True
         note(
             f"{'rows':>12} {'done':>5} {'learners':>8} {'best':>10} {'median':>10} {'worst':>10} "
-            f"{'rows/s':>10}  by {sweep.measure}"
+            f"{'rows/s':>10}  by {self._sweep.measure}"
         )
 
     def update(self) -> None:
@@ -51,6 +57,10 @@ class LeaderboardLines:
         if rows < self.next_row:
             return
         self.next_row = 1 << rows.bit_length()
+        if not (is_verbose() or time.monotonic() - self._began > progress.LINE_SECONDS):
+            return
+        if not self._headed:
+            self._head()
         ranked = sweep.ranked()
         numbers = [show(learner.figures()[sweep.measure]) for learner in ranked]
         figures = f"{numbers[0]:>10} {numbers[len(numbers) // 2]:>10} {numbers[-1]:>10}"

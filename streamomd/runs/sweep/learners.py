@@ -11,6 +11,7 @@ import numpy as np
 
 from streamomd.core.errors import DivergedError
 from streamomd.core.urls import shown
+from streamomd.runs.sweep.edges import find_edges
 from streamomd.runs.sweep.grid import worded
 from streamomd.shards.cursor import Cursor
 from streamomd.training.metrics import Floats
@@ -52,6 +53,8 @@ class Sweep:
 
     A sequence of its models, in the order of the grid. ``cursor``: the next row of all that are
     not dropped. ``url``, ``sequence``: its last commit; empty and −1 if none. ``halve``: as given.
+    ``extensions``: sweeps of values beyond the grid, whose learners ``best`` and ``result``
+    include.
     """
 
     learners: list[Learner]
@@ -63,6 +66,7 @@ class Sweep:
     seconds: float = 0.0
     rows_per_second: float = 0.0
     compile_seconds: float = 0.0
+    extensions: list[Sweep] = field(default_factory=list)
 
     def __repr__(self) -> str:
         """In a line: a model's own is as long."""
@@ -106,7 +110,19 @@ class Sweep:
     @property
     def best(self) -> Model:
         """The model with the lowest measure of all rows, of those that are not dropped."""
-        return self.ranked()[0].model
+        return self.best_learner.model
+
+    @property
+    def best_learner(self) -> Learner:
+        """The learner of the best model."""
+        measure = self.measure
+        firsts = [self.ranked()[0], *(one.ranked()[0] for one in self.extensions)]
+        return min(firsts, key=lambda learner: _least(learner.figures()[measure]))
+
+    @property
+    def all_learners(self) -> list[Learner]:
+        """Its learners and those of its extensions."""
+        return [*self.learners, *(one for more in self.extensions for one in more.learners)]
 
     def ranked(self) -> list[Learner]:
         """Those that learn, the best first."""
@@ -171,17 +187,32 @@ class Sweep:
     def result(self) -> dict[str, Any]:
         """What ``--json`` prints: figures of each learner, which is the best, and the commit."""
         results = {learner.model: _result(learner) for learner in self.learners}
+        for number, more in enumerate(self.extensions, 1):
+            for learner in more.learners:
+                found = _result(learner)
+                results[learner.model] = {**found, "name": f"extended-{number}/{found['name']}"}
         best = dict(results[self.best])
         if self.url and self.finished:
             best["checkpoint"] = {"url": f"{self.url}/best"}
         return {
             "learners": [*results.values()],
             "best": best,
+            "edges": [
+                {
+                    "key": edge.key,
+                    "value": edge.value,
+                    "end": "largest" if edge.largest else "smallest",
+                    "beyond": list(edge.beyond),
+                }
+                for edge in find_edges(
+                    self.best_learner.chosen, [one.chosen for one in self.all_learners]
+                )
+            ],
             "measure": self.measure,
             "rows": self.rows,
             "epochs": len(self.lead.metrics.rows),
             "skipped": self.lead.metrics.skipped,
-            "seconds": self.seconds,
+            "seconds": self.seconds + sum(more.seconds for more in self.extensions),
             "rows_per_second": self.rows_per_second,
             "compile_seconds": self.compile_seconds,
             "checkpoint": {"url": self.url, "sequence": self.sequence},

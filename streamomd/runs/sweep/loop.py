@@ -13,6 +13,7 @@ from typing import NoReturn
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, StoppedError
 from streamomd.core.finite import Place, between
+from streamomd.core.phases import phase
 from streamomd.core.urls import shown
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup, group_learners
@@ -75,7 +76,8 @@ class SweepLoop:
         empty = no_rows(self.sweep.lead.plan, self.session.shards)
         for group in self.groups:
             before = group.engine.compile_seconds
-            group.engine.warm(group.state, empty, learning=True)
+            with phase("compiling"):
+                group.engine.warm(group.state, empty, learning=True)
             self.sweep.compile_seconds += group.engine.compile_seconds - before
 
     def _epochs(self, pool: ThreadPoolExecutor, watchers: Sequence[SweepWatcher]) -> None:

@@ -81,15 +81,22 @@ class SweepCheckpoint:
         for learner in self._sweep.active:
             learner.model.finished = True
             self._managers[learner.model].commit()
-        best = self._sweep.best
-        checkpoint = best.spec.checkpoint.model_copy(update={"url": f"{self._sweep.url}/best"})
-        spec = best.spec.model_copy(update={"checkpoint": checkpoint})
-        session.begin(replace(best, spec=spec), restart=True)
+        save_best(self._sweep, session)
         self._sweep.finished = True
         self._name_them()
 
     def _name_them(self) -> None:
         self._sweep.sequence = self._writer.commit(self._sweep.document(), ()).sequence
+
+
+def save_best(sweep: Sweep, session: Session) -> None:
+    """Save the best model of a sweep and its extensions once more, if the sweep has a URL."""
+    if not sweep.url:
+        return
+    best = sweep.best
+    checkpoint = best.spec.checkpoint.model_copy(update={"url": f"{sweep.url}/best"})
+    spec = best.spec.model_copy(update={"checkpoint": checkpoint})
+    session.begin(replace(best, spec=spec), restart=True)
 
 
 def with_checkpoint(spec: Spec, url: str) -> Spec:

@@ -15,6 +15,7 @@ from streamomd.core.errors import DataError, UsageError
 from streamomd.core.nearest import suggestion
 from streamomd.core.registry import find
 from streamomd.shards.convert.csv_source import CsvReader
+from streamomd.shards.convert.jsonl_source import JsonlReader
 from streamomd.shards.convert.output_formats import FORMS
 from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_target
 from streamomd.shards.convert.shuffle import shuffled
@@ -24,6 +25,7 @@ from streamomd.shards.convert.vw_source import VwReader
 
 READERS: dict[str, Callable[..., TextReader]] = {
     "csv": CsvReader,
+    "jsonl": JsonlReader,
     "svmlight": SvmlightReader,
     "vw": VwReader,
 }
@@ -45,6 +47,8 @@ class Converted:
     """Coordinates of the sparse pair; None where there is none."""
     almost_numbers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """csv: columns that became text though most values are numbers, and some of the others."""
+    notes: tuple[str, ...] = ()
+    """Choices that a user may want otherwise, such as the delimiter."""
 
 
 def convert(
@@ -57,6 +61,7 @@ def convert(
     shards: int | None = None,
     shuffle: int | None = None,
     overwrite: bool = False,
+    encoding: str = "",
     storage_options: Mapping[str, Any] | None = None,
     to_storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -65,12 +70,14 @@ def convert(
     """Write the rows of text files, one after the other, as shards into ``to``.
 
     sources: files or URLs, each plain, gzip, bzip2 or xz, whatever its name. source_format: "csv",
-    "svmlight" or "vw"; ``options`` are those of `CsvReader`, `SvmlightReader` or `VwReader`.
+    "jsonl", "svmlight" or "vw"; ``options`` are those of `CsvReader`, `JsonlReader`,
+    `SvmlightReader` or `VwReader`.
     form: "parquet" or "arrow" (`forms`). rows_per_shard: 1,000,000 unless given; or shards: how
     many, which differ by a row at most (the sources are then read twice; so they are for "arrow"
     where the size is not known). shuffle: a seed; all rows are permuted by it, on disk, and the
-    order depends on the seed and the number of rows alone. storage_options: of the sources, and of
-    ``to`` unless it has its own. progress: called with rows, bytes done and bytes in all.
+    order depends on the seed and the number of rows alone. encoding: of the text, a name of
+    Python's; UTF-8 by default, and UTF-16 with a byte order mark. storage_options: of the sources,
+    and of ``to`` unless it has its own. progress: called with rows, bytes done and bytes in all.
 
     Shards appear when all are complete; after an error none do. The sparse pair's size is in the
     schema's metadata of every shard, as "streamomd.size".
@@ -82,7 +89,7 @@ def convert(
     _check_counts(rows_per_shard, shards, shuffle)
     own_options = to_storage_options if to_storage_options is not None else storage_options
     make, written = _maker(source_format, options), find("form", form, FORMS)
-    stream = _Stream(locate(sources, storage_options), make, progress)
+    stream = _Stream(locate(sources, storage_options), make, progress, encoding)
     with opened_target(to, own_options, overwrite=overwrite) as target:
         twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
         batches, counted = _ordered(stream, twice, shuffle, target)
@@ -100,7 +107,8 @@ def convert(
     names = tuple(stream.reader.schema.names)
     almost = stream.reader.almost_numbers if isinstance(stream.reader, CsvReader) else {}
     seconds = time.perf_counter() - began
-    return Converted(urls, stream.rows, names, seconds, stream.reader.size, almost)
+    notes = tuple(getattr(stream.reader, "notes", ()))
+    return Converted(urls, stream.rows, names, seconds, stream.reader.size, almost, notes)
 
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:
@@ -121,8 +129,10 @@ class _Stream:
         sources: tuple[Source, ...],
         make: Callable[[], TextReader],
         progress: Progress | None,
+        encoding: str,
     ) -> None:
         self._sources = sources
+        self._encoding = encoding
         self._make = make
         self._progress = progress
         self._reported = time.monotonic()
@@ -143,7 +153,7 @@ class _Stream:
         """All rows in order, after ``done`` bytes; DataError if there is none."""
         self.reader, self.rows = self._make(), 0
         for source in self._sources:
-            with Text(source) as text:
+            with Text(source, self._encoding) as text:
                 for batch in self.reader.batches(text):
                     self.rows += batch.num_rows
                     self._done = done + text.done

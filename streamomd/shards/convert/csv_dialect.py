@@ -7,13 +7,13 @@ import re
 from streamomd.core.errors import DataError
 from streamomd.shards.convert.text_source import Text
 
-DELIMITERS = ("\t", ";", ",", ", ")
+DELIMITERS = ("\t", ";", "|", ",", ", ")
 _SNIFFED_LINES = 20
 _QUOTED = re.compile(rb'"[^"\n]*"')
 
 
 def sniff(head: bytes) -> str:
-    """The delimiter of text that starts with ``head``: "\\t", ";", "," or ", ".
+    """The delimiter of text that starts with ``head``: "\\t", ";", "|", "," or ", ".
 
     It stands equally often in each of the first lines, outside quotes; of several, the most
     frequent. If none does, the most frequent of the first line.
@@ -23,7 +23,7 @@ def sniff(head: bytes) -> str:
     """
     lines = [_QUOTED.sub(b"", line) for line in head.split(b"\n", _SNIFFED_LINES + 1)]
     lines = [line for line in lines[:_SNIFFED_LINES] if line.strip()]
-    counts = {one: [line.count(one.encode()) for line in lines] for one in ("\t", ";", ",")}
+    counts = {one: [line.count(one.encode()) for line in lines] for one in ("\t", ";", "|", ",")}
     steady = {one: count[0] for one, count in counts.items() if len(set(count)) == 1}
     chosen = _most(steady) or _most({one: count[0] for one, count in counts.items()}) or ","
     spaced = (

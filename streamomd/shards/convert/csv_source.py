@@ -15,6 +15,7 @@ from streamomd.core.urls import printable
 from streamomd.shards.convert.csv_dialect import DELIMITERS, CsvStream, sniff, without_spaces
 from streamomd.shards.convert.text_source import Text
 
+MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None")
 HEAD = 16 << 20
 BLOCK = 4 << 20
 _CONVERSION = re.compile(
@@ -32,10 +33,12 @@ class CsvReader:
     """csv as one column each; whole numbers are int64, other numbers float64.
 
     delimiter: one character, or ", " for a comma and a space; "" or None: found from the first
-    lines among comma, semicolon, tab and ", ". header: whether the first line names the columns;
-    else they are ``column_names``, or f0, f1, …. types: {column: Arrow type name} in place of what
-    is inferred from the first 16 MiB of the first file. null_values: spellings of a missing value
-    besides the empty one. quotes: False where a quote is an ordinary character.
+    lines among comma, semicolon, tab, "|" and ", ". header: whether the first line names the
+    columns; else they are ``column_names``, or f0, f1, …. types: {column: Arrow type name} in place
+    of what is inferred from the first 16 MiB of the first file; whole numbers with leading zeros,
+    such as 01234, are text. null_values: spellings of a missing value besides the empty one; None:
+    ``MISSING``. quotes: False where a quote is an ordinary character. decimal: "," for numbers such
+    as 1,5. date_format: of dates and times, as strptime has it, besides ISO 8601.
     """
 
     size: int | None = None
@@ -48,9 +51,13 @@ class CsvReader:
         header: bool = True,
         column_names: Sequence[str] = (),
         types: Mapping[str, str] | None = None,
-        null_values: Sequence[str] = (),
+        null_values: Sequence[str] | None = None,
         quotes: bool = True,
+        decimal: str = ".",
+        date_format: str = "",
     ) -> None:
+        if decimal not in (".", ","):
+            raise UsageError(f'decimal must be "." or ",", not {decimal!r}')
         if delimiter and delimiter not in DELIMITERS and len(delimiter.encode()) != 1:
             raise UsageError(f'delimiter must be one ASCII character or ", ", not {delimiter!r}')
         if header and column_names:
@@ -59,10 +66,13 @@ class CsvReader:
         self._header = header
         self._names = list(column_names)
         self._types = {name: _arrow_type(name, kind) for name, kind in (types or {}).items()}
-        self._null_values = ["", *null_values]
+        self._null_values = ["", *(MISSING if null_values is None else null_values)]
         self._quotes = quotes
+        self._decimal, self._date_format = decimal, date_format
         self.schema: pa.Schema = pa.schema([])
         self.almost_numbers: dict[str, tuple[str, ...]] = {}
+        self.notes: list[str] = []
+        """What was chosen that a user may want otherwise."""
 
     def batches(self, text: Text) -> Iterator[pa.RecordBatch]:
         """The rows of one file; DataError names file, line, column, value and remedy."""
@@ -98,14 +108,56 @@ class CsvReader:
             byte = error.object[error.start]
             raise DataError(
                 f"{name}, line 1: the header is not UTF-8 (byte 0x{byte:02x} in "
-                f"{_shown(error.object.decode('latin-1'))}): convert the file first, for example "
-                "iconv -f LATIN1 -t UTF-8"
+                f"{_shown(error.object.decode('latin-1'))}): pass its encoding to streamomd "
+                "convert, for example --encoding latin-1"
             ) from None
         except pa.ArrowInvalid as error:
             raise _data_error(error, name, self._names) from None
         if not self.schema.names:
             self._look_for_numbers(opened)
+            self._note_delimiter(delimiter, opened.schema, head)
+            return self._keep_zeros(start, delimiter, block, opened.schema)
         return opened.schema
+
+    def _note_delimiter(self, delimiter: str, schema: pa.Schema, head: bytes) -> None:
+        shown = {"\t": "a tab", ", ": "a comma and a space"}.get(delimiter, repr(delimiter))
+        if not self._delimiter and delimiter not in (",", ", "):
+            self.notes.append(f"the delimiter is {shown} (another: --delimiter)")
+        if len(schema.names) == 1:
+            line = printable(head.split(b"\n", 1)[0][:60].decode("utf-8", "replace"))
+            self.notes.append(
+                f"only one column, {line!r}: is the delimiter wrong? Pass --delimiter"
+            )
+
+    def _keep_zeros(self, start: Any, delimiter: str, block: int, inferred: pa.Schema) -> pa.Schema:
+        """The schema with text for whole numbers of which one has a leading zero."""
+        whole = [
+            field.name for field in inferred
+            if pa.types.is_integer(field.type) and field.name not in self._types
+        ]  # fmt: skip
+        if not whole or len(set(inferred.names)) < len(inferred.names) or b"0" not in start:
+            return inferred
+        texts = {
+            **{field.name: field.type for field in inferred},
+            **dict.fromkeys(whole, pa.string()),
+        }
+        try:
+            batch = self._open(pa.BufferReader(start), delimiter, block, texts).read_next_batch()
+        except (pa.ArrowInvalid, StopIteration):
+            return inferred  # Reading the rows reports it, with the line.
+        codes = [
+            name for name in whole
+            if pc.any(pc.match_substring_regex(batch.column(name), r"^[-+]?0\d")).as_py()
+        ]  # fmt: skip
+        if codes:
+            names = ", ".join(map(_shown, codes))
+            self.notes.append(
+                f"{names}: numbers with leading zeros, such as codes, are text "
+                f"(as numbers: --type {printable(codes[0])}=int64)"
+            )
+        return pa.schema(
+            field.with_type(pa.string()) if field.name in codes else field for field in inferred
+        )
 
     def _look_for_numbers(self, opened: Any) -> None:
         """Remember the columns of text that are mostly numbers, and words that made them text."""
@@ -145,6 +197,8 @@ class CsvReader:
             convert_options=pa.csv.ConvertOptions(
                 column_types=types,
                 null_values=self._null_values,
+                decimal_point=self._decimal,
+                timestamp_parsers=[self._date_format, pa.csv.ISO8601] if self._date_format else [],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
@@ -164,7 +218,7 @@ class CsvReader:
             return field
         if pa.types.is_binary(field.type):
             raise DataError(
-                f"{name}: column {_shown(field.name)} is not UTF-8: save the text as UTF-8, or "
+                f"{name}: column {_shown(field.name)} is not UTF-8: pass --encoding, or "
                 f"give types={{{field.name!r}: 'binary'}}"
             )
         # Nothing but missing values so far: most likely numbers, and text is reported.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -35,9 +36,8 @@ _REFUSED = {
     b"\x28\xb5\x2f\xfd": "compressed with zstd: unpack it, or pack it as .gz, .bz2 or .xz",
     b"PAR1": "Parquet already: train on it as it is",
     b"ARROW1": "Arrow already: train on it as it is",
-    b"\xff\xfe": "UTF-16 text: save it as UTF-8",
-    b"\xfe\xff": "UTF-16 text: save it as UTF-8",
 }
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,19 @@ def _locate(name: str, options: Mapping[str, Any]) -> Source:
 class Text:
     """The unpacked bytes of a source; ``done`` of its (packed) bytes have been read."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, encoding: str = "") -> None:
+        """encoding: a name of Python's; "": UTF-8, or UTF-16 where a byte order mark says so."""
         self.name = source.name
         with store_errors(source.url):
             self._raw = _open(source)
         try:
             self._file, self._pending = self._unpacked(source.url), b""
-            self._refuse(start := self.read(8))
+            start = self.read(8)
+            encoding = encoding or ("utf-16" if start[:2] in _UTF16 else "")
+            if encoding:
+                self._file = _Recoded(start, self._file, encoding, self.name)
+                start = self.read(8)
+            self._refuse(start)
             self._pending = start.removeprefix(_BOM)
         except BaseException:
             self._raw.close()
@@ -160,6 +166,35 @@ class Text:
 
     def __exit__(self, *_: object) -> None:
         self._raw.close()
+
+
+class _Recoded:
+    """The bytes of a file in another encoding, as UTF-8."""
+
+    def __init__(self, start: bytes, file: Any, encoding: str, name: str) -> None:
+        try:
+            self._decoder = codecs.getincrementaldecoder(encoding)()
+        except LookupError:
+            raise UsageError(
+                f"encoding {encoding!r} is unknown; known are utf-8, latin-1, cp1252, utf-16 and "
+                "Python's other names"
+            ) from None
+        self._start, self._file, self._encoding, self._name = start, file, encoding, name
+        self._ready, self._ended = b"", False
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes; none at the end only."""
+        while not self._ready and not self._ended:
+            raw, self._start = self._start or self._file.read(max(size, 1)), b""
+            self._ended = not raw
+            try:
+                self._ready = self._decoder.decode(raw, final=self._ended).encode()
+            except UnicodeError as error:
+                raise DataError(
+                    f"{self._name} is not {self._encoding} text: {error}; pass another --encoding"
+                ) from None
+        part, self._ready = self._ready[:size], self._ready[size:]
+        return part
 
 
 def _open(source: Source) -> BinaryIO:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch, DenseBatch, SparseBatch, check
 from streamomd.core.errors import BadRowError, DataError, SchemaError, UsageError
@@ -138,7 +139,7 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
         if kind is None or family(kind) == column.family:
             continue
         if not may_differ(plan, name, column.family, family(kind)):
-            wrong.append(f"{name!r} is {kind}, the model was trained on {column.type}")
+            wrong.append(f"column {name!r} is {kind}, the model was trained on {column.type}")
     if wrong:
         raise SchemaError(f"{where}: {'; '.join(wrong)}: convert {_them(wrong)} to that type")
 
@@ -154,10 +155,11 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
         places = X.indptr.astype(np.int64, copy=False), X.indices.astype(np.int32, copy=False)
         batch = SparseBatch(*canonical(*places, X.data), *blank)
     else:
-        batch = DenseBatch(np.ascontiguousarray(X), *blank)
+        batch = DenseBatch(_without_missing(plan, np.ascontiguousarray(X)), *blank)
     if batch.values is X.data and plan.legal == ANYTHING:
         return batch  # the caller has checked that they are finite
     values = batch.values.reshape(-1)
+    values = values[~np.isnan(values)] if plan.means else values
     for reason, bad in unfit(values, plan.legal):
         if len(bad):
             wanted = f"a number that {plan.dtype} can hold"
@@ -170,6 +172,13 @@ def batch_of_array(plan: Plan, X: Any, where: str = "X") -> Batch:
     return batch
 
 
+def _without_missing(plan: Plan, X: NDArray[Any]) -> NDArray[Any]:
+    """NaN is 0 with nulls="zero"; with "mean" it stays, and the engine knows the mean."""
+    if plan.means:
+        return X.astype(np.float64, copy=False)
+    return np.where(np.isnan(X), X.dtype.type(0), X) if plan.nulls == "zero" else X
+
+
 def _checked(plan: Plan, rows: Any, where: str) -> Batch:
     """An array as a batch, its shape, type and numbers checked."""
     width = plan.size - int(plan.bias)
@@ -179,22 +188,33 @@ def _checked(plan: Plan, rows: Any, where: str) -> Batch:
         if rows.dtype.kind not in "biuf":
             raise DataError(f"{where} is of {rows.dtype}, expected numbers: float64 or float32")
         rows = rows.astype(np.float64)
-    values = rows.data if hasattr(rows, "indptr") else rows
-    if not np.isfinite(values).all():
-        raise _not_finite(plan, rows, where)
+    if hasattr(rows, "indptr"):
+        bad = ~np.isfinite(rows.data)
+    else:
+        bad = ~np.isfinite(rows) & ~_missing_allowed(plan, rows)
+    if bad.any():
+        raise _not_finite(plan, rows, bad, where)
     batch = batch_of_array(plan, rows, where)
     check(batch, plan.size, bias=plan.bias)
     return batch
 
 
-def _not_finite(plan: Plan, rows: Any, where: str) -> BadRowError:
+def _missing_allowed(plan: Plan, rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where NaN is a missing value that the model fills in, (rows, columns)."""
+    filled = np.zeros(rows.shape[1], np.bool_)
+    filled[list(plan.means)] = True
+    found: NDArray[np.bool_] = np.isnan(rows) & (filled | (plan.nulls == "zero"))
+    return found
+
+
+def _not_finite(plan: Plan, rows: Any, bad: NDArray[np.bool_], where: str) -> BadRowError:
     """The error of the first number that is NaN or infinite."""
     if hasattr(rows, "indptr"):
-        at = int(np.flatnonzero(~np.isfinite(rows.data))[0])
+        at = int(np.flatnonzero(bad)[0])
         row, column = int(np.searchsorted(rows.indptr, at, side="right")) - 1, int(rows.indices[at])
         found = rows.data[at].item()
     else:
-        row, column = np.argwhere(~np.isfinite(rows))[0].tolist()
+        row, column = np.argwhere(bad)[0].tolist()
         found = rows[row, column].item()
     name = f", {plan.numeric[column]!r}" if plan.numeric else ""
     return BadRowError(

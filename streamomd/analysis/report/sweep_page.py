@@ -1,0 +1,166 @@
+"""The results of a sweep in files: a Parquet table, or an HTML page with charts."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from streamomd.analysis.report.axes import Axis, brief
+from streamomd.analysis.report.charts import COLOURS, Series, lines
+from streamomd.analysis.report.markup import element, grid, page, paragraph, section, table
+from streamomd.analysis.report.verdict import percent
+from streamomd.core.errors import OutputExistsError, UsageError
+from streamomd.core.urls import protocol, shown
+from streamomd.shards.atomic_write import open_atomic
+from streamomd.shards.weight_files import write_table
+
+Result = Mapping[str, Any]
+WIDE = 4.0  # largest over smallest value, from which an axis is logarithmic
+KINDS = (".parquet", ".html")
+
+
+def refuse_output(to: str, *, overwrite: bool) -> None:
+    """Raises UsageError unless a file of results can have this name, OutputExistsError if it exists
+    on this machine: before anything is learned."""
+    if not protocol(to) and os.path.lexists(to) and not overwrite:
+        raise OutputExistsError(f"{shown(to)} already exists: pass --overwrite, or another name")
+    if not to.endswith(KINDS):
+        raise UsageError(
+            f"--to {shown(to)}: results of a sweep are written to a file that ends in "
+            f"{' or '.join(KINDS)}"
+        )
+
+
+def write_results(result: Result, to: str, *, overwrite: bool = False) -> None:
+    """Write what ``Sweep.result`` gives to a .parquet or .html file.
+
+    Raises UsageError for another name, OutputExistsError if the file exists.
+    """
+    refuse_output(to, overwrite=overwrite)
+    with open_atomic(to, overwrite=overwrite) as file:
+        if to.endswith(".parquet"):
+            write_table(file, columns_of(result))
+        else:
+            file.write(sweep_page(result).encode())
+
+
+def columns_of(result: Result) -> dict[str, list[Any]]:
+    """A column for each parameter and figure, a row for each learner."""
+    learners = result["learners"]
+    keys = list(dict.fromkeys(key for one in learners for key in one["params"]))
+    figures = ("loss", "error", "rmse", "rows", "dropped", "diverged", "state_sha256")
+    return {
+        "learner": [one["name"] for one in learners],
+        "best": [one["name"] == result["best"]["name"] for one in learners],
+        **{f"param.{key}": [one["params"].get(key) for one in learners] for key in keys},
+        **{key: [one[key] for one in learners] for key in figures},
+        "checkpoint": [one["checkpoint"]["url"] or None for one in learners],
+    }
+
+
+def sweep_page(result: Result) -> str:
+    """The page: the best learner, the measure against each parameter, and all learners."""
+    best, measure = result["best"], result["measure"]
+    charts = list(_charts(result))
+    edges = [
+        paragraph(
+            f"The best {edge['key']}, {edge['value']}, is the {edge['end']} of those tried: values "
+            "beyond it may be better (--extend)."
+        )
+        for edge in result["edges"]
+    ]
+    heading = f"Sweep of {len(result['learners'])} learners over {result['rows']:,} rows"
+    return page(
+        heading,
+        element(
+            "header",
+            element("h1", heading),
+            paragraph(f"Best: {_words(best['params'])}, {measure} {_figure(best, measure)}."),
+            *edges,
+        ),
+        *([section("Parameters", grid(*charts))] if charts else []),
+        section("Learners", _table(result)),
+        element("footer", "Made by streamomd sweep. This page loads nothing and runs nothing."),
+    )
+
+
+def _charts(result: Result) -> Iterator[Element]:
+    """For each numeric parameter: the best measure at each value, by rule for up to three rules."""
+    learners = [one for one in result["learners"] if one[result["measure"]] is not None]
+    for key in dict.fromkeys(key for one in learners for key in one["params"]):
+        known = [one for one in learners if _is_number(one["params"].get(key))]
+        if len({one["params"][key] for one in known}) < 2:
+            continue
+        series = list(_series(known, key, result["measure"]))
+        both = np.concatenate([one.x for one in series])
+        positive = bool(both.min() > 0.0)
+        log = positive and bool(both.max() >= WIDE * both.min())
+        heights = np.concatenate([one.y for one in series])
+        steep = bool(heights.min() > 0.0) and bool(heights.max() > 10.0 * heights.min())
+        x, y = Axis.of(key, both, log=log), Axis.of(result["measure"], heights, log=steep)
+        note = "The lowest at each value; diverged learners are left off."
+        yield lines(f"{result['measure'].capitalize()} by {key}", series, x, y, note=note)
+
+
+def _series(learners: Sequence[Result], key: str, measure: str) -> Iterator[Series]:
+    groups: dict[str, dict[float, float]] = {}
+    for one in learners:
+        words = {k: v for k, v in one["params"].items() if not _is_number(v)}
+        found = groups.setdefault(_words(words), {})
+        value = float(one["params"][key])
+        found[value] = min(found.get(value, math.inf), one[measure])
+    ranked = sorted(groups.items(), key=lambda group: min(group[1].values()))
+    for name, found in ranked[: len(COLOURS)]:
+        at = sorted(found)
+        yield Series(name or measure, np.array(at), np.array([found[value] for value in at]))
+
+
+def _table(result: Result) -> Element:
+    measure, learners = result["measure"], result["learners"]
+    ranked = sorted(
+        learners,
+        key=lambda one: (one["dropped"] is not None, _least(one[measure])),
+    )
+    wrong = "rmse" if result["best"]["error"] is None else "error"
+    heads = ["learner", "parameters", "rows", "loss", wrong, ""]
+    rows = [
+        (
+            one["name"],
+            _words(one["params"]) or "the job",
+            f"{one['rows']:,}",
+            _figure(one, "loss"),
+            _figure(one, wrong),
+            _outcome(one, result),
+        )
+        for one in ranked
+    ]
+    return table(heads, rows, numbers=(2, 3, 4), label="Learners, the best first")
+
+
+def _outcome(one: Result, result: Result) -> str:
+    if one["name"] == result["best"]["name"]:
+        return "best"
+    return "diverged" if one["diverged"] else "dropped" if one["dropped"] else ""
+
+
+def _figure(one: Result, key: str) -> str:
+    if one[key] is None:
+        return "nan"
+    return percent(one[key]) if key == "error" else brief(one[key])
+
+
+def _words(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key.rpartition('.')[2]} = {value}" for key, value in params.items())
+
+
+def _least(number: float | None) -> float:
+    return math.inf if number is None else number
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

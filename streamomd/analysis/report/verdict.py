@@ -1,0 +1,259 @@
+"""Whether a model predicts better than a constant does, by how much, and how certain that is.
+
+Hold-out rows are compared if there are any, else the rows of the first epoch, each predicted before
+it was learned: of later epochs the model knows the rows. The constant is the one that is best on
+these rows: the most common class, or the mean label.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamomd.analysis.report.axes import brief
+from streamomd.analysis.report.markup import element
+from streamomd.core.counted import counted
+from streamomd.training.metrics import Metrics
+from streamomd.training.metrics.baseline import baseline_of
+from streamomd.training.model import Model
+
+Floats = NDArray[np.float64]
+Figures = Mapping[str, Any]
+NORMAL = 1.96
+"""Standard errors on each side of an interval of 95 %."""
+FEWEST_WINDOWS = 5
+ROUNDED = 1e-12
+"""A difference of errors that is rounding."""
+RANKS = 0.6  # an AUC that is clearly above chance
+ADVICE = (
+    "Check the label and the warnings below, add features, or compare rules with streamomd sweep."
+)
+DIVERGED = (
+    "Fix extreme values in the shards, or train again with a smaller learning rate, or with a rule "
+    "that has none to choose (auto)."
+)
+UNKNOWN, BETTER, UNCLEAR, WORSE = "unknown", "better", "unclear", "worse"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A metric of the model and of the best constant, on the same rows.
+
+    gain: by how much the model is better: a difference of errors, or R². margin: half the width of
+    its 95 % interval; None if unknown. loss, constant_loss: per row, of probabilities, if both are
+    known. constant: what is predicted, in words. rows: a text that says which rows.
+    """
+
+    metric: str
+    ours: float
+    theirs: float
+    gain: float
+    margin: float | None
+    constant: str
+    rows: str
+    loss: float | None = None
+    constant_loss: float | None = None
+    auc: float | None = None
+
+    @property
+    def level(self) -> str:
+        """BETTER, UNCLEAR if the interval includes 0, or WORSE for a gain of 0 or less."""
+        if self.gain <= 0.0:
+            return WORSE
+        return UNCLEAR if self.margin is not None and self.gain <= self.margin else BETTER
+
+
+def compare_with_constant(model: Model, result: Figures) -> Comparison | None:
+    """The comparison of a model; None if it has none of the metrics that this takes."""
+    held, metrics = result["holdout"], model.metrics
+    if held is not None and held["rows"] and metrics.held is not None:
+        rows = f"{counted(held['rows'], 'hold-out row')}, never learned"
+        return _compare(model, held, metrics.held, rows, alone=True)
+    if not result["rows"]:
+        return None
+    one = len(metrics.rows) == 1
+    where = "" if one else " of the first epoch"
+    rows = f"{counted(metrics.rows[0], 'row')}{where}, each predicted before it was learned"
+    return _compare(model, result, metrics, rows, alone=one)
+
+
+def _compare(
+    model: Model, result: Figures, metrics: Metrics, rows: str, *, alone: bool
+) -> Comparison | None:
+    """alone: whether all figures of the result are of the rows that are compared."""
+    if model.plan.classes:
+        return _by_error(model, result, metrics, rows, alone=alone)
+    return _by_r2(result, metrics, rows, alone=alone)
+
+
+def _by_error(
+    model: Model, result: Figures, metrics: Metrics, rows: str, *, alone: bool
+) -> Comparison | None:
+    own, constant = result if alone else result["epochs"][0], baseline_of(result)
+    if constant is None or own["error"] is None:
+        return None
+    theirs, ours = constant["error"], float(own["error"])
+    confusion = np.array(result["confusion"], dtype=np.float64)
+    weights = confusion.sum(axis=1)
+    common, shares = int(np.argmax(weights)), weights / weights.sum()
+    # After several epochs the confusion counts rows that were learned before: an upper bound then.
+    chance = _discordant(confusion, common) if alone else ours + theirs
+    gain = theirs - ours if abs(theirs - ours) > ROUNDED else 0.0
+    spread = math.sqrt(max(chance - gain * gain, 0.0) / own["rows"])
+    name = model.plan.classes[common]
+    return Comparison(
+        "error", ours, theirs, gain, NORMAL * spread, f"always predicting {name!r}", rows,
+        loss=own["loss"],
+        constant_loss=_entropy(shares) if _gives_log_loss(model) else None,
+        auc=result["auc"],
+    )  # fmt: skip
+
+
+def _discordant(confusion: Floats, common: int) -> float:
+    """The share of rows where exactly one of model and constant is right (McNemar 1947): the
+    variance of the difference of errors on the same rows is this less the difference squared."""
+    right = float(np.trace(confusion) - confusion[common, common])
+    wrong = float(confusion[common].sum() - confusion[common, common])
+    return (right + wrong) / float(confusion.sum())
+
+
+def _gives_log_loss(model: Model) -> bool:
+    loss, classes = model.spec.model.loss, len(model.plan.classes)
+    return loss == "softmax" or (loss == "logistic" and classes == 2)
+
+
+def _entropy(shares: Floats) -> float:
+    """The log loss of predicting each class with its share of the rows."""
+    some = shares[shares > 0.0]
+    return float(-(some * np.log(some)).sum())
+
+
+def _by_r2(result: Figures, metrics: Metrics, rows: str, *, alone: bool) -> Comparison | None:
+    own, constant = result if alone else result["epochs"][0], baseline_of(result)
+    if constant is None or own["rmse"] is None:
+        return None
+    variance = constant["rmse"] ** 2
+    if not (math.isfinite(variance) and variance > 0.0):
+        return None
+    gain = 1.0 - float(own["rmse"]) ** 2 / variance
+    spread = _spread_of_mean(_windows(metrics, last=alone), variance)
+    return Comparison(
+        "RMSE", float(own["rmse"]), constant["rmse"], gain,
+        None if spread is None else NORMAL * spread, "always predicting the mean label", rows,
+    )  # fmt: skip
+
+
+def _windows(metrics: Metrics, *, last: bool) -> Floats:
+    """Sums between the points of the curve: of the last epoch, or of the first."""
+    first, end = (sum(metrics.rows[:-1]), metrics.total_rows) if last else (0, metrics.rows[0])
+    points = metrics.curve[(metrics.curve[:, 0] >= first) & (metrics.curve[:, 0] <= end)]
+    windows: Floats = np.diff(points[:, 1:], axis=0)
+    return windows[windows[:, 0] > 0.0] if len(points) else windows
+
+
+def _spread_of_mean(windows: Floats, unit: float) -> float | None:
+    """The standard error of the mean squared error, in units, from windows of rows."""
+    count = len(windows)
+    if count < FEWEST_WINDOWS:
+        return None
+    weight, squares = windows[:, 0], windows[:, 2]
+    mean, share = squares.sum() / weight.sum(), weight / weight.sum()
+    with np.errstate(all="ignore"):
+        off = share * (squares / weight - mean)
+        spread = math.sqrt(float((off * off).sum()) * count / (count - 1)) / unit
+    return spread if math.isfinite(spread) else None
+
+
+def verdict_box(model: Model, result: Figures, *, diverged: str) -> Element:
+    """The first lines of the page: a heading in a coloured box, and the reason."""
+    level, heading, text = _judge(model, result, diverged=diverged)
+    lines = [element("p", one) for one in text]
+    title = element("p", element("strong", heading))
+    return element("div", title, *lines, class_=f"verdict {level}")
+
+
+def summarize(model: Model, result: Figures, *, diverged: str) -> dict[str, str]:
+    """The verdict for JSON: its level and text."""
+    level, heading, text = _judge(model, result, diverged=diverged)
+    return {"level": level, "text": " ".join([f"{heading}.", *text])}
+
+
+def _judge(model: Model, result: Figures, *, diverged: str) -> tuple[str, str, list[str]]:
+    """The level, a heading, and sentences."""
+    if diverged:
+        what = diverged.removeprefix("the model diverged: ")
+        return WORSE, "The model diverged", [f"{what[:1].upper()}{what[1:]}.", DIVERGED]
+    if not result["rows"]:
+        return UNKNOWN, "No row was learned yet", []
+    found = compare_with_constant(model, result)
+    if found is None:
+        text = (
+            "All labels are equal or have no weight, or the run did not save what this takes: it "
+            "is saved in exact mode with train.detail, of up to 100 classes."
+        )
+        return UNKNOWN, "Not compared with a constant prediction", [text]
+    return found.level, HEADINGS[found.level], sentences(found)
+
+
+HEADINGS = {
+    BETTER: "Better than a constant prediction",
+    UNCLEAR: "Not clearly better than a constant prediction",
+    WORSE: "No better than a constant prediction",
+}
+
+
+def sentences(found: Comparison) -> list[str]:
+    """The comparison in words."""
+    text = [f"{_difference(found)}, on {found.rows}."]
+    if found.loss is not None and found.constant_loss is not None:
+        text.append(
+            f"Log loss {brief(found.loss)} against {brief(found.constant_loss)} for the classes' "
+            "shares as probabilities."
+        )
+    if found.level == BETTER:
+        return text
+    if found.auc is not None and found.auc >= RANKS:
+        text.append(
+            f"It ranks rows better than chance (AUC {brief(found.auc)}): use its scores "
+            "with a threshold of your own."
+        )
+    return [*text, ADVICE]
+
+
+def _difference(found: Comparison) -> str:
+    """Both metrics and their difference, with the uncertainty.
+
+    >>> _difference(Comparison("error", 0.1, 0.12, 0.02, 0.004, "always predicting 'no'", "9 rows"))
+    "Error 10.00% against 12.00% for always predicting 'no': 2.00 ± 0.40 percentage points fewer"
+    """
+    if found.metric == "error":
+        by = "fewer" if found.gain > 0.0 else "more"
+        size = f"{percent(abs(found.gain), '')}{_margin(found, 100.0)} percentage points {by}"
+        size = size if found.gain else "no difference"
+        ours, theirs = percent(found.ours), percent(found.theirs)
+    else:
+        unsure = _margin(found, 1.0) if found.gain > -1.0 else ""
+        size = f"R² {brief(found.gain)}{unsure}"
+        ours, theirs = brief(found.ours), brief(found.theirs)
+    name = found.metric if found.metric.isupper() else found.metric.capitalize()
+    return f"{name} {ours} against {theirs} for {found.constant}: {size}"
+
+
+def _margin(found: Comparison, scale: float) -> str:
+    return "" if found.margin is None else f" ± {scale * found.margin:#.2g}".rstrip(".")
+
+
+def percent(share: float, sign: str = "%") -> str:
+    """A share as a percentage of at most four digits.
+
+    >>> percent(0.10033), percent(0.5), percent(0.00012345), percent(1.0)
+    ('10.03%', '50.00%', '0.0123%', '100%')
+    """
+    value = 100.0 * share
+    return f"{value:.2f}{sign}" if 1.0 <= value < 99.995 else f"{value:.3g}{sign}"

@@ -1,0 +1,62 @@
+"""Messages about files in the words of a caller who has passed X and y."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from streamomd.core.errors import StreamomdError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+WORDS = (
+    ("first shard: ", "X: "),
+    ("in the job file (or as flags, --ignore a,b):\n  [data]\n", "as parameters:\n"),
+    (" in the first shard", " in X"),
+    ("the first shard had", "X of the first call had"),
+    ("write all shards with the same type", "pass the same type in every call"),
+    ("write the shard with that type", "pass that type"),
+    ("when the shard is written", "before"),
+    ("add it to the shard", "add it to X"),
+    ("; add it to ignore", "; pass its name in ignore=[…]"),
+    ("or add it to ignore", "or pass it in ignore=[…]"),
+    ("name it in hashed", "name it in categorical"),
+    (", or pass --on-bad-row skip", ""),
+    ("data.nulls = ", "nulls="),
+    ("--task classify", "OMDClassifier"),
+    ("--loss ", "loss "),
+    ("shard X, ", "X, "),
+    ("shard X:", "X:"),
+    ("shards", "data"),
+    ("shard", "X"),
+)
+"""What is said of files, and what of X. In order: later pairs are less specific."""
+
+
+def of_arrays(text: str) -> str:
+    """A message in these words.
+
+    >>> of_arrays("shard X, row 3, column 'age': found null, expected a number")
+    "X, row 3, column 'age': found null, expected a number"
+    """
+    for of_files, of_x in WORDS:
+        text = text.replace(of_files, of_x)
+    return text
+
+
+def worded(function: Callable[P, T]) -> Callable[P, T]:
+    """The method, whose errors speak of X and y."""
+
+    @functools.wraps(function)
+    def call(*given: P.args, **keywords: P.kwargs) -> T:
+        try:
+            return function(*given, **keywords)
+        except StreamomdError as error:
+            if error.args and isinstance(error.args[0], str):
+                rest: tuple[Any, ...] = error.args[1:]
+                error.args = (of_arrays(error.args[0]), *rest)
+            raise
+
+    return call

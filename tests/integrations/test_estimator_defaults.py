@@ -1,0 +1,267 @@
+"""What users of scikit-learn expect: defaults that are good, names, missing values, small pickles,
+and scikit-learn's wrappers."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from estimating import Classifier, bits, made, uncompiled
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+from sklearn.ensemble import BaggingClassifier, VotingClassifier
+from sklearn.feature_selection import RFE, SelectFromModel
+from sklearn.inspection import permutation_importance
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score, learning_curve
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import streamomd
+from streamomd import OMDClassifier, OMDRegressor
+from streamomd.core.errors import StreamomdError, UsageError
+from streamomd.integrations import sklearn as estimators
+from streamomd.integrations.sklearn.rule_classes import rule_class, rule_classes
+from streamomd.rules import all_rules
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    uncompiled(monkeypatch)
+
+
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "load",
+    [load_iris, pytest.param(load_wine, marks=SLOW), pytest.param(load_breast_cancer, marks=SLOW)],
+)
+def test_defaults_classify_as_a_tuned_pipeline(load: Any) -> None:
+    """Accuracy by 4-fold cross-validation, raw units: at most .02 below LogisticRegression's."""
+    X, y = load(return_X_y=True)
+    ours = cross_val_score(OMDClassifier(random_state=0), X, y, cv=4).mean()
+    theirs = cross_val_score(make_pipeline(StandardScaler(), LogisticRegression()), X, y, cv=4)
+    assert ours > theirs.mean() - 0.02
+
+
+def test_defaults_regress_as_ridge() -> None:
+    """R² by 4-fold cross-validation, of rows that are sorted by their target."""
+    X, y = load_diabetes(return_X_y=True)
+    order = np.argsort(y)
+    fitted = OMDRegressor(random_state=0).fit(X[order], y[order])
+    assert fitted.score(X, y) > Ridge(alpha=0.1).fit(X, y).score(X, y) - 0.02
+    ours = cross_val_score(OMDRegressor(random_state=0), X, y, cv=4).mean()
+    assert ours > cross_val_score(Ridge(alpha=0.1), X, y, cv=4).mean() - 0.02
+
+
+def test_random_state_makes_it_repeatable() -> None:
+    """The same seed, the same bits; another seed, others."""
+    X, y, _ = made(2)
+    one, other, third = (bits(OMDClassifier(random_state=k).fit(X, y)) for k in (0, 0, 1))
+    assert one == other != third
+
+
+def test_early_stopping_learns_all_rows() -> None:
+    """Hold-out rows choose the number of epochs; the model has learned each row that often."""
+    X, y, _ = made(2)
+    X, y = np.tile(X, (3, 1)), np.tile(y, 3)
+    fitted = OMDClassifier(random_state=0, max_iter=9).fit(X, y)
+    assert 1 <= fitted.n_iter_ <= 9
+    assert fitted.t_ == len(y) * fitted.n_iter_
+    assert OMDClassifier().fit(X[:50], y[:50]).n_iter_ == 3  # too few to hold out
+    assert OMDClassifier(early_stopping=False).fit(X, y).n_iter_ == 1
+    assert OMDClassifier(early_stopping=False, max_iter=4).fit(X, y).n_iter_ == 4
+
+
+@pytest.mark.parametrize("wrong", [
+    {"validation_fraction": 0.0}, {"validation_fraction": 1.0}, {"n_iter_no_change": 0},
+    {"average": True}, {"rule": "nagg"}, {"nulls": "maen"}, {"max_iter": 0},
+])  # fmt: skip
+def test_parameters_that_cannot_be(wrong: dict[str, Any]) -> None:
+    """They are refused by name when rows are known."""
+    X, y, _ = made(2)
+    with pytest.raises(UsageError):
+        OMDClassifier(**wrong).fit(X, y)
+
+
+def test_parameters_of_the_rule_by_name() -> None:
+    """Nested names in a search, and the same parameters flat in the rule's own class."""
+    X, y, _ = made(2)
+    grid = {"rule__eta": [0.001, 1.0], "rule": ["nag"]}
+    search = GridSearchCV(Classifier(), grid, cv=2).fit(X, y)
+    eta = search.best_params_["rule__eta"]
+    assert search.best_estimator_.to_model().spec.model.params["eta"] == eta
+    flat = estimators.NAGClassifier(eta=eta, shuffle=False, early_stopping=False).fit(X, y)
+    assert bits(flat) == bits(search.best_estimator_)
+    search = GridSearchCV(estimators.NAGClassifier(), {"eta": [0.001, 1.0]}, cv=2).fit(X, y)
+    assert search.best_params_["eta"] == 1.0
+    with pytest.raises(UsageError, match="no parameter 'etta'"):
+        OMDClassifier("nag").set_params(rule__etta=1.0)
+    assert OMDClassifier("nag").get_params()["rule__implicit"] is not None
+
+
+@pytest.mark.parametrize("name", [
+    *(name for name, (rule, _) in rule_classes().items() if rule.name in ("arow", "adagrad")),
+    "FTRLClassifier", "PARegressor" if "PARegressor" in rule_classes() else "PAClassifier",
+])  # fmt: skip
+def test_a_class_for_a_rule(name: str) -> None:
+    """It is constructed, cloned, shown, pickled and fitted as any estimator."""
+    kind = rule_class(name)
+    X, y, _ = made(2 if name.endswith("Classifier") else 0)
+    fitted = kind(random_state=0).fit(X, y)
+    assert repr(kind()) == f"{name}()"
+    again = pickle.loads(pickle.dumps(fitted))
+    assert type(again) is kind
+    assert np.array_equal(again.predict(X), fitted.predict(X))
+    assert bits(clone(fitted).fit(X, y)) == bits(fitted)
+    with pytest.raises(TypeError):
+        kind(etta=1.0)
+
+
+def test_every_rule_has_a_class() -> None:
+    """By name, from streamomd as well; the parameters are those of the rule."""
+    assert {rule.name for rule, _ in rule_classes().values()} == set(all_rules())
+    for name, (rule, _) in rule_classes().items():
+        kind = getattr(streamomd, name)
+        assert kind is getattr(estimators, name)
+        assert set(rule.parse_params({})) <= set(kind().get_params(deep=False))
+    with pytest.raises(AttributeError):
+        _ = estimators.NoSuchClassifier
+
+
+def with_gaps(classes: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """A frame with missing numbers, categories as numbers and dates."""
+    X, y, _ = made(classes)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.iloc[::7, 0] = np.nan
+    frame["zip"] = np.arange(len(frame)) % 5
+    frame["when"] = pd.date_range("2026-01-01", periods=len(frame), freq="D")
+    frame["id"] = np.arange(len(frame))
+    return frame, y
+
+
+@pytest.mark.parametrize("nulls", ["mean", "zero", "indicator", {"a": "mean"}])
+def test_frames_with_missing_values(nulls: Any) -> None:
+    """Roles are parameters; NaN of pandas is a missing value; predictions accept it, too."""
+    frame, y = with_gaps(2)
+    if nulls == "zero":
+        frame = frame.convert_dtypes()
+    fitted = OMDClassifier(
+        nulls=nulls, categorical=["zip"], dates=["when"], ignore=["id"], random_state=0
+    ).fit(frame, y)
+    plan = fitted.to_model().plan
+    assert plan.numeric == ("a", "b", "c", "d")
+    assert plan.hashed == ("zip",)
+    assert [date.column for date in plan.dates] == ["when"]
+    assert len(fitted.predict(frame)) == len(frame)
+
+
+@pytest.mark.parametrize("nulls", ["mean", "zero"])
+def test_arrays_with_missing_values(nulls: str) -> None:
+    """As the array that was filled; without ``nulls`` scikit-learn's own message."""
+    X, y, _ = made(2)
+    X[::5, 1] = np.nan
+    kind = {"nulls": nulls, "shuffle": False, "early_stopping": False}
+    found = OMDClassifier(**kind).fit(X, y)
+    filled, total, count = X.copy(), 0.0, 0
+    for row in filled:
+        if np.isnan(row[1]):
+            row[1] = total / count if count and nulls == "mean" else 0.0
+        else:
+            total, count = total + row[1], count + 1
+    assert np.array_equal(found.coef_, Classifier().fit(filled, y).coef_)
+    assert np.isfinite(found.decision_function(X)).all()
+    with pytest.raises(ValueError, match="NaN"):
+        OMDClassifier().fit(X, y)
+    with pytest.raises(UsageError, match="pass a frame"):
+        OMDClassifier(nulls="indicator").fit(X, y)
+
+
+@pytest.mark.parametrize("rule", ["auto", "nag", "arow_diag", "ftrl_proximal"])
+def test_pickles_are_small(rule: str) -> None:
+    """16 columns, nine of them hashed to 2^18 coordinates: below 100 KB, and the same bits."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({f"n{at}": random.normal(size=60) for at in range(7)})
+    for at in range(9):
+        frame[f"c{at}"] = random.choice([f"v{k}" for k in range(12)], 60)
+    y = (frame["n0"] > 0).astype(int)
+    fitted = Classifier(rule).fit(frame, y)
+    saved = pickle.dumps(fitted)
+    assert len(saved) < 100_000
+    again = pickle.loads(saved)
+    assert bits(again) == bits(fitted)
+    assert bits(again.partial_fit(frame, y)) == bits(fitted.partial_fit(frame, y))
+
+
+def test_scikit_learns_wrappers() -> None:
+    """Several outputs, several labels, chains, votes, selections, importances, curves."""
+    X, y, _ = made(3)
+    numbers = np.column_stack([X[:, 0], X[:, 1] * 2.0])
+    assert MultiOutputRegressor(OMDRegressor()).fit(X, numbers).predict(X).shape == (90, 2)
+    labels = np.column_stack([y == 0, y != 1]).astype(int)
+    quick = {"random_state": 0, "max_iter": 1}
+    for wrapper in (OneVsRestClassifier, ClassifierChain):
+        assert wrapper(OMDClassifier(**quick)).fit(X, labels).predict(X).shape == labels.shape
+    votes = [("a", OMDClassifier(**quick)), ("b", estimators.NAGClassifier(max_iter=1))]
+    assert VotingClassifier(votes, voting="soft").fit(X, y).score(X, y) > 0.5
+    bagged = BaggingClassifier(OMDClassifier(**quick), n_estimators=3, random_state=0)
+    assert bagged.fit(X, y).score(X, y) > 0.5
+    assert RFE(OMDClassifier(**quick), n_features_to_select=2).fit(X, y).support_.sum() == 2
+    chosen = SelectFromModel(OMDClassifier(**quick), max_features=2, threshold=-np.inf)
+    assert chosen.fit_transform(X, y).shape == (90, 2)
+    fitted = OMDClassifier(**quick).fit(X, y)
+    assert permutation_importance(fitted, X, y, n_repeats=2).importances_mean.shape == (4,)
+    sizes, *_ = learning_curve(OMDClassifier(**quick), X, y, cv=2, train_sizes=[0.5, 1.0])
+    assert list(sizes) == [22, 45]
+
+
+def test_behind_a_column_transformer() -> None:
+    """Frames in, frames between: columns by name."""
+    frame, y = with_gaps(2)
+    steps = ColumnTransformer(
+        [("zip", OneHotEncoder(sparse_output=False), ["zip"]), ("rest", "passthrough", ["b", "c"])]
+    ).set_output(transform="pandas")
+    pipeline = make_pipeline(steps, OMDClassifier(max_iter=1)).fit(frame, y)
+    assert pipeline.score(frame, y) > 0.5
+
+
+def mistakes() -> dict[str, Any]:
+    """Calls that are refused."""
+    X, y, _ = made(2)
+    frame, _ = with_gaps(2)
+    plain = frame[["a", "b", "zip"]].fillna(0.0)
+    fitted = OMDClassifier(max_iter=1).fit(plain, y)
+    texts = plain.assign(b="x")
+    return {
+        "a missing number": lambda: OMDClassifier().fit(frame[["a", "b"]], y),
+        "dates without a role": lambda: OMDClassifier(nulls="mean").fit(frame, y),
+        "an unknown column": lambda: OMDClassifier(dates=["wen"]).fit(plain, y),
+        "another type": lambda: fitted.predict(texts),
+        "a column less": lambda: fitted.predict(plain[["a", "b"]]),
+        "lists": lambda: OMDClassifier().fit(plain.assign(b=[[1]] * len(y)), y),
+        "text as a number": lambda: OMDClassifier(params={"x": 1}, rule="nag").fit(X, y),
+        "a column that is twice": lambda: OMDClassifier(categorical=["a"], ignore=["a"]).fit(
+            plain, y
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", [
+    "a missing number", "dates without a role", "an unknown column", "another type",
+    "a column less", "lists", "text as a number", "a column that is twice",
+])  # fmt: skip
+def test_messages_speak_of_X(case: str) -> None:
+    """No message of an estimator speaks of files."""
+    with pytest.raises((StreamomdError, ValueError)) as error:
+        mistakes()[case]()
+    text = str(error.value).lower()
+    assert "shard" not in text
+    assert "data." not in text
+    assert " --" not in text
