@@ -171,7 +171,7 @@ def _link(plan: Plan, engine: Engine, state: State) -> Link:
     if plan.classes:
         labels = tuple(decode_labels(plan, np.arange(len(plan.classes))).to_pylist())
     loss = engine.loss
-    e = engine.smoothing(state)
+    e = float(engine.smoothing(state))
     mean = "margin" if loss.mean is identity else "sigmoid" if loss.mean is sigmoid else "loss"
     return Link(plan.classes, labels, loss.name, loss.coupled, loss.probabilistic, e, mean)
 

@@ -276,7 +276,8 @@ def test_wrong_types_in_one_message(model: Model, table: pa.Table) -> None:
     other = table.set_column(1, "age", pa.array(["x"] * ROWS))
     other = other.set_column(3, "job", pa.array([1.5] * ROWS))
     with pytest.raises(
-        SchemaError, match=r"'age' is string, the model was .* double; 'job' is double"
+        SchemaError,
+        match=r"column 'age' is string, the model was .* double; column 'job' is double",
     ):
         model.predict(other)
     row = table.to_pylist()[0] | {"age": "x", "job": 1.5, "day": "soon", "note": 3}

@@ -140,7 +140,7 @@ def refuse_columns(plan: Plan, schema: pa.Schema, where: str) -> None:
         if kind is None or family(kind) == column.family:
             continue
         if not may_differ(plan, name, column.family, family(kind)):
-            wrong.append(f"{name!r} is {kind}, the model was trained on {column.type}")
+            wrong.append(f"column {name!r} is {kind}, the model was trained on {column.type}")
     if wrong:
         raise SchemaError(f"{where}: {'; '.join(wrong)}: convert {_them(wrong)} to that type")
 

@@ -25,6 +25,18 @@ class Scorer:
 
     A row is a mapping from column to value; columns that are no features are ignored. It has no
     reference to the model: what the model learns later does not change it.
+
+    Raises SchemaError that names all missing columns of a row, or all values of another type,
+    BadRowError for other bad values, UsageError for a row that is no mapping.
+
+    >>> from streamomd.training.scoring.description import NumberColumn
+    >>> from streamomd.training.scoring.stored_weights import Weights
+    >>> columns = Description(bias=True, numbers=(NumberColumn("age", "float", "error"),))
+    >>> margins = Margins(True, Weights.of(np.array([[-1.0], [0.5]])), start=(-1.0,))
+    >>> link = Link((0, 1), (0, 1), "logistic", False, True, mean="sigmoid")
+    >>> scorer = Scorer(columns, margins, link)
+    >>> scorer({"age": 4.0}), scorer.score({"age": 4.0}), round(scorer.proba({"age": 4.0}), 3)
+    (1, 1.0, 0.731)
     """
 
     def __init__(self, description: Description, margins: Margins, link: Link) -> None:
