@@ -43,7 +43,7 @@ from streamomd.training.scoring.explanation import Explanation
 from streamomd.training.scoring.probabilities import chosen, each_class
 from streamomd.training.scoring.scorer import Scorer, no_probabilities
 from streamomd.training.top_weights import heaviest, weight_blocks
-from streamomd.training.training_step import learn_foreign_rows
+from streamomd.training.training_step import learn_foreign_rows, learn_more
 from streamomd.training.update_record import UpdateRecord
 
 
@@ -161,7 +161,7 @@ class Model:
             return learn_foreign_rows(self, rows)
         if y is None:
             raise refuse_labels_missing(rows)
-        learn_foreign_rows(self, labelled_batch(self.plan, rows, y, sample_weight, self.names))
+        learn_more(self, labelled_batch(self.plan, rows, y, sample_weight, self.names))
         return self
 
     def decision_function(self, rows: Any) -> NDArray[np.float64]:

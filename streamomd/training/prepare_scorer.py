@@ -22,7 +22,6 @@ from streamomd.rules.contract import Matrix
 from streamomd.training.scoring.description import (
     CATEGORIES,
     DATES,
-    NUMBERS,
     CategoryColumn,
     DateColumn,
     Description,
@@ -30,6 +29,7 @@ from streamomd.training.scoring.description import (
     SparseColumns,
     TextColumn,
     VectorColumn,
+    is_measured,
 )
 from streamomd.training.scoring.link import Link
 from streamomd.training.scoring.margins import Margins
@@ -85,7 +85,7 @@ def description_of(plan: Plan) -> Description:
     )
     unknown = [c.name for c in categories if c.kind not in CATEGORIES]
     unknown += [d.name for d in dates if d.kind not in DATES]
-    unknown += [n.name for n in numbers if n.kind not in NUMBERS]
+    unknown += [n.name for n in numbers if not is_measured(n.kind)]
     if unknown or described.size != plan.size:
         names = ", ".join(f"{name!r} ({types[name].type})" for name in unknown)
         raise UnsupportedError(
@@ -180,6 +180,10 @@ def _column_kind(column: Any) -> str:
     """The kind of a column of numbers or categories."""
     names = {"string": "text", "binary": "bytes"}
     family: str = names.get(column.family, column.family)
+    if family == "decimal":
+        return f"decimal:{column.type.rpartition(',')[2].strip(' )')}"
+    if family in ("duration", "time"):
+        return f"{family}:{column.type.partition('[')[2].rstrip(']')}"
     return _number_kind(column.type) if family == "float" else family
 
 
@@ -198,6 +202,8 @@ def _number_kind(kind: str) -> str:
 
 def _is_narrow(plan: Plan, types: dict[str, Any]) -> bool:
     """Whether values are float32: if there are stored numbers and all are float32."""
+    if plan.means:  # a mean is a float64
+        return False
     kinds = [types[name].type for name in plan.numeric]
     measured = [v.column for v in plan.vectors] + ([plan.sparse.values] if plan.sparse else [])
     kinds += [types[name].type.rpartition(":")[2].split(">")[0].split()[0] for name in measured]

@@ -36,6 +36,11 @@ def begin_epoch(model: Model, unread: int = 0) -> None:
 def learn_foreign_rows(model: Model, batch: Batch) -> Floats:
     """Check a batch that the features did not make, and learn it: see ``Model.learn``."""
     check(batch, model.plan.size, bias=model.plan.bias)
+    return learn_more(model, batch)
+
+
+def learn_more(model: Model, batch: Batch) -> Floats:
+    """Learn a batch that was encoded by the model's plan, after those learned before."""
     model.metrics.begin(model.cursor.epoch)
     return learn_rows(model, batch)
 

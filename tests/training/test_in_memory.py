@@ -300,7 +300,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("age", True, r"found True \(bool\), expected a number"),
     ("age", 2**53 + 1, "an integer float64 can hold"),
     ("age", 10**400, "an integer float64 can hold"),
-    ("age", Decimal(1), r"\(Decimal\), expected a number"),
+    ("job", Decimal(1), r"\(Decimal\), expected text"),
+    ("age", datetime.timedelta(1), r"\(timedelta\), expected a number"),
     ("age", [1.0], r"\(list\), expected a number"),
     ("job", 3, r"\(int\), expected text"),
     ("job", ["nurse"], r"\(list\), expected text"),
@@ -324,6 +325,7 @@ def test_bad_values(model: Model, table: pa.Table, column: str, value: Any, mess
 
 EQUAL: list[tuple[str, Any, Any]] = [
     ("age", 41, np.int8(41)),
+    ("age", 41, Decimal("41.00")),
     ("age", 0.5, np.float32(0.5)),
     ("job", "nurse", np.str_("nurse")),
     ("job", "nurse", b"nurse"),
@@ -399,3 +401,21 @@ def test_a_scorer_is_of_its_time(table: pa.Table) -> None:
         model.learn(given, table.column("y"))
         assert [scorer.score(row) for row in given] == before
         assert [model.scorer().score(row) for row in given] != before
+
+
+def test_missing_numbers_are_learned() -> None:
+    """Dicts and tables with missing numbers are learned as a shard's: as the mean, or 0."""
+    ages = [None if at % 3 == 1 else float(at) for at in range(20)]
+    table = pa.table({"age": ages, "n": ages[::-1], "y": [at % 2 for at in range(20)]})
+    for hashed in ([], ["n"]):
+        numeric = ["age"] if hashed else ["age", "n"]
+        data = {"numeric": numeric, "hashed": hashed, "nulls": {"age": "mean", "*": "indicator"}}
+        if hashed:
+            data["nulls"] = {"age": "mean"}
+        whole, parts = new_model(table, data=data), new_model(table, data=data)
+        learn(whole, table)
+        parts.learn(table.slice(0, 9).to_pylist(), table.column("y").slice(0, 9))
+        parts.learn(table.slice(9).to_pandas(), table.column("y").slice(9))
+        assert parts.state_sha256 == whole.state_sha256
+        row = {"age": None, "n": 3.0}
+        assert parts.scorer().score(row) == parts.decision_function(row)[0]

@@ -19,11 +19,18 @@ FLOATS32 = FLOATS.map(lambda x: float(np.float32(x)))
 DAYS = st.dates(datetime.date(1890, 1, 1), datetime.date(2100, 1, 1))
 TIMES = st.datetimes(datetime.datetime(1890, 1, 1), datetime.datetime(2100, 1, 1))
 UTC = TIMES.map(lambda one: one.replace(tzinfo=datetime.UTC))
+CENTS = st.decimals(-(10**9), 10**9, places=2)
+SPANS = st.timedeltas(datetime.timedelta(-9), datetime.timedelta(9))
 VECTOR, VECTOR32 = pa.list_(pa.float64(), 3), pa.list_(pa.float32(), 3)
 KINDS: dict[str, tuple[Any, Any, str]] = {
     "float": (FLOATS, pa.float64(), "numeric"),
     "float32": (FLOATS32, pa.float32(), "numeric"),
     "int": (st.integers(-9, 9), pa.int64(), "numeric"),
+    "decimal": (CENTS, pa.decimal128(12, 2), "numeric"),
+    "long": (st.decimals(-(10**18), 10**18, places=9), pa.decimal128(38, 9), "numeric"),
+    "duration": (SPANS, pa.duration("us"), "numeric"),
+    "duration_ns": (SPANS, pa.duration("ns"), "numeric"),
+    "clock": (st.times(), pa.time64("us"), "numeric"),
     "int8": (st.integers(-9, 9), pa.int8(), "numeric"),
     "bool": (st.booleans(), pa.bool_(), "numeric"),
     "string": (st.sampled_from(["a", "b", "ü", "", "1"]), pa.string(), "hashed"),
@@ -53,7 +60,7 @@ def worlds(draw: Any) -> tuple[pa.Table, dict[str, Any]]:
     """Some columns with rows, and the job's table data that names them."""
     names = draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=6, unique=True))
     count = draw(st.integers(3, 12))
-    nulls = draw(st.sampled_from(["error", "zero", "indicator"]))
+    nulls = draw(st.sampled_from(["error", "zero", "indicator", "mean"]))
     data: dict[str, Any] = {"bits": draw(st.sampled_from([2, 5, 9])), "nulls": nulls}
     columns: dict[str, Any] = {}
     for name in names:

@@ -6,6 +6,7 @@ It says what ``features.plan.Plan`` says of features, without Arrow.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -16,14 +17,25 @@ from streamomd.core.errors import DataError
 NUMBERS = ("integer", "float", "float32", "float16", "boolean")
 CATEGORIES = (*NUMBERS, "text", "bytes")
 DATES = ("date", "timestamp", "timestamp with a zone")
+_SCALED = re.compile(r"decimal:\d{1,2}|(?:duration|time):(?:s|ms|us|ns)")
 PARTS = ("year", "month", "weekday", "hour")
 COUNTS = ("presence", "count", "log")
 NULLS = ("error", "zero", "indicator", "mean")
 LARGEST = 2**31 - 1
 
 
+def is_measured(kind: str) -> bool:
+    """Whether numbers may be of this kind: of ``NUMBERS``, decimal:SCALE, or duration:UNIT and
+    time:UNIT, which are seconds.
+
+    >>> is_measured("float32"), is_measured("decimal:2"), is_measured("duration:h")
+    (True, True, False)
+    """
+    return kind in NUMBERS or _SCALED.fullmatch(kind) is not None
+
+
 class NumberColumn(NamedTuple):
-    """A column of numbers, one coordinate. kind: of ``NUMBERS``. nulls: of ``NULLS``."""
+    """A column of numbers, one coordinate. kind: see ``is_measured``. nulls: of ``NULLS``."""
 
     name: str
     kind: str
@@ -191,7 +203,7 @@ def _check(made: Description) -> None:
         _need(len(cross) > 1 and known.issuperset(cross), f"a cross is of {cross!r}")
     measured: list[Any] = [*numbers, *made.vectors]
     for column in measured:
-        _need(column.kind in NUMBERS and column.nulls in NULLS, repr(column))
+        _need(is_measured(column.kind) and column.nulls in NULLS, repr(column))
     for one in pair:
         _need(one.kind in NUMBERS, repr(one))
     for category in made.categories:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamomd.training.scoring.categories import MOST, CategoryPlaces
+from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces
 from streamomd.training.scoring.description import CategoryColumn, Description
 from streamomd.training.scoring.fast_rows import (
     CLASSES,
@@ -158,6 +158,7 @@ class _Codes:
 
     def _with(self, values: Iterable[Any], known: _Known) -> _Known:
         """What is known with these values; threads replace it as a whole."""
+        kind = self._kind not in ("text", "bytes")
         codes = {} if len(known.codes) >= MOST else dict(known.codes)
         for value in dict.fromkeys(values):
             if value is None or value == value:  # noqa: PLR0124
@@ -165,5 +166,7 @@ class _Codes:
         texts = (category_of(value, self._kind) for value in codes)
         places = np.array([self._places.of(text) for text in texts], np.int64)
         made = _Known(codes, places, self._margins.weights.among(places))
-        self._known = made
+        # Long values are not cached: anyone may send them.
+        if all(value is None or kind or len(value) <= LONGEST for value in codes):
+            self._known = made
         return made

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,14 @@ _KINDS = {
     "timestamp with a zone": "a datetime with a time zone, or its text, '2026-01-31T12:00Z'",
 }
 _EXACT = 2**53
+_CONTEXT = Context(prec=500)
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_MEASURED: dict[str, Any] = {
+    "boolean": (),
+    "duration": datetime.timedelta,
+    "time": datetime.time,
+}
+"""Types of values in addition to numbers, by the kind of a column."""
 
 
 def plain(value: Any) -> Any:
@@ -50,6 +59,9 @@ def number_of(value: Any, kind: str, d: Description) -> float | None:
     value = plain(value)
     if value is None:
         return None
+    unit = kind.partition(":")
+    if isinstance(value, _MEASURED.get(unit[0], Decimal)):
+        return _measured(value, unit[0], unit[2], d)
     if isinstance(value, bool) != (kind == "boolean") or not isinstance(value, bool | int | float):
         raise wrong_type(value, _KINDS["boolean"] if kind == "boolean" else "a number")
     try:
@@ -63,6 +75,50 @@ def number_of(value: Any, kind: str, d: Description) -> float | None:
     found = rounded(found, kind)
     check_number(found, value, d)
     return found
+
+
+def _measured(value: Any, kind: str, unit: str, d: Description) -> float | None:
+    """A decimal as Arrow makes a float64 of it, a duration or a time of day in seconds."""
+    if isinstance(value, Decimal):
+        if value.is_nan():
+            return None
+        found = decimal_of(value, int(unit) if kind == "decimal" else 0)
+    else:
+        if isinstance(value, datetime.time):
+            ticks = ((value.hour * 60 + value.minute) * 60 + value.second) * 10**6
+            ticks += value.microsecond
+        else:
+            ticks = value // datetime.timedelta(microseconds=1)
+        per_second = _TICKS[unit]
+        found = float(ticks * per_second // 10**6) / per_second
+    check_number(found, value, d)
+    return found
+
+
+def decimal_of(value: Decimal, scale: int) -> float:
+    """A decimal as float64 with the operations of Arrow, which does not round correctly.
+
+    >>> decimal_of(Decimal("0.07"), 2), decimal_of(Decimal("1E+999"), 0)
+    (0.07, inf)
+    """
+    if not value.is_finite() or value.adjusted() > 308:
+        return math.copysign(math.inf, value)
+    exponent = value.as_tuple().exponent
+    scale = max(scale, -int(exponent))
+    if scale > 76:  # no type of Arrow's has more
+        return float(value)
+    size = abs(int(value.scaleb(scale, _CONTEXT)))
+    if size <= _EXACT:
+        found = _scaled(size, scale)
+    else:
+        whole, rest = divmod(size, 10**scale)
+        found = _scaled(whole, 0) + _scaled(rest, scale)
+    return -found if value < 0 else found
+
+
+def _scaled(size: int, scale: int) -> float:
+    high, low = divmod(size, 2**64)
+    return (float(high) * 2.0**64 + float(low)) * float(f"1e-{scale}")
 
 
 def check_number(found: float, value: Any, d: Description) -> None:
