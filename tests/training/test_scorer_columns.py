@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[Any, Any, str]] = {
     "float32": (FLOATS32, pa.float32(), "numeric"),
     "int": (st.integers(-9, 9), pa.int64(), "numeric"),
     "decimal": (CENTS, pa.decimal128(12, 2), "numeric"),
-    "long": (st.decimals(-(10**18), 10**18, places=9), pa.decimal128(38, 9), "numeric"),
+    "long": (st.decimals(-(10**13), 10**13, places=9), pa.decimal128(38, 9), "numeric"),
     "duration": (SPANS, pa.duration("us"), "numeric"),
     "duration_ns": (SPANS, pa.duration("ns"), "numeric"),
     "clock": (st.times(), pa.time64("us"), "numeric"),
