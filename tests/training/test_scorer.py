@@ -208,6 +208,24 @@ def test_hostile_files(tmp_path: Path) -> None:
                 Scorer.load(path).score(table.to_pylist()[0])
 
 
+def test_a_file_that_inflates(tmp_path: Path) -> None:
+    """An array of zeros that takes a thousand times its packed size is refused before it is read,
+    whatever its name."""
+    path = tmp_path / "a"
+    learned(rows(2), **job("nag", "logistic", 2)).scorer().save(path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    head = json.loads(members["scorer.json"])
+    size = 16 << 20
+    head["arrays"]["more"] = ["float64", size]
+    members |= {"scorer.json": json.dumps(head).encode(), "more.bin": bytes(8 * size)}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(DataError, match="arrays claim"):
+        Scorer.load(path)
+
+
 CHANGES: list[Any] = [
     ("version", 2), ("format", "other"), ("margins.learners", 10**9), ("margins.learners", 2),
     ("columns.bits", 31), ("columns.bits", "3"), ("columns.bias", 1), ("columns.seed", -1),
