@@ -207,6 +207,13 @@ def test_compression_is_refused(server: Served, run_folder: Path) -> None:
     assert "without compression" in answered.error["message"]
 
 
+def test_two_lengths_are_refused(server: Served) -> None:
+    """A proxy and the server could see different requests."""
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    assert server.raw(head + b"2\r\n[]\r\n0\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+
+
 def test_a_chunked_body_is_limited_too(server: Served) -> None:
     """Although nothing says in advance how long it is."""
     head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

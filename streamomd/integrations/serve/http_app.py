@@ -157,6 +157,9 @@ class ServeApp:
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise Refusal(415, "encoding", "compressed bodies are not accepted: send it as it is")
+        if {"content-length", "transfer-encoding"} <= {*request.headers}:
+            # A proxy that believes the other one would see two requests where there is one.
+            raise Refusal(400, "lengths", "send Content-Length or Transfer-Encoding, not both")
         parts, size = list[bytes](), 0
         if int(request.headers.get("content-length", "0")) > most:
             _refuse_body(most)
