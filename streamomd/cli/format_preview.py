@@ -7,7 +7,8 @@ from typing import Any
 
 from streamomd.cli.formatting import format_table
 from streamomd.core.counted import counted
-from streamomd.core.urls import shown
+from streamomd.core.urls import printable, shown
+from streamomd.features.classes import FEWEST_ROWS
 
 MAX_COLUMNS = 40  # columns with a line each
 
@@ -33,6 +34,35 @@ def format_plan(found: Mapping[str, Any], command: str) -> str:
             f"  {command}",
         ]
     )
+
+
+def format_labels(found: Mapping[str, Any]) -> str:
+    """The rows of each label, and the line of a job file that names the classes."""
+    rows, missing = found["rows"], found["missing"]
+    lines = [f"label {printable(found['label'])!r}: {found['values']:,} values in {rows:,} rows"]
+    shown_rows = [
+        {
+            "value": one["value"],
+            "rows": f"{one['rows']:,}",
+            "share": f"{one['rows'] / rows:.2%}",
+        }
+        for one in found["by_value"][:MAX_COLUMNS]
+    ]
+    more = found["values"] - len(shown_rows)
+    lines += [format_table(shown_rows)] if shown_rows else []
+    lines += [f"… {more:,} more (--json has {len(found['by_value']):,})"] if more > 0 else []
+    if missing:
+        lines.append(f"{counted(missing, 'row')} without a label: bad rows")
+    if found["rare"] and not found["regression"]:
+        some = ", ".join(printable(str(one)) for one in found["rare"][:MAX_COLUMNS])
+        lines.append(f"classes of fewer than {FEWEST_ROWS} rows: {some}")
+    if found["regression"]:
+        lines.append(f"these are targets of a regression: {found['regression']}")
+    elif found["classes"]:
+        lines += ["in the job file:", "  [model]", f"  {found['classes']}"]
+    else:
+        lines.append("training needs two classes")
+    return "\n".join(lines)
 
 
 def _columns(columns: Sequence[Mapping[str, Any]], rows: int) -> list[str]:

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import click
+
 from streamomd.cli.job_flags import JobCommand
 from streamomd.cli.options import (
     CODES,
@@ -26,16 +28,28 @@ from streamomd.core.urls import typed
 @data_options
 @checkpoint_options
 @set_option
+@click.option(
+    "--scan-labels", is_flag=True,
+    help="Read all labels instead, and print the rows of each class.",
+)  # fmt: skip
 @guarded
-def plan(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
+def plan(what: tuple[str, ...], scan_labels: bool, **given: Any) -> tuple[Any, str]:
     """Print what a job would do: columns, coordinates, collisions, memory, time.
 
     \b
       streamomd plan job.toml
       streamomd plan rows/ --label y --bits 20
+      streamomd plan rows/ --label y --scan-labels
 
     It reads footers and one row group, and writes nothing.
     """
+    if scan_labels:
+        from streamomd.analysis import label_counts
+        from streamomd.cli.format_preview import format_labels
+
+        job, given = job_and_shards(what, given)
+        counts = label_counts.scan_labels(job, **python_arguments(given))
+        return counts, format_labels(counts)
     from streamomd.analysis.preview import preview
     from streamomd.cli.format_preview import format_plan
 

@@ -9,7 +9,7 @@ import click
 from streamomd.cli.options import (
     CODES,
     checkpoint_options,
-    guarded,
+    exit_on_error,
     import_runs,
     main,
     read_options_file,
@@ -37,7 +37,6 @@ from streamomd.core.errors import MissingExtraError, UsageError
     help="File with the token that clients send; else STREAMOMD_SERVE_TOKEN of the environment.",
 )  # fmt: skip
 @checkpoint_options
-@guarded
 def serve(
     url: str,
     port: int,
@@ -45,7 +44,7 @@ def serve(
     reload: str,
     token_file: str | None,
     checkpoint_storage_options: str | None,
-) -> tuple[Any, str]:
+) -> None:
     """Serve predictions over HTTP, and load newer commits as they appear.
 
     \b
@@ -66,21 +65,30 @@ def serve(
     finite, or that changes the columns or classes, is refused; /readyz and /metrics say so.
     Make a token with: openssl rand -hex 32
     """
+    with exit_on_error():
+        wait = _seconds(reload)
+        options = read_options_file(checkpoint_storage_options)
+        import_runs()
+        _run(url, options, host, port, wait, token_file)
+
+
+def _seconds(text: str) -> float:
     from streamomd.config.values import seconds
 
     try:
-        wait = float(seconds(reload))
+        found = float(seconds(text))
     except ValueError as error:
-        raise UsageError(f"--reload {reload!r}: {error}") from None
-    if not 0.0 <= wait <= 1e7:
-        raise UsageError(f"--reload {reload!r}: expected a time such as 30s, or 0")
-    options = read_options_file(checkpoint_storage_options)
-    import_runs()
+        raise UsageError(f"--reload {text!r}: {error}") from None
+    if not 0.0 <= found <= 1e7:
+        raise UsageError(f"--reload {text!r}: expected a time such as 30s, or 0")
+    return found
+
+
+def _run(url: str, options: Any, host: str, port: int, wait: float, file: str | None) -> None:
     try:
         from streamomd.integrations.serve.run_server import ServeSettings, run_server
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"streamomd serve needs {error.name}: pip install 'streamomd[serve]'"
         ) from None
-    run_server(url, ServeSettings(host, port, wait, token_file), options)
-    raise AssertionError("a server ends by an error")
+    run_server(url, ServeSettings(host, port, wait, file), options)

@@ -6,6 +6,7 @@ A traceback would only show where in the program the machine failed.
 from __future__ import annotations
 
 import errno
+import re
 
 from streamomd.core.urls import scrub
 
@@ -22,6 +23,8 @@ ADVICE = {
     errno.EACCES: "check its permissions",
 }
 
+_CREDENTIALS = re.compile(r"""(?<=["'])[^"'\s/@]*:[^"'\s/@]*@""")
+"""user:password@ at the start of what is quoted."""
 NO_CREDENTIALS = ("Credential", "Authentication")
 """In the names of the errors of S3, Google and Azure clients that found none."""
 
@@ -31,6 +34,8 @@ def store_error(error: BaseException) -> str:
 
     >>> store_error(TimeoutError("s3://me:secret@bucket/x"))
     'TimeoutError: s3://bucket/x'
+    >>> store_error(ValueError('Invalid bucket name "me:secret@bucket"'))
+    'ValueError: Invalid bucket name "bucket"'
     """
     name = type(error).__name__
     advice = (
@@ -39,7 +44,9 @@ def store_error(error: BaseException) -> str:
         if any(word in name for word in NO_CREDENTIALS)
         else ""
     )
-    return f"{name}: {scrub(str(error))}{advice}"
+    # Clients take what comes before the @ for a part of the bucket's name.
+    text = _CREDENTIALS.sub("", scrub(str(error)))
+    return f"{name}: {text}{advice}"
 
 
 def is_of_the_machine(error: BaseException) -> bool:

@@ -21,6 +21,8 @@ _REMEDIES = {
     "decimal": "cast it to double or int64 when the shard is written",
 }
 """For labels of these families."""
+FEWEST_ROWS = 5
+"""A class of fewer rows is mentioned."""
 MOST_WHOLE = 50
 """Distinct whole numbers that may be classes where the job does not say so."""
 

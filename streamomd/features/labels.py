@@ -18,7 +18,10 @@ from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
 
 SKIP = "fix or drop the row, or pass --on-bad-row skip"
-OTHER_CLASS = f"list all classes in model.classes, {SKIP}, or choose a loss for regression"
+OTHER_CLASS = (
+    "list all classes in model.classes (streamomd plan --scan-labels prints them), "
+    f"{SKIP}, or choose a loss for regression"
+)
 
 
 def labels(array: pa.Array, plan: Plan, flaws: BadRows) -> Floats:

@@ -44,12 +44,14 @@ def save_model(
     *,
     signature: Any = None,
     metadata: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> None:
     """Save a model to a new directory, which ``mlflow.pyfunc.load_model`` reads.
 
     signature: instead of that of the plan. metadata: in addition to commit, rows and fingerprint.
-    options: ignored, as MLflow passes its own. Raises OutputExistsError for a directory that is not
+    storage_options: of the checkpoint, whose list of shards the fingerprint is made of. options:
+    ignored, as MLflow passes its own. Raises OutputExistsError for a directory that is not
     empty, DivergedError for a model that is not finite, MissingExtraError without MLflow.
     """
     mlflow = _mlflow()
@@ -61,7 +63,8 @@ def save_model(
     scorer.save(folder / SCORER)
     made = mlflow.models.Model() if mlflow_model is None else mlflow_model
     made.signature = signature or made.signature or signature_of(model)
-    made.metadata = {**(made.metadata or {}), **description_of(model), **(metadata or {})}
+    described = description_of(model, storage_options)
+    made.metadata = {**(made.metadata or {}), **described, **(metadata or {})}
     made.add_flavor(
         FLAVOR, data=SCORER, streamomd_version=version("streamomd"), commit=model.sequence
     )
@@ -85,6 +88,7 @@ def log_model(
     registered_model_name: str | None = None,
     signature: Any = None,
     metadata: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Log a model to the active MLflow run, or a new one; returns MLflow's ModelInfo.
@@ -96,8 +100,9 @@ def log_model(
         name=name,
         flavor=sys.modules[__name__],
         registered_model_name=registered_model_name,
-        metadata={**description_of(model), **(metadata or {})},
+        metadata=dict(metadata or {}),
         model=model,
+        storage_options=storage_options,
         signature=signature or signature_of(model),
         **options,
     )
@@ -188,7 +193,9 @@ def output_kinds(model: Model) -> dict[str, str]:
     return found
 
 
-def description_of(model: Model) -> dict[str, Any]:
+def description_of(
+    model: Model, storage_options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """What a model's metadata have: no URLs."""
     found = {
         "streamomd.commit": model.sequence,
@@ -196,18 +203,18 @@ def description_of(model: Model) -> dict[str, Any]:
         "streamomd.state_sha256": model.state_sha256,
         "streamomd.classes": list(model.plan.classes),
     }
-    fingerprint = dataset_fingerprint(model)
+    fingerprint = dataset_fingerprint(model, storage_options)
     return {**found, "streamomd.dataset_sha256": fingerprint} if fingerprint else found
 
 
-def dataset_fingerprint(model: Model) -> str:
+def dataset_fingerprint(model: Model, storage_options: Mapping[str, Any] | None = None) -> str:
     """SHA-256 over the digests of all row groups that the model's commit lists, in learned order.
 
     Equal rows in equal files have one fingerprint, wherever they are. Empty without a checkpoint.
     """
     if not model.url or model.sequence < 0:
         return ""
-    store = open_store(model.url, model.spec.checkpoint.storage_options)
+    store = open_store(model.url, storage_options or model.spec.checkpoint.storage_options)
     ledger = read_ledger(store, read_commit(store, model.sequence))
     found, numbers = hashlib.sha256(), dict[str, int]()
     for url, group, digest in ledger.digests():

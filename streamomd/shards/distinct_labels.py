@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -61,6 +62,28 @@ def distinct_among(
         if len(found) > 1:
             break
     return sorted(found)
+
+
+def count_labels(shard_set: ShardSet, column: str) -> tuple[dict[Any, int], int]:
+    """The rows of each value of a column in all shards, and those without a value.
+
+    Raises SchemaError for a shard without such a column.
+    """
+    found: Counter[Any] = Counter()
+    for place, shard in enumerate(shard_set):
+        _require_flat(shard, column)
+        batches = read_batches(shard_set, places=[place], columns=[column], threads=1)
+        for counts in batches.map(lambda rows: _counts(rows.batch.column(0))):
+            found.update(counts)
+    missing = sum(found.pop(one) for one in [*found] if one is None or one != one)  # noqa: PLR0124
+    return dict(found), missing
+
+
+def _counts(values: pa.Array) -> dict[Any, int]:
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    pairs = arrow_function()("value_counts", [values]).to_pylist()
+    return {pair["values"]: pair["counts"] for pair in pairs}
 
 
 def _require_flat(shard: Shard, column: str) -> None:

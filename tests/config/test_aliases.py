@@ -150,7 +150,9 @@ def test_estimators_accept_other_names() -> None:
     """An estimator with rule="sgd" and loss="log_loss" fits the model of the canonical names."""
     rows = np.arange(12.0).reshape(6, 2)
     labels = [0, 1, 0, 1, 1, 0]
-    one = streamomd.OMDClassifier(rule="sgd", loss="logistic_regression").fit(rows, labels)
-    other = streamomd.OMDClassifier(rule="ogd", loss="logistic").fit(rows, labels)
+    seed = {"random_state": 0}
+    one = streamomd.OMDClassifier(rule="sgd", loss="logistic_regression", **seed)
+    other = streamomd.OMDClassifier(rule="ogd", loss="logistic", **seed).fit(rows, labels)
+    one.fit(rows, labels)
     assert (one.coef_ == other.coef_).all()
     one.partial_fit(rows, labels)

@@ -20,7 +20,7 @@ from streamomd.config.job_file import read_job
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import is_inside, typed, without_secrets
-from streamomd.losses import all_losses
+from streamomd.losses import all_losses, find_loss
 from streamomd.rules import all_rules
 
 pytestmark = pytest.mark.smoke
@@ -37,6 +37,11 @@ PATH = st.from_regex(r"/[a-z]{1,5}/[a-z?# é*\[\]=%]{1,8}", fullmatch=True)
 
 
 RULES = list(all_rules().values())  # imported here: the first draw must not count as slow
+
+
+def regresses(rule: Any) -> bool:
+    """Whether a rule has a loss of numbers."""
+    return not rule.losses.names or not all(find_loss(one).classifies for one in rule.losses.names)
 
 
 @st.composite
@@ -63,7 +68,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
             "text": st.one_of(TEXT, COLUMNS, st.lists(WORDS, max_size=2)),
             "dates": st.one_of(TEXT, COLUMNS),
             "crosses": st.lists(st.lists(TEXT, min_size=2, max_size=3, unique=True), max_size=2),
-            "nulls": st.sampled_from(["error", "zero", "indicator"]),
+            "nulls": st.sampled_from(["error", "zero", "indicator", "mean", {"a": "mean"}]),
             "bits": st.integers(1, 30),
             "hash_seed": st.integers(0, 2**32 - 1),
             "order": st.sampled_from(["sorted", "given", "shuffled"]),
@@ -72,7 +77,9 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
         "model": {
             "rule": st.just(rule.name),
             "loss": st.sampled_from(rule.losses.names or tuple(all_losses())),
-            "task": st.sampled_from(["auto", "classify", "regress"]),
+            "task": st.sampled_from(
+                ["auto", "classify", "regress"] if regresses(rule) else ["auto", "classify"]
+            ),
             "classes": st.one_of(
                 st.just([False, True]),
                 st.lists(TEXT, max_size=4),

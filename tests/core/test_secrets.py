@@ -99,7 +99,7 @@ def options_of(group: Group) -> Iterator[str]:
 
 def test_no_flag_takes_a_secret() -> None:
     """What stands in arguments is seen by all users of a machine: options come from files."""
-    names = set(options_of(main))
+    names = {name for name in options_of(main) if not name.endswith("-file")}
     assert "--storage-options" in names
     for word in ("key", "secret", "token", "pass", "credential", "sas"):
         assert not [name for name in names if word in name]

@@ -28,6 +28,7 @@ from streamomd.rules import all_rules
 from streamomd.shards.find import find
 from streamomd.shards.row_ranges import split_rows
 from streamomd.training.model import Model
+from streamomd.training.progress import verbose_output
 from streamomd.training.row_stream import rows_of_group
 
 # Dask's own warnings of workers that die are what is provoked here.
@@ -145,7 +146,8 @@ def test_progress_and_nothing_left_on_the_scheduler(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Averaged, "_apply", counting)
         many = {"parts": 2, "rounds_per_epoch": 25}
-        streamomd.train(spread(data, tmp_path / "run", many), client=client)
+        with verbose_output():
+            streamomd.train(spread(data, tmp_path / "run", many), client=client)
     assert len(counted) == 50
     assert max(counted) <= 2 * 3
     told = capfd.readouterr().err

@@ -21,6 +21,7 @@ import streamomd
 from streamomd.core.errors import BadRowError, DataError, UnsupportedError, UsageError
 from streamomd.distributed.collections import partition_rows
 from streamomd.distributed.collections.collection import Collection
+from streamomd.training.progress import verbose_output
 
 # Of what Dask itself calls in pandas.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -235,7 +236,8 @@ print(*(Collection(one).token for one in made))
 
 def test_progress_without_a_total(capfd: pytest.CaptureFixture[str]) -> None:
     """The number of rows is unknown, so no share of them is reported."""
-    streamomd.train(job(collection(), epochs=1, checkpoint=NOWHERE))
+    with verbose_output():
+        streamomd.train(job(collection(), epochs=1, checkpoint=NOWHERE))
     told = capfd.readouterr().err
     assert "%" not in told
     assert f"{PARTS * ROWS:,}" in told

@@ -118,7 +118,7 @@ def test_what_cannot_be_predicted(shards: Path) -> None:
     for given in (frame(0), str(shards), made["n"]):
         with pytest.raises(UsageError, match="takes a Dask DataFrame"):
             streamomd.predict_collection(model, given)
-    for given in ((made,), (str(shards),), (made, "out")):
+    for given in ((made,), (made, "out")):
         with pytest.raises(UsageError, match=r"streamomd\.predict_collection\(model, ddf\)"):
             model.predict(*given)
     with pytest.raises(UsageError, match=r"ddf\.to_parquet\(URL\)"):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from http_serving import ARROW, JSON, LINES, Served, served, snapshot
+from http_serving import ARROW, JSON, LINES, Served, numbered, served, snapshot
 from running import everything, shards, train
 
 import streamomd
@@ -332,3 +332,18 @@ def test_a_histogram_counts_up() -> None:
     assert found == sorted(found)
     assert (found[0], found[-1]) == (1, 5)
     assert '_sum{path="/predict"} 99.2061' in text
+
+
+def test_a_defect_is_500_and_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    """On one line without terminal codes; the response says nothing of it."""
+    found = numbered(1)
+    found.scorer.many = lambda given: 1 / 0 if given else "\x1b[31m secret \n".index("x")
+    with served(found) as server:
+        for body in ([{"a": 1}], []):
+            answered = server.post("/predict", body)
+            assert (answered.status, answered.error["code"]) == (500, "internal")
+        assert server.get("/healthz").status == 200
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+    assert "ZeroDivisionError" in lines[0]

@@ -227,6 +227,16 @@ def test_what_keeps_a_server_from_starting(
     assert (done.code, text in done.err) == (code, True), done.err
 
 
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is opened."""
+    for name in ("run_server", "connection_limits"):
+        monkeypatch.delitem(sys.modules, f"streamomd.integrations.serve.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    done = run("serve", "nowhere")
+    assert done.code == 2
+    assert "pip install 'streamomd[serve]'" in done.err
+
+
 def test_a_real_process_ends_gracefully(tmp_path: Path) -> None:
     """SIGTERM: the request under way is answered, then the process ends with 143."""
     shards(tmp_path / "data")

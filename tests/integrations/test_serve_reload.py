@@ -25,6 +25,7 @@ from streamomd.integrations.serve.model_reloader import (
     CheckpointSource,
     ModelReloader,
     Refused,
+    ReloadThread,
 )
 from streamomd.integrations.serve.model_snapshot import Snapshot
 
@@ -215,3 +216,42 @@ def test_a_row_with_an_infinite_score_is_null() -> None:
     with served(found) as server:
         one = {"prediction": None, "score": None, "probability": None}
         assert server.post("/predict", [{"a": 1}]).json == {"predictions": [one], "commit": 1}
+
+
+@pytest.mark.slow
+def test_a_run_is_updated_under_load(checkpoint: Path) -> None:
+    """25 updates, while a thread reloads and 3 clients ask: equal rows have one score in a
+    response, and one in all responses of a commit."""
+    body = rows(1).drop_columns(["y", "w", "c"]).to_pylist() * 20
+    scores, wrong, done = dict[int, Any](), list[Any](), threading.Event()
+
+    def ask(server: Served) -> None:
+        while not done.is_set():
+            found = server.post("/predict", body).json
+            (one,) = {each["score"] for each in found["predictions"]}
+            if scores.setdefault(found["commit"], one) != one:
+                wrong.append(found)
+
+    with served(CheckpointSource(str(checkpoint / "run")), load=False) as server:
+        thread = ReloadThread(server.reloader, 0.01, lambda: None)
+        thread.start()
+        while server.reloader.snapshot is None:
+            done.wait(0.01)
+        clients = [threading.Thread(target=ask, args=(server,)) for _ in range(3)]
+        for client in clients:
+            client.start()
+        for number in range(25):
+            write(checkpoint / "data" / f"u{number:03}.parquet", rows(40, first=10 + number))
+            assert run("update", checkpoint / "run", "--settle", "0").code == 0
+        newest = server.reloader.source.newest()
+        while server.reloader.snapshot.commit != newest:
+            done.wait(0.01)
+        done.wait(0.2)
+        done.set()
+        for client in clients:
+            client.join()
+        thread.stop()
+        thread.join()
+    assert wrong == []
+    assert len(scores) > 10
+    assert newest in scores

@@ -21,6 +21,8 @@ from running import Ran, everything, rows, run, shards, train, write
 
 import streamomd
 from streamomd.config.settings import seconds
+from streamomd.integrations.mlflow import dataset_fingerprint
+from streamomd.integrations.serve.model_reloader import CheckpointSource
 from streamomd.runs import modes
 
 assert seconds("connect")  # the defaults are there before a test changes them
@@ -131,6 +133,8 @@ PYTHON: dict[str, Callable[[Path, Path], object]] = {
     "load at": lambda url, data: streamomd.load(str(url), at=1),
     "resume": lambda url, data: streamomd.resume(str(url), sets={"train.epochs": 2}, quiet=True),
     "evaluate": lambda url, data: streamomd.load(str(url)).evaluate(str(data), quiet=True),
+    "serve": lambda url, data: CheckpointSource(str(url)).load_first(),
+    "fingerprint": lambda url, data: dataset_fingerprint(streamomd.load(str(url))),
     "to_estimator": lambda url, data: streamomd.load(str(url)).to_estimator().to_model(),
 }
 

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from streamomd.core.urls import printable
 from streamomd.integrations.serve.access_token import is_authorized, is_local_name
 from streamomd.integrations.serve.http_metrics import TYPE, HttpMetrics
 from streamomd.integrations.serve.model_reloader import ModelReloader
@@ -90,7 +91,8 @@ class ServeApp:
         try:
             await self._routed(scope, receive, counted)
         except Exception as error:  # Starlette raises it again after its response
-            note(f"{scope['path'][:100]!r}: {type(error).__name__} (status 500): {error!s:.200}")
+            text = printable(f"{scope['path'][:100]}: {type(error).__name__}: {error}")
+            note(f"status 500 at {text[:300]}")
 
     def _refusal(self, scope: Any) -> Refusal | None:
         # uvicorn's own limit is for headers that arrive in several packets.

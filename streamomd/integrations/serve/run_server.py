@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import StoppedError, UsageError
 from streamomd.core.urls import printable, shown
 from streamomd.integrations.serve.access_token import find_token, is_loopback
@@ -69,9 +70,8 @@ def run_server(
             thread.stop()
         if thread.error is not None:
             raise thread.error
-        raise StoppedError(
-            f"stopped; {sum(app.metrics.requests.values()):,} requests answered", signal=stop.signal
-        )
+        answered = counted(sum(app.metrics.requests.values()), "request")
+        raise StoppedError(f"stopped; {answered} answered", signal=stop.signal)
 
 
 class _Server(uvicorn.Server):

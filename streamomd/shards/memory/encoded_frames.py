@@ -6,6 +6,7 @@ These batches have no labels: y is 0, weight 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,8 @@ def _checked(plan: Plan, rows: Any, where: str) -> Batch:
     if bad.any():
         raise _not_finite(plan, rows, bad, where)
     batch = batch_of_array(plan, rows, where)
-    check(batch, plan.size, bias=plan.bias)
+    known = np.nan_to_num(batch.values, nan=0.0) if plan.means else batch.values
+    check(replace(batch, values=known), plan.size, bias=plan.bias)
     return batch
 
 

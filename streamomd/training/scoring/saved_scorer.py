@@ -27,6 +27,8 @@ from streamomd.training.scoring.stored_weights import Weights
 
 FORMAT, VERSION = "streamomd scorer", 1
 DESCRIPTION = "scorer.json"
+FREE_BYTES, MOST_RATIO = 64 << 20, 100
+"""What arrays may take: bytes of any file, and more for each byte of the file."""
 MOST_JSON = 16 << 20
 MOST_LEARNERS = 1 << 16
 
@@ -114,12 +116,22 @@ def _read(given: bytes) -> tuple[Description, Margins, Link]:
         learners = more["learners"]
         if type(learners) is not int or not 1 <= learners <= MOST_LEARNERS:
             raise DataError(f"it has {learners!r} learners")
-        arrays = {
-            name: _array(archive, name, *shape) for name, shape in dict(head["arrays"]).items()
-        }
+        shapes = dict(head["arrays"])
+        _refuse_inflated(shapes, len(given))
+        arrays = {name: _array(archive, name, *shape) for name, shape in shapes.items()}
     margins = _margins_of(description, arrays, more)
     link.check(margins.learners)
     return description, margins, link
+
+
+def _refuse_inflated(shapes: Mapping[str, Any], packed: int) -> None:
+    """Raises DataError for arrays that would take much more memory than their file has bytes.
+
+    Those of a model are hardly compressible: coordinates whose weights are 0 are omitted.
+    """
+    numbers = sum(math.prod(shape) for _, *shape in shapes.values())
+    if numbers * 8 > FREE_BYTES + MOST_RATIO * packed:
+        raise DataError(f"its arrays claim {numbers * 8:,} bytes, and the file has {packed:,}")
 
 
 def _member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
