@@ -106,7 +106,9 @@ def _column_of(values: Any, name: str) -> pa.Array:
     except (pa.ArrowException, TypeError, ValueError) as error:
         text = scrub(str(error))
         raise DataError(f"{name} is no column of values ({text}): pass one value a row") from None
-    if family(found.type) not in (*SCALARS, *TEXTS) and not pa.types.is_null(found.type):
+    if pa.types.is_null(found.type):
+        found = pa.nulls(len(found), pa.float64())
+    if family(found.type) not in (*SCALARS, *TEXTS):
         raise DataError(f"{name} has values of type {found.type}, expected labels or numbers")
     return found
 

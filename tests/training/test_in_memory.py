@@ -244,6 +244,10 @@ def test_labels_that_are_refused(table: pa.Table) -> None:
         model.learn(table, [y[0], None, *y[2:]])
     with pytest.raises(BadRowError, match=r"row 2, column 'sample_weight': found -1\.0"):
         model.learn(table, y, [1.0, 1.0, -1.0, *[1.0] * (ROWS - 3)])
+    with pytest.raises(BadRowError, match="row 0, column 'sample_weight': found null"):
+        model.learn(table, y, [math.nan] * ROWS)
+    with pytest.raises(BadRowError, match="row 0, column 'y': found label null"):
+        model.learn(table, [None] * ROWS)
     with pytest.raises(DataError, match="rows has 60 rows and y has 59 values"):
         model.learn(table, y[1:])
     with pytest.raises(DataError, match="y is no column of values"):
