@@ -75,7 +75,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         loss_params: dict[str, Any] | None = None,
         fit_intercept: bool = True,
         max_iter: int | None = None,
-        tol: float = 1e-3,
+        tol: float = 1e-2,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 2,
