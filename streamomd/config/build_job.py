@@ -75,6 +75,11 @@ def build_job(
     return spec
 
 
+def suggest_checkpoint(shards: Sequence[str]) -> str:
+    """The URL of a first run on these shards: an unused directory in runs/, named by the data."""
+    return _unused(f"runs/{_data_name([absolute(shard) for shard in shards]) or 'run'}")
+
+
 def require_label(spec: Spec, columns: Sequence[str]) -> None:
     """Raises UsageError for a job without a label, whose shards were found and have columns."""
     if not spec.data.label:
