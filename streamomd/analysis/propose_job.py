@@ -194,7 +194,9 @@ def propose(
     numbers = [one for one in plain if _is_numeric(one)]
     return Proposal(
         tuple(shards), checkpoint, label, label_reason, weight=weight, task=task, sparse=sparse,
-        **chosen, listed=bool(sparse or "vectors" in chosen),
+        ignore=chosen.get("ignore", ()), dates=chosen.get("dates", ()),
+        text=chosen.get("text", ()), vectors=chosen.get("vectors", ()),
+        listed=bool(sparse or "vectors" in chosen),
         numeric=tuple(one.name for one in numbers),
         hashed=tuple(one.name for one in plain if not _is_numeric(one)),
         nulls=tuple((one.name, _missing(one, facts)) for one in numbers if one.missing),

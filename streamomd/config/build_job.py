@@ -29,7 +29,9 @@ CHANGEABLE = (
     "data.max_bad_rows", "data.cache", "data.cache_gib", "data.arrival", "data.on_bad_shard",
     "data.as_files",
 )  # fmt: skip
-_SUFFIXES = re.compile(r"(\.(parquet|parq|pq|arrow|feather|ipc))+$", re.IGNORECASE)
+_SUFFIXES = re.compile(
+    r"(\.(parquet|parq|pq|arrow|feather|ipc|csv|tsv|jsonl|ndjson|gz|bz2|xz|zst))+$", re.IGNORECASE
+)
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _UNSAFE = re.compile(r"[^\w.=-]+")
 _MAX_NAME = 60

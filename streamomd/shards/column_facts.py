@@ -102,8 +102,9 @@ def _sample(
     each = most if shards.rows <= most else max(1, most // len(chosen))
     for group in (job.group for job in chosen):
         end = group.row + min(group.rows, each)
-        given = {"options": options, "columns": names, "unit_bytes": UNIT_BYTES}
-        with open_group(group, group.row, end, **given) as (reader, whole):
+        with open_group(
+            group, group.row, end, options=options, columns=names, unit_bytes=UNIT_BYTES
+        ) as (reader, whole):
             yield from (rows.batch for rows in reader.read(whole))
 
 
