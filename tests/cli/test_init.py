@@ -134,11 +134,13 @@ def test_any_name_is_quoted(name: str) -> None:
     assert Path("job.toml").read_text("utf-8").replace("\n", "").isprintable()
 
 
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=6)
 COLUMNS = st.dictionaries(
-    st.text(min_size=1, max_size=6).filter(lambda name: not {name, "\0"} & {"x", "y", *name}),
+    NAMES.filter(lambda name: name not in ("x", "y")),
     st.one_of(
         *(st.lists(values, min_size=30, max_size=30) for values in (
-            st.none() | st.integers(-5, 5), st.none() | st.integers(-900, 900).map(lambda n: n / 100), st.none() | st.booleans(),
+            st.none() | st.integers(-5, 5), st.none() | st.booleans(),
+            st.none() | st.integers(-900, 900).map(lambda n: n / 100),
             st.none() | st.text("ab 1", max_size=20), st.none() | st.dates(),
         ))
     ),
