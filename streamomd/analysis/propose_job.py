@@ -180,7 +180,7 @@ def propose(
     roles: dict[str, list[tuple[str, str]]] = {}
     plain: list[ColumnFacts] = []
     for one in features:
-        if one.name == weight:
+        if weight and one.name == weight:
             continue
         role, reason = _role(one, facts)
         if role:
