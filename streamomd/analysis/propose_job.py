@@ -225,6 +225,11 @@ def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
         (one.family in DATES, "dates", f"{one.family}: year, month, weekday, hour"),
         (unread, "ignore", f"{one.type} is no number, text or date"),
         (one.distinct == 0, "ignore", f"no values{where}"),
+        (
+            not one.name and one.missing > 0,
+            "ignore",
+            "data.nulls cannot name a column without name",
+        ),
         (constant, "ignore", f"one value{where}"),
         (bool(_id_reason(one)), "ignore", _id_reason(one)),
         (_is_text(one), "text", f"{one.words:.0f} words a row, {one.distinct:,} texts{where}"),

@@ -69,7 +69,9 @@ def init(
 
     options = read_options_file(storage_options)
     given = {"storage_options": options}
-    shards = find_shards(build_job({"data": {"shards": list(sources)}}, given))
+    shards = find_shards(
+        build_job({"data": {"shards": list(sources)}, "checkpoint": {"url": "none"}}, given)
+    )
     for line in text_notes([shard.path for shard in shards]):
         note(line)
     with phase("looking at the first rows"):
