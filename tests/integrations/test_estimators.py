@@ -36,8 +36,6 @@ POOR = {  # scores measured, and what is asked for
     "OMDClassifier(rule='winnow')": "0.62 < 0.83: its weights have one sign, the classes need two",
     "OMDRegressor(rule='nag_projected')": f"0.34 < 0.5: {FEW}",
     "OMDRegressor(rule='ng')": f"0.43 < 0.5: {FEW}",
-    "OMDRegressor(rule='ons')": f"its gamma is one for logistic loss; {FEW}",
-    "OMDRegressor(rule='ons_diag')": f"-94 < 0.5: its gamma is one for logistic loss; {FEW}",
 }
 ALIKE = ("rls", "vaw")  # a weight of 2 is the row twice: sums of h x x' and h y x are all they have
 # Importances are counted. In general a second copy is not learned once its margin is 1.
