@@ -223,7 +223,7 @@ def job_and_shards(
     what: tuple[str, ...], given: dict[str, Any]
 ) -> tuple[str | None, dict[str, Any]]:
     """The job file among the arguments, if there is one, and the flags with the other arguments."""
-    jobs = [name for name in what if name.endswith(".toml")]
+    jobs = [name for name in what if name.endswith(".toml") and not os.path.isdir(name)]
     job = jobs[0] if len(jobs) == 1 else None
     _refuse_misplaced(what, jobs, given)
     return job, {**given, "shards": [name for name in what if name != job]}
@@ -247,7 +247,7 @@ def _refuse_misplaced(what: Sequence[str], jobs: Sequence[str], given: Mapping[s
                 f"{label} --label {name}?"
             )
     for name in what:
-        if name.endswith((".yaml", ".yml", ".json")) and name not in missing:
+        if name.endswith((".yaml", ".yml", ".json")) and os.path.isfile(name):
             raise UsageError(f"{name!r} is no data file; a job file is TOML and ends in .toml")
 
 

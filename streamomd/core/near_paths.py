@@ -14,7 +14,8 @@ def similar_path(path: str) -> str:
     """
     folder, name = os.path.split(path.rstrip("/"))
     try:
-        names = os.listdir(folder or ".")
+        # Of a link to nothing its own name would be the nearest.
+        names = [other for other in os.listdir(folder or ".") if other != name]
     except (OSError, ValueError):  # ValueError: a NUL in the name
         missing = folder and not os.path.lexists(folder)
         return f"; there is no directory {folder!r}" if missing else ""

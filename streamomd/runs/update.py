@@ -47,6 +47,7 @@ from streamomd.shards.filtered_shards import filter_columns
 from streamomd.shards.find import list_shards
 from streamomd.shards.shard import ShardSet
 from streamomd.shards.table_finder import TableOptions
+from streamomd.shards.text_cache import is_text
 from streamomd.training.allowed_urls import described
 from streamomd.training.callbacks import Callback
 from streamomd.training.checkpoint_manager import CheckpointManager
@@ -299,6 +300,12 @@ def refuse_update(spec: Spec) -> None:
         raise UnsupportedError(
             "this run learned a Dask collection, which lists no files: train on the new rows from "
             "its state (streamomd.train(ddf, start=URL))"
+        )
+    if any(map(is_text, spec.data.shards)):
+        raise UnsupportedError(
+            f"this run learned text, {shown(spec.data.shards[0])}, which is converted as a whole, "
+            "so its rows would be learned again: run `streamomd convert` on each file, train on "
+            "the directory of shards, and update that run"
         )
     if spec.data.order == "shuffled":
         raise UnsupportedError(SHUFFLED)

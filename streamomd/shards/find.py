@@ -81,12 +81,17 @@ def find(
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
     with phase("listing files"):
         found = list_shards(
-            shards, order=order, storage_options=storage_options, tables=tables, versions=versions
+            shards,
+            order=order,
+            storage_options=storage_options,
+            tables=tables,
+            versions=versions,
+            check=check,
         )
     if not allow_duplicates:
         refuse_duplicates(found.fs, found.files)
     if check is not None:
-        # The source of a converted shard is checked with the other sources, before it is listed.
+        # The text that shards were converted from was checked before it was read.
         check([file.url for file in found.files if not is_converted(file.path)])
     opened = open_listed(found.fs, found.files, statistics)
     return replace(opened, table_versions=found.versions)
@@ -103,6 +108,7 @@ def list_shards(
     appends_only: bool = False,
     may_be_empty: bool = False,
     may_be_gone: Callable[[str], bool] = lambda url: False,
+    check: Callable[[Sequence[str]], None] | None = None,
 ) -> Listing:
     """The files that ``find`` would open, in order, and their file system. None is opened.
 
@@ -111,14 +117,15 @@ def list_shards(
     later commits appended; of other sources all files are listed. appends_only: see
     ``delta.appended``. may_be_empty: a directory or glob without shards is not an error, as after
     all were learned and deleted; a directory that does not exist is one. may_be_gone: whether a
-    source of that URL, a file, is not an error if it does not exist.
+    source of that URL, a file, is not an error if it does not exist. check: of the paths of text
+    files, before they are converted.
     """
     if order not in ORDERS:
         raise UsageError(f"order is one of {', '.join(ORDERS)}, not {order!r}")
     # A million objects that all stay: looking for garbage among them would double the time.
     with no_garbage_collection():
         return _list_shards(
-            as_shards(_texts(shards)),
+            as_shards(_texts(shards), check),
             order,
             storage_options or {},
             tables,

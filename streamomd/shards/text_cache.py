@@ -12,14 +12,15 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from streamomd.core.errors import DataError, StorageError, UsageError
 from streamomd.core.phases import phase
-from streamomd.core.urls import absolute, local_name, protocol, shown
+from streamomd.core.urls import absolute, local_name, location, protocol, shown
 from streamomd.shards.convert.text_formats import text_format
 
 MOST_BYTES = 1_000_000_000
@@ -38,11 +39,16 @@ def cache_root() -> Path:
     return home / "streamomd"
 
 
-def as_shards(texts: Sequence[str]) -> list[str]:
+def as_shards(
+    texts: Sequence[str], check: Callable[[Sequence[str]], None] | None = None
+) -> list[str]:
     """The sources, or the folder of the shards that were made of them if they are text.
 
+    check: gets the paths of all text files before the first one is opened, and may raise.
+
     Raises UsageError for text next to other sources and for text of more than ``MOST_BYTES``,
-    what ``convert`` raises for text that cannot be read, StorageError without room.
+    what ``convert`` raises for text that cannot be read, StorageError without room and for a
+    folder that other users can write.
     """
     files = [_text_files(text) for text in texts]
     if not any(files):
@@ -54,6 +60,8 @@ def as_shards(texts: Sequence[str]) -> list[str]:
             f"{_command(files)}"
         )
     found = list(dict.fromkeys(file for some in files for file in some))
+    if check is not None:
+        check(found)
     kinds = {text_format(file) for file in found}
     if len(kinds) > 1:
         raise UsageError(f"sources are of different formats, {', '.join(sorted(kinds))}: pass one")
@@ -64,6 +72,12 @@ def as_shards(texts: Sequence[str]) -> list[str]:
             f"read directly: convert them once, {_command(files)}, and pass that directory"
         )
     return [str(_converted(found, kinds.pop()))]
+
+
+def is_text(source: str) -> bool:
+    """Whether a source is text: by its files, or by its name where there are none."""
+    named = bool(text_format(source)) and not os.path.exists(source)
+    return not protocol(location(source)) and (named or bool(_text_files(source)))
 
 
 def is_converted(path: str) -> bool:
@@ -120,6 +134,7 @@ def _converted(files: Sequence[str], kind: str) -> Path:
     digest = hashlib.sha256("\0".join(files).encode("utf-8", "surrogateescape")).hexdigest()
     folder = cache_root() / "text" / digest[:24]
     source = [_identity(file) for file in files]
+    _refuse_shared(folder)
     record = _record(folder)
     if record is not None and record["files"] == source:
         return folder
@@ -134,8 +149,11 @@ def _converted(files: Sequence[str], kind: str) -> Path:
         latest = max(file["mtime_ns"] for file in source)
         for part in scratch.iterdir():  # a rebuilt shard is the same file to a run that resumes
             os.utime(part, ns=(latest, latest))
-        record = {"files": source, "notes": notes}
+        shards = {part.name: part.stat().st_size for part in scratch.iterdir()}
+        record = {"files": source, "notes": notes, "shards": shards}
         (scratch / RECORD).write_text(json.dumps(record), "utf-8")
+        if (_record(folder) or {}).get("files") == source:  # another process was first
+            return folder
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(scratch, folder)
@@ -163,10 +181,37 @@ def _identity(file: str) -> dict[str, Any]:
     return {"path": file, "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
+def _refuse_shared(folder: Path) -> None:
+    """Raises StorageError if another user can write the folder or one that contains it.
+
+    Such a user could exchange the shards. The root may be a link, and of all users where they
+    cannot rename each other's files, as /tmp.
+    """
+    root, own = cache_root(), os.geteuid()
+    for place in (root, folder.parent, folder):
+        if not os.path.lexists(place):
+            return
+        found = os.lstat(place)
+        owners = (own, 0) if place == root else (own,)
+        if place == root and stat.S_ISLNK(found.st_mode) and found.st_uid in owners:
+            found = os.stat(place)
+        shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        sticky = place == root and found.st_mode & stat.S_ISVTX
+        private = found.st_uid in owners and (sticky or not shared)
+        if not private or not stat.S_ISDIR(found.st_mode):
+            raise StorageError(
+                f"{shown(str(place))}, for converted text, is not a directory that only this user "
+                f"can write: run chmod go-w on it, remove it, or set {VARIABLE} to another one"
+            )
+
+
 def _record(folder: Path) -> dict[str, Any] | None:
     """What a folder was made of; None if it is not complete."""
     try:
-        found: dict[str, Any] = json.loads((folder / RECORD).read_text("utf-8"))
-    except (OSError, ValueError):
+        found = json.loads((folder / RECORD).read_text("utf-8"))
+        shards = found["shards"].items()
+        whole = all((folder / name).stat().st_size == size for name, size in shards)
+        known: dict[str, Any] = {"files": list(found["files"]), "notes": list(found["notes"])}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return found if isinstance(found, dict) and "files" in found else None
+    return known if whole else None

@@ -105,6 +105,9 @@ def test_parameters_of_the_rule_by_name() -> None:
     with pytest.raises(UsageError, match="no parameter 'etta'"):
         OMDClassifier("nag").set_params(rule__etta=1.0)
     assert OMDClassifier("nag").get_params()["rule__implicit"] is not None
+    assert estimators.NAGClassifier().set_params(rule__eta=0.5).get_params()["eta"] == 0.5
+    with pytest.raises(ValueError, match="Invalid parameter 'etta'"):
+        estimators.NAGClassifier().set_params(rule__etta=0.5)
 
 
 @pytest.mark.parametrize("name", [

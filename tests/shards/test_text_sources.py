@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import json
@@ -20,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from running import alone, run
 
-from streamomd.core.errors import DataError, UsageError
+from streamomd.core.errors import DataError, StorageError, UsageError
 from streamomd.shards import text_cache
 from streamomd.shards.convert.convert import convert
 
@@ -94,6 +95,82 @@ def test_the_folder_is_named_private_and_rebuilt(here: Path) -> None:
     assert run("resume", "run", "--epochs", "3").code == 3
 
 
+def test_a_folder_that_is_not_complete_is_rebuilt(here: Path) -> None:
+    """A cleaner of old files removed a shard, or the record is damaged."""
+    written("a.csv", frame())
+    [folder] = map(Path, text_cache.as_shards(["a.csv"]))
+    [shard] = folder.glob("*.parquet")
+    first = shard.read_bytes()
+    record = folder / text_cache.RECORD
+    known = json.loads(record.read_text())
+    for damage in (
+        shard.unlink,
+        lambda: shard.write_bytes(first[:-1]),
+        *(
+            functools.partial(record.write_text, text)
+            for text in ("", "[]", '{"files": 3}', json.dumps({**known, "shards": 3}),
+                         json.dumps({**known, "notes": 3}))
+        ),
+    ):  # fmt: skip
+        damage()
+        assert text_cache.as_shards(["a.csv"]) == [str(folder)]
+        assert shard.read_bytes() == first
+        assert json.loads(record.read_text()) == known
+
+
+def test_a_cache_that_others_can_write_is_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its root, a folder below, the folder itself, and a link in place of one."""
+    written("a.csv", frame())
+    [folder] = map(Path, text_cache.as_shards(["a.csv"]))
+    for place in (folder, folder.parent, folder.parent.parent):
+        for mode in (0o770, 0o707):
+            place.chmod(mode)
+            with pytest.raises(StorageError, match="chmod go-w"):
+                text_cache.as_shards(["a.csv"])
+        place.chmod(0o700)
+    for place in (folder, folder.parent):
+        moved = place.rename(here / "moved")
+        place.symlink_to(moved)
+        with pytest.raises(StorageError, match="remove it"):
+            text_cache.as_shards(["a.csv"])
+        place.unlink()
+        moved.rename(place)
+    assert text_cache.as_shards(["a.csv"]) == [str(folder)]
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 1)
+    with pytest.raises(StorageError, match="only this user can write"):
+        text_cache.as_shards(["a.csv"])
+
+
+def test_links_to_text_outside_the_allowed_urls_are_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory's links are followed before one is read, as those to shards are."""
+    (here / "rows").mkdir()
+    written("rows/1.csv", frame())
+    assert run("train", "rows", "--label", "y", "--nulls", "mean", "--checkpoint", "run").code == 0
+    monkeypatch.setenv("STREAMOMD_ALLOWED_URLS", str(here / "rows"))
+    assert run("resume", "run", "--epochs", "2").code == 0
+    (here / "rows" / "1.csv").rename(here / "outside.csv")
+    (here / "rows" / "1.csv").symlink_to(here / "outside.csv")
+    shutil.rmtree(here / "cache")
+    refused = run("resume", "run", "--epochs", "3")
+    assert (refused.code, "outside.csv" in refused.err) == (2, True)
+    assert not (here / "cache").exists()
+
+
+def test_update_of_text_is_refused(here: Path) -> None:
+    """All rows of the text would be new: it is converted as a whole."""
+    (here / "rows").mkdir()
+    written("rows/1.csv", frame())
+    assert run("train", "rows", "--label", "y", "--nulls", "mean", "--checkpoint", "run").code == 0
+    written("rows/2.csv", frame())
+    refused = run("update", "run")
+    assert (refused.code, "streamomd convert" in refused.err) == (2, True)
+
+
 def test_several_files_are_one_source(here: Path) -> None:
     """A glob and a directory; other sources next to text, and two formats, are refused."""
     os.mkdir("rows")
@@ -161,6 +238,19 @@ def test_codes_stay_text(here: Path) -> None:
     assert any("'zip', 'minus'" in note for note in done.notes)
     convert(["a.csv"], source_format="csv", to="two", types={"zip": "int64"})
     assert pq.read_table("two").to_pydict()["zip"] == [1234, 1234]
+
+
+def test_codes_of_later_files_are_reported(here: Path) -> None:
+    """The first file chose numbers: a note names the file, the column and the option."""
+    Path("a.csv").write_text("zip,n\n1234,0\n")
+    Path("b.csv").write_text("zip,n\n01234,0\n")
+    done = convert(["a.csv", "b.csv"], source_format="csv", to="one")
+    [note] = done.notes
+    assert "b.csv: 'zip' lose" in note
+    assert "--type zip=string" in note
+    texts = convert(["a.csv", "b.csv"], source_format="csv", to="two", types={"zip": "string"})
+    assert texts.notes == ()
+    assert pq.read_table("two").to_pydict()["zip"] == ["1234", "01234"]
 
 
 @pytest.mark.parametrize("delimiter", [";", "|", "\t"])

@@ -175,6 +175,8 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     def set_params(self, **params: Any) -> Self:
         """As scikit-learn has it; ``rule__eta=0.1`` sets a parameter of the rule."""
+        if "rule" not in _names(type(self)):  # of a class of one rule they are its own
+            params = {key.removeprefix("rule__"): value for key, value in params.items()}
         own = {key: value for key, value in params.items() if key.startswith("rule__")}
         super().set_params(**{key: value for key, value in params.items() if key not in own})
         if own:

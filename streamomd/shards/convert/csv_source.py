@@ -117,6 +117,12 @@ class CsvReader:
             self._look_for_numbers(opened)
             self._note_delimiter(delimiter, opened.schema, head)
             return self._keep_zeros(start, delimiter, block, opened.schema)
+        if codes := self._codes(start, delimiter, block, self.schema):
+            self.notes.append(
+                f"{name}: {', '.join(map(_shown, codes))} lose leading zeros, since the first file "
+                f"has numbers without (as text: streamomd convert --type "
+                f"{printable(codes[0])}=string)"
+            )
         return opened.schema
 
     def _note_delimiter(self, delimiter: str, schema: pa.Schema, head: bytes) -> None:
@@ -131,24 +137,7 @@ class CsvReader:
 
     def _keep_zeros(self, start: Any, delimiter: str, block: int, inferred: pa.Schema) -> pa.Schema:
         """The schema with text for whole numbers of which one has a leading zero."""
-        whole = [
-            field.name for field in inferred
-            if pa.types.is_integer(field.type) and field.name not in self._types
-        ]  # fmt: skip
-        if not whole or len(set(inferred.names)) < len(inferred.names) or b"0" not in start:
-            return inferred
-        texts = {
-            **{field.name: field.type for field in inferred},
-            **dict.fromkeys(whole, pa.string()),
-        }
-        try:
-            batch = self._open(pa.BufferReader(start), delimiter, block, texts).read_next_batch()
-        except (pa.ArrowInvalid, StopIteration):
-            return inferred  # Reading the rows reports it, with the line.
-        codes = [
-            name for name in whole
-            if pc.any(pc.match_substring_regex(batch.column(name), r"^[-+]?0\d")).as_py()
-        ]  # fmt: skip
+        codes = self._codes(start, delimiter, block, inferred)
         if codes:
             names = ", ".join(map(_shown, codes))
             self.notes.append(
@@ -158,6 +147,28 @@ class CsvReader:
         return pa.schema(
             field.with_type(pa.string()) if field.name in codes else field for field in inferred
         )
+
+    def _codes(self, start: Any, delimiter: str, block: int, schema: pa.Schema) -> list[str]:
+        """The columns of whole numbers of which one has a leading zero."""
+        whole = [
+            field.name for field in schema
+            if pa.types.is_integer(field.type) and field.name not in self._types
+        ]  # fmt: skip
+        if not whole or len(set(schema.names)) < len(schema.names) or b"0" not in start:
+            return []
+        texts = {
+            **{field.name: field.type for field in schema},
+            **dict.fromkeys(whole, pa.string()),
+        }
+        try:
+            batch = self._open(pa.BufferReader(start), delimiter, block, texts).read_next_batch()
+        except (pa.ArrowInvalid, StopIteration):
+            return []  # Reading the rows reports it, with the line.
+        return [
+            name for name in whole
+            if name in batch.schema.names
+            and pc.any(pc.match_substring_regex(batch.column(name), r"^[-+]?0\d")).as_py()
+        ]  # fmt: skip
 
     def _look_for_numbers(self, opened: Any) -> None:
         """Remember the columns of text that are mostly numbers, and words that made them text."""
