@@ -25,6 +25,7 @@ _RAGGED = re.compile(
     r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)(?:: (.*))?", re.DOTALL
 )
 _NUMBER = r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$"
+_WITH_COMMA = r"^\s*[-+]?\d+,\d+\s*$"
 MOST_WORDS = 5
 _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
 
@@ -183,12 +184,23 @@ class CsvReader:
             batch = opened.read_next_batch()
         except (pa.ArrowInvalid, StopIteration):
             return  # Reading the rows reports it, with the line.
+        commas = []
         for name in guessed:
             values = batch.column(name).drop_null()
+            with_comma = pc.match_substring_regex(values, _WITH_COMMA)
+            if self._decimal == "." and 2 * (pc.sum(with_comma).as_py() or 0) > len(values):
+                commas.append(name)
+                continue
             number = pc.match_substring_regex(values, _NUMBER)
             if 2 * (pc.sum(number).as_py() or 0) > len(values):
                 words = values.filter(pc.invert(number)).unique().to_pylist()
                 self.almost_numbers[name] = tuple(words[:MOST_WORDS])
+        if commas:
+            names = ", ".join(map(_shown, commas))
+            self.notes.append(
+                f"{names}: numbers with a comma are text "
+                "(if it is the decimal mark: --decimal , with --overwrite)"
+            )
 
     def _open(self, file: Any, delimiter: str, block: int, types: Mapping[str, Any]) -> Any:
         # Without threads an error names the row; writing takes longer than reading anyway.
