@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from streamomd.core.errors import SchemaError
@@ -22,21 +24,24 @@ def check_schema(
     Raises SchemaError naming the shard, the column, what is there and what the first shard had.
     """
     where = f"shard {printable(shard_url)}"
-    wanted = plan.columns if labelled else plan.features
+    wanted = frozenset(plan.columns if labelled else plan.features)
     for name in twice(schema.names):
         if name in wanted:
             raise SchemaError(
                 f"{where}: more than one column is named {name!r}; rename or drop all but one"
             )
+    kinds = dict(zip(schema.names, schema.types, strict=True))
     for column in plan.types:
         if column.name in wanted:
-            _check_column(plan, column, schema, where, made=made)
+            _check_column(plan, column, kinds, where, made=made)
 
 
-def _check_column(plan: Plan, column: Column, schema: pa.Schema, where: str, *, made: bool) -> None:
-    if column.name not in schema.names:
+def _check_column(
+    plan: Plan, column: Column, kinds: Mapping[str, pa.DataType], where: str, *, made: bool
+) -> None:
+    if column.name not in kinds:
         rest = "rename or add it: the model has its weights" if made else "add it to the shard"
-        remedy = f"{nearest(column.name, schema.names)}; {rest}"
+        remedy = f"{nearest(column.name, kinds)}; {rest}"
         if column.name in dict(plan.partitions):
             remedy = (
                 f"no directory of its path is named {column.name}=…, as those that the model was "
@@ -45,7 +50,7 @@ def _check_column(plan: Plan, column: Column, schema: pa.Schema, where: str, *, 
         if made and column.name == plan.label:
             remedy = "it is the label: evaluate compares with it; predict does without"
         raise SchemaError(f"{where}: column {column.name!r} ({column.type}) is missing; {remedy}")
-    kind = schema.field(column.name).type
+    kind = kinds[column.name]
     if family(kind) != column.family and not may_differ(
         plan, column.name, column.family, family(kind)
     ):

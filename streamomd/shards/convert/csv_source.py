@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -228,7 +229,7 @@ class CsvReader:
         )
 
     def _fixed(self, inferred: pa.Schema, name: str) -> pa.Schema:
-        twice = {column for column in inferred.names if inferred.names.count(column) > 1}
+        twice = {column for column, times in Counter(inferred.names).items() if times > 1}
         if twice:
             raise DataError(f"{name} has several columns named {_shown(min(twice))}: rename them")
         unknown = sorted(set(self._types) - set(inferred.names))
