@@ -427,6 +427,11 @@ class Spec(_Table):
         model = self.model.model_copy(update={"loss": "softmax"})
         return self.model_copy(update={"model": model})
 
+    def of_epochs(self, epochs: int) -> Self:
+        """The job with this number of epochs."""
+        train = self.train.model_copy(update={"epochs": epochs})
+        return self.model_copy(update={"train": train})
+
     def to_json(self, *, secrets: bool = False) -> dict[str, Any]:
         """Nested tables that parse back to this Spec; without secrets unless asked."""
         tables: dict[str, Any] = self.model_dump(mode="json")

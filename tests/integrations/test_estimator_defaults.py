@@ -4,6 +4,7 @@ and scikit-learn's wrappers."""
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,9 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import streamomd
 from streamomd import OMDClassifier, OMDRegressor
-from streamomd.core.errors import StreamomdError, UsageError
+from streamomd.core.errors import SchemaError, StreamomdError, UsageError
 from streamomd.integrations import sklearn as estimators
+from streamomd.integrations.sklearn import changed_slots
 from streamomd.integrations.sklearn.rule_classes import rule_class, rule_classes
 from streamomd.rules import all_rules
 
@@ -80,15 +82,26 @@ def test_early_stopping_learns_all_rows() -> None:
     assert OMDClassifier(early_stopping=False, max_iter=4).fit(X, y).n_iter_ == 4
 
 
-@pytest.mark.parametrize("wrong", [
-    {"validation_fraction": 0.0}, {"validation_fraction": 1.0}, {"n_iter_no_change": 0},
-    {"average": True}, {"rule": "nagg"}, {"nulls": "maen"}, {"max_iter": 0},
-])  # fmt: skip
+WRONG: tuple[dict[str, Any], ...] = (
+    {"validation_fraction": 0.0}, {"validation_fraction": 1.0}, {"validation_fraction": "x"},
+    {"n_iter_no_change": 0}, {"n_iter_no_change": 1.5}, {"tol": None}, {"tol": -1}, {"tol": np.nan},
+    {"early_stopping": "yes"}, {"shuffle": "no"}, {"average": True}, {"rule": "nagg"}, {"rule": 5},
+    {"nulls": "maen"}, {"nulls": {"zz": "mean"}}, {"max_iter": 0}, {"max_iter": 2.5}, {"bits": 0},
+    {"dtype": "f2"}, {"rule": "nag", "params": {"eta": -1}}, {"params": {"eta": 1.0}},
+    {"rule": "auto", "fit_intercept": False}, {"text": 5}, {"dates": 5}, {"ignore": 5},
+    {"categorical": 5}, {"categorical": ["zz"]}, {"ignore": ["n"], "categorical": ["n"]},
+    {"ignore": ["n", "h"]}, {"loss": "hing"}, {"loss_params": {"tau": 1}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
 def test_parameters_that_cannot_be(wrong: dict[str, Any]) -> None:
-    """They are refused by name when rows are known."""
+    """They are refused when rows are known, by the estimator's names and not by those of a job."""
     X, y, _ = made(2)
-    with pytest.raises(UsageError):
-        OMDClassifier(**wrong).fit(X, y)
+    frame = pd.DataFrame({"n": X[:, 0], "h": ["a"] * len(y)})
+    with pytest.raises((UsageError, SchemaError)) as error:
+        OMDClassifier(**wrong).fit(frame, y)
+    assert not re.search(r"shard|\b(data|model|train)\.\w|\[data\]|--\w", str(error.value))
 
 
 def test_parameters_of_the_rule_by_name() -> None:
@@ -108,6 +121,39 @@ def test_parameters_of_the_rule_by_name() -> None:
     assert estimators.NAGClassifier().set_params(rule__eta=0.5).get_params()["eta"] == 0.5
     with pytest.raises(ValueError, match="Invalid parameter 'etta'"):
         estimators.NAGClassifier().set_params(rule__etta=0.5)
+
+
+@pytest.mark.parametrize("given", [{}, {"rule": "nag", "eta0": 0.25}, {"rule": "ftrl_proximal"}])
+def test_parameters_can_be_set_to_what_they_are(given: dict[str, Any]) -> None:
+    """The estimator is as before, also its eta, which has two names."""
+    X, y, _ = made(2)
+    one, other = Classifier(**given), Classifier(**given)
+    other.set_params(**other.get_params())
+    assert other.get_params() == one.get_params()
+    assert bits(other.fit(X, y)) == bits(one.fit(X, y))
+    if given.get("eta0"):
+        assert one.set_params(rule__eta=0.5).eta0 == one.get_params()["rule__eta"] == 0.5
+
+
+def test_an_estimator_of_a_model_has_its_parameters() -> None:
+    """Those of columns and of the rule, and the number of epochs learned."""
+    X, y, _ = made(2)
+    frame = pd.DataFrame({
+        "n": X[:, 0], "zip": np.arange(len(y)) % 3, "kind": pd.Categorical(np.arange(len(y)) % 2),
+        "when": pd.date_range("2026-01-01", periods=len(y)), "words": "a b",
+    })  # fmt: skip
+    roles = {"categorical": "zip", "dates": "when", "text": ["words"], "nulls": "mean"}
+    fitted = estimators.NAGClassifier(eta=0.25, max_iter=9, random_state=0, **roles).fit(frame, y)
+    plan = fitted.to_model().plan
+    assert plan.hashed == ("zip", "kind")  # a category of numbers is one next to others as well
+    for kind in (estimators.NAGClassifier, OMDClassifier):
+        again = kind.from_model(fitted.to_model())
+        assert again.max_iter == fitted.n_iter_
+        columns = frame[again.feature_names_in_]
+        assert np.array_equal(again.predict(columns), fitted.predict(frame))
+        assert clone(again).fit(columns, y).to_model().plan.size == plan.size
+    with pytest.raises(UsageError, match="rule is 'nag': OGDClassifier is for 'ogd'"):
+        estimators.OGDClassifier.from_model(fitted.to_model())
 
 
 @pytest.mark.parametrize("name", [
@@ -187,20 +233,55 @@ def test_arrays_with_missing_values(nulls: str) -> None:
         OMDClassifier(nulls="indicator").fit(X, y)
 
 
+def sixteen_columns(rows: int) -> tuple[pd.DataFrame, pd.Series]:
+    """Seven numbers and nine categories."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({f"n{at}": random.normal(size=rows) for at in range(7)})
+    for at in range(9):
+        frame[f"c{at}"] = random.choice([f"v{k}" for k in range(12)], rows)
+    return frame, (frame["n0"] + random.normal(size=rows) > 0).astype(int)
+
+
 @pytest.mark.parametrize("rule", ["auto", "nag", "arow_diag", "ftrl_proximal"])
 def test_pickles_are_small(rule: str) -> None:
     """16 columns, nine of them hashed to 2^18 coordinates: below 100 KB, and the same bits."""
-    random = np.random.default_rng(0)
-    frame = pd.DataFrame({f"n{at}": random.normal(size=60) for at in range(7)})
-    for at in range(9):
-        frame[f"c{at}"] = random.choice([f"v{k}" for k in range(12)], 60)
-    y = (frame["n0"] > 0).astype(int)
+    frame, y = sixteen_columns(60)
     fitted = Classifier(rule).fit(frame, y)
     saved = pickle.dumps(fitted)
     assert len(saved) < 100_000
     again = pickle.loads(saved)
     assert bits(again) == bits(fitted)
     assert bits(again.partial_fit(frame, y)) == bits(fitted.partial_fit(frame, y))
+
+
+@pytest.mark.slow
+def test_pickles_of_many_rows_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The matrices of the default rule and the metrics of 5,000 rows are in the 100 KB, too."""
+    monkeypatch.undo()  # compiled
+    frame, y = sixteen_columns(5000)
+    fitted = OMDClassifier(random_state=0).fit(frame, y)
+    saved = pickle.dumps(fitted)
+    assert len(saved) < 100_000
+    again = pickle.loads(saved)
+    assert bits(again) == bits(fitted)
+    assert np.array_equal(again.decision_function(frame), fitted.decision_function(frame))
+
+
+FLOATS = np.array([0.0, -0.0, np.nan, np.inf, 1.0, 0.1, 1e300, 1e-310, 5e-324])
+
+
+@pytest.mark.parametrize("array", [
+    FLOATS, FLOATS[[0, 1, 4]], np.arange(9), np.array([-1, 2**40]), np.array([-1, 70_000]),
+    np.add.outer(FLOATS[4:], FLOATS[4:]), np.stack([np.eye(3), np.ones((3, 3))]), np.empty(0),
+    np.array([[0.0, 0.0], [-0.0, 1.0]]), np.array([[0.0, np.nan], [np.nan, 1.0]]),
+], ids=lambda array: f"{array.dtype}-{array.shape}-{array.nbytes}")  # fmt: skip
+@pytest.mark.parametrize("start", [True, False])
+def test_arrays_of_a_pickle_return_to_the_bit(array: np.ndarray, *, start: bool) -> None:
+    """Whatever makes them small: signs of zeros, NaN and denormal numbers are still there."""
+    first = np.zeros_like(array) if start else None
+    again = changed_slots._array(changed_slots._saved(array, first), first)
+    assert (again.dtype, again.shape) == (array.dtype, array.shape)
+    assert again.tobytes() == array.tobytes()
 
 
 def test_scikit_learns_wrappers() -> None:

@@ -125,13 +125,13 @@ def test_parameters_are_refused_by_name() -> None:
         (
             OMDClassifier,
             {"rule": "nag", "eta0": -1},
-            "model.params.eta = -1: expected a number above 0",
+            "eta = -1: expected a number above 0",
         ),
         (OMDClassifier, {"rule": "pa1", "eta0": 1.0}, "'pa1' has no parameter 'eta'; it has: C"),
         (OMDClassifier, {"eta0": 1.0, "params": {"eta": 2}}, "eta is given twice"),
         (OMDClassifier, {"params": [1]}, "expected a dict"),
-        (OMDClassifier, {"max_iter": 0}, "train.epochs = 0"),
-        (OMDClassifier, {"dtype": "float16"}, "model.dtype = 'float16'"),
+        (OMDClassifier, {"max_iter": 0}, "max_iter = 0"),
+        (OMDClassifier, {"dtype": "float16"}, "dtype = 'float16'"),
         (OMDRegressor, {"loss": "hinge"}, "use OMDClassifier"),
         (OMDRegressor, {"rule": "pa1"}, "rule 'pa1' learns with loss hinge; got 'square'"),
     ):

@@ -15,6 +15,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streamomd.config.refusals import DEFAULT
+from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
@@ -60,6 +61,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
 
     _classifies = False
     _held: PickledModel
+    rule: str | None
 
     def __init__(
         self,
@@ -121,7 +123,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         if bool(plan.classes) != cls._classifies:
             other = "OMDRegressor" if cls._classifies else "OMDClassifier"
             raise UsageError(f"this model is for {other}: {cls.__name__} has no such predictions")
-        made = cls(**parameters_of(model.spec))
+        made = cls(**cls._parameters_of(model.spec))
         made.n_features_in_ = plan.size - int(plan.bias)
         if is_framed(plan):
             made.feature_names_in_ = np.array(plan.features, dtype=object)
@@ -129,6 +131,19 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         made.n_iter_ = max(1, len(model.metrics.rows))
         made._set_model(PickledModel(model).copy(), np.array(plan.classes))
         return made
+
+    @classmethod
+    def _parameters_of(cls, spec: Spec) -> dict[str, Any]:
+        """The parameters of this class for the job."""
+        found = parameters_of(spec)
+        if "rule" in _names(cls):
+            return found
+        if spec.model.rule != cls.rule:
+            raise UsageError(
+                f"this model's rule is {spec.model.rule!r}: {cls.__name__} is for {cls.rule!r}"
+            )
+        common = {name: value for name, value in found.items() if name in _names(cls)}
+        return {**common, **spec.model.params}
 
     def to_model(self) -> Model:
         """A copy of the model: its progressive loss, ``inspect``, ``predict`` of shards."""
@@ -168,28 +183,37 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         """As scikit-learn has it; deep: and those of the rule, as ``rule__eta``."""
         found: dict[str, Any] = super().get_params(deep=deep)
         if deep and "rule" in found and _is_rule(self.rule):
-            own = self.params if isinstance(self.params, Mapping) else {}
-            known = {**find_rule(self.rule or DEFAULT).parse_params({}), **own}
-            found |= {f"rule__{name}": value for name, value in known.items()}
+            found |= {f"rule__{name}": value for name, value in self._rule_params().items()}
         return found
 
     def set_params(self, **params: Any) -> Self:
         """As scikit-learn has it; ``rule__eta=0.1`` sets a parameter of the rule."""
-        if "rule" not in _names(type(self)):  # of a class of one rule they are its own
+        names_rule = "rule" in _names(type(self))
+        if not names_rule:  # of a class of one rule they are its own
             params = {key.removeprefix("rule__"): value for key, value in params.items()}
-        own = {key: value for key, value in params.items() if key.startswith("rule__")}
+        own = {key for key in params if key.startswith("rule__")} if names_rule else set()
         super().set_params(**{key: value for key, value in params.items() if key not in own})
-        if own:
-            known = find_rule(self.rule or DEFAULT).parse_params({})
-            for key in own:
-                if key.removeprefix("rule__") not in known:
-                    raise UsageError(
-                        f"rule {self.rule or DEFAULT!r} has no parameter {key[6:]!r}; it has: "
-                        f"{', '.join(known)}"
-                    )
-            given = {key.removeprefix("rule__"): value for key, value in own.items()}
-            self.params = {**(self.params or {}), **given}
+        known = self._rule_params() if own else {}
+        for name in (key.removeprefix("rule__") for key in own):
+            if name not in known:
+                rule = self.rule or DEFAULT
+                raise UsageError(
+                    f"rule {rule!r} has no parameter {name!r}; it has: {', '.join(known)}"
+                )
+            value = params[f"rule__{name}"]
+            if known[name] == value:  # also of set_params(**get_params())
+                continue
+            if name == "eta" and self.eta0 is not None:
+                self.eta0 = value
+            else:
+                self.params = {**(self.params or {}), name: value}
         return self
+
+    def _rule_params(self) -> dict[str, Any]:
+        """The parameters of the rule: its own defaults, ``params`` and ``eta0``."""
+        own = self.params if isinstance(self.params, Mapping) else {}
+        known = {**find_rule(self.rule or DEFAULT).parse_params({}), **own}
+        return known | ({"eta": self.eta0} if self.eta0 is not None and "eta" in known else {})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -232,6 +256,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         if not self.shuffle:
             report_label_runs(held.model, epochs)
         self.n_iter_ = epochs
+        held.model.spec = held.model.spec.of_epochs(epochs)
         self._set_model(held, classes)
         return self
 

@@ -1,4 +1,9 @@
-"""The parts of a state without the slots that still have their first value: small pickles."""
+"""The parts of a state without what its start has and in fewest bytes: small pickles.
+
+An array is saved as it is, or as a tuple that begins with how: ``places``: what differs from the
+start of the state; ``upper``: the upper triangles of symmetric matrices; ``values``: all numbers,
+in a narrower type that holds them to the bit.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +18,14 @@ from streamomd.engine.state import Arrays, Layout, State
 Part = tuple[int, int, dict[str, Any]]
 SHARE = 4
 """An array is saved whole if more than one number in ``SHARE`` changed."""
+NARROWER = {"float64": ("float32",), "int64": ("uint16", "int32")}
 
 
 def changed(parts: Iterator[tuple[int, int, Arrays]], layout: Layout) -> list[Part]:
-    """Each part with what differs, to the bit, from the start of a state of this layout: an array,
-    or the places and values in its flat form."""
+    """Each part in few bytes; ``filled`` returns the same bits."""
     found = []
     for (low, high, arrays), (_, _, first) in zip(parts, State.start(layout).parts(), strict=True):
-        saved = {name: _difference(array, first.get(name)) for name, array in arrays.items()}
+        saved = {name: _saved(array, first.get(name)) for name, array in arrays.items()}
         found.append((low, high, saved))
     return found
 
@@ -31,21 +36,57 @@ def filled(parts: list[Part], layout: Layout) -> Iterator[tuple[int, int, Arrays
         yield low, high, {name: _array(one, first.get(name)) for name, one in saved.items()}
 
 
-def _difference(array: NDArray[Any], first: NDArray[Any] | None) -> Any:
-    if first is None or first.shape != array.shape or first.dtype != array.dtype:
+def _saved(array: NDArray[Any], first: NDArray[Any] | None) -> Any:
+    there = np.ascontiguousarray(array)
+    flat = there.reshape(-1)
+    if first is not None and (first.shape, first.dtype) == (array.shape, array.dtype):
+        places = np.flatnonzero(_bits(flat) != _bits(np.ascontiguousarray(first).reshape(-1)))
+        if len(places) * SHARE <= flat.size:
+            return "places", _narrow(places), _narrow(flat[places])
+    if _is_symmetric(there):
+        return "upper", array.shape, there[..., *np.triu_indices(array.shape[-1])]
+    values = _narrow(flat)
+    if values.dtype == array.dtype:
         return array
-    there = np.ascontiguousarray(array).reshape(-1)
-    bits = f"u{array.itemsize}"
-    places = np.flatnonzero(there.view(bits) != np.ascontiguousarray(first).reshape(-1).view(bits))
-    if len(places) * SHARE > there.size:
-        return array
-    return places.astype(np.int32), there[places]
+    return "values", array.shape, array.dtype.name, values
 
 
 def _array(saved: Any, first: NDArray[Any] | None) -> NDArray[Any]:
     if isinstance(saved, np.ndarray):
         return saved
-    places, values = saved
-    array: NDArray[Any] = np.array(first)
-    array.reshape(-1)[places] = values
+    array: NDArray[Any]
+    how, *rest = saved
+    if how == "places":
+        places, values = rest
+        array = np.array(first)
+        array.reshape(-1)[places] = values
+    elif how == "upper":
+        shape, values = rest
+        array = np.empty(shape, values.dtype)
+        row, column = np.triu_indices(shape[-1])
+        array[..., row, column] = array[..., column, row] = values
+    else:
+        shape, dtype, values = rest
+        array = values.astype(dtype).reshape(shape)
+    return array
+
+
+def _bits(array: NDArray[Any]) -> NDArray[Any]:
+    return array.view(f"u{array.itemsize}")
+
+
+def _is_symmetric(array: NDArray[Any]) -> bool:
+    if array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:
+        return False
+    bits = _bits(array)
+    return bool(np.array_equal(bits, np.swapaxes(bits, -1, -2)))
+
+
+def _narrow(array: NDArray[Any]) -> NDArray[Any]:
+    """The numbers in the first narrower type that returns their bits, or as they are."""
+    for dtype in NARROWER.get(array.dtype.name, ()):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            narrow = array.astype(dtype)
+        if np.array_equal(_bits(narrow.astype(array.dtype)), _bits(array)):
+            return narrow
     return array

@@ -7,6 +7,7 @@ the model knows every row. Few rows are learned for ``FEW_EPOCHS``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,15 +28,21 @@ FEWEST_HELD = 10
 
 def check_stopping(estimator: Any) -> None:
     """Raises UsageError for parameters of early stopping that cannot be."""
-    fraction, patience = estimator.validation_fraction, estimator.n_iter_no_change
-    if not 0.0 < fraction < 1.0:
-        raise UsageError(f"validation_fraction={fraction!r}: expected a number between 0 and 1")
-    if patience < 1:
-        raise UsageError(f"n_iter_no_change={patience!r}: expected 1 or more")
+    for name, expected, fits in (
+        ("validation_fraction", "a number between 0 and 1", lambda x: 0.0 < x < 1.0),
+        ("tol", "a number of 0 or more and below 1", lambda x: 0.0 <= x < 1.0),
+        ("n_iter_no_change", "a whole number of 1 or more", lambda x: x >= 1 and x == int(x)),
+        ("early_stopping", "True or False", lambda x: isinstance(x, bool | np.bool_)),
+        ("shuffle", "True or False", lambda x: isinstance(x, bool | np.bool_)),
+    ):
+        value = getattr(estimator, name)
+        number = isinstance(value, Real | np.bool_)
+        if not number or not fits(value):
+            raise UsageError(f"{name}={value!r}: expected {expected}")
     if estimator.average:
         raise UsageError(
-            "average=True: no rule of streamomd averages its weights; rda and da average "
-            "gradients, and auto needs no averaging: pass average=False"
+            f"average={estimator.average!r}: no rule of streamomd averages its weights; rda and da "
+            "average gradients, and auto needs no averaging: pass average=False"
         )
 
 

@@ -27,6 +27,8 @@ def loss_of(estimator: Any) -> Loss:
     """The estimator's loss: the given one; else the rule's default, or square in regression."""
     if estimator.loss is not None:
         return find_loss(estimator.loss)
+    if not isinstance(estimator.rule, str | None):
+        raise UsageError(f"rule={estimator.rule!r}: expected the name of a rule, or None")
     rule = find_rule(estimator.rule or DEFAULT)
     if estimator._classifies:
         return find_loss(rule.losses.default)
@@ -110,7 +112,21 @@ def parameters_of(spec: Spec) -> dict[str, Any]:
         "dtype": model.dtype,
         "bits": spec.data.bits,
         "nulls": None if spec.data.nulls == "error" else spec.data.nulls,
+        "dates": list(spec.data.dates) or None,
+        "categorical": list(spec.data.hashed) or None,
+        "text": [text.model_dump() for text in spec.data.text] or None,
     }
+
+
+def named_columns(estimator: Any, name: str) -> list[Any]:
+    """The columns that a parameter names: of None none, of a string that column."""
+    given = getattr(estimator, name)
+    if given is None or isinstance(given, str):
+        return [] if given is None else [given]
+    try:
+        return list(given)
+    except TypeError:
+        raise UsageError(f"{name}={given!r}: expected a list of columns") from None
 
 
 def _columns(estimator: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +11,7 @@ from streamomd.core.batch import Batch, taken
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import refuse_diverged
 from streamomd.features import make_plan
-from streamomd.features.arrow_types import family
-from streamomd.integrations.sklearn.estimator_job import spec_of
+from streamomd.integrations.sklearn.estimator_job import named_columns, spec_of
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.memory.frames import FEATURES, LABEL, WEIGHT
 from streamomd.shards.memory.tables import INDICES, VALUES, schema_of
@@ -47,8 +45,8 @@ def start_model(
         data["vectors"] = [FEATURES]
         refuse_indicators(estimator)
     schema = schema_of(rows, {label: kind})
-    if names and estimator.categorical:
-        data |= _roles(estimator, schema, label)
+    if names and (categorical := named_columns(estimator, "categorical")):
+        data |= _roles(estimator, categorical, schema, label, classes)
     spec = spec_of(estimator, data, classes, report=note)
     return Model.new(spec, make_plan(spec.data, spec.model, schema, list))
 
@@ -56,7 +54,7 @@ def start_model(
 def refuse_indicators(estimator: Any) -> None:
     """Raises UsageError for parameters that need named columns, of an array."""
     for name in ("dates", "categorical", "text", "ignore"):
-        if getattr(estimator, name):
+        if named_columns(estimator, name):
             raise UsageError(f"{name} names columns, and X is an array: pass a frame")
     if estimator.nulls not in (None, "error", "zero", "mean"):
         raise UsageError(
@@ -65,14 +63,20 @@ def refuse_indicators(estimator: Any) -> None:
         )
 
 
-def _roles(estimator: Any, schema: Any, label: str) -> dict[str, Any]:
-    """Hashed columns, with those of ``categorical``, and the numeric ones."""
-    named = [*(estimator.dates or ()), *(estimator.ignore or ()), label]
-    named += [one["column"] if isinstance(one, Mapping) else one for one in estimator.text or ()]
-    free = [field for field in schema if field.name not in (*named, *estimator.categorical)]
-    hashed = [field.name for field in free if family(field.type) == "string"]
-    numeric = [field.name for field in free if family(field.type) != "string"]
-    return {"hashed": [*estimator.categorical, *hashed], "numeric": numeric}
+def _roles(
+    estimator: Any, categorical: list[Any], schema: Any, label: str, classes: NDArray[Any]
+) -> dict[str, Any]:
+    """Hashed columns, with those of ``categorical``, and the numeric ones: as they are found in a
+    frame without the categorical ones."""
+    ignore = [name for name in named_columns(estimator, "ignore") if name not in categorical]
+    if {*schema.names} <= {*categorical, *ignore, label}:
+        return {"hashed": categorical}
+    for name in categorical:
+        if name in schema.names:  # an unknown one is reported with the whole schema
+            schema = schema.remove(schema.get_field_index(name))
+    spec = spec_of(estimator, {"label": label, "ignore": ignore}, classes)
+    plan = make_plan(spec.data, spec.model, schema, list)
+    return {"hashed": [*categorical, *plan.hashed], "numeric": plan.numeric}
 
 
 def learn_epochs(model: Model, rows: Batch, epochs: int, orders: Any) -> None:

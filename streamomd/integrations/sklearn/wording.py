@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -33,6 +34,21 @@ WORDS = (
     ("shard", "X"),
 )
 """What is said of files, and what of X. In order: later pairs are less specific."""
+KEYS = (
+    (r"\bmodel\.params sets\b", "params sets"),
+    (r"\(--rule (\w+), model\.rule = '\1'\)", r'(rule="\1")'),
+    (r" \(--rule (\w+)\)", r' (rule="\1")'),
+    (r"\bmodel\.bias = true", "fit_intercept=True"),
+    (r"\btrain\.epochs\b", "max_iter"),
+    (r"\bmodel\.(?:loss_)?params\.(\w+)", r"\1"),
+    (r"\bdata\.hashed\b", "categorical"),
+    (r"\bdata\.(bits|nulls|dates|text|ignore)\b", r"\1"),
+    (r"\bmodel\.(rule|loss|dtype|loss_params|params)\b", r"\1"),
+    (r" \(streamomd list (rules|losses)\)", r" (docs/\1)"),
+    (r" in \[data\]", ""),
+    (r"name some in numeric, hashed or vectors", "pass at least one column that is not ignored"),
+)
+"""Keys of a job, as patterns, and the estimator's parameters."""
 
 
 def of_arrays(text: str) -> str:
@@ -43,6 +59,8 @@ def of_arrays(text: str) -> str:
     """
     for of_files, of_x in WORDS:
         text = text.replace(of_files, of_x)
+    for key, parameter in KEYS:
+        text = re.sub(key, parameter, text)
     return text
 
 
