@@ -55,7 +55,7 @@ TEXT_FORMATS = {
 @click.option("--no-quotes", is_flag=True, help="csv: quotes are part of the values.")
 @click.option(
     "--type", "types", multiple=True, type=LIST, metavar="COL=TYPE,…",
-    help="csv and jsonl: types of columns, e.g. zip=string.",
+    help="Types of columns of csv and jsonl, e.g. zip=string.",
 )  # fmt: skip
 @click.option(
     "--null", "null_values", multiple=True, type=NULLS, metavar="A,B,…",

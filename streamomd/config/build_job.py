@@ -29,7 +29,9 @@ CHANGEABLE = (
     "data.max_bad_rows", "data.cache", "data.cache_gib", "data.arrival", "data.on_bad_shard",
     "data.as_files",
 )  # fmt: skip
-_SUFFIXES = re.compile(r"(\.(parquet|parq|pq|arrow|feather|ipc))+$", re.IGNORECASE)
+_SUFFIXES = re.compile(
+    r"(\.(parquet|parq|pq|arrow|feather|ipc|csv|tsv|jsonl|ndjson|gz|bz2|xz|zst))+$", re.IGNORECASE
+)
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _UNSAFE = re.compile(r"[^\w.=-]+")
 _MAX_NAME = 60
@@ -73,6 +75,11 @@ def build_job(
     _refuse_checkpoint_among_shards(spec)
     _refuse_cache_among_shards(spec)
     return spec
+
+
+def suggest_checkpoint(shards: Sequence[str]) -> str:
+    """The URL of a first run on these shards: an unused directory in runs/, named by the data."""
+    return _unused(f"runs/{_data_name([absolute(shard) for shard in shards]) or 'run'}")
 
 
 def require_label(spec: Spec, columns: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from streamomd.config.spec import Data
+from streamomd.config.toml_text import quoted
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import DATES, family, hint
@@ -59,14 +60,8 @@ def _job_keys(found: Sequence[RefusedColumn], data: Data) -> str:
     others = [one.name for one in found if one.name not in dates]
     keys = {"dates": (data.dates, dates), "ignore": (data.ignore, others)}
     lines = [
-        f"{key} = [{', '.join(map(_quoted, (*before, *more)))}]"
+        f"{key} = [{', '.join(map(quoted, (*before, *more)))}]"
         for key, (before, more) in keys.items()
         if more
     ]
     return "\nin the job file (or as flags, --ignore a,b):\n  [data]\n  " + "\n  ".join(lines)
-
-
-def _quoted(name: str) -> str:
-    """A name as TOML text."""
-    plain = name.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{printable(plain)}"'

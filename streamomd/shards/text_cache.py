@@ -91,10 +91,23 @@ def _text_files(text: str) -> list[str]:
     if os.path.isfile(path):
         names = [path]
     elif os.path.isdir(path):
-        names = sorted(entry.path for entry in os.scandir(path) if not entry.name.startswith("."))
+        names = _text_in(path)
     else:
-        names = sorted(glob.glob(path))
+        names = sorted(glob.glob(path)) if text_format(path) else []
     return names if names and all(map(text_format, names)) else []
+
+
+def _text_in(folder: str) -> list[str]:
+    """The text files of a folder that has no other files. A million shards are not looked at."""
+    names = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith((".", "_")):
+                continue
+            if not text_format(entry.name):
+                return []
+            names.append(entry.path)
+    return sorted(names)
 
 
 def _command(files: Sequence[Sequence[str]]) -> str:

@@ -17,7 +17,7 @@ from streamomd.cli.job_flags import Choice
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 
-WRITERS = ("convert", "export", "predict", "report", "sweep")
+WRITERS = ("convert", "export", "init", "init", "predict", "report", "sweep")
 """Commands that write files where an option says."""
 ODD_WORDS = re.compile(
     r"\b(told|tells?|heard|kept|begun|anew|mend|beside|whoever|somebody|nobody|goes? on|at once|"

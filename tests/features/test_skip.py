@@ -181,7 +181,7 @@ def test_where_counts_are_told(tmp_path: Path) -> None:
     """By reason in the progress, the report, the JSON log, the commit and the evaluation."""
     bad, good = both_ways(tmp_path, {"n": NAN})
     kept, log = tmp_path / "kept", tmp_path / "log.jsonl"
-    done = run("train", bad, *flags_of("sparse"), *SKIP, "--checkpoint", kept, "--log", log)
+    done = run("train", bad, *flags_of("sparse"), *SKIP, "--checkpoint", kept, "--log", log, "-v")
     assert "bad rows are skipped and counted" in done.err
     assert f"; skipped nan {BAD}\n" in done.err
     assert f", {BAD} bad rows skipped (nan {BAD})" in done.out

@@ -243,12 +243,12 @@ def test_empty_directory_is_not_found(tmp_path: Path) -> None:
 def test_a_directory_of_other_files_has_no_shard(tmp_path: Path) -> None:
     """What was looked for, and three of the files that are there; no word of further files."""
     for name in "abcde":
-        (tmp_path / f"{name}.csv").write_text("x,y\n1,0\n")
-    for found in (str(tmp_path), str(tmp_path / "*.csv")):
+        (tmp_path / f"{name}.txt").write_text("x,y\n1,0\n")
+    for found in (str(tmp_path), str(tmp_path / "*.txt")):
         message = refusal(found, InputNotFoundError)
         assert f"{found} contains no shard (*.parquet, *.arrow, " in message
-        assert "c.csv and 2 more; convert text with `streamomd convert`" in message
-        assert "d.csv" not in message
+        assert "c.txt and 2 more; convert text with `streamomd convert`" in message
+        assert "d.txt" not in message
 
 
 @pytest.mark.parametrize("shards", [[], "", ["a\0b"], [3]])

@@ -1,0 +1,293 @@
+"""A job proposed for a data set, with the reason for each choice; see ``streamomd init``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streamomd.config.toml_text import array, commented, quoted
+from streamomd.core.counted import counted
+from streamomd.core.errors import UsageError
+from streamomd.core.urls import printable
+from streamomd.features.arrow_types import DATES, MEASURED, SCALARS
+from streamomd.features.classes import targets
+from streamomd.features.infer_plan import nearest
+from streamomd.shards.column_facts import ColumnFacts, DataFacts
+
+LABELS = (
+    "y", "label", "labels", "target", "class", "outcome", "response", "churn", "churned",
+    "converted", "conversion", "clicked", "click", "fraud", "default", "survived", "species",
+    "diagnosis",
+)  # fmt: skip
+"""Names of label columns, the likeliest first; "is_" before one is ignored."""
+LEAST_ROWS = 20
+"""In fewer rows a column without equal values may be anything."""
+LEAST_WORDS = 4.0
+LARGEST_COUNT = 1 << 40
+"""Larger whole numbers, all different, are taken for keys."""
+MOST_NAMES = 5
+MOST_NAME = 40
+_IDS = re.compile(r"(^|[_\- .])(id|ids|uuid|guid)$|^id[_\- ]|[a-z0-9](Id|ID|Uuid|UUID)$", re.A)
+_COUNTERS = re.compile(r"(unnamed: ?\d+|index|row_?(id|number|num|no)|__index_level_\d+__)", re.I)
+
+Chosen = tuple[tuple[str, str], ...]
+"""Columns, each with the reason."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A job. Each column without a role is numeric or a category by its type, unless ``listed``:
+    then numeric and hashed name them, as vectors and a sparse pair require.
+    """
+
+    shards: tuple[str, ...]
+    checkpoint: str
+    label: str
+    label_reason: str
+    weight: str = ""
+    task: str = "auto"
+    task_reason: str = ""
+    ignore: Chosen = ()
+    dates: Chosen = ()
+    text: Chosen = ()
+    vectors: Chosen = ()
+    sparse: tuple[str, str] | None = None
+    nulls: Chosen = ()
+    skip_reason: str = ""
+    listed: bool = False
+    numeric: tuple[str, ...] = ()
+    hashed: tuple[str, ...] = ()
+
+    def tables(self) -> dict[str, Any]:
+        """As a job takes it."""
+        data: dict[str, Any] = {"shards": list(self.shards), "label": self.label}
+        data |= {"weight": self.weight} if self.weight else {}
+        for key in ("ignore", "dates", "text", "vectors"):
+            data |= {key: [name for name, _ in getattr(self, key)]} if getattr(self, key) else {}
+        if self.listed:
+            data |= {"numeric": list(self.numeric), "hashed": list(self.hashed)}
+        if self.sparse:
+            data["sparse"] = dict(zip(("indices", "values"), self.sparse, strict=True))
+        data |= {"on_bad_row": "skip"} if self.skip_reason else {}
+        data |= {"nulls": {name: "mean" for name, _ in self.nulls}} if self.nulls else {}
+        model = {"task": self.task}
+        return {"data": data, "model": model, "checkpoint": {"url": self.checkpoint}}
+
+    def toml(self) -> str:
+        """The job file."""
+        return "\n".join(self._lines()) + "\n"
+
+    def _lines(self) -> Iterator[str]:
+        yield "# Written by `streamomd init`. Each choice has its reason; change what is wrong."
+        yield "# Keys that are not here have the defaults of docs/job-file.md."
+        yield "[data]"
+        names = [quoted(shard) for shard in self.shards]
+        where = "files, directories, globs or URLs"
+        yield commented(f"shards = [{', '.join(names)}]" if names[1:] else f"shards = {names[0]}",
+                        f"{where}; relative to the current directory")  # fmt: skip
+        yield commented(f"label = {quoted(self.label)}", self.label_reason)
+        if self.weight:
+            yield commented(f"weight = {quoted(self.weight)}", "the importance of each row")
+        for key in ("ignore", "dates", "text", "vectors"):
+            yield from array(key, getattr(self, key)) if getattr(self, key) else ()
+        if self.listed:
+            yield "# Vectors and sparse pairs require that the other features are named:"
+            yield from array("numeric", ((name, "") for name in self.numeric))
+            yield from array("hashed", ((name, "") for name in self.hashed))
+        if self.sparse:
+            pair = f"indices = {quoted(self.sparse[0])}, values = {quoted(self.sparse[1])}"
+            yield commented(f"sparse = {{ {pair} }}", "a pair of lists; its size is in the shards")
+        if self.skip_reason:
+            yield commented('on_bad_row = "skip"', self.skip_reason)
+        if self.nulls:
+            yield "[data.nulls]"
+            for name, reason in self.nulls:
+                yield commented(f'{quoted(name)} = "mean"', reason)
+        yield "[model]"
+        yield commented(f"task = {quoted(self.task)}", self.task_reason)
+        yield "[checkpoint]"
+        yield commented(f"url = {quoted(self.checkpoint)}", "where the run is saved")
+
+    def summary(self) -> list[str]:
+        """The choices in at most five lines."""
+        others = {"dates": self.dates, "text": self.text, "vectors": self.vectors}
+        roles = [f"{key} {_names(chosen)}" for key, chosen in others.items() if chosen]
+        roles += [f"sparse pair {' and '.join(map(printable, self.sparse))}"] if self.sparse else []
+        roles += [f"ignored {_names(self.ignore)}"] if self.ignore else []
+        lines = [
+            f"label {_short(self.label)!r}: {self.label_reason}",
+            f"task {self.task}: {self.task_reason}",
+            f"columns: {'; '.join(roles)}" if roles else "",
+            f"missing numbers become the mean: {_names(self.nulls)}" if self.nulls else "",
+            f"bad rows are skipped: {self.skip_reason}" if self.skip_reason else "",
+        ]
+        return [line for line in lines if line]
+
+
+def suggest_label(facts: DataFacts) -> tuple[str, str]:
+    """The column to predict, and the reason. Raises UsageError if there is none."""
+    if len(facts.columns) < 2:
+        name = printable(facts.columns[0].name) if facts.columns else ""
+        raise UsageError(
+            f"the data have {counted(len(facts.columns), 'column')} ({name!r}), and a job needs a "
+            "label and a feature; for text, is the delimiter another one (convert --delimiter)?"
+        )
+    able = [
+        one for one in facts.columns
+        if one.family in (*SCALARS, "string") and one.distinct > 1 and not _is_text(one)
+    ]  # fmt: skip
+    named = {one.name.strip().lower().removeprefix("is_"): one.name for one in reversed(able)}
+    for name in LABELS:
+        if name in named:
+            return named[name], "named like a label"
+    others = [one for one in able if not _id_reason(one)]
+    if not others:
+        raise UsageError(
+            "no column can be the label: a label is a number, a boolean or a short text of two or "
+            "more values; name one with --label COLUMN"
+        )
+    return others[-1].name, "the last column that can be a label"
+
+
+def require_column(facts: DataFacts, name: str) -> ColumnFacts:
+    """The column of that name. Raises UsageError with a similar name, or all of them."""
+    names = [one.name for one in facts.columns]
+    if name not in names:
+        raise UsageError(f"no column {printable(name)!r}; {printable(nearest(name, names))}")
+    return facts.columns[names.index(name)]
+
+
+def is_task_unclear(label: ColumnFacts) -> bool:
+    """Whether a label is of a few whole numbers: classes or amounts."""
+    numbers = {one for one in label.values if isinstance(one, int | float)}
+    return label.family in ("integer", "float") and len(numbers) > 2 and not targets(numbers)
+
+
+def propose(
+    facts: DataFacts, shards: Sequence[str], *, label: str, label_reason: str, task: str,
+    checkpoint: str,
+) -> Proposal:  # fmt: skip
+    """The job of a label. task: "auto" unless it was asked for."""
+    target = require_column(facts, label)
+    pair = {one.is_pair: one.name for one in facts.columns if one.is_pair}
+    counts = [one.is_pair for one in facts.columns if one.is_pair]
+    sparse = (pair["indices"], pair["values"]) if sorted(counts) == ["indices", "values"] else None
+    features = [one for one in facts.columns if one.name not in (label, *(sparse or ()))]
+    names = [one.name for one in features]
+    weight = "weight" if sparse and "weight" in names else ""
+    roles: dict[str, list[tuple[str, str]]] = {}
+    plain: list[ColumnFacts] = []
+    for one in features:
+        if weight and one.name == weight:
+            continue
+        role, reason = _role(one, facts)
+        if role:
+            roles.setdefault(role, []).append((one.name, reason))
+        else:
+            plain.append(one)
+    chosen = {key: tuple(found) for key, found in roles.items()}
+    if not (plain or sparse or {*chosen} - {"ignore"}):
+        reasons = "; ".join(f"{printable(name)!r}: {why}" for name, why in chosen["ignore"][:9])
+        raise UsageError(f"no feature is left besides the label {printable(label)!r}: {reasons}")
+    numbers = [one for one in plain if _is_numeric(one)]
+    return Proposal(
+        tuple(shards), checkpoint, label, label_reason, weight=weight, task=task, sparse=sparse,
+        ignore=chosen.get("ignore", ()), dates=chosen.get("dates", ()),
+        text=chosen.get("text", ()), vectors=chosen.get("vectors", ()),
+        listed=bool(sparse or "vectors" in chosen),
+        numeric=tuple(one.name for one in numbers),
+        hashed=tuple(one.name for one in plain if not _is_numeric(one)),
+        nulls=tuple((one.name, _missing(one, facts)) for one in numbers if one.missing),
+        skip_reason=_skipped(target, numbers),
+    )  # fmt: skip
+
+
+def with_task_reason(proposal: Proposal, classes: Sequence[Any], label: ColumnFacts) -> Proposal:
+    """With the task that the labels have, as a run finds it. classes: () in regression."""
+    if proposal.task != "auto":
+        reason = "as asked for; auto decides by the labels"
+    elif classes:
+        reason = f"classification: {len(classes)} classes"
+    else:
+        reason = f"regression: {targets(label.values) or 'the labels are numbers'}"
+    return replace(proposal, task_reason=reason)
+
+
+def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
+    """The key that a feature is named in, and why; "" if its type says what it is."""
+    where = "" if facts.seen == facts.rows else f" in the {facts.seen:,} rows looked at"
+    unread = one.family not in (*MEASURED, *DATES, "string") and not one.is_vector
+    constant = one.distinct == 1 and not one.missing and not one.of_directory
+    cases = (
+        (one.is_vector, "vectors", one.type),
+        (one.family in DATES, "dates", f"{one.family}: year, month, weekday, hour"),
+        (unread, "ignore", f"{one.type} is no number, text or date"),
+        (one.distinct == 0, "ignore", f"no values{where}"),
+        (
+            not one.name and one.missing > 0,
+            "ignore",
+            "data.nulls cannot name a column without name",
+        ),
+        (constant, "ignore", f"one value{where}"),
+        (bool(_id_reason(one)), "ignore", _id_reason(one)),
+        (_is_text(one), "text", f"{one.words:.0f} words a row, {one.distinct:,} texts{where}"),
+        (one.family == "string" and _all_differ(one), "ignore", f"no two values are equal{where}"),
+    )
+    return next(((role, reason) for holds, role, reason in cases if holds), ("", ""))
+
+
+def _id_reason(one: ColumnFacts) -> str:
+    """Why a column is taken for a key of the rows; "" if it is not."""
+    if one.family in ("integer", "string") and one.distinct > 2:
+        name = one.name.strip()
+        if _IDS.search(name) or _IDS.search(name.lower()) or _COUNTERS.fullmatch(name):
+            return "named like an identifier"
+    if one.family != "integer" or not _all_differ(one):
+        return ""
+    if one.consecutive:
+        return "counts the rows"
+    huge = all(abs(number) >= LARGEST_COUNT for number in one.values)
+    return "large whole numbers, no two equal" if huge else ""
+
+
+def _all_differ(one: ColumnFacts) -> bool:
+    return one.rows >= LEAST_ROWS and one.distinct == one.rows
+
+
+def _is_text(one: ColumnFacts) -> bool:
+    present = max(1, one.rows - one.missing)
+    return one.family == "string" and one.words >= LEAST_WORDS and 2 * one.distinct > present
+
+
+def _is_numeric(one: ColumnFacts) -> bool:
+    return one.family in MEASURED and not one.is_dictionary
+
+
+def _missing(one: ColumnFacts, facts: DataFacts) -> str:
+    least = "at least " if facts.seen < facts.rows else ""
+    return f"{least}{one.missing:,} of {facts.rows:,} are missing"
+
+
+def _skipped(target: ColumnFacts, numbers: Sequence[ColumnFacts]) -> str:
+    """Why bad rows are skipped; "" if they are errors, as by default."""
+    if target.missing + target.infinite:
+        return f"{counted(target.missing + target.infinite, 'row')} or more without a label"
+    infinite = [(one.name, "") for one in numbers if one.infinite]
+    return f"infinite numbers in {_names(infinite)}" if infinite else ""
+
+
+def _names(chosen: Sequence[tuple[str, str]]) -> str:
+    more = f" and {len(chosen) - MOST_NAMES} more" if len(chosen) > MOST_NAMES else ""
+    return ", ".join(_short(name) for name, _ in chosen[:MOST_NAMES]) + more
+
+
+def _short(name: str) -> str:
+    text = printable(name)
+    return text if len(text) <= MOST_NAME else f"{text[: MOST_NAME - 1]}…"
+
+
+def job_figures(proposal: Proposal, facts: DataFacts) -> Mapping[str, Any]:
+    """For ``--json``."""
+    return {"job": proposal.tables(), "rows": facts.rows, "rows_seen": facts.seen}

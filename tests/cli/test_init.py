@@ -1,0 +1,274 @@
+"""init: the job that it writes is one that trains, and says why."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pty
+import select
+import subprocess
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from running import Ran, run, write
+from terminal import MODULE
+
+from streamomd.config.toml_text import quoted
+from streamomd.runs.session import Session
+
+ROWS = 60
+DAY = datetime.date(2026, 1, 1)
+KINDS: dict[str, tuple[list[Any] | pa.Array, str]] = {
+    "float": ([k * 37 % 11 / 4 for k in range(ROWS)], ""),
+    "amount": ([k * k * 7919 % 100_003 for k in range(ROWS)], ""),  # all differ, out of order
+    "color": (["red", "green", "blue"] * 20, ""),
+    "flag": ([True, False, False] * 20, ""),
+    "money": ([Decimal(k % 7) for k in range(ROWS)], ""),
+    "gaps": ([None, 1.5, 2.5] * 20, "nulls"),
+    "nan": ([float("nan"), 1.5, 2.5] * 20, "nulls"),
+    "few": ([None, "a", "b"] * 20, ""),
+    "customer_id": ([k * 31 % 17 for k in range(ROWS)], "ignore"),
+    "orderId": (["a", "b", "c"] * 20, "ignore"),
+    "uuid": (["a", "b", "c"] * 20, "ignore"),
+    "number": ([1000 + k for k in range(ROWS)], "ignore"),
+    "shuffled": ([k * 7 % 60 for k in range(ROWS)], "ignore"),
+    "key": ([2**50 + k * k * 7919 % 100_003 for k in range(ROWS)], "ignore"),
+    "code": ([f"code-{k}" for k in range(ROWS)], "ignore"),
+    "constant": ([7] * ROWS, "ignore"),
+    "same": (["x"] * ROWS, "ignore"),
+    "empty": (pa.nulls(ROWS), "ignore"),
+    "no numbers": (pa.nulls(ROWS, pa.float64()), "ignore"),
+    "lists": ([[1.0] * (k % 3) for k in range(ROWS)], "ignore"),
+    "struct": ([{"a": k} for k in range(ROWS)], "ignore"),
+    "bytes": ([b"a", b"b", b"c"] * 20, "ignore"),
+    "day": ([DAY + datetime.timedelta(k) for k in range(ROWS)], "dates"),
+    "time": ([datetime.datetime(2026, 1, 1, k % 24) for k in range(ROWS)], "dates"),
+    "note": ([f"the note of row {k}" for k in range(ROWS)], "text"),
+}
+STRANGE = [
+    'a "b"',
+    "line\nend",
+    "tab\t",
+    "Größe",
+    "a.b",
+    "a,b",
+    "\x1b[31m",
+    "back\\slash",
+    "# no",
+    "",
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMOMD_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def rows(**columns: Any) -> dict[str, Any]:
+    return {"x": KINDS["float"][0], **columns, "y": [0, 1] * 30}
+
+
+def job() -> dict[str, Any]:
+    return tomllib.loads(Path("job.toml").read_text("utf-8"))
+
+
+def made(columns: dict[str, Any], *words: object) -> dict[str, Any]:
+    """The job for these columns; it can be planned."""
+    write(Path("rows.parquet"), columns)
+    done = run("init", "rows.parquet", "--overwrite", *words)
+    assert done.code == 0, done.err
+    assert len(done.out.splitlines()) <= 8
+    Session.open("job.toml", {}).plan()
+    return job()
+
+
+def roles(data: dict[str, Any], name: str) -> list[str]:
+    return [
+        key for key in ("ignore", "dates", "text", "vectors", "nulls") if name in data.get(key, ())
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_column_has_its_role(kind: str) -> None:
+    """A column is in the one key that fits it, or in none; each choice has a comment."""
+    values, role = KINDS[kind]
+    found = made(rows(**{kind: values}))["data"]
+    assert roles(found, kind) == ([role] if role else [])
+    assert (found["label"], roles(found, "x")) == ("y", [])
+    lines = [one for one in Path("job.toml").read_text().splitlines() if f'"{kind}"' in one]
+    assert all("  # " in line for line in lines)
+
+
+def test_all_kinds_train_together() -> None:
+    """The job trains unchanged, and with vectors the other columns are listed."""
+    vectors = pa.array([[1.0, float(k)] for k in range(ROWS)], pa.list_(pa.float64(), 2))
+    columns = {name: values for name, (values, _) in KINDS.items()}
+    found = made(rows(**columns, vector=vectors))["data"]
+    assert found["vectors"] == ["vector"]
+    assert found["numeric"] == ["x", "float", "amount", "flag", "money", "gaps", "nan"]
+    assert found["hashed"] == ["color", "few"]
+    done = run("train", "job.toml", "--json")
+    assert done.code == 0, done.err
+    assert done.result["rows"] == ROWS
+    assert Path("runs/rows").is_dir()
+    assert run("init", "rows.parquet", "--overwrite").code == 0
+    assert job()["checkpoint"]["url"] == "runs/rows-2"
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_any_name_is_quoted(name: str) -> None:
+    """As a feature with missing values, as an ignored column and as the label."""
+    assert tomllib.loads(f"{quoted(name)} = {quoted(name)}") == {name: name}
+    found = made({"x": KINDS["float"][0], name: KINDS["gaps"][0], "y": [0, 1] * 30})
+    if name:
+        assert found["data"]["nulls"] == {name: "mean"}
+    else:  # the table cannot name it
+        assert found["data"]["ignore"] == [""]
+        return
+    found = made({"x": KINDS["float"][0], name: [0, 1] * 30}, "--label", name)
+    assert found["data"]["label"] == name
+    assert Path("job.toml").read_text("utf-8").replace("\n", "").isprintable()
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=6)
+COLUMNS = st.dictionaries(
+    NAMES.filter(lambda name: name not in ("x", "y")),
+    st.one_of(
+        *(st.lists(values, min_size=30, max_size=30) for values in (
+            st.none() | st.integers(-5, 5), st.none() | st.booleans(),
+            st.none() | st.integers(-900, 900).map(lambda n: n / 100),
+            st.none() | st.text("ab 1", max_size=20), st.none() | st.dates(),
+        ))
+    ),
+    max_size=4,
+)  # fmt: skip
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(COLUMNS)
+def test_the_job_of_any_rows_trains(columns: dict[str, list[Any]]) -> None:
+    """Also with missing values, equal values and strange names."""
+    made({"x": KINDS["float"][0][:30], **columns, "y": [0, 1] * 15})
+    done = run("train", "job.toml", "--checkpoint", "none", "--rule", "nag", "--json")
+    assert done.code == 0, done.err
+    assert done.result["rows"] == 30
+
+
+def text_file(name: str = "rows.csv") -> None:
+    lines = [f"{k},{k % 7}.5,{'yes' if k % 2 else 'no'}" for k in range(ROWS)]
+    Path(name).write_text("\n".join(["id,x,churned", *lines]) + "\n")
+
+
+def test_text_directories_and_globs() -> None:
+    """Each source of a run is one of init; the label is found by its name."""
+    text_file()
+    for folder in "ab":
+        write(Path(folder, "0.parquet"), rows())
+    for sources in (["rows.csv"], ["a"], ["*/0.parquet"], ["a", "b"]):
+        assert run("init", *sources, "--overwrite").code == 0
+        expected = sources if len(sources) > 1 else sources[0]
+        assert job()["data"]["shards"] == expected
+        Session.open("job.toml", {}).plan()
+    assert run("init", "rows.csv", "-o", "other.toml", "--json").result["next"] == (
+        "streamomd train other.toml"
+    )
+    assert tomllib.loads(Path("other.toml").read_text())["data"]["label"] == "churned"
+
+
+def test_missing_labels_are_skipped_rows() -> None:
+    """They cannot be learned; the task follows from the others."""
+    found = made({"x": KINDS["float"][0], "y": [None, 0.25, 1.5] * 20})
+    assert found["data"]["on_bad_row"] == "skip"
+    assert "regression" in Path("job.toml").read_text()
+
+
+def test_a_large_data_set_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Footers count missing values outside of the rows that are looked at."""
+    from streamomd.shards import column_facts
+
+    monkeypatch.setattr(column_facts, "MOST_ROWS", 30)
+    monkeypatch.setattr(column_facts, "LEAST_ROWS", 30)
+    gap = [1.0, 2.0] * 10 + [None] * 5 + [3.0] * 35
+    write(Path("rows.parquet"), rows(gap=gap), row_group_size=20)
+    done = run("init", "rows.parquet")
+    assert "from 30 rows of 60" in done.out
+    assert job()["data"]["nulls"] == {"gap": "mean"}
+
+
+def refused() -> list[tuple[list[str], str]]:
+    return [
+        (["nosuch.csv"], "no such file"),
+        (["empty.csv"], "empty"),
+        (["one.csv"], "label and a feature"),
+        (["none.parquet"], "no rows"),
+        (["rows.csv", "--label", "churn"], "did you mean 'churned'?"),
+        (["rows.csv", "-o", "job.txt"], "ends in .toml"),
+        (["rows.csv", "--task", "guess"], "'guess' is not one of"),
+        (["ids.parquet"], "no feature is left"),
+    ]
+
+
+@pytest.mark.parametrize(("words", "text"), refused(), ids=lambda one: str(one)[:30])
+def test_data_without_a_job(words: list[str], text: str) -> None:
+    """Exit code 2, a reason, and no job file."""
+    text_file()
+    Path("empty.csv").write_text("")
+    Path("one.csv").write_text("a\n1\n2\n")
+    write(Path("none.parquet"), pa.table(rows()).slice(0, 0))
+    write(Path("ids.parquet"), {"id": [*range(ROWS)], "y": [0, 1] * 30})
+    done = run("init", *words)
+    assert (done.code, done.out) == (2, "")
+    assert text in done.err
+    assert not Path("job.toml").exists()
+
+
+def test_an_existing_job_stays() -> None:
+    """Without --overwrite nothing is read and nothing written."""
+    Path("job.toml").write_text("mine")
+    done: Ran = run("init", "nosuch.csv")
+    assert (done.code, Path("job.toml").read_text()) == (2, "mine")
+    assert "--overwrite" in done.err
+
+
+def on_a_terminal(answers: list[tuple[str, str]]) -> tuple[int, str]:
+    """Exit code and output of init, each answer typed when its question is seen."""
+    main, end = pty.openpty()
+    words = [*MODULE, "init", "rows.parquet"]
+    seen = ""
+    with subprocess.Popen(words, stdin=end, stdout=end, stderr=end) as process:
+        os.close(end)
+        while select.select([main], [], [], 60)[0]:
+            try:
+                piece = os.read(main, 65536).decode()
+            except OSError:  # the other end was closed
+                break
+            seen += piece
+            if answers and answers[0][0] in seen.rpartition("\n")[2]:
+                os.write(main, f"{answers.pop(0)[1]}\n".encode())
+        os.close(main)
+        code = process.wait(60)
+    assert not answers
+    return code, seen
+
+
+def test_three_questions_on_a_terminal() -> None:
+    """A wrong answer is asked again, an empty one takes the proposal."""
+    write(Path("rows.parquet"), rows(stars=[1, 2, 3, 4, 5] * 12))
+    answers = [("label [y]:", "star"), ("label [y]:", "stars")]
+    answers += [("classify or regress [classify]:", "regress"), ("checkpoint [runs/rows]:", "")]
+    code, seen = on_a_terminal(answers)
+    assert code == 0, seen
+    assert "did you mean 'stars'?" in seen
+    found = job()
+    assert (found["data"]["label"], found["model"]["task"]) == ("stars", "regress")
+    assert found["checkpoint"]["url"] == "runs/rows"
