@@ -9,6 +9,7 @@ from typing import Any
 from streamomd.config.values import join_list
 from streamomd.core.counted import counted
 from streamomd.core.urls import printable, typed
+from streamomd.core.worded_means import worded_means
 
 MAX_NAMES = 12  # columns named on a line
 MAX_SHARDS = 8
@@ -157,6 +158,8 @@ def format_inspection(result: Mapping[str, Any]) -> str:
     """A model's summary and its coordinates with the largest weights."""
     at = result["checkpoint"]
     shown = {**result, "checkpoint": at["url"] and f"{at['url']}, commit {at['sequence']}"}
+    if "means" in result:
+        shown["means"] = worded_means(result["means"])
     lines = [
         f"{key}: {printable(_figure(value))}"
         for key, value in shown.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,8 @@ _REMEDIES = {
 """For labels of these families."""
 FEWEST_ROWS = 5
 """A class of fewer rows is mentioned."""
+ENOUGH_ROWS, NAMED = 100, 8
+"""Rows of a first shard whose rare classes are mentioned, and how many of them."""
 MOST_WHOLE = 50
 """Distinct whole numbers that may be classes where the job does not say so."""
 
@@ -68,6 +70,25 @@ def targets(labels: Iterable[Any]) -> str:
         return f"it has fractions such as {fraction:g}"
     many = len(values) > MOST_WHOLE
     return f"it has more than {MOST_WHOLE} distinct whole numbers" if many else ""
+
+
+def rare_note(column: str, counts: Mapping[Any, int]) -> str:
+    """The classes of few rows, of a first shard with these rows of each; "" if there are none.
+
+    In a shard of few rows every class may be rare.
+
+    >>> rare_note("y", {"a": 400, "b": 1})
+    "label 'y': classes of fewer than 5 rows in the first shard: 'b' (1)"
+    """
+    rare = sorted(value for value, rows in counts.items() if rows < FEWEST_ROWS)
+    if not rare or sum(counts.values()) < ENOUGH_ROWS:
+        return ""
+    some = ", ".join(f"{value!r} ({counts[value]})" for value in rare[:NAMED])
+    more = f" and {len(rare) - NAMED} more" if len(rare) > NAMED else ""
+    return printable(
+        f"label {column!r}: classes of fewer than {FEWEST_ROWS} rows in the first shard: "
+        f"{some}{more}"
+    )
 
 
 def task_note(model: Model, column: str, labels: Collection[Any]) -> str:

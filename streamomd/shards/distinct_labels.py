@@ -21,11 +21,17 @@ Enough = Callable[[Collection[Any]], object]
 
 
 def distinct_labels(
-    shard_set: ShardSet, column: str, limit: int = 1000, *, enough: Enough = lambda values: False
+    shard_set: ShardSet,
+    column: str,
+    limit: int = 1000,
+    *,
+    enough: Enough = lambda values: False,
+    counts: Counter[Any] | None = None,
 ) -> list[Any]:
     """Distinct values of a column in the first shard, as Python values, sorted.
 
-    enough: whether the values so far are all that is asked for; then reading ends.
+    enough: whether the values so far are all that is asked for; then reading ends. counts: gets the
+    rows of each value that were read; none of a column of directories.
     Nulls and NaN are not labels. Further shards are read until there are two values; of a column
     of directories, all values are known.
     Raises `SchemaError` without such a column, `DataError` for more than ``limit`` values.
@@ -33,20 +39,22 @@ def distinct_labels(
     if (known := values_of(shard_set, column)) is not None:
         return distinct_among(((next(iter(shard_set)), [known]),), column, limit, enough)
     shards = ((shard, _values(shard_set, at, column)) for at, shard in enumerate(shard_set))
-    return distinct_among(shards, column, limit, enough)
+    return distinct_among(shards, column, limit, enough, counts)
 
 
 def distinct_among(
-    shards: Iterable[tuple[Any, Iterable[list[Any]]]],
+    shards: Iterable[tuple[Any, Iterable[Iterable[Any]]]],
     column: str,
     limit: int = 1000,
     enough: Enough = lambda values: False,
+    counts: Counter[Any] | None = None,
 ) -> list[Any]:
-    """As ``distinct_labels``, of shards (or what has a ``url`` and a ``schema``) with their values.
+    """As ``distinct_labels``, of shards (or what has a ``url`` and a ``schema``) with their values,
+    or the rows of each.
 
     The next shard is read only when it is needed.
     """
-    found: set[Any] = set()
+    found: Counter[Any] = Counter() if counts is None else counts
     for shard, pieces in shards:
         _require_flat(shard, column)
         for values in pieces:
@@ -75,7 +83,7 @@ def count_labels(shard_set: ShardSet, column: str) -> tuple[dict[Any, int], int]
         batches = read_batches(shard_set, places=[place], columns=[column], threads=1)
         for counts in batches.map(lambda rows: _counts(rows.batch.column(0))):
             found.update(counts)
-    missing = sum(found.pop(one) for one in [*found] if one is None or one != one)  # noqa: PLR0124
+    missing = sum(found.pop(one) for one in [*found] if not _is_label(one))
     return dict(found), missing
 
 
@@ -84,6 +92,10 @@ def _counts(values: pa.Array) -> dict[Any, int]:
         values = values.dictionary_decode()
     pairs = arrow_function()("value_counts", [values]).to_pylist()
     return {pair["values"]: pair["counts"] for pair in pairs}
+
+
+def _is_label(value: Any) -> bool:
+    return value is not None and value == value  # noqa: PLR0124 (NaN is not itself)
 
 
 def _require_flat(shard: Shard, column: str) -> None:
@@ -96,9 +108,13 @@ def _require_flat(shard: Shard, column: str) -> None:
         )
 
 
-def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[list[Any]]:
+def _values(shard_set: ShardSet, place: int, column: str) -> Iterable[dict[Any, int]]:
     batches = read_batches(shard_set, places=[place], columns=[column], threads=1)
-    return batches.map(lambda rows: distinct(rows.batch.column(0)))
+    return batches.map(lambda rows: _label_counts(rows.batch.column(0)))
+
+
+def _label_counts(values: pa.Array) -> dict[Any, int]:
+    return {value: rows for value, rows in _counts(values).items() if _is_label(value)}
 
 
 def distinct(values: pa.Array) -> list[Any]:
@@ -106,4 +122,4 @@ def distinct(values: pa.Array) -> list[Any]:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     unique = arrow_function()("unique", [values]).to_pylist()
-    return [v for v in unique if v is not None and v == v]  # noqa: PLR0124 (NaN is not itself)
+    return [value for value in unique if _is_label(value)]

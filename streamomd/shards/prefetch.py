@@ -108,7 +108,8 @@ class Prefetcher(Generic[J, R]):
             self._closed = True
             self._changed.notify_all()
         for thread in self._threads:
-            if thread.ident is not None:
+            # The collector may close a generator that an error left behind, in any thread.
+            if thread.ident is not None and thread is not threading.current_thread():
                 thread.join()
         self._lanes.clear()
 

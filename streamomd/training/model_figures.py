@@ -52,6 +52,7 @@ def summary_of(model: Model) -> dict[str, Any]:
         "rows": model.metrics.total_rows,
         **model.metrics.figures(model.metrics.total),
         **_mixture(model),
+        **({"means": means} if (means := means_of(model)) else {}),
         "checkpoint": {"url": model.url, "sequence": model.sequence},
         "finished": model.finished,
     }
@@ -109,3 +110,9 @@ def fill_values_of(model: Model) -> dict[str, float | list[float]]:
         found[name] = values[at : at + width].tolist()
         at += width
     return {name: value for name, value in found.items() if plan.nulls_of(name) != "error"}
+
+
+def means_of(model: Model) -> dict[str, float | list[float]]:
+    """The means that missing numbers become, by column."""
+    values = fill_values_of(model) if model.plan.means else {}
+    return {name: values[name] for name in model.plan.mean_columns}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
 from streamomd.features import Plan, check_schema, make_plan
-from streamomd.features.classes import targets, task_note
+from streamomd.features.classes import rare_note, targets, task_note
 from streamomd.features.plan import Partition
 from streamomd.shards.distinct_labels import Enough, distinct_labels
 from streamomd.shards.shard import ShardSet
@@ -110,8 +111,11 @@ def report_task(spec: Spec, labels: list[Any]) -> None:
 
 def _labels(shards: ShardSet, spec: Spec) -> list[Any]:
     data, column = spec.data, spec.data.label
-    found = distinct_labels(shards, column, enough=enough_labels(spec))
+    rows: Counter[Any] = Counter()
+    found = distinct_labels(shards, column, enough=enough_labels(spec), counts=rows)
     report_task(spec, found)
+    if not enough_labels(spec)(found) and (text := rare_note(column, rows)):
+        note(f"{text}; streamomd plan --scan-labels counts those of all shards")
     if not found and data.where:
         raise DataError(
             f"no row of {counted(len(shards), 'shard')} that satisfies where has a label: check "

@@ -51,8 +51,9 @@ def offset_warnings(spec: Spec, plan: Plan, rows: Floats) -> list[str]:
     """
     if centres(spec) or len(rows) < LEAST:
         return []
+    known = np.ma.masked_invalid(rows)  # NaN: missing
     with np.errstate(over="ignore", invalid="ignore"):
-        far = is_far(rows.mean(axis=0), rows.std(axis=0))
+        far = is_far(known.mean(axis=0).filled(0.0), known.std(axis=0).filled(0.0))
     names = [name for name, yes in zip(plan.numeric, far, strict=True) if yes]
     if not names:
         return []

@@ -57,3 +57,19 @@ def test_targets_of_a_regression(tmp_path: Path) -> None:
     found = run("plan", tmp_path, "--label", "y", "--scan-labels")
     assert "targets of a regression: it has fractions" in found.out
     assert "classes = " not in found.out
+
+
+def test_rare_classes_of_the_first_shard(tmp_path: Path) -> None:
+    """A run mentions them once, with their rows; targets and few rows have none."""
+    labels = {"rare": ["a", "b"] * 100 + ["c", None, "d", "c"], "few": ["a"] * 10 + ["c"]}
+    labels["targets"] = [*np.arange(200).tolist()]
+    notes = {}
+    for name, y in labels.items():
+        write(tmp_path / f"{name}.parquet", {"y": pa.array(y), "n": np.arange(len(y))})
+        words = ("--label", "y", "--rule", "nag", "--on-bad-row", "skip", "--checkpoint", "none")
+        done = run("train", tmp_path / f"{name}.parquet", *words)
+        assert done.code == 0, done.err
+        notes[name] = [line for line in done.err.splitlines() if "fewer than" in line]
+    assert notes["few"] == notes["targets"] == []
+    (line,) = notes["rare"]
+    assert "in the first shard: 'c' (2), 'd' (1); streamomd plan --scan-labels" in line

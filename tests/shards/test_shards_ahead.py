@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,29 @@ def test_waiting_bytes_stay_within_the_budget() -> None:
     assert [piece.row for piece in ahead.results()] == list(range(350))
     assert size <= ahead.most_waiting <= 3 * size + 2 * size
     assert ahead.waiting == 0
+
+
+def test_a_reading_thread_may_close_the_results() -> None:
+    """As the collector does with a generator that an error left behind: the thread ends itself."""
+    suspended, closed = threading.Event(), threading.Event()
+
+    def run(job: int) -> Iterator[Piece[None]]:
+        if job:
+            assert suspended.wait(30)
+            results.close()
+            closed.set()
+        yield Piece(0, job, 1, None)
+
+    @contextmanager
+    def session() -> Iterator[Run[int, Piece[None]]]:
+        yield run
+
+    ahead = Prefetcher(iter(range(2)), session, threads=1, budget=1 << 20)
+    results = ahead.results()
+    assert next(results).row == 0
+    suspended.set()
+    assert closed.wait(30)
+    assert not [*results]
 
 
 def test_budget_counts_decoded_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

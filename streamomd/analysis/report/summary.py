@@ -13,14 +13,16 @@ from streamomd.analysis.report.markup import element, paragraph, section
 from streamomd.analysis.report.verdict import verdict_box
 from streamomd.core.counted import counted
 from streamomd.core.urls import shown, typed
+from streamomd.core.worded_means import worded_means
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
-from streamomd.training.model_figures import mixture_of
+from streamomd.training.model_figures import means_of, mixture_of
 
 
 def header(model: Model, run_history: History, figures: Mapping[str, Any], count: int) -> Element:
     """The heading, the verdict, a summary, and the metrics of ``Model.result``. count: number of
     warnings."""
+    means = means_of(model)
     return element(
         "header",
         element("h1", f"{model.plan.label}, learned by {model.spec.model.rule}"),
@@ -29,6 +31,7 @@ def header(model: Model, run_history: History, figures: Mapping[str, Any], count
         paragraph(f"{_what_next(count)} {_sentence(model, run_history, figures)}"),
         _boxes(model, run_history, figures),
         *([paragraph(f"Mixture: {text}.")] if (text := mixture_of(model)) else []),
+        *([paragraph(f"Missing numbers: {worded_means(means)}.")] if means else []),
     )
 
 

@@ -85,6 +85,7 @@ def _metadata(model: Model) -> dict[str, Any]:
         "total_names": [slot.name for slot in model.engine.layout.rule.total_slots],
         "checkpoint": {"url": without_secrets(model.url), "sequence": model.sequence},
         "plan": model.plan.to_json(),
+        **({"means": model.state.means.tolist()} if model.plan.means else {}),
     }
 
 

@@ -55,14 +55,15 @@ def matrix_of(model: Model, frame: Any) -> Any:
     """The rows of a frame or Arrow table as ``to_sklearn``'s estimator takes them.
 
     (rows, coordinates without the bias), a matrix where all columns are numbers and vectors, else a
-    CSR array. Raises SchemaError for other columns than the model's, BadRowError.
+    CSR array. A missing number is what ``Model.fill_values`` says. Raises SchemaError for other
+    columns than the model's, BadRowError.
     """
     from scipy.sparse import csr_array
 
     from streamomd.core.batch import DenseBatch
     from streamomd.integrations.sklearn.inputs import batch_of_frame
 
-    batch = batch_of_frame(model.plan, frame)
+    batch = model.engine.filled(model.state, batch_of_frame(model.plan, frame))
     if isinstance(batch, DenseBatch):
         return batch.values
     shape = len(batch), model.plan.size - int(model.plan.bias)

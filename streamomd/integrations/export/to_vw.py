@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from streamomd.core.errors import UnsupportedError
+from streamomd.core.urls import printable
 from streamomd.features import Names, Plan, name_of
 from streamomd.features.hashed import coordinate
 from streamomd.integrations.export.contract import Format
@@ -134,6 +135,13 @@ def _refuse(model: Model) -> None:
         raise UnsupportedError(
             f"VW's text holds one learner, and this model has {model.engine.layout.learners}: "
             "--as parquet writes a column for each, --as sklearn a row"
+        )
+    if plan.means:
+        names = printable(", ".join(plan.mean_columns))
+        raise UnsupportedError(
+            f'data.nulls = "mean" replaces missing numbers in {names}, and '
+            "to VW a feature that is not there is 0: --as onnx replaces them, --as parquet has the "
+            "weights alone"
         )
     if plan.hashes and plan.hash_seed:
         raise UnsupportedError(

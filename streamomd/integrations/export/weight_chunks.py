@@ -50,7 +50,8 @@ def pieces(model: Model) -> Iterator[WeightChunk]:
         if state.layout.referred:
             weights = model.engine.weights(state, low, high)
         else:
-            block = State.start(replace(state.layout, rule=plain, size=high - low))
+            layout = replace(state.layout, rule=plain, size=high - low, means=())
+            block = State.start(layout)
             block.fill(0, high - low, arrays | totals)
             block.extra = shared
             weights = model.engine.weights(block, 0, high - low, first=low)

@@ -30,8 +30,8 @@ from streamomd.training.warm_start.weights import (
 )
 
 _PLACES = (
-    "bias", "numeric", "vectors", "hashed", "sparse", "nulls", "bits", "hash_seed", "text",
-    "crosses", "dates", "classes",
+    "bias", "numeric", "vectors", "hashed", "sparse", "nulls", "nulls_by", "bits", "hash_seed",
+    "text", "crosses", "dates", "classes",
 )  # fmt: skip
 """What of a plan decides which feature a coordinate is, and whose weight it has."""
 
@@ -55,7 +55,9 @@ def read(
             f"learner of the job{why_scales(model, scales)}"
         )
     if by == "coordinate":
-        _refuse_other_plan(model, read_metadata(first.schema), where)
+        metadata = read_metadata(first.schema)
+        _refuse_other_plan(model, metadata, where)
+        _take_means(model, metadata, where)
     report = copying()
     batches = read_batches(shards, places=range(len(shards)), columns=[by, *wanted])
     for piece in batches.map(partial(_given, model, by, scales, where)):
@@ -94,10 +96,29 @@ def _refuse_other_plan(model: Model, metadata: Mapping[str, Any], where: str) ->
     if not theirs or not isinstance(theirs, dict):
         return
     ours = json.loads(json.dumps(model.plan.to_json()))  # as the file's went: lists, no tuples
-    differ = [key for key in _PLACES if theirs.get(key) != ours[key]]
+    differ = [key for key in _PLACES if theirs.get(key) != ours.get(key)]
     if differ:
-        lines = "; ".join(f"{key}: {theirs.get(key)!r} there, {ours[key]!r} here" for key in differ)
+        lines = "; ".join(
+            f"{key}: {theirs.get(key)!r} there, {ours.get(key)!r} here" for key in differ
+        )
         raise UsageError(
             f"{where}: its coordinates are not this job's ({lines}). To match features by their "
             "names, leave out its column coordinate"
         )
+
+
+def _take_means(model: Model, metadata: Mapping[str, Any], where: str) -> None:
+    """Continue the means of missing numbers, if the file has them. Raises DataError."""
+    if not model.plan.means or "means" not in metadata:
+        return
+    try:
+        means = np.array(metadata["means"], np.float64)
+        legal = means.shape == model.state.means.shape and bool(np.isfinite(means).all())
+    except (TypeError, ValueError):
+        legal = False
+    if not legal or (means[1] < 0.0).any():
+        raise DataError(
+            f"{where}: its means of missing numbers are no sums and counts of "
+            f"{len(model.plan.means)} columns: export the model again"
+        )
+    model.state.means[...] = means
