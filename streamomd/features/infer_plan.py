@@ -28,7 +28,16 @@ from streamomd.features.arrow_types import (
 from streamomd.features.classes import find_classes
 from streamomd.features.crosses import cross_name
 from streamomd.features.dates import parts_of
-from streamomd.features.plan import Column, Date, Partition, Plan, SparsePair, Text, Vector
+from streamomd.features.plan import (
+    MOST_MEANS,
+    Column,
+    Date,
+    Partition,
+    Plan,
+    SparsePair,
+    Text,
+    Vector,
+)
 from streamomd.features.refused_columns import RefusedColumn, refuse, refused, unnamed
 from streamomd.losses import find_loss
 from streamomd.rules import find_rule
@@ -288,6 +297,11 @@ def _check_features(plan: Plan) -> None:
     again = twice([*plan.hashed, *(text.column for text in plan.text), *made])
     if again:
         raise UsageError(f"two features are named {again[0]!r}: omit one, or rename a column")
+    if plan.mean_count > MOST_MEANS:
+        raise UsageError(
+            f'data.nulls = "mean" is for at most {MOST_MEANS:,} coordinates, and there are '
+            f"{plan.mean_count:,}: choose zero or indicator for wide vectors"
+        )
     if plan.size > _LARGEST:
         raise UsageError(
             f"{plan.size} coordinates are more than {_LARGEST}; lower data.bits or data.sparse.size"

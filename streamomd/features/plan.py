@@ -21,7 +21,7 @@ from streamomd.features.arrow_types import PARTITION_TYPES
 from streamomd.rules.ranges import ANY, Limits
 
 Label = bool | int | float | str
-MOST_BITS, LARGEST = 30, 2**31 - 1
+MOST_BITS, LARGEST, MOST_MEANS = 30, 2**31 - 1, 2**20
 
 
 class Vector(NamedTuple):
@@ -191,9 +191,23 @@ class Plan:
     @cached_property
     def means(self) -> tuple[int, ...]:
         """The places, among numeric and vector coordinates, whose missing values become means."""
-        widths = [(name, 1) for name in self.numeric] + [(v.column, v.width) for v in self.vectors]
-        named = (name for name, width in widths for _ in range(width))
-        return tuple(at for at, name in enumerate(named) if self.nulls_of(name) == "mean")
+        found: list[int] = []
+        at = 0
+        for name, width in self._widths:
+            if self.nulls_of(name) == "mean":
+                found += range(at, at + width)
+            at += width
+        return tuple(found)
+
+    @property
+    def _widths(self) -> list[tuple[str, int]]:
+        """The numeric and vector columns, each with its number of coordinates."""
+        return [(name, 1) for name in self.numeric] + [(v.column, v.width) for v in self.vectors]
+
+    @property
+    def mean_count(self) -> int:
+        """How many coordinates have a mean, which a manifest may claim to be many."""
+        return sum(width for name, width in self._widths if self.nulls_of(name) == "mean")
 
     @property
     def mean_columns(self) -> tuple[str, ...]:
@@ -273,6 +287,8 @@ class Plan:
             plan = cls(**fields)
             if not 1 <= plan.bits <= MOST_BITS or not 0 <= plan.size <= LARGEST:
                 raise ValueError(f"{plan.bits} bits")
+            if plan.mean_count > MOST_MEANS:
+                raise ValueError(f"means of {plan.mean_count:,} coordinates")
             _check_types(plan)
             return plan
         except (KeyError, TypeError, ValueError) as error:
