@@ -47,7 +47,7 @@ def test_a_lost_scheduler_is_one_line_and_it_resumes_the_run(
     the command in it, as a shell reads it, names the run."""
     url = tmp_path / "a run"  # the space must be quoted
     job = toml(longer(mode, data, url), tmp_path / "job.toml")
-    words = [sys.executable, "-m", "streamomd", "train", str(job), "--scheduler"]
+    words = [sys.executable, "-m", "streamomd", "train", str(job), "--verbose", "--scheduler"]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with elsewhere(tmp_path, 2) as (address, scheduler):
         ran = subprocess.Popen([*words, address], **pipes)
