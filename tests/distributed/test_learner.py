@@ -18,6 +18,7 @@ from places import cases, drawn
 import streamomd
 from streamomd.core.errors import StoppedError, UsageError
 from streamomd.distributed import remote_learner
+from streamomd.training.progress import verbose_output
 
 # Dask's own warnings of workers that die are what is provoked here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -35,7 +36,8 @@ def test_the_learner_on_a_worker_has_the_same_bits(
 ) -> None:
     """Rows decoded on its worker or by all workers; progress is reported here; the model
     returns."""
-    there = streamomd.train(away(data, tmp_path / "kept", decode=where), client=client)
+    with verbose_output():
+        there = streamomd.train(away(data, tmp_path / "kept", decode=where), client=client)
     assert there.state_sha256 == alone.state_sha256
     assert there.result()["loss"] == alone.result()["loss"]
     assert there.finished

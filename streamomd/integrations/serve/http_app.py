@@ -47,7 +47,7 @@ class ServeApp:
         self.reloader, self.limits = reloader, limits or Limits()
         self.metrics = HttpMetrics()
         self._token, self._buffered = token, 0
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamomd-serve")
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="serve")
         routes = {
             "/predict": ("POST", self._predict),
             "/explain": ("POST", self._explain),
