@@ -98,7 +98,7 @@ class ModelReloader:
         try:
             newest = self.source.newest()
             self._load(newest)
-        except Exception as error:  # a server goes on with what it has, whatever it is
+        except Exception as error:  # a server continues with the model it has
             self.results["failed"] += 1
             self.refused = Refused(newest, UNREADABLE)
             name = f"commit {newest}" if newest >= 0 else "the newest commit"

@@ -7,7 +7,7 @@ SUFFIXES = {
 }  # fmt: skip
 """Formats of which every file with the suffix is one."""
 OTHERS = {".txt": "csv", ".data": "csv", ".svm": "svmlight", ".libsvm": "svmlight", ".vw": "vw"}
-"""Formats that ``convert`` assumes where it is not told."""
+"""Formats that ``convert`` assumes without --from."""
 PACKED = (".gz", ".bz2", ".xz")
 
 
