@@ -111,6 +111,7 @@ def served(
     finally:
         server.should_exit = True
         thread.join()
+        app.close()
         listener.close()
 
 

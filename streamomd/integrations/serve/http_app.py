@@ -47,7 +47,7 @@ class ServeApp:
         self.reloader, self.limits = reloader, limits or Limits()
         self.metrics = HttpMetrics()
         self._token, self._buffered = token, 0
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="serve")
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="streamomd-serve")
         routes = {
             "/predict": ("POST", self._predict),
             "/explain": ("POST", self._explain),
@@ -151,6 +151,10 @@ class ServeApp:
         columns = tuple(snapshot.schema.columns)
         rows = rows_of_body(body, kind, columns, most, self.limits)
         return len(rows), answer(snapshot, rows)
+
+    def close(self) -> None:
+        """End the threads that score, once no request is under way."""
+        self._pool.shutdown()
 
     async def _body(self, request: Request, most: int) -> bytes:
         """The body, of at most ``most`` bytes; the caller subtracts it from _buffered."""

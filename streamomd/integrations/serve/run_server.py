@@ -68,6 +68,7 @@ def run_server(
             asyncio.run(server.serve(sockets=[listener]))
         finally:
             thread.stop()
+            app.close()
         if thread.error is not None:
             raise thread.error
         answered = counted(sum(app.metrics.requests.values()), "request")
