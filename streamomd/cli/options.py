@@ -248,7 +248,7 @@ def _refuse_misplaced(what: Sequence[str], jobs: Sequence[str], given: Mapping[s
             )
     for name in what:
         if name.endswith((".yaml", ".yml", ".json")) and os.path.isfile(name):
-            raise UsageError(f"{name!r} is no data file; a job file is TOML and ends in .toml")
+            raise UsageError(f"{name!r} is not a data file; a job file is TOML and ends in .toml")
 
 
 def joined(lists: tuple[list[str], ...]) -> list[str]:

@@ -76,7 +76,7 @@ def labels_in_memory(plan: Plan, y: Any, weight: Any, where: str) -> tuple[Float
     """Labels and weights of rows in memory as a batch has them, (n,) each; None without weights.
 
     y, weight: lists, arrays or series. Raises BadRowError for the first bad one with its row,
-    DataError for what is no column of values.
+    DataError for what is not a column of values.
     """
     found = _column_of(y, "y")
     flaws = BadRows(len(found))
@@ -105,7 +105,9 @@ def _column_of(values: Any, name: str) -> pa.Array:
             found = pa.array(flat, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         text = scrub(str(error))
-        raise DataError(f"{name} is no column of values ({text}): pass one value a row") from None
+        raise DataError(
+            f"{name} is not a column of values ({text}): pass one value a row"
+        ) from None
     if pa.types.is_null(found.type):
         found = pa.nulls(len(found), pa.float64())
     if family(found.type) not in (*SCALARS, *TEXTS):

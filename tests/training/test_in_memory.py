@@ -250,7 +250,7 @@ def test_labels_that_are_refused(table: pa.Table) -> None:
         model.learn(table, [None] * ROWS)
     with pytest.raises(DataError, match="rows has 60 rows and y has 59 values"):
         model.learn(table, y[1:])
-    with pytest.raises(DataError, match="y is no column of values"):
+    with pytest.raises(DataError, match="y is not a column of values"):
         model.learn(table, np.zeros((ROWS, 2)))
     with pytest.raises(UsageError, match=r"needs the labels: learn\(rows, y\)"):
         model.learn(table)

@@ -130,7 +130,7 @@ def _object(pairs: list[tuple[str, Any]]) -> Row:
 
 
 def _constant(name: str) -> NoReturn:
-    raise _JsonError(f"{name} is no JSON: send null for a missing value")
+    raise _JsonError(f"{name} is not JSON: send null for a missing value")
 
 
 def _decoder() -> Callable[[str], Any]:

@@ -56,5 +56,5 @@ def row_error(
 
 
 def no_mapping(row: Any, where: str) -> UsageError:
-    """The error of a row that is no mapping."""
+    """The error of a row that is not a mapping."""
     return UsageError(f"{where} is a {type(row).__name__}, expected a dict: column name -> value")

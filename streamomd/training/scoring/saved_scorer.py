@@ -97,7 +97,7 @@ def parts_of_bytes(content: bytes, where: str) -> tuple[Description, Margins, Li
     ) as error:  # fmt: skip
         problem = f"{type(error).__name__}: {error}"
         raise DataError(
-            f"{where} is no scorer of this version ({problem}): write it again with Scorer.save"
+            f"{where} is not a scorer of this version ({problem}): write it again with Scorer.save"
         ) from None
 
 
@@ -105,7 +105,7 @@ def _read(given: bytes) -> tuple[Description, Margins, Link]:
     with zipfile.ZipFile(io.BytesIO(given)) as archive:
         head = json.loads(_member(archive, DESCRIPTION, MOST_JSON))
         if not isinstance(head, dict) or head.get("format") != FORMAT:
-            raise DataError("it is no scorer: Scorer.save(path) writes one")
+            raise DataError("it is not a scorer: Scorer.save(path) writes one")
         if head["version"] != VERSION:
             raise DataError(
                 f"it is a scorer of version {head['version']!r}, expected {VERSION}: load it with "

@@ -27,7 +27,7 @@ class Scorer:
     reference to the model: what the model learns later does not change it.
 
     Raises SchemaError that names all missing columns of a row, or all values of another type,
-    BadRowError for other bad values, UsageError for a row that is no mapping.
+    BadRowError for other bad values, UsageError for a row that is not a mapping.
 
     >>> from streamomd.training.scoring.description import NumberColumn
     >>> from streamomd.training.scoring.stored_weights import Weights
