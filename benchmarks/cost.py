@@ -7,16 +7,14 @@ worker (Dask over loopback). Two kinds of rows as in cluster.py, NAG in float64.
 Assumed: rows cost alike everywhere; each worker has one core like this one, and a link of
 --link bytes a second; the store gives and takes --store bytes a second in all; a round of sharded
 mode costs --round seconds beside its bytes (rounds.py measures it for two workers on one machine);
-nobody waits for a straggler. The formulas stand in docs/modes.md, "A model of the time".
+nobody waits for a straggler. The formulas are those of `streamomd plan --workers`.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,16 @@ from distributed import Client, LocalCluster
 from merge import filled
 
 import streamomd
+from streamomd.analysis.cluster_cost import (
+    Epoch,
+    Place,
+    RowCost,
+    StateCost,
+    averaged_terms,
+    exact_terms,
+    sharded_terms,
+    total_seconds,
+)
 from streamomd.engine.merge import merge
 from streamomd.engine.state import State
 from streamomd.features import Names
@@ -41,49 +49,19 @@ ROUND_SECONDS = 60.0  # an averaged round is to last so long, unless the epoch i
 BATCH_ROWS = 256
 
 
-@dataclass(frozen=True)
-class Terms:
-    """decode, learn: seconds a row. row: its bytes, decoded. Others: seconds a byte of state."""
-
-    decode: float
-    learn: float
-    row: float
-    merge: float
-    fetch: float
-    commit: float
-    load: float
-
-
-@dataclass(frozen=True)
-class Place:
-    """What is assumed of the machines. link, store: bytes a second. round: seconds."""
-
-    link: float
-    store: float
-    round: float
-
-
-def exact(terms: Terms, rows: float, workers: int, place: Place) -> float:
-    """Seconds of an epoch: the slowest of learner, decoders, and the learner's own link."""
-    return rows * max(terms.learn, terms.decode / workers, terms.row / place.link)
-
-
-def averaged(terms: Terms, rows: float, workers: int, place: Place, state: float) -> float:
-    """As many parts as workers, and rounds of about a minute."""
-    learning = rows * (terms.decode + terms.learn) / workers
-    rounds = max(1, round(learning / ROUND_SECONDS))
-    read = state * max(terms.load, workers / place.store)
-    merged = (
-        math.ceil(math.log2(workers)) * state * (terms.merge + max(terms.fetch, 1 / place.link))
-    )
-    return learning + rounds * (read + merged + state * max(terms.commit, 1 / place.store))
-
-
-def sharded(terms: Terms, rows: float, workers: int, place: Place) -> float:
-    """As many partitions as workers; a worker sends a sum a row to each other one."""
-    told = 8.0 * BATCH_ROWS * (workers - 1) / place.link
-    rounds = rows / BATCH_ROWS if workers > 1 else 0.0
-    return rows * (terms.decode + terms.learn / workers) + rounds * (place.round + told)
+def minutes(epoch: Epoch, workers: int, place: Place) -> list[tuple[float, str]]:
+    """Of each mode: minutes of an epoch, and what takes most of them. As many parts as workers;
+    averaged rounds of about a minute."""
+    learning = epoch.rows * (epoch.row.decode + epoch.row.learn) / workers
+    terms = {
+        "exact": exact_terms(epoch, workers, place),
+        "averaged": averaged_terms(epoch, workers, place, max(1, round(learning / ROUND_SECONDS))),
+        "sharded": sharded_terms(epoch, workers, place, BATCH_ROWS, workers),
+    }
+    return [
+        (total_seconds(mode, one) / 60, max(one, key=lambda name: one[name]))
+        for mode, one in terms.items()
+    ]
 
 
 def of_rows(data: dict[str, Any], times: int) -> tuple[float, float, float]:
@@ -164,8 +142,8 @@ def main() -> None:
             folder = Path(temporary) / make.__name__
             folder.mkdir()
             decode, learn, row = of_rows(make(folder, args.rows), args.times)
-            terms = Terms(decode, learn, row, **per_byte)
-            figures[make.__name__] = vars(terms)
+            cost = RowCost(decode, learn, row)
+            figures[make.__name__] = vars(cost)
             common.table(
                 [make.__name__, "decode µs", "learn µs", "bytes"],
                 [["a row", 1e6 * decode, 1e6 * learn, row]],
@@ -173,14 +151,12 @@ def main() -> None:
             lines = []
             for power in (18, 28):
                 state = nbytes * 2.0 ** (power - 22)
+                epoch = Epoch(args.epoch, [], state, cost, StateCost(**per_byte))
                 for workers in WORKERS:
-                    minutes = [
-                        exact(terms, args.epoch, workers, place) / 60,
-                        averaged(terms, args.epoch, workers, place, state) / 60,
-                        sharded(terms, args.epoch, workers, place) / 60,
-                    ]
-                    lines.append([f"2^{power}, {workers:,} workers", *minutes])
-            common.table(["minutes an epoch, on paper", "exact", "averaged", "sharded"], lines)
+                    found = minutes(epoch, workers, place)
+                    line = [text for time, limit in found for text in (time, limit)]
+                    lines.append([f"2^{power}, {workers:,} workers", *line])
+            common.table(["minutes an epoch", "exact", "", "averaged", "", "sharded", ""], lines)
     common.finish({"seconds a byte": per_byte, **figures}, as_json=args.json)
 
 

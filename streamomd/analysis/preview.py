@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from streamomd.analysis.cluster_cost import Epoch, RowCost, costs
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
 from streamomd.engine.state import State
@@ -57,6 +58,8 @@ def preview(
     *,
     storage_options: Mapping[str, Any] | None = None,
     sets: Mapping[str, Any] | None = None,
+    workers: int = 0,
+    price: float | None = None,
     **flags: Any,
 ) -> dict[str, Any]:
     """Columns and their kinds, coordinates, collisions, memory and time of a job before it runs.
@@ -64,6 +67,9 @@ def preview(
     Arguments as in ``streamomd.train``. Reads footers, the first shard's labels if classes are not
     given, as ``train`` does, and a unit of rows, which a temporary state learns. Raises what
     ``train`` raises for a job, its shards, and those rows.
+
+    workers: number of workers of a cluster on which the cost of an epoch is to be estimated too, by
+    mode; 0: none. price: of one worker for an hour.
     """
     session = Session.open(job, {**flags, "storage_options": storage_options}, sets)
     shards, plan = session.shards, session.plan()
@@ -80,6 +86,7 @@ def preview(
     front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
     far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
     notes = [*_loss_note(spec, plan), *far]
+    times = _time(spec, plan, shards, encoded, reading, memory)
     return {
         "rows": shards.rows,
         "shards": len(shards),
@@ -91,7 +98,8 @@ def preview(
         "hashed": _hashed(plan, columns),
         "memory": memory,
         "unit": {"shard": unit[0].shard.url, "rows": rows},
-        "time": _time(spec, plan, shards, encoded, reading, memory),
+        "time": times,
+        "cluster": _cluster(spec, plan, shards, encoded[0], times, workers, price),
     }
 
 
@@ -271,6 +279,34 @@ def _time(
     seconds = read * sum(max(walk, (walk + decode) / cores) for walk in walks)
     fields = {"learn_per_row": learn, "seconds": seconds, "compile_seconds": engine.compile_seconds}
     return {**found, **fields}
+
+
+def _cluster(
+    spec: Spec,
+    plan: Plan,
+    shards: ShardSet,
+    batches: Sequence[Batch],
+    times: Mapping[str, Any],
+    workers: int,
+    price: float | None,
+) -> dict[str, Any] | None:
+    """What an epoch would cost on a cluster, by mode; None without workers."""
+    if not workers:
+        return None
+    layout = engine_of(spec, plan).layout
+    held = sum(batch.nbytes for batch in batches) / max(1, sum(map(len, batches)))
+    decode = times["decode_per_row"]
+    # Where the state is too large to learn here, learning counts as much as decoding.
+    learn = decode if times["learn_per_row"] is None else times["learn_per_row"]
+    sizes = [shard.size for shard in shards]
+    read = shards.rows - shards.unread_rows
+    epoch = Epoch(read, sizes, layout.nbytes, RowCost(decode, learn, held))
+    return {
+        "workers": workers,
+        "price": price,
+        "parts": spec.train.parts,
+        "modes": costs(spec, layout, epoch, workers, price),
+    }
 
 
 def _timed(walk: Callable[[Batch], Any], batches: Sequence[Batch]) -> float:

@@ -30,6 +30,7 @@ def format_plan(found: Mapping[str, Any], command: str) -> str:
             *_hashed(found["hashed"]),
             *_memory(found["memory"]),
             *_time(found["time"]),
+            *_cluster(found["cluster"]),
             "next:",
             f"  {command}",
         ]
@@ -119,6 +120,38 @@ def _time(time: Mapping[str, Any]) -> list[str]:
         f"process on {counted(time['cores'], 'core')}, after {time['compile_seconds']:.1f} s of "
         f"compiling ({decoding}, {learning})"
     ]
+
+
+def _cluster(cluster: Mapping[str, Any] | None) -> list[str]:
+    """The cost of an epoch on a cluster, a line for each mode."""
+    if cluster is None:
+        return []
+    workers, modes = cluster["workers"], cluster["modes"]
+    rows = [_mode_cost(one) for one in modes]
+    used = modes[1]["used"]
+    few = [f"{used} of {workers:,} workers are used by averaged and sharded mode; set train.parts"]
+    return [
+        "",
+        f"an epoch on {counted(workers, 'worker')}, on paper (docs/modes.md):",
+        format_table(rows),
+        *(few if used < workers else []),
+        "",
+    ]
+
+
+def _mode_cost(one: Mapping[str, Any]) -> dict[str, str]:
+    """A mode's line; without figures if the rule cannot learn in it."""
+    figures = {
+        "time": _seconds(one["seconds"]),
+        "a worker": _bytes(one["worker_bytes"]),
+        "driver": _bytes(one["driver_bytes"]),
+        "reads": f"{one['reads']:,}",
+        "writes": f"{one['writes']:,}",
+        **({} if one["money"] is None else {"price": f"{one['money']:,.2f}"}),
+    }
+    if one["problem"]:
+        figures = dict.fromkeys(figures, "")
+    return {"mode": one["mode"], **figures, "limit": one["problem"] or one["limit"]}
 
 
 def _count(number: int | None) -> str:

@@ -20,6 +20,7 @@ from streamomd.cli.options import (
     set_option,
     what,
 )
+from streamomd.core.errors import UsageError
 from streamomd.core.urls import typed
 
 
@@ -32,14 +33,31 @@ from streamomd.core.urls import typed
     "--scan-labels", is_flag=True,
     help="Read all labels instead, and print the rows of each class.",
 )  # fmt: skip
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Print also what an epoch would cost on N workers, by mode.",
+)
+@click.option(
+    "--price", type=click.FloatRange(0.0, 1e6), metavar="PRICE",
+    help="Price of a worker for an hour, with --workers.",
+)  # fmt: skip
 @guarded
-def plan(what: tuple[str, ...], scan_labels: bool, **given: Any) -> tuple[Any, str]:
+def plan(
+    what: tuple[str, ...],
+    scan_labels: bool,
+    workers: int | None,
+    price: float | None,
+    **given: Any,
+) -> tuple[Any, str]:
     """Print what a job would do: columns, coordinates, collisions, memory, time.
 
     \b
       streamomd plan job.toml
       streamomd plan rows/ --label y --bits 20
       streamomd plan rows/ --label y --scan-labels
+      streamomd plan rows/ --label y --workers 100 --price 0.05
 
     It reads footers and one row group, and writes nothing.
     """
@@ -53,9 +71,12 @@ def plan(what: tuple[str, ...], scan_labels: bool, **given: Any) -> tuple[Any, s
     from streamomd.analysis.preview import preview
     from streamomd.cli.format_preview import format_plan
 
+    if price is not None and workers is None:
+        raise UsageError("--price is that of a worker for an hour: give --workers, e.g. 10")
     command = _train_command(what, given)
     job, given = job_and_shards(what, given)
-    found = {**preview(job, **python_arguments(given)), "next": command}
+    figures = preview(job, workers=workers or 0, price=price, **python_arguments(given))
+    found = {**figures, "next": command}
     return found, format_plan(found, command)
 
 
