@@ -147,9 +147,9 @@ def refuse_conflicts(spec: Spec) -> None:
             f"rule {rule.name!r} {NEEDS_BIAS}: set model.bias = true, or take a rule that learns "
             f"without one, such as {FALLBACK} (--rule {FALLBACK})"
         )
-    if spec.data.holdout and mode != "exact":
+    if spec.data.holdout and mode == "sharded":
         raise UnsupportedError(
-            f"data.holdout = {spec.data.holdout}: hold-out rows need mode exact, not {mode}; "
+            f"data.holdout = {spec.data.holdout}: sharded mode has no hold-out rows; "
             "set a shard aside and run streamomd evaluate on it"
         )
     start = spec.model.start

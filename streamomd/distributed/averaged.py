@@ -33,6 +33,8 @@ from streamomd.shards.reader import jobs_of
 from streamomd.shards.row_ranges import RowRange, split_rows
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.holdout import reason_to_stop
+from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.signals import StopRequest
@@ -91,6 +93,9 @@ class Averaged:
         with subscribe_events(self.connection, self._topic, self._record_progress):
             while model.cursor.epoch < train.epochs:
                 epoch = model.cursor.epoch
+                if reason := reason_to_stop(model.metrics.held, epoch, train.patience):
+                    note(reason)
+                    return
                 model.metrics.begin(epoch, self.shards.unread_rows)
                 for parts, end in self._rounds(epoch):
                     self._apply(self._run_round(parts), end)
@@ -177,14 +182,13 @@ class Averaged:
         """Make a round's state the model's, and commit it."""
         model, state = self.model, self.model.state
         model.digests.check_all(result.digests)  # before any result of a changed shard is used
-        model.metrics.count_skipped(result.bad, model.spec.data.max_bad_rows)
+        learned = Metrics.from_arrays(result.metrics, classifies=model.spec.model.classifies)
+        model.metrics.add(learned, model.spec.data.max_bad_rows)
         state.cells[...] = result.cells
         state.totals[...] = result.totals
         state.clock = result.clock
         state.extra = {name: np.array(array) for name, array in result.extra.items()}
         model.names.update(result.names)
-        model.metrics.current[...] += result.sums
-        model.metrics.count(result.rows)
         model.cursor = end
         self._progress.clear()
         model.finished = end == Cursor(model.spec.train.epochs)

@@ -16,8 +16,7 @@ import numpy as np
 from distributed import get_worker
 from numpy.typing import NDArray
 
-from streamomd.config.spec import Data
-from streamomd.core.batch import REASONS
+from streamomd.config.spec import Data, Spec
 from streamomd.core.errors import ClusterError, DivergedError, NoCommitError
 from streamomd.core.finite import FiniteCheck
 from streamomd.core.urls import shown
@@ -27,9 +26,12 @@ from streamomd.features import Names
 from streamomd.shards.cache.cached_reader import cached_rows
 from streamomd.shards.digests import Digests, Found
 from streamomd.shards.row_ranges import RowRange
+from streamomd.training.holdout import rows_held_out
 from streamomd.training.load_model import load_model
+from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
 from streamomd.training.row_stream import cache_of, rows_of_group
+from streamomd.training.training_step import learn_counted
 
 REPORT_SECONDS = 0.5
 SeenNames = dict[int, tuple[str, ...]]
@@ -54,21 +56,23 @@ class RoundStart:
 
 @dataclass(frozen=True, eq=False)
 class PartialState:
-    """A state to transfer, and the sums of what it learned since the round started."""
+    """A state to transfer, and the metrics of what it learned since the round started.
+
+    metrics: of one epoch, as a checkpoint saves them; most bins are empty.
+    """
 
     cells: NDArray[Any]
     totals: NDArray[np.float64]
     clock: int
     extra: dict[str, NDArray[Any]]
     rows: int
-    sums: NDArray[np.float64]
-    bad: NDArray[np.int64]
+    metrics: dict[str, NDArray[Any]]
     names: SeenNames
     digests: list[Found]
 
     def __sizeof__(self) -> int:
         # For Dask, which would count it as a few bytes and never spill it.
-        arrays = (self.cells, self.totals, *self.extra.values())
+        arrays = (self.cells, self.totals, *self.extra.values(), *self.metrics.values())
         return object.__sizeof__(self) + sum(array.nbytes for array in arrays)
 
     def state_like(self, state: State) -> State:
@@ -77,15 +81,10 @@ class PartialState:
 
 
 def partial_state(
-    state: State,
-    rows: int,
-    sums: NDArray[np.float64],
-    bad: NDArray[np.int64],
-    names: SeenNames,
-    digests: list[Found],
+    state: State, metrics: Metrics, names: SeenNames, digests: list[Found]
 ) -> PartialState:
     """The transferable form of a state."""
-    extra = (rows, sums, bad, names, digests)
+    extra = (metrics.total_rows, metrics.arrays(), names, digests)
     return PartialState(state.cells, state.totals, state.clock, state.extra, *extra)
 
 
@@ -145,8 +144,8 @@ def _learn(
 ) -> PartialState:
     model = load_start_model(start)
     plan, state, names = model.plan, model.state.copy(), Names(model.names.seen())
-    sums, rows, reported, digests = np.zeros(3), 0, time.monotonic(), Digests()
-    bad = np.zeros(len(REASONS), np.int64)
+    spec, reported, digests = model.spec, time.monotonic(), Digests()
+    metrics = part_metrics(spec)
     shards = [span.group.shard for span in row_range.spans]
     cached = cached_rows(cache_of(start.data), shards, plan, names)
     for span in row_range.spans:
@@ -163,22 +162,38 @@ def _learn(
         url = span.group.shard.url
         for piece in pieces:
             batch = piece.value.batch
-            margins = model.engine.learn(state, sums, batch, part=part)
-            at = (url, piece.row), (url, piece.row + piece.rows)
-            guard.after(state, sums, margins, batch.values.size, at)
-            rows += len(batch)
-            bad += batch.skipped.counts(0, len(batch.skipped))
+            end = piece.row + piece.rows
+            held = rows_held_out(
+                spec.data, span.group.shard.place, range(piece.row, end), batch.skipped
+            )
+            margins = learn_counted(
+                model.engine, state, metrics, batch, held, detail=spec.train.detail, part=part
+            )
+            learned = margins if held is None else margins[~held]
+            at = (url, piece.row), (url, end)
+            guard.after(state, metrics.current, learned, batch.values.size, at)
+            metrics.count_skipped(batch.skipped.counts(0, len(batch.skipped)), None)
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
-                report_rows(topic, number, rows, sums)
+                report_rows(topic, number, metrics)
     guard.check_state(state, (url, span.end))
-    report_rows(topic, number, rows, sums)
-    return partial_state(state, rows, sums, bad, names.new(model.names), digests.found())
+    report_rows(topic, number, metrics)
+    return partial_state(state, metrics, names.new(model.names), digests.found())
 
 
-def report_rows(topic: str, number: int, rows: int, sums: NDArray[np.float64]) -> None:
+def part_metrics(spec: Spec) -> Metrics:
+    """Metrics of no rows yet, of one epoch."""
+    classifies = spec.model.classifies
+    held = Metrics(classifies) if spec.data.holdout else None
+    metrics = Metrics(classifies, held=held)
+    metrics.begin(0)
+    return metrics
+
+
+def report_rows(topic: str, number: int, metrics: Metrics) -> None:
     """Log an event for the driver's progress display."""
-    get_worker().log_event(topic, {"part": number, "rows": rows, "sums": sums.tolist()})
+    event = {"part": number, "rows": metrics.total_rows, "sums": metrics.current.tolist()}
+    get_worker().log_event(topic, event)
 
 
 def merge_states(start: RoundStart, by: str, a: PartialState, b: PartialState) -> PartialState:
@@ -186,9 +201,11 @@ def merge_states(start: RoundStart, by: str, a: PartialState, b: PartialState) -
     model = load_start_model(start)
     states = [part.state_like(model.state) for part in (a, b)]
     whole = merge(model.engine, states, model.state, (a.rows, b.rows), by=by)
-    learned = (a.rows + b.rows, a.sums + b.sums, a.bad + b.bad)
+    classifies = model.spec.model.classifies
+    metrics, other = (Metrics.from_arrays(part.metrics, classifies=classifies) for part in (a, b))
+    metrics.add(other)
     # The driver compares the digests of a row group that both have read.
-    return partial_state(whole, *learned, merge_names((a.names, b.names)), a.digests + b.digests)
+    return partial_state(whole, metrics, merge_names((a.names, b.names)), a.digests + b.digests)
 
 
 def merge_names(tables: Sequence[SeenNames]) -> SeenNames:

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from streamomd.core.batch import Skipped
 from streamomd.shards.cache.cached_reader import Cache
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.dataset import Dataset, unread_rows
@@ -20,7 +16,7 @@ from streamomd.shards.reader import Piece
 from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.checkpoint_manager import CheckpointManager
-from streamomd.training.holdout import best_epoch, held_out, patience_exhausted
+from streamomd.training.holdout import reason_to_stop, rows_held_out
 from streamomd.training.model import Model
 from streamomd.training.progress import Watcher, note
 from streamomd.training.row_stream import Source, cache_of, rows_of
@@ -99,23 +95,11 @@ class ExactRun:
 
     def _stops_early(self) -> bool:
         """Whether the held-out loss says to stop."""
-        model, patience = self.model, self.model.spec.train.patience
-        held, done = model.metrics.held, model.cursor.epoch
-        if not patience_exhausted(held, done, patience):
-            return False
-        assert held is not None
-        last = "the last epoch" if patience == 1 else f"the last {patience} epochs"
-        best = best_epoch(held, done)
-        note(f"stopped early: {last} had no better held-out loss than epoch {best}")
-        return True
-
-    def _held_out(self, shard: int, rows: range, skipped: Skipped) -> NDArray[np.bool_] | None:
-        """Which of these rows are held out, without the skipped ones; None without hold-out."""
-        data = self.model.spec.data
-        if not data.holdout:
-            return None
-        number = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
-        return held_out(data.holdout, data.seed, number, np.delete(rows, skipped.places))
+        model = self.model
+        reason = reason_to_stop(model.metrics.held, model.cursor.epoch, model.spec.train.patience)
+        if reason:
+            note(reason)
+        return bool(reason)
 
     def _learn(self, piece: Piece[Rows], shard: int) -> None:
         """Learn a piece, cut at the curve's next point and at watchers' next rows.
@@ -124,7 +108,8 @@ class ExactRun:
         """
         model, batch, low, passed = self.model, piece.value.batch, 0, 0
         rows = range(piece.row, piece.row + piece.rows)
-        held = self._held_out(shard, rows, batch.skipped)
+        place = self.shards.shards[shard].place if isinstance(self.shards, ShardSet) else shard
+        held = rows_held_out(model.spec.data, place, rows, batch.skipped)
         if model.cursor.epoch == 0 and not model.metrics.total_rows:
             front = batch.first_columns(len(model.plan.numeric), offsets.MOST)
             offsets.report_offsets([model.spec], model.plan, front)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamomd.checkpoint.segments import Facts
+from streamomd.config.spec import Data
+from streamomd.core.batch import Skipped
 from streamomd.engine import Engine
 from streamomd.engine.state import State
 from streamomd.shards.dataset import Dataset
@@ -113,6 +115,27 @@ def patience_exhausted(held: Metrics | None, epochs: int, patience: int) -> bool
         return False
     by_epoch = losses(held, epochs)
     return min(by_epoch[-patience:]) >= min(by_epoch[:-patience])
+
+
+def reason_to_stop(held: Metrics | None, epochs: int, patience: int) -> str:
+    """Why a run stops early after ``epochs`` epochs; "" if it continues."""
+    if held is None or not patience_exhausted(held, epochs, patience):
+        return ""
+    last = "the last epoch" if patience == 1 else f"the last {patience} epochs"
+    best = best_epoch(held, epochs)
+    return f"stopped early: {last} had no better held-out loss than epoch {best}"
+
+
+def rows_held_out(
+    data: Data, place: int, rows: range, skipped: Skipped
+) -> NDArray[np.bool_] | None:
+    """Which of a shard's rows are held out, without the skipped ones; None without hold-out.
+
+    place: the shard's number, see ``with_places``.
+    """
+    if not data.holdout:
+        return None
+    return held_out(data.holdout, data.seed, place, np.delete(rows, skipped.places))
 
 
 def result(

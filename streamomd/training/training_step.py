@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from streamomd.core.batch import Batch, check
 from streamomd.core.finite import Place
 from streamomd.core.profiling import Stage
+from streamomd.engine import Engine
+from streamomd.engine.state import State
 from streamomd.shards.cursor import Cursor
 from streamomd.training.holdout import stretches_of
 from streamomd.training.metrics import Counts, Metrics
@@ -62,7 +64,8 @@ def learn_rows(
         model.metrics.count_skipped(bad, model.spec.data.max_bad_rows)
     if model.spec.model.classifies:
         model.label_runs.add(batch.y)
-    margins = _learn_all(model, batch) if held is None else _learn_some(model, batch, held)
+    detail = model.spec.train.detail
+    margins = learn_counted(model.engine, model.state, model.metrics, batch, held, detail=detail)
     learned = margins if held is None else margins[~held]
     rows = rows or (("the rows given", 0), ("the rows given", len(batch)))
     model.guard.after(model.state, model.metrics.current, learned, batch.values.size, rows)
@@ -76,32 +79,45 @@ def observe_rows(model: Model, batch: Batch, held: Mask | None = None) -> None:
             model.engine.look(model.state, batch.rows(low, high))
 
 
-def _learn_all(model: Model, batch: Batch) -> Floats:
-    with Stage("learn"):
-        margins = model.engine.learn(model.state, model.metrics.current, batch)
-    _count(model, model.metrics, margins, batch.y, batch.weight)
-    return margins
+def learn_counted(
+    engine: Engine,
+    state: State,
+    metrics: Metrics,
+    batch: Batch,
+    held: Mask | None = None,
+    *,
+    detail: bool = True,
+    part: bool = False,
+) -> Floats:
+    """Learn a batch except hold-out rows, and count its rows; margins of before learning.
 
-
-def _learn_some(model: Model, batch: Batch, held: Mask) -> Floats:
-    """Learn the rows except hold-out rows; each row is predicted first."""
-    metrics, validation = model.metrics, model.metrics.held
-    assert validation is not None
-    margins = np.empty((len(batch), model.engine.layout.learners))
-    for low, high in stretches_of(held):
-        rows, out = batch.rows(low, high), held[low]
-        walk = model.engine.predict if out else model.engine.learn
-        sums = validation.current if out else metrics.current
+    detail: whether to compute more metrics than sums. part: see ``Engine.learn``.
+    """
+    if held is None:
         with Stage("learn"):
-            margins[low:high] = walk(model.state, sums, rows)
+            margins = engine.learn(state, metrics.current, batch, part=part)
+        _count(engine, metrics, margins, batch.y, batch.weight, detail)
+        return margins
+    validation = metrics.held
+    assert validation is not None
+    margins = np.empty((len(batch), engine.layout.learners))
+    for low, high in stretches_of(held):
+        rows = batch.rows(low, high)
+        with Stage("learn"):
+            if held[low]:
+                margins[low:high] = engine.predict(state, validation.current, rows)
+            else:
+                margins[low:high] = engine.learn(state, metrics.current, rows, part=part)
     for counted, which in ((metrics, ~held), (validation, held)):
-        _count(model, counted, margins[which], batch.y[which], batch.weight[which])
+        _count(engine, counted, margins[which], batch.y[which], batch.weight[which], detail)
     return margins
 
 
-def _count(model: Model, metrics: Metrics, margins: Floats, y: Floats, weight: Floats) -> None:
+def _count(
+    engine: Engine, metrics: Metrics, margins: Floats, y: Floats, weight: Floats, detail: bool
+) -> None:
     """Count rows whose sums the engine has added already."""
     metrics.count(len(y))
-    if model.spec.train.detail:
+    if detail:
         with Stage("metrics"):
-            metrics.examine(model.engine.loss, model.engine.classes, margins, y, weight)
+            metrics.examine(engine.loss, engine.classes, margins, y, weight)

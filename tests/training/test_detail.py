@@ -283,3 +283,50 @@ def test_evaluate_tells_of_the_rows_that_predict_writes(data: Path) -> None:
     assert sum(one["weight"] for one in told["calibration"]) == pytest.approx(w.sum())
     assert [one["class"] for one in told["per_class"]] == [0, 1]
     assert "auc 0." in run("evaluate", kept, shards).out
+
+
+@pytest.mark.parametrize("classes", [1, 2, 4])
+@pytest.mark.parametrize("cuts", [(350,), (0, 700), (1, 2, 699)])
+def test_parts_join_to_the_whole(classes: int, cuts: tuple[int, ...]) -> None:
+    """Bins and counts of parts add up to those of all rows; sums of labels up to rounding."""
+    loss = find_loss("square" if classes == 1 else "logistic")
+    margins, y, weight = drawn(classes, classes)
+    whole = Metrics(classes > 1, held=Metrics(classes > 1))
+    whole.begin(0)
+    pieces = np.split(np.arange(len(y)), cuts)
+    for at in pieces:
+        part = Metrics(classes > 1, held=Metrics(classes > 1))
+        part.begin(0)
+        assert part.held is not None
+        for metrics in (part, part.held):
+            metrics.count(len(at))
+            metrics.current[...] += [weight[at].sum(), 0.0, 0.0]
+            metrics.examine(loss, classes, margins[at], y[at], weight[at])
+        whole.add(Metrics.from_arrays(part.arrays(), classifies=classes > 1))
+    expected = counted(loss, classes, (margins, y, weight))
+    total = (weight.sum(), 0.0, 1.0)
+    assert whole.held is not None
+    for found in (whole.detail, whole.held.detail):
+        assert found is not None
+        assert found.rows == len(y)
+        assert found.classes == expected.classes
+        names = figures(found, loss, total), figures(expected, loss, total)
+        for key, value in names[1].items():
+            if isinstance(value, float):
+                assert names[0][key] == pytest.approx(value, rel=1e-9)
+        if classes > 1:
+            assert np.allclose(names[0]["confusion"], names[1]["confusion"], rtol=1e-12)
+    assert whole.rows == [len(y)]
+
+
+def test_the_first_joined_part_may_be_empty() -> None:
+    """A part whose rows are all bad has no detail, and changes nothing."""
+    whole, part = Metrics(False), Metrics(False)
+    for metrics in (whole, part):
+        metrics.begin(0)
+    whole.add(part)
+    assert whole.detail is None
+    part.examine(find_loss("square"), 1, np.zeros((1, 1)), np.array([3.0]), np.ones(1))
+    whole.add(part)
+    assert whole.detail is not None
+    assert whole.detail.rows == 1

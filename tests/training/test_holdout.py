@@ -244,13 +244,12 @@ def test_a_run_stops_early(data: Path) -> None:
     assert not plain.result()["stopped_early"]
 
 
-@pytest.mark.parametrize("mode", ["averaged", "sharded"])
-def test_other_modes_refuse(mode: str, data: Path) -> None:
+def test_what_has_no_holdout_refuses(data: Path) -> None:
     """By name, before a shard is looked for."""
     with pytest.raises(
-        UnsupportedError, match=f"data.holdout = 5: hold-out rows need mode exact, not {mode}"
+        UnsupportedError, match=r"data\.holdout = 5: sharded mode has no hold-out rows"
     ):
-        learn(data / "nowhere", mode=mode)
+        learn(data / "nowhere", mode="sharded")
     with pytest.raises(UnsupportedError, match=r"data\.holdout = 5: a sweep learns every row"):
         streamomd.sweep(
             str(data / "nowhere"), grid={"rule": ["nag"]}, label="y", sets={"data.holdout": 5}

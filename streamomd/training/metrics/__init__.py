@@ -20,7 +20,7 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import TooManyBadRowsError
 from streamomd.losses import Loss
 from streamomd.training.metrics.bins import FINE
-from streamomd.training.metrics.detail import NOTHING, Detail, detail_of, restored, saved
+from streamomd.training.metrics.detail import NOTHING, Detail, detail_of, joined, restored, saved
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -86,6 +86,18 @@ class Metrics:
         self.rows[-1] += rows
         if self.total_rows >= due:
             self.curve = np.vstack([self.curve, [self.total_rows, *self.total]])
+
+    def add(self, other: Metrics, most: int | None = None) -> None:
+        """Add the rows of the other's only epoch, as learned after those of the epoch under way.
+
+        Raises TooManyBadRowsError as ``count_skipped`` does.
+        """
+        self.count_skipped(other.bad[-1], most)
+        self.current[...] += other.current
+        self.count(other.total_rows)
+        self.detail = joined(self.detail, other.detail, float(other.current[0]))
+        if self.held is not None and other.held is not None:
+            self.held.add(other.held)
 
     def examine(
         self,

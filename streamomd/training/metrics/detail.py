@@ -184,6 +184,27 @@ def detail_of(classes: int, digits: int = FINE) -> Detail | None:
     return MulticlassDetail(np.zeros((classes, 2, bins(COARSE))), np.zeros((classes, classes)))
 
 
+def joined(first: Detail | None, second: Detail | None, importance: float) -> Detail | None:
+    """The detail of the rows of both; the second may become part of it. importance: of the second.
+
+    Sums about the second's first label are moved to that of the first: with d the difference of the
+    two, Σ(y + d) = Σy + d Σ1 and Σ(y + d)² = Σy² + 2 d Σy + d² Σ1.
+    """
+    if first is None or second is None or not first.rows:
+        return second if second is not None else first
+    if isinstance(first, RegressionDetail) and isinstance(second, RegressionDetail):
+        off, shift, spread = second.sums.tolist()
+        d = float(second.c[0] - first.c[0])
+        moved = [off, shift + d * importance, spread + 2.0 * d * shift + d * d * importance]
+        first.sums += np.array(moved) if second.rows else 0.0
+    else:
+        others = _arrays(second)
+        for name, array in _arrays(first).items():
+            array += others[name]  # noqa: PLW2901  (in place)
+    first.rows += second.rows
+    return first
+
+
 def saved(detail: Detail | None) -> dict[str, NDArray[Any]]:
     """What a checkpoint saves: of each array the numbers that are not 0, few of thousands."""
     if detail is None:
