@@ -142,7 +142,9 @@ def _judged(done: Disturbed, kept: Path, same: str) -> Verdict:
     if done.ran.code == 0:
         found = json.loads(done.ran.out.splitlines()[-1])["state_sha256"]
         return Verdict.SAME if found == same else Verdict.SILENT
-    if done.ran.code != 3 or "was replaced" not in done.ran.err or "Traceback" in done.ran.err:
+    # By its time of change, or by the digests of the first epoch where the change came just then.
+    named = any(reason in done.ran.err for reason in ("was replaced", "its stored bytes differ"))
+    if done.ran.code != 3 or not named or "Traceback" in done.ran.err:
         print(f"exit code {done.ran.code}: {done.ran.err[-2000:]}", file=sys.stderr)
         return Verdict.CRASH
     if not kept.exists():  # it changed as the first labels were looked at
