@@ -129,11 +129,11 @@ def _encode(
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
             coordinates = _categories(plan, columns, names)
-            lists = [
+            listed = [
                 listed_categories(columns[name], name, plan, names, dtype)
                 for name in plan.hashed_lists
             ]
-        blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, lists, dtype, names)
+        blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, listed, dtype, names)
         blocks += [pair] if pair is not None else []
         blocks += [_indicators(plan, gone, dtype)] if gone else []
         return SparseBatch(*joined(blocks), y, weight)

@@ -92,7 +92,8 @@ def description_of(plan: Plan) -> Description:
         least=plan.legal.limits.least,
         most=plan.legal.limits.most,
     )
-    unknown = [c.name for c in (*categories, *lists) if c.kind not in CATEGORIES]
+    unknown = [c.name for c in categories if c.kind not in CATEGORIES]
+    unknown += [one.name for one in lists if one.kind not in CATEGORIES]
     unknown += [d.name for d in dates if d.kind not in DATES]
     unknown += [n.name for n in numbers if not is_measured(n.kind)]
     if unknown or described.size != plan.size:

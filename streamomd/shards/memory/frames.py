@@ -35,7 +35,8 @@ def table_of(parts: Sequence[Any], where: str) -> pa.Table:
 
     The types are those of the Parquet file that pandas would write: NaN and None are nulls, except
     in columns of Arrow's own types; a frame's index is dropped. Fields of structs are columns too.
-    X becomes a column of fixed-size lists. Raises DataError for what has no such form, ``where`` it came from.
+    X becomes a column of fixed-size lists. Raises DataError for what has no such form, ``where`` it
+    came from.
     """
     try:
         arrays = len(parts) > 1 or isinstance(parts[0], np.ndarray)
@@ -75,9 +76,8 @@ def without_null_types(table: pa.Table, families: Mapping[str, str]) -> pa.Table
             continue
         if pa.types.is_null(kind):
             table = table.set_column(at, field.name, pa.nulls(table.num_rows, wanted))
-        elif pa.types.is_list(wanted) and pa.types.is_list(kind):
-            if pa.types.is_null(kind.value_type):
-                table = table.set_column(at, field.name, table.column(at).cast(wanted))
+        elif kind == pa.list_(pa.null()) and pa.types.is_list(wanted):
+            table = table.set_column(at, field.name, table.column(at).cast(wanted))
     return table
 
 
