@@ -69,7 +69,7 @@ def make_plan(
     column must be named in text, dates or ignore; else columns that are not named are not read.
     partitions: columns of directories, which are in the schema; those of dates need not be named.
     longest_list: the length of the longest list in the first rows of a column, called for vectors
-    whose type does not say it; None: these are refused.
+    whose type does not say it; None: they are refused.
     Raises UsageError, SchemaError, and DataError for labels that are no classes.
     """
     _check_names(data, schema)
@@ -226,8 +226,8 @@ def _vector(field: pa.Field, longest_list: Callable[[str], int] | None) -> Vecto
         )
     if not (width := longest_list(field.name)):
         raise SchemaError(
-            f"column {field.name!r} is {field.type}, and its first row group has no number in any "
-            "list: add it to ignore"
+            f"column {field.name!r} is {field.type}, and all of its lists are empty or null: add "
+            "it to ignore"
         )
     return Vector(field.name, width)
 
