@@ -85,7 +85,7 @@ def preview(
     encoded = _encoded(plan, unit)
     front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
     far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
-    notes = [*_loss_note(spec, plan), *far]
+    notes = [*_loss_note(spec, plan), *far, *session.column_hints(plan)]
     times = _time(spec, plan, shards, encoded, reading, memory)
     return {
         "rows": shards.rows,

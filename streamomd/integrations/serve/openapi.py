@@ -16,12 +16,14 @@ _NULLABLE = {
     "date": {"type": ["string", "null"], "description": "ISO 8601"},
     "list": {"type": ["array", "null"], "items": {"type": "number"}},
 }
+_NULLABLE["categories"] = {"type": ["array", "null"], "items": _NULLABLE["category"]}
 _EXAMPLES: dict[str, Any] = {
     "number": 1.5,
     "category": "a",
     "text": "some words",
     "date": "2026-01-31",
     "list": [0.5],
+    "categories": ["a"],
 }
 _ERRORS = {
     "400": "Malformed JSON or Arrow, or text that is not UTF-8.",
