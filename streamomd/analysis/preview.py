@@ -26,7 +26,7 @@ from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, ShardBatch, jobs_of, open_group
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
@@ -85,7 +85,13 @@ def preview(
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
         "filtered": vars(unread_of(shards)) if data.where else None,
-        "plan": [*describe(plan), *session.choices, *notes, *data_notes(plan, shards)],
+        "plan": [
+            *describe(plan),
+            *session.choices,
+            *notes,
+            *data_notes(plan, shards),
+            *checksum_notes(shards),
+        ],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),

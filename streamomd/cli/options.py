@@ -24,6 +24,7 @@ from streamomd.core.startup import (
     no_garbage_collection,
     start_pyarrow_without_pandas,
 )
+from streamomd.core.terminal import width_of, wrap
 from streamomd.core.urls import harmless, protocol, scrub, shown
 
 CODES = """\b
@@ -107,15 +108,15 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except StreamomdError as error:
-        click.echo(f"streamomd: {harmless(str(error))}", err=True)
+        _report(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        click.echo("streamomd: interrupted", err=True)
+        _report("interrupted")
         sys.exit(130)
     except Exception as error:
         if not is_of_the_machine(error):
             raise
-        click.echo(f"streamomd: {harmless(one_line(error))}", err=True)
+        _report(one_line(error))
         sys.exit(1)
 
 
@@ -127,9 +128,18 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
     def run(*, as_json: bool, **given: Any) -> None:
         with exit_on_error(), showing_phases():
             result, text = function(**given)
-            _print(json.dumps(formatting.as_json(result), allow_nan=False) if as_json else text)
+            if as_json:
+                _print(json.dumps(formatting.as_json(result), allow_nan=False))
+            else:
+                _print(wrap(text, width_of(sys.stdout)))
 
     return run
+
+
+def _report(problem: str) -> None:
+    """Print what ends the command."""
+    text = f"streamomd: {harmless(problem)}"
+    click.echo(wrap(text, width_of(sys.stderr)), err=True)
 
 
 def _print(text: str) -> None:
