@@ -79,7 +79,7 @@ def preview(
     encoded = _encoded(plan, unit)
     front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
     far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
-    notes = [*_loss_note(spec, plan), *far]
+    notes = [*_loss_note(spec, plan), *far, *session.column_hints(plan)]
     return {
         "rows": shards.rows,
         "shards": len(shards),

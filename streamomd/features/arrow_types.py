@@ -15,6 +15,8 @@ MEASURED = (*SCALARS, "decimal", "duration", "time")
 TEXTS = ("string", "binary")
 DATES = ("date", "timestamp", "timestamp with a zone")
 CROSSED = ("string", "binary", "integer", "boolean")
+CATEGORIES = (*TEXTS, *SCALARS)
+"""What a category may be, and each element of a list of categories."""
 PARTITION_TYPES = {
     "integer": pa.int64(),
     "date": pa.date32(),
@@ -64,9 +66,30 @@ def is_vector(kind: pa.DataType) -> bool:
     return bool(pa.types.is_fixed_size_list(kind)) and _element(kind) in NUMBERS
 
 
+def is_number_list(kind: pa.DataType) -> bool:
+    """Whether a type is a list of numbers, of one length or not."""
+    return is_vector(kind) or is_list_of(kind, NUMBERS)
+
+
 def is_list_of(kind: pa.DataType, families: tuple[str, ...]) -> bool:
     """Whether a type is a list (of varying length) of plain elements of these families."""
     return family(kind) in {f"list<{name}>" for name in families}
+
+
+def is_category_list(of: str) -> bool:
+    """Whether a family is that of lists, of one length or not, of what may be a category.
+
+    >>> is_category_list("list<string>"), is_category_list("vector<integer>[2]")
+    (True, True)
+    """
+    kind, _, element = of.partition("<")
+    return kind in ("list", "vector") and element.partition(">")[0] in CATEGORIES
+
+
+def is_text_list(of: str) -> bool:
+    """Whether a family is that of lists of strings, which are categories without being named."""
+    kind, _, element = of.partition("<")
+    return kind in ("list", "vector") and element.partition(">")[0] == "string"
 
 
 def plain(kind: Any) -> Any:
@@ -91,13 +114,9 @@ _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
         lambda kind: str(kind).startswith(("list_view", "large_list_view")),
         "write it as list instead of list_view",
     ),
-    (pa.types.is_struct, "write its fields as columns of their own"),
-    (pa.types.is_fixed_size_list, "name it in vectors"),
-    (lambda kind: family(kind) == "list<string>", "write its values as one string, for text,"),
-    (
-        lambda kind: is_list_of(kind, NUMBERS),
-        "write lists of one length as fixed-size lists, for vectors,",
-    ),
+    (pa.types.is_map, "write the values of its keys as columns of their own"),
+    (is_number_list, "name it in vectors, or in hashed if its numbers are categories,"),
+    (lambda kind: is_category_list(family(kind)), "name it in hashed"),
     (lambda kind: family(kind) in TEXTS, "name it in hashed or text,"),
     (lambda kind: family(kind) in DATES, "name it in dates"),
 )

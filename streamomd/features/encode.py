@@ -24,7 +24,9 @@ from streamomd.features.crosses import crossed
 from streamomd.features.csr import counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
 from streamomd.features.hashed import categories
+from streamomd.features.hashed_lists import listed_categories
 from streamomd.features.labels import labels, weights
+from streamomd.features.lists import of_one_length
 from streamomd.features.names import Names
 from streamomd.features.number_types import as_first
 from streamomd.features.numeric import Numbers, matrix, missing, numbers, vectors
@@ -92,11 +94,16 @@ def _encode(
             numbers(batch.column(name), CheckedValues(flaws, name), plan.nulls_of(name), legal)
             for name in plan.numeric
         ]
+        wide = {
+            name: of_one_length(batch.column(name), width, CheckedValues(flaws, name))
+            for name, width in plan.vectors
+        }
         parts += [
-            vectors(batch.column(name), flaws, name, plan.nulls_of(name), legal)
-            for name, _ in plan.vectors
+            vectors(array, flaws, name, plan.nulls_of(name), legal) for name, array in wide.items()
         ]
-        gone = [missing(batch.column(name)) for name in plan.indicators]
+        gone = [
+            missing(wide[name] if name in wide else batch.column(name)) for name in plan.indicators
+        ]
     if plan.dense:
         with Stage("gather"):
             return DenseBatch(matrix([*parts, *gone], rows, dtype), y, weight)
@@ -104,7 +111,7 @@ def _encode(
         columns = {
             name: as_first(batch.column(name), plan.family(name), CheckedValues(flaws, name))
             for name in plan.categorical
-        }
+        }  # lists as they are
     with Stage("texts"):
         texts = [
             texts_of(batch.column(text.column), CheckedValues(flaws, text.column))
@@ -122,7 +129,11 @@ def _encode(
         with Stage("hash"):
             # Only now, so that names come from good rows alone.
             coordinates = _categories(plan, columns, names)
-        blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, dtype, names)
+            listed = [
+                listed_categories(columns[name], name, plan, names, dtype)
+                for name in plan.hashed_lists
+            ]
+        blocks = _numbers_and_hashed(plan, rows, parts, texts, coordinates, listed, dtype, names)
         blocks += [pair] if pair is not None else []
         blocks += [_indicators(plan, gone, dtype)] if gone else []
         return SparseBatch(*joined(blocks), y, weight)
@@ -151,19 +162,20 @@ def _indicators(plan: Plan, gone: list[NDArray[np.bool_]], dtype: Any) -> Csr:
 
 def _numbers_and_hashed(
     plan: Plan, rows: int, parts: list[Numbers], texts: list[Texts],
-    coordinates: list[NDArray[np.int32]], dtype: Any, names: Names | None,
+    coordinates: list[NDArray[np.int32]], lists: list[Csr], dtype: Any, names: Names | None,
 ) -> list[Csr]:  # fmt: skip
     """Blocks of numbers and of hashed features, where equal coordinates are summed:
     categories first, then texts in order.
     """
     of = rows, dtype, int(plan.bias)
-    if not texts:
+    if not texts and not lists:
         return [counted_rows(parts, coordinates, *of)] if parts or coordinates else []
     hashed = [counted_rows([], coordinates, *of)] if coordinates else []
+    hashed += lists
     for text, read in zip(plan.text, texts, strict=True):
         with Stage("texts"):
             hashed.append(counted(read, text, plan, dtype, names))
-    block = canonical(*joined(hashed)) if len(hashed) > 1 else hashed[0]
+    block = canonical(*joined(hashed)) if lists or len(hashed) > 1 else hashed[0]
     return [counted_rows(parts, [], *of), block] if parts else [block]
 
 
@@ -174,7 +186,8 @@ def _categories(
     parts: dict[str, pa.Array] = {}
     for date in plan.dates:
         parts |= date_parts(columns[date.column], date)
-    alone = {name: columns[name] for name in plan.hashed} | parts
+    flat = (name for name in plan.hashed if name not in plan.hashed_lists)
+    alone = {name: columns[name] for name in flat} | parts
     found = [categories(array, name, plan, names) for name, array in alone.items()]
     for cross in plan.crosses:
         arrays = [parts[name] if name in parts else columns[name] for name in cross]

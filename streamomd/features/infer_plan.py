@@ -14,6 +14,7 @@ from streamomd.config.field_types import OTHERS
 from streamomd.config.spec import Data, Model
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.features.arrow_types import (
+    CATEGORIES,
     CROSSED,
     DATES,
     MEASURED,
@@ -21,13 +22,17 @@ from streamomd.features.arrow_types import (
     SCALARS,
     TEXTS,
     family,
+    is_category_list,
     is_list_of,
+    is_number_list,
+    is_text_list,
     is_vector,
     plain,
 )
 from streamomd.features.classes import find_classes
 from streamomd.features.crosses import cross_name
 from streamomd.features.dates import parts_of
+from streamomd.features.nested import inside, is_container
 from streamomd.features.plan import (
     MOST_MEANS,
     Column,
@@ -53,14 +58,18 @@ def make_plan(
     schema: pa.Schema,
     distinct_labels: Callable[[], list[Any]],
     partitions: tuple[Partition, ...] = (),
+    longest_list: Callable[[str], int] | None = None,
 ) -> Plan:
-    """How the columns of ``schema``, the first shard's, become coordinates.
+    """How the columns of ``schema``, the first shard's with the fields of its structs, become
+    coordinates.
 
     distinct_labels: the distinct label values of the first shard; called only for classes that are
     neither given nor boolean. When numeric, hashed, vectors and sparse are all omitted, numbers
-    and booleans are numeric, strings and dictionaries hashed, and any other column must be named
-    in text, dates or ignore; else columns that are not named are not read. partitions: columns of
-    directories, which are in the schema; those of dates need not be named.
+    and booleans are numeric, strings, dictionaries and lists of strings hashed, and any other
+    column must be named in text, dates or ignore; else columns that are not named are not read.
+    partitions: columns of directories, which are in the schema; those of dates need not be named.
+    longest_list: the length of the longest list in the first rows of a column, called for vectors
+    whose type does not say it; None: they are refused.
     Raises UsageError, SchemaError, and DataError for labels that are no classes.
     """
     _check_names(data, schema)
@@ -68,7 +77,7 @@ def make_plan(
     numeric, hashed = _features(data, schema, unnamed)
     pair = data.sparse
     sparse = SparsePair(pair.indices, pair.values, _sparse_size(data, schema)) if pair else None
-    vectors = tuple(Vector(name, schema.field(name).type.list_size) for name in data.vectors)
+    vectors = tuple(_vector(schema.field(name), longest_list) for name in data.vectors)
     label_type = plain(schema.field(data.label).type)
     plan = Plan(
         bias=model.bias,
@@ -172,13 +181,14 @@ def _features(
         raise SchemaError("no feature column is left; name some in numeric, hashed or vectors")
     found = [unnamed(schema, name) for name in strange]
     found += _wrong_types(schema, numeric, "numeric", MEASURED)
-    found += _wrong_types(schema, hashed, "hashed", (*TEXTS, *SCALARS))
+    flat = tuple(n for n in hashed if not is_category_list(family(schema.field(n).type)))
+    found += _wrong_types(schema, flat, "hashed", CATEGORIES)
     found += _wrong_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
     found += _wrong_types(schema, data.dates, "dates", DATES)
     found += [*_wrong_weight(data, schema), *_wrong_crosses(data, schema)]
     for name in data.vectors:
-        if not is_vector(schema.field(name).type):
-            found.append(refused(schema, name, "vectors takes fixed-size lists of numbers"))
+        if not is_number_list(schema.field(name).type):
+            found.append(refused(schema, name, "vectors takes lists of numbers"))
     if data.sparse:
         found += _wrong_pair(schema, data.sparse.indices, data.sparse.values)
     refuse(found, data)
@@ -186,21 +196,40 @@ def _features(
 
 
 def _choose(schema: pa.Schema, taken: list[str]) -> tuple[tuple[str, ...], ...]:
-    """The columns without a role that are numeric, those that are hashed, and the others."""
+    """The columns without a role that are numeric, those that are hashed, and the others. Of a
+    struct its fields are columns; none of a struct that has a role itself."""
     numeric: list[str] = []
     hashed: list[str] = []
     strange: list[str] = []
     for field in schema:
-        if field.name in taken:
+        if field.name in taken or inside(field.name, taken) or is_container(field.type):
             continue
         of = family(field.type)
-        if of == "string" or (pa.types.is_dictionary(field.type) and of in SCALARS):
+        coded = pa.types.is_dictionary(field.type) and of in SCALARS
+        if of == "string" or coded or is_text_list(of):
             hashed.append(field.name)
         elif of in MEASURED:
             numeric.append(field.name)
         else:
             strange.append(field.name)
     return tuple(numeric), tuple(hashed), tuple(strange)
+
+
+def _vector(field: pa.Field, longest_list: Callable[[str], int] | None) -> Vector:
+    """A column of lists of numbers, as long as its type or its first lists say."""
+    if is_vector(field.type):
+        return Vector(field.name, field.type.list_size)
+    if longest_list is None:
+        raise SchemaError(
+            f"column {field.name!r} is {field.type}, whose length is not known before its rows "
+            "are: write it as fixed-size lists, or train from Parquet files"
+        )
+    if not (width := longest_list(field.name)):
+        raise SchemaError(
+            f"column {field.name!r} is {field.type}, and all of its lists are empty or null: add "
+            "it to ignore"
+        )
+    return Vector(field.name, width)
 
 
 def _nulls(data: Data) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streamomd.config.filter_text import WORDS
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import scrub
@@ -18,6 +21,7 @@ from streamomd.features.numeric import numbers
 from streamomd.features.plan import Plan
 
 SKIP = "fix or drop the row, or pass --on-bad-row skip"
+_WORD = re.compile(r"[^\W\d][\w.]*")
 OTHER_CLASS = (
     "list all classes in model.classes (streamomd plan --scan-labels prints them), "
     f"{SKIP}, or choose a loss for regression"
@@ -31,7 +35,8 @@ def labels(array: pa.Array, plan: Plan, flaws: BadRows) -> Floats:
     """
     cells = CheckedValues(flaws, plan.label)
     if not plan.classes:
-        y: Floats = numbers(array, cells, "error").astype(np.float64)
+        remedy = _null_remedy(plan.label)
+        y: Floats = numbers(array, cells, "error", null_remedy=remedy).astype(np.float64)
         _note_small(y, cells, plan.least_label)
         return y
     if (signs := _two_numbers(array, plan.classes)) is not None:
@@ -60,7 +65,8 @@ def _two_numbers(array: pa.Array, classes: Sequence[Any]) -> Floats | None:
 def weights(array: pa.Array, column: str, flaws: BadRows) -> Floats:
     """Importance weights (n,). Notes those that are null, negative, NaN or ±inf."""
     cells = CheckedValues(flaws, column)
-    found: Floats = numbers(array, cells, "error").astype(np.float64)
+    remedy = _null_remedy(column)
+    found: Floats = numbers(array, cells, "error", null_remedy=remedy).astype(np.float64)
     if len(found) and not found.min() >= 0:
         cells.note(
             "negative_weight",
@@ -167,14 +173,23 @@ def _note_strange(
     """Note labels that are no class; the message shows values[codes]."""
     rows = np.flatnonzero(np.isnan(y))
     why = np.array([_reason(value) for value in values])[codes[rows]]
+    remedies = {"label": OTHER_CLASS, "null": _null_remedy(plan.label)}
     for reason in np.unique(why):
         cells.note(
             str(reason),
             rows[why == reason],
             lambda row: f"label {_label_text(values[codes[row]])}",
             f"one of the classes {shown(list(plan.classes))}",
-            OTHER_CLASS if reason == "label" else SKIP,
+            remedies.get(str(reason), SKIP),
         )
+
+
+def _null_remedy(column: str) -> str:
+    """What to do about rows without a label or a weight."""
+    plain = _WORD.fullmatch(column) and column.lower() not in WORDS
+    name = column if plain else '"' + column.replace('"', '""') + '"'
+    where = shlex.quote(f"{name} is not null")
+    return f"leave such rows out (--where {where}), fix them, or pass --on-bad-row skip"
 
 
 def _reason(value: Any) -> str:

@@ -19,6 +19,11 @@ Numbers = NDArray[Any]
 
 ANYTHING = LegalValues()
 _EXACT = 2**53
+REPLACED = (
+    "drop the row, or pass --on-bad-row skip; "
+    'data.nulls = "zero", "indicator" or "mean" replaces nulls'
+)
+"""What to do about a feature that is null."""
 TICKS = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 """Of a second."""
 # Rows written together: the block stays in cache while column after column is written into it
@@ -29,13 +34,17 @@ _UNCOMPILED = 1 << 14
 
 
 def numbers(
-    array: pa.Array, cells: CheckedValues, nulls: str, legal: LegalValues = ANYTHING
+    array: pa.Array,
+    cells: CheckedValues,
+    nulls: str,
+    legal: LegalValues = ANYTHING,
+    null_remedy: str = REPLACED,
 ) -> Numbers:
     """The values of a column of numbers or booleans, (n,), of the column's own dtype.
 
     Notes nulls, NaN, ±inf, integers float64 cannot hold, and numbers that are not ``legal``. With
     nulls "zero" a null is 0, with "indicator" NaN too. With "mean" both are NaN, in float64: the
-    engine knows the mean.
+    engine knows the mean. null_remedy: what to do about a null that is an error.
     """
     array, gone = _plain(array), None
     if nulls in ("indicator", "mean"):
@@ -43,7 +52,7 @@ def numbers(
         array = _zeroed(array, gone)
     if array.null_count:
         if nulls == "error":
-            _note_nulls(array, cells)
+            _note_nulls(array, cells, null_remedy)
         array = array.fill_null(pa.scalar(0).cast(array.type))
     values: Numbers = array.to_numpy(zero_copy_only=False)
     for reason, places in unfit(values, legal):
@@ -206,11 +215,7 @@ def _as_numpy(array: pa.BooleanArray) -> NDArray[np.bool_]:
     return found
 
 
-def _note_nulls(array: pa.Array, cells: CheckedValues) -> None:
-    remedy = (
-        "drop the row, or pass --on-bad-row skip; for a feature, "
-        'data.nulls = "zero", "indicator" or "mean" replaces nulls'
-    )
+def _note_nulls(array: pa.Array, cells: CheckedValues, remedy: str = REPLACED) -> None:
     places = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
     cells.note("null", places, lambda _: "null", "a number", remedy)
 

@@ -17,7 +17,7 @@ from streamomd.config.values import NULLS
 from streamomd.core.counted import counted, listed
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
-from streamomd.features.arrow_types import PARTITION_TYPES
+from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list
 from streamomd.rules.ranges import ANY, Limits
 
 Label = bool | int | float | str
@@ -25,7 +25,7 @@ MOST_BITS, LARGEST, MOST_MEANS = 30, 2**31 - 1, 2**20
 
 
 class Vector(NamedTuple):
-    """A column of fixed-size lists: ``width`` coordinates."""
+    """A column of lists of numbers: ``width`` coordinates, 0 beyond the end of a shorter list."""
 
     column: str
     width: int
@@ -147,6 +147,11 @@ class Plan:
     @cached_property
     def _families(self) -> dict[str, str]:
         return {column.name: column.family for column in self.types}
+
+    @cached_property
+    def hashed_lists(self) -> tuple[str, ...]:
+        """The hashed columns of lists, of which each element is a category."""
+        return tuple(name for name in self.hashed if is_category_list(self.family(name)))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -332,6 +337,8 @@ def describe(plan: Plan) -> list[str]:
     if plan.hashed:
         into = f"hashed into 2^{plan.bits} coordinates ({len(plan.hashed)})"
         lines.append(f"{into}: {_list(plan.hashed)}")
+        if plan.hashed_lists:
+            lines.append(f"each element of a list is a category: {_list(plan.hashed_lists)}")
     lines += [f"date {date.column!r}: {', '.join(date.parts)}, hashed" for date in plan.dates]
     lines += [f"cross {' × '.join(map(repr, cross))}, hashed" for cross in plan.crosses]
     lines += [_text_line(text) for text in plan.text]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from streamomd.config.spec import Data
 from streamomd.config.toml_text import quoted
+from streamomd.config.values import join_list
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import DATES, family, hint
+from streamomd.features.nested import is_container
 
-UNNAMED = "without a role it must be a number, a boolean or a string"
+UNNAMED = "without a role it must be a number, a boolean, a string or a list of strings"
 
 
 class RefusedColumn(NamedTuple):
@@ -29,6 +32,8 @@ class RefusedColumn(NamedTuple):
 def refused(schema: pa.Schema, name: str, expected: str, remedy: str = "") -> RefusedColumn:
     """A column that does not fit, of the schema's type."""
     kind = schema.field(name).type
+    if is_container(kind):
+        remedy = f"name its fields instead, such as {name}.{kind[0].name}, or add it to ignore"
     return RefusedColumn(name, kind, expected, remedy or hint(kind))
 
 
@@ -39,29 +44,30 @@ def unnamed(schema: pa.Schema, name: str) -> RefusedColumn:
 
 def refuse(found: Sequence[RefusedColumn], data: Data) -> None:
     """Raises SchemaError that names all of these columns, if there are any; for those without a
-    role it ends with the keys of a job file that give them one."""
+    role it ends with the flags, and the keys of a job file, that give them one."""
     if not found:
         return
     lines = [_line(one) for one in found]
     first = "first shard: " if len(lines) == 1 else f"first shard: {len(lines)} columns:\n  "
-    block = _job_keys([one for one in found if one.unnamed], data)
-    raise SchemaError(first + "\n  ".join(lines) + block)
+    roles = _roles([one for one in found if one.unnamed], data)
+    raise SchemaError(first + "\n  ".join(lines) + (_flags_and_keys(roles) if roles else ""))
 
 
 def _line(one: RefusedColumn) -> str:
     return f"column {printable(one.name)!r} is {one.kind}: {one.expected}; {one.remedy}"
 
 
-def _job_keys(found: Sequence[RefusedColumn], data: Data) -> str:
-    """The table [data] with these columns, next to those that it names already."""
-    if not found:
-        return ""
+def _roles(found: Sequence[RefusedColumn], data: Data) -> dict[str, list[str]]:
+    """The columns of each key that gives them a role, next to those that it names already."""
     dates = [one.name for one in found if family(one.kind) in DATES]
     others = [one.name for one in found if one.name not in dates]
     keys = {"dates": (data.dates, dates), "ignore": (data.ignore, others)}
-    lines = [
-        f"{key} = [{', '.join(map(quoted, (*before, *more)))}]"
-        for key, (before, more) in keys.items()
-        if more
-    ]
-    return "\nin the job file (or as flags, --ignore a,b):\n  [data]\n  " + "\n  ".join(lines)
+    return {key: [*before, *more] for key, (before, more) in keys.items() if more}
+
+
+def _flags_and_keys(roles: Mapping[str, Sequence[str]]) -> str:
+    """These roles as flags of a command, and as the table [data] of a job file."""
+    flags = [f"--{key} {shlex.quote(join_list(names))}" for key, names in roles.items()]
+    keys = [f"{key} = [{', '.join(map(quoted, names))}]" for key, names in roles.items()]
+    table = "\n  ".join(["[data]", *keys])
+    return f"\nas flags: {' '.join(flags)}\nin a job file:\n  {table}"

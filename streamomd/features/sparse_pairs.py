@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from streamomd.features.bad_rows import BadRows, CheckedValues
 from streamomd.features.canonical import Csr, canonical, row_of
+from streamomd.features.lists import Indptr, elements_of
 from streamomd.features.numeric import ANYTHING, expected, numbers, unfit
 from streamomd.features.plan import LegalValues, SparsePair
-
-Indptr = NDArray[np.int64]
 
 
 def sparse(
@@ -32,8 +31,8 @@ def sparse(
     or not ``legal``, and equal indices whose sum is so. None where flaws were noted: equal
     indices are summed of rows that are good otherwise, in the next turn.
     """
-    indptr, keys = _lists(indices)
-    ends, numeric = _lists(values)
+    indptr, keys = elements_of(indices)
+    ends, numeric = elements_of(values)
     _note_lengths(indptr, ends, pair, flaws)
     coordinates = _indices(keys, pair, CheckedValues(flaws, pair.indices, indptr=indptr))
     elements = CheckedValues(flaws, pair.values, indptr=ends)
@@ -45,15 +44,6 @@ def sparse(
     if summed is not stored:
         _note_sums(summed, CheckedValues(flaws, pair.values, indptr=rows), legal)
     return rows, places + np.int32(offset) if offset else places, summed
-
-
-def _lists(array: pa.Array) -> tuple[Indptr, pa.Array]:
-    """Where each row's list begins and ends, from 0, and the elements."""
-    if array.null_count:
-        counts = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
-        return np.concatenate(([0], np.cumsum(counts, dtype=np.int64))), array.flatten()
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    return offsets - offsets[0], array.values.slice(offsets[0], offsets[-1] - offsets[0])
 
 
 def _note_lengths(indptr: Indptr, ends: Indptr, pair: SparsePair, flaws: BadRows) -> None:

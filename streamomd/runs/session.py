@@ -27,6 +27,7 @@ from streamomd.shards.filtered_shards import filter_columns, filter_notes
 from streamomd.shards.find import find
 from streamomd.shards.shard import ShardSet, checksum_notes, describe_tables
 from streamomd.shards.table_finder import TableOptions
+from streamomd.shards.unique_strings import unique_string_notes
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns
@@ -142,6 +143,11 @@ class Session:
         """The rows, where a verb refuses collections."""
         assert isinstance(self.rows, ShardSet)
         return self.rows
+
+    def column_hints(self, plan: Plan) -> list[str]:
+        """A line on columns that the job does not name and that are hashed, but nearly unique."""
+        named = not isinstance(self.rows, ShardSet) or self.spec.data.hashed
+        return [] if named else unique_string_notes(plan, self.shards)
 
     def connect(self) -> AbstractContextManager[Any]:
         """Inside: a client of the cluster that the job uses, or None."""

@@ -68,7 +68,8 @@ def train(
         with quiet_notes(quiet), session.prepare() as (model, connection):
             rule, loss = model.spec.rule, model.spec.model.loss
             chosen = f"rule {rule.name} ({rule.title}), loss {loss}"
-            report_plan(model.plan, session.rows, chosen, session.choices)
+            choices = [*session.choices, *session.column_hints(model.plan)]
+            report_plan(model.plan, session.rows, chosen, choices)
             manager = session.begin(model, restart=restart)
             if learns_on_worker(model, connection):
                 return learn_on_worker(session, model, connection, reporting)

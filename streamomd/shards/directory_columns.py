@@ -17,6 +17,7 @@ import pyarrow as pa
 from streamomd.core.errors import DataError, SchemaError
 from streamomd.core.urls import printable, protocol, redact, shown
 from streamomd.features.arrow_types import DATES, PARTITION_TYPES, SCALARS, family
+from streamomd.features.nested import with_fields
 from streamomd.features.plan import Partition
 from streamomd.shards.constants import parse_value
 from streamomd.shards.shard import Constant, Shard, ShardSet
@@ -141,7 +142,8 @@ def _other_kind(shard: Shard, column: str, kind: str, text: str) -> str:
 
 def with_constants(shard: Shard, constants: Sequence[Constant]) -> Shard:
     """A shard whose rows have these columns, in the place of its own of the same name."""
-    stored, schema = shard.stored_schema, shard.stored_schema
+    stored = shard.stored_schema
+    schema = with_fields(stored)
     for one in constants:
         field = pa.field(one.column, PARTITION_TYPES[one.kind])
         places = schema.get_all_field_indices(one.column)

@@ -14,6 +14,7 @@ from streamomd.features import Plan, check_schema, make_plan
 from streamomd.features.classes import rare_note, targets, task_note
 from streamomd.features.plan import Partition
 from streamomd.shards.distinct_labels import Enough, distinct_labels
+from streamomd.shards.list_lengths import longest_list
 from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
@@ -30,7 +31,8 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     first = next(iter(shards))
     partitions = tuple(Partition(one.column, one.kind) for one in first.constants)
     labels = partial(_labels, shards, spec)
-    plan = make_plan(spec.data, spec.model, first.schema, labels, partitions)
+    lengths = partial(longest_list, shards)
+    plan = make_plan(spec.data, spec.model, first.schema, labels, partitions, lengths)
     for shard in shards:
         check_schema(plan, shard.schema, shard.url)
     return plan

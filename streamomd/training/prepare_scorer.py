@@ -23,6 +23,7 @@ from streamomd.training.scoring.description import (
     CATEGORIES,
     DATES,
     CategoryColumn,
+    CategoryList,
     DateColumn,
     Description,
     NumberColumn,
@@ -57,7 +58,13 @@ def description_of(plan: Plan) -> Description:
         NumberColumn(name, _column_kind(types[name]), plan.nulls_of(name)) for name in plan.numeric
     )
     vectors = tuple(
-        VectorColumn(name, width, _number_kind(types[name].type), plan.nulls_of(name))
+        VectorColumn(
+            name,
+            width,
+            _number_kind(types[name].type),
+            plan.nulls_of(name),
+            types[name].family.startswith("list<"),
+        )
         for name, width in plan.vectors
     )
     dates = tuple(DateColumn(d.column, types[d.column].family, d.parts) for d in plan.dates)
@@ -65,13 +72,15 @@ def description_of(plan: Plan) -> Description:
     categories = tuple(
         CategoryColumn(name, _column_kind(types[name]), name in plan.hashed)
         for name in plan.categorical
-        if name not in dated
+        if name not in dated and name not in plan.hashed_lists
     )
+    lists = tuple(CategoryList(name, _element_kind(types[name])) for name in plan.hashed_lists)
     described = Description(
         bias=plan.bias,
         numbers=numbers,
         vectors=vectors,
         categories=categories,
+        lists=lists,
         dates=dates,
         crosses=plan.crosses,
         texts=tuple(TextColumn(*text) for text in plan.text),
@@ -84,6 +93,7 @@ def description_of(plan: Plan) -> Description:
         most=plan.legal.limits.most,
     )
     unknown = [c.name for c in categories if c.kind not in CATEGORIES]
+    unknown += [one.name for one in lists if one.kind not in CATEGORIES]
     unknown += [d.name for d in dates if d.kind not in DATES]
     unknown += [n.name for n in numbers if not is_measured(n.kind)]
     if unknown or described.size != plan.size:
@@ -185,6 +195,13 @@ def _column_kind(column: Any) -> str:
     if family in ("duration", "time"):
         return f"{family}:{column.type.partition('[')[2].rstrip(']')}"
     return _number_kind(column.type) if family == "float" else family
+
+
+def _element_kind(column: Any) -> str:
+    """The kind of the elements of a list of categories."""
+    element = column.family.partition("<")[2].partition(">")[0]
+    names = {"string": "text", "binary": "bytes"}
+    return _number_kind(column.type) if element == "float" else names.get(element, element)
 
 
 def _number_kind(kind: str) -> str:

@@ -21,6 +21,7 @@ from streamomd.config.spec import Data, Model
 from streamomd.core.errors import SchemaError
 from streamomd.features.arrow_types import family
 from streamomd.features.infer_plan import make_plan
+from streamomd.features.nested import with_fields
 from streamomd.features.numeric import BadRows, CheckedValues, numbers
 
 N = 12
@@ -32,16 +33,32 @@ TYPES = (
     pa.dictionary(pa.int8(), pa.int64()), pa.list_(pa.string()), pa.list_(pa.float64()),
     pa.large_list(pa.int64()), pa.list_(pa.float32(), 2), pa.list_(pa.string(), 2),
     pa.struct([("a", pa.int64())]), pa.map_(pa.string(), pa.int64()), pa.null(), pa.binary(4),
+    pa.list_(pa.binary()), pa.large_list(pa.string()), pa.list_(pa.bool_()), pa.list_(pa.date32()),
+    pa.list_(pa.list_(pa.string())), pa.list_(pa.dictionary(pa.int32(), pa.string())),
+    pa.list_(pa.struct([("a", pa.int64())])), pa.struct([]), pa.list_view(pa.string()),
+    pa.struct([("a", pa.struct([("b", pa.list_(pa.string())), ("c", pa.bool_())]))]),
 )  # fmt: skip
+LISTS = {"list<string>", "vector<string>[2]"}
+NUMBERS = {"list<float>", "list<integer>", "vector<float>[2]"}
 ROLES = {
-    "": {"integer", "float", "boolean", "string", "decimal", "duration", "time"},
+    "": {"integer", "float", "boolean", "string", "decimal", "duration", "time", *LISTS},
     "numeric": {"integer", "float", "boolean", "decimal", "duration", "time"},
-    "hashed": {"integer", "float", "boolean", "string", "binary"},
+    "hashed": {
+        "integer", "float", "boolean", "string", "binary", "list<binary>", "list<boolean>",
+        *LISTS, *NUMBERS,
+    },
     "text": {"string", "binary"},
     "dates": {"date", "timestamp", "timestamp with a zone"},
-    "vectors": {"vector<float>[2]"},
-}
+    "vectors": NUMBERS,
+}  # fmt: skip
 """Families that a role takes."""
+
+
+def takes(role: str, kind: pa.DataType) -> bool:
+    """Whether a type may have a role; without one, the fields of a struct are columns."""
+    if role == "" and pa.types.is_struct(kind) and kind.num_fields:
+        return all(takes(role, field.type) for field in kind)
+    return family(kind) in ROLES[role]
 
 
 def plan_of(roles: dict[str, tuple[str, pa.DataType]]) -> Any:
@@ -52,15 +69,16 @@ def plan_of(roles: dict[str, tuple[str, pa.DataType]]) -> Any:
     named.pop("", None)
     kinds = [(name, kind) for name, (_, kind) in roles.items()]
     data = Data(label="y", **named)
-    return make_plan(data, Model(), pa.schema([("y", pa.bool_()), *kinds]), list)
+    schema = with_fields(pa.schema([("y", pa.bool_()), *kinds]))
+    return make_plan(data, Model(), schema, list, longest_list=lambda _: 3)
 
 
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_a_type_in_a_role(kind: pa.DataType, role: str) -> None:
     """It has coordinates, or the message names the column, its type and what to do."""
-    if family(kind) in ROLES[role]:
-        assert "c" in plan_of({"c": (role, kind)}).features
+    if takes(role, kind):
+        assert {name.partition(".")[0] for name in plan_of({"c": (role, kind)}).features} == {"c"}
         return
     with pytest.raises(SchemaError) as error:
         plan_of({"c": (role, kind)})
@@ -73,7 +91,7 @@ def test_a_type_in_a_role(kind: pa.DataType, role: str) -> None:
 def test_all_columns_are_refused_together(chosen: list[tuple[str, pa.DataType]]) -> None:
     """One message has a line for each column that does not fit, and none for the others."""
     roles = {f"c{at}": one for at, one in enumerate(chosen)} | {"n": ("", pa.float64())}
-    wrong = [name for name, (role, kind) in roles.items() if family(kind) not in ROLES[role]]
+    wrong = [name for name, (role, kind) in roles.items() if not takes(role, kind)]
     if not wrong:
         assert plan_of(roles).numeric
         return
@@ -87,7 +105,8 @@ def test_the_printed_keys_make_it_a_job(tmp_path: Path) -> None:
     """The table at the end of the message, put into a job, trains."""
     columns = {
         "y": np.arange(N) % 2, "n": np.arange(N) * 1.0, 'a "day"': pa.array(range(N), pa.date32()),
-        "tags": [["a"]] * N, "geo": [{"a": 1}] * N, "id": np.arange(N),
+        "tags": [[1.0]] * N, "geo": pa.array([[("a", 1)]] * N, pa.map_(pa.string(), pa.int64())),
+        "id": np.arange(N),
     }  # fmt: skip
     path = write(tmp_path / "a.parquet", columns)
     base: dict[str, Any] = {"shards": str(path), "label": "y", "ignore": ["id"]}

@@ -11,6 +11,7 @@ import pyarrow as pa
 from streamomd.config.spec import Spec
 from streamomd.engine.state import State
 from streamomd.features import encode, make_plan
+from streamomd.features.nested import selected, with_fields
 from streamomd.training.build_engine import engine_of
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
@@ -26,7 +27,14 @@ def new_model(
     data = {"label": "y", "shards": "none", **tables.get("data", {})}
     spec = Spec.parse({"data": data, "model": model})
     labels = table.column("y").unique().to_pylist()
-    plan = make_plan(spec.data, spec.model, table.schema, lambda: labels)
+    schema = with_fields(table.schema)
+    plan = make_plan(
+        spec.data,
+        spec.model,
+        schema,
+        lambda: labels,
+        longest_list=lambda name: longest(table, name),
+    )
     spec = spec.of_classes(len(plan.classes))
     engine = replace(engine_of(spec, plan), compiled=compiled)
     state = State.start(engine.layout)
@@ -34,10 +42,16 @@ def new_model(
     return Model(spec, plan, engine, state, Metrics(spec.model.classifies))
 
 
+def longest(table: pa.Table, name: str) -> int:
+    """The length of a column's longest list, at least 1."""
+    rows = [selected(batch, [name]).column(0).to_pylist() for batch in table.to_batches()]
+    return max(1, *(len(one or []) for lists in rows for one in lists))
+
+
 def batch_of(model: Model, table: pa.Table, *, labelled: bool = True) -> Any:
     """The rows as a shard's are encoded."""
     wanted = model.plan.columns if labelled else model.plan.features
-    rows = table.select(list(dict.fromkeys(wanted))).combine_chunks().to_batches()[0]
+    rows = selected(table.combine_chunks().to_batches()[0], list(dict.fromkeys(wanted)))
     return encode(model.plan, rows, shard="rows", row=0, labelled=labelled, names=model.names)
 
 

@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 WORDS = (
     ("first shard: ", "X: "),
-    ("in the job file (or as flags, --ignore a,b):\n  [data]\n", "as parameters:\n"),
+    ("in a job file:\n  [data]\n", "as parameters:\n"),
+    ("name it in vectors, or in hashed", "name it in hashed"),
     (" in the first shard", " in X"),
     ("the first shard had", "X of the first call had"),
     ("write all shards with the same type", "pass the same type in every call"),
@@ -35,6 +36,7 @@ WORDS = (
 )
 """What is said of files, and what of X. In order: later pairs are less specific."""
 KEYS = (
+    (r"(?m)^as flags: .*\n", ""),
     (r"\bmodel\.params sets\b", "params sets"),
     (r"\(--rule (\w+), model\.rule = '\1'\)", r'(rule="\1")'),
     (r" \(--rule (\w+)\)", r' (rule="\1")'),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from streamomd.features.nested import roots, selected
 from streamomd.shards.chunks import ChunkFile
 from streamomd.shards.digests import WINDOW
 from streamomd.shards.formats import arrow_rows
@@ -38,12 +39,17 @@ def open_groups(
 ) -> Groups:
     """Reads one record batch after another from an open file."""
     with pa.ipc.open_file(pa.BufferReader(_alone(footer))) as reader:
-        batches = StoredBatches(file, reader.schema, footer, wanted.columns)
-    return lambda group: _slices(batches, group, wanted, check)
+        stored = roots(reader.schema, wanted.columns)
+        batches = StoredBatches(file, reader.schema, footer, stored)
+    return lambda group: _slices(batches, group, stored, wanted, check)
 
 
 def _slices(
-    batches: StoredBatches, group: int, wanted: ReadRequest, check: Check | None
+    batches: StoredBatches,
+    group: int,
+    stored_columns: tuple[str, ...],
+    wanted: ReadRequest,
+    check: Check | None,
 ) -> Iterator[pa.RecordBatch]:
     pending = batches.begin(group)
     parts = _parts(batches, pending, wanted)
@@ -59,11 +65,14 @@ def _slices(
             check(group, file.load(batches.ranges(pending), batches.read_before(pending)))
             read = file.buffer
         found = arrow_rows.slices(
-            parts, wanted.columns, pending.head.rows, wanted.unit_bytes,
+            parts, stored_columns, pending.head.rows, wanted.unit_bytes,
             lambda place, length: read(pending.block.body_at + place, length),
         )  # fmt: skip
     for batch in found:
-        chosen = batch.select(wanted.columns)
+        for name in stored_columns:
+            if pa.types.is_struct(batch.schema.field(name).type):
+                batch.column(name).validate()  # lengths, before its fields are taken
+        chosen = selected(batch, wanted.columns)
         for column in chosen.columns:
             _validate(column)
         yield from cut(chosen, wanted.unit_bytes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.core.errors import DataError, IncompleteShardError, StorageError, StreamomdError
 from streamomd.core.urls import printable, shown
+from streamomd.features.nested import with_fields
 from streamomd.shards.filesystem import Entry, open_file, stat_entry
 from streamomd.shards.formats import arrow, parquet
 from streamomd.shards.formats.contract import Format, ReadAt
@@ -57,7 +58,7 @@ def read_shard(
     file = open_file(fs, path, url)
     try:
         form, footer, head = read_ends(file, entry.size, url)
-        schema, groups = _describe(form, footer, read_at(file, url), url)
+        stored, schema, groups = _describe(form, footer, read_at(file, url), url)
     finally:
         file.close()
     return Shard(
@@ -68,6 +69,7 @@ def read_shard(
         rows=sum(groups),
         groups=groups,
         schema=schema,
+        stored=None if schema is stored else stored,
         footer_sha256=hashlib.sha256(footer).hexdigest(),
         etag=entry.etag,
         mtime_ns=entry.mtime_ns,
@@ -126,11 +128,12 @@ def read_at(file: Any, url: str) -> ReadAt:
 
 
 def _describe(form: Format, footer: bytes, at: ReadAt, url: str) -> Any:
+    """The file's schema, that with the fields of structs, and the rows of each group."""
     try:
         schema, groups = form.describe(footer, at)
         # Names that are not UTF-8 are reported only when they are requested.
         all(field.name is not None and str(field.type) for field in schema)
-        return schema, groups
+        return schema, with_fields(schema), groups
     except StreamomdError:
         raise
     except Exception as error:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streamomd.features.nested import selected
 from streamomd.shards.chunks import ChunkFile, RecordingFile, read_into_of
 from streamomd.shards.formats.contract import (
     Check,
@@ -176,7 +177,7 @@ def _slices(
                 parquet.reader.set_batch_size(rows)
                 before, seen = max(0, given - seen), seen + batch.num_rows
                 if before < batch.num_rows:
-                    chosen = batch.select(wanted.columns).slice(before)
+                    chosen = selected(batch, wanted.columns).slice(before)
                     limit = 4 * wanted.unit_bytes
                     for part in [chosen] if nbytes <= limit else cut(chosen, limit):
                         given += part.num_rows

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import scrub
+from streamomd.features.nested import table_with_fields
 from streamomd.shards.distinct_labels import distinct
 from streamomd.shards.formats.contract import cut
 from streamomd.shards.prediction_files import as_arrow
@@ -33,8 +34,9 @@ def table_of(parts: Sequence[Any], where: str) -> pa.Table:
     """A pandas frame as a table; or arrays: X (n, m), and perhaps y (n,) and weights (n,).
 
     The types are those of the Parquet file that pandas would write: NaN and None are nulls, except
-    in columns of Arrow's own types; a frame's index is dropped. X becomes a column of fixed-size
-    lists. Raises DataError for what has no such form, ``where`` it came from.
+    in columns of Arrow's own types; a frame's index is dropped. Fields of structs are columns too.
+    X becomes a column of fixed-size lists. Raises DataError for what has no such form, ``where`` it
+    came from.
     """
     try:
         arrays = len(parts) > 1 or isinstance(parts[0], np.ndarray)
@@ -49,7 +51,7 @@ def table_of(parts: Sequence[Any], where: str) -> pa.Table:
 def _framed(frame: Any, where: str) -> pa.Table:
     if not isinstance(frame, _pandas().DataFrame):
         raise DataError(f"{where} is a {type(frame).__name__}, expected a pandas DataFrame")
-    return pa.Table.from_pandas(frame, preserve_index=False)
+    return table_with_fields(pa.Table.from_pandas(frame, preserve_index=False))
 
 
 def _columned(parts: Sequence[Any], where: str) -> pa.Table:
@@ -65,13 +67,24 @@ def _columned(parts: Sequence[Any], where: str) -> pa.Table:
 
 
 def without_null_types(table: pa.Table, families: Mapping[str, str]) -> pa.Table:
-    """A column of Python objects that are all None has no type: it is given its family's."""
+    """A column of Python objects that are all None, or empty lists, has no type: it is given its
+    family's."""
     for at, field in enumerate(table.schema):
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        wanted = _TYPES.get(families.get(field.name, ""))
-        if pa.types.is_null(kind) and wanted is not None:
+        wanted = _type_of(families.get(field.name, ""))
+        if wanted is None:
+            continue
+        if pa.types.is_null(kind):
             table = table.set_column(at, field.name, pa.nulls(table.num_rows, wanted))
+        elif kind == pa.list_(pa.null()) and pa.types.is_list(wanted):
+            table = table.set_column(at, field.name, table.column(at).cast(wanted))
     return table
+
+
+def _type_of(family: str) -> pa.DataType | None:
+    """A type of a family, if one is known."""
+    element = _TYPES.get(family.removeprefix("list<").removesuffix(">"))
+    return pa.list_(element) if element and family.startswith("list<") else element
 
 
 def batches(table: pa.Table, begin: int, unit_bytes: int) -> Iterator[tuple[int, pa.RecordBatch]]:

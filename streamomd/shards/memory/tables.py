@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError
 from streamomd.core.urls import scrub
+from streamomd.features.nested import table_with_fields
 from streamomd.shards.memory.frames import FEATURES, table_of
 from streamomd.shards.prediction_files import as_arrow
 
@@ -35,14 +36,14 @@ def names_of(frame: Any) -> list[str] | None:
 def arrow_of(frame: Any, where: str) -> pa.Table:
     """A frame (pandas, polars, Arrow, …) as the table that it would write to Parquet.
 
-    pandas: NaN and None are nulls, and the index is dropped. Raises DataError for a column that
-    has no single type, ``where`` it is.
+    pandas: NaN and None are nulls, and the index is dropped. Fields of structs are columns too.
+    Raises DataError for a column that has no single type, ``where`` it is.
     """
     pandas = sys.modules.get("pandas")  # a pandas frame implies that pandas is imported
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         return table_of([frame], where)
     try:
-        return pa.table(frame)
+        return table_with_fields(pa.table(frame))
     except pa.ArrowException as error:
         raise DataError(f"{where} cannot be converted to Arrow: {scrub(str(error))}") from error
 

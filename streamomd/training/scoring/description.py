@@ -43,12 +43,13 @@ class NumberColumn(NamedTuple):
 
 
 class VectorColumn(NamedTuple):
-    """A column of lists of ``width`` numbers."""
+    """A column of lists of ``width`` numbers. ragged: or of fewer, the rest is 0."""
 
     name: str
     width: int
     kind: str
     nulls: str
+    ragged: bool = False
 
 
 class CategoryColumn(NamedTuple):
@@ -57,6 +58,13 @@ class CategoryColumn(NamedTuple):
     name: str
     kind: str
     alone: bool
+
+
+class CategoryList(NamedTuple):
+    """A column of lists of categories of a kind."""
+
+    name: str
+    kind: str
 
 
 class DateColumn(NamedTuple):
@@ -106,6 +114,7 @@ class Description:
     largest: float = math.inf
     least: float = 0.0
     most: float = math.inf
+    lists: tuple[CategoryList, ...] = ()
 
     @cached_property
     def hashed_offset(self) -> int:
@@ -120,7 +129,7 @@ class Description:
     @property
     def hashes(self) -> bool:
         """Whether anything is hashed."""
-        return bool(self.categories or self.texts or self.dates)
+        return bool(self.categories or self.lists or self.texts or self.dates)
 
     @cached_property
     def sparse_offset(self) -> int:
@@ -145,10 +154,11 @@ class Description:
 
     @cached_property
     def columns(self) -> dict[str, str]:
-        """Each column's kind: number, category, date, text or list."""
+        """Each column's kind: number, category, categories, date, text or list."""
         found = {column.name: "number" for column in self.numbers}
         found |= {column.name: "list" for column in self.vectors}
         found |= {column.name: "category" for column in self.categories if column.alone}
+        found |= {column.name: "categories" for column in self.lists}
         found |= {column.name: "date" for column in self.dates}
         found |= {c.name: "category" for c in self.categories if c.name not in found}
         found |= {column.name: "text" for column in self.texts}
@@ -165,7 +175,8 @@ class Description:
     def from_json(cls, saved: Mapping[str, Any]) -> Self:
         """The description that was saved. Raises DataError for anything else."""
         try:
-            given = {one.name: saved[one.name] for one in fields(cls)}
+            given = {one.name: saved[one.name] for one in fields(cls) if one.name != "lists"}
+            given["lists"] = saved.get("lists", ())  # older files have none
             for name, make in _COLUMNS.items():
                 given[name] = tuple(make(*one) for one in given[name])
             dates = given["dates"]
@@ -185,6 +196,7 @@ _COLUMNS: dict[str, Any] = {
     "numbers": NumberColumn,
     "vectors": VectorColumn,
     "categories": CategoryColumn,
+    "lists": CategoryList,
     "dates": DateColumn,
     "texts": TextColumn,
 }
@@ -194,7 +206,7 @@ def _check(made: Description) -> None:
     """Raises ValueError or TypeError for values that no description has."""
     numbers, dates = made.numbers, made.dates
     pair = [made.sparse] if made.sparse else []
-    named: list[Any] = [*numbers, *made.vectors, *made.categories, *dates, *made.texts]
+    named: list[Any] = [*numbers, *made.vectors, *made.categories, *made.lists, *dates, *made.texts]
     for name in (*(c.name for c in named), *(n for one in pair for n in one[:2])):
         _need(type(name) is str, f"a column is named {name!r}")
     for cross in made.crosses:
@@ -208,6 +220,10 @@ def _check(made: Description) -> None:
         _need(one.kind in NUMBERS, repr(one))
     for category in made.categories:
         _need(category.kind in CATEGORIES and type(category.alone) is bool, repr(category))
+    for listed in made.lists:
+        _need(listed.kind in CATEGORIES, repr(listed))
+    for vector in made.vectors:
+        _need(type(vector.ragged) is bool, repr(vector))
     for date in dates:
         _need(date.kind in DATES and set(date.parts) <= set(PARTS), repr(date))
     for text in made.texts:

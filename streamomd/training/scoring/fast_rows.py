@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from streamomd.training.scoring.categories import LONGEST, MOST, CategoryPlaces, cross_name, escaped
 from streamomd.training.scoring.description import CategoryColumn, DateColumn, Description
 from streamomd.training.scoring.margins import Margins
+from streamomd.training.scoring.nested_rows import flat_row, paths_of
 from streamomd.training.scoring.row_errors import BadValueError
 from streamomd.training.scoring.row_values import category_of, date_of, part_of
 
@@ -58,7 +59,7 @@ def terms_of(d: Description, margins: Margins) -> Callable[[Row], Terms | None] 
     It gives None for a row that it leaves to the encoder. None for columns of other kinds, and for
     rules that predict more than a sum.
     """
-    if margins.rule is not None or d.vectors or d.texts or d.sparse:
+    if margins.rule is not None or d.vectors or d.lists or d.texts or d.sparse:
         return None
     columns: list[Any] = [*d.numbers, *d.categories]
     if any(column.kind == "float16" for column in columns):
@@ -66,10 +67,13 @@ def terms_of(d: Description, margins: Margins) -> Callable[[Row], Terms | None] 
     weights = _weights_of(margins)
     add_numbers = _numbers_reader(d, margins, weights)
     add_hashed = _hashed_reader(d, weights) if d.hashes else None
+    paths = paths_of(tuple(d.columns))
 
     def terms(row: Row) -> Terms | None:
         found: Terms = []
         late: Terms = []
+        if paths:
+            row = flat_row(row, paths)
         try:
             if not add_numbers(row, found, late):
                 return None

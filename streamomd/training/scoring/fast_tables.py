@@ -23,6 +23,7 @@ from streamomd.training.scoring.fast_rows import (
     number_columns,
 )
 from streamomd.training.scoring.margins import Margins
+from streamomd.training.scoring.nested_rows import flat_row, paths_of
 from streamomd.training.scoring.row_errors import BadValueError
 from streamomd.training.scoring.row_values import category_of
 
@@ -40,11 +41,12 @@ def table_margins(d: Description, margins: Margins) -> Callable[[Rows], Floats |
     It gives None for rows that it leaves to others. None for other columns than numbers and
     categories, and for rules that predict more than a sum.
     """
-    other = d.vectors or d.texts or d.sparse or d.dates or d.crosses
+    other = d.vectors or d.lists or d.texts or d.sparse or d.dates or d.crosses
     columns: list[Any] = [*d.numbers, *d.categories]
     if margins.rule is not None or other or any(one.kind == "float16" for one in columns):
         return None
     names = [column.name for column in columns]
+    paths = paths_of(names)
     numbers = number_columns(d, margins, lambda at: np.array(margins.weights.at(at)))
     categories = [_Codes(column, d, margins) for column in d.categories]
     limits = max(d.least, SMALLEST), min(d.most, d.largest, LARGEST)
@@ -52,6 +54,8 @@ def table_margins(d: Description, margins: Margins) -> Callable[[Rows], Floats |
     def of_rows(rows: Rows) -> Floats | None:
         found = np.tile(np.array(margins.start), (len(rows), 1))
         late: list[tuple[Any, Any]] = []
+        if paths:
+            rows = [flat_row(row, paths) for row in rows]
         try:
             values = [[row[name] for row in rows] for name in names]
             for column, given in zip(numbers, values, strict=False):

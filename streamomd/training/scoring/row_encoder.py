@@ -5,6 +5,7 @@ Arrow: in the order of coordinates, equal ones summed in the same order.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ import numpy as np
 
 from streamomd.core.errors import UsageError
 from streamomd.training.scoring.categories import CategoryPlaces, WordPlaces, cross_name, escaped
-from streamomd.training.scoring.description import Description
+from streamomd.training.scoring.description import Description, VectorColumn
+from streamomd.training.scoring.nested_rows import flat_row, paths_of
 from streamomd.training.scoring.row_errors import BadValueError, Problem, no_mapping, row_error
 from streamomd.training.scoring.row_values import (
     category_of,
@@ -58,11 +60,13 @@ class RowEncoder:
     def __init__(self, description: Description, note: Note | None = None) -> None:
         d = self.description = description
         self.required = tuple(d.columns)
+        self._paths = paths_of(self.required)
         self._note = note
         alone = [column.name for column in d.categories if column.alone]
         alone += [f"{date.name}.{part}" for date in d.dates for part in date.parts]
         self._alone = [(name, CategoryPlaces(name, d)) for name in alone]
         self._crossed = [CategoryPlaces(cross_name(cross), d) for cross in d.crosses]
+        self._lists = [CategoryPlaces(column.name, d) for column in d.lists]
         self._words = [WordPlaces(text.name, d) for text in d.texts]
 
     def entries(
@@ -75,6 +79,8 @@ class RowEncoder:
         """
         if not isinstance(row, Mapping):
             raise no_mapping(row, where)
+        if self._paths:
+            row = flat_row(row, self._paths)
         d, problems = self.description, list[Problem]()
         gone: list[str] = []
         try:
@@ -124,50 +130,62 @@ class RowEncoder:
             if sources is not None:
                 at = int(d.bias) + len(found) - 1
                 sources.append(Source(name, plain(row[name]), at, value))
-        for name, width, kind, nulls in d.vectors:
+        for column in d.vectors:
+            name = column.name
             try:
-                elements = self._vector(row[name], width, kind, nulls, name, gone)
+                elements = self._vector(row[name], column, gone)
             except BadValueError as error:
                 problems.append(Problem(name, error))
-                elements = width * [0.0]
+                elements = column.width * [0.0]
             if sources is not None:
                 at = int(d.bias) + len(found)
                 sources += [Source(f"{name}[{k}]", x, at + k, x) for k, x in enumerate(elements)]
             found += elements
         return found
 
-    def _vector(
-        self, given: Any, width: int, kind: str, nulls: str, name: str, gone: list[str]
-    ) -> list[float]:
+    def _vector(self, given: Any, column: VectorColumn, gone: list[str]) -> list[float]:
+        name, width, kind, nulls, ragged = column
         elements = list_of(given)
         if elements is None:
             gone.append(name)
             return width * [_without(nulls)]
-        if len(elements) != width:
+        if ragged and len(elements) > width:
+            found = f"a list of {len(elements)} numbers"
+            raise BadValueError("ragged", found, f"at most {width}")
+        if len(elements) != width and not ragged:
             found = f"a list of {len(elements)}"
             raise BadValueError("", found, f"a list of {width} numbers")
         values = [number_of(element, kind, self.description) for element in elements]
         if None in values:
             gone.append(name)
+        values += (width - len(values)) * [0.0]
         return [_without(nulls) if value is None else value for value in values]
 
     def _hashed(
         self, row: Mapping[str, Any], problems: list[Problem], sources: list[Source] | None
     ) -> list[tuple[int, float]]:
-        """The hashed coordinates: categories, then texts in order."""
+        """The hashed coordinates: categories, then lists of them, then texts in order."""
         d, totals = self.description, dict[int, float]()
         texts = self._categories(row, problems)
         found = [(places, texts[name]) for name, places in self._alone if name in texts]
         for cross, places in zip(d.crosses, self._crossed, strict=True):
             if all(name in texts for name in cross):
                 found.append((places, b"^".join(escaped(texts[name]) for name in cross)))
-        for places, text in found:
-            at = places.of(text)
-            totals[at] = totals.get(at, 0.0) + 1.0
+        counts = Counter(found)
+        for column, places in zip(d.lists, self._lists, strict=True):
+            try:
+                elements = list_of(row[column.name], "a list of categories")
+                elements = [None] if elements is None else elements
+                counts.update((places, category_of(one, column.kind)) for one in elements)
+            except BadValueError as error:
+                problems.append(Problem(column.name, error))
+        for (places, text), count in counts.items():
+            at, x = places.of(text), float(count)
+            totals[at] = totals.get(at, 0.0) + x
             if self._note is not None:
                 self._note(places.column, at, text)
             if sources is not None:
-                sources.append(Source(*places.named(text), at, 1.0))
+                sources.append(Source(*places.named(text), at, x))
         for text_column, words in zip(d.texts, self._words, strict=True):
             try:
                 self._text(row[text_column.name], text_column, words, totals, sources)

@@ -221,14 +221,12 @@ def part_of(moment: Any, part: str) -> int:
     return int(moment.isoweekday() if part == "weekday" else getattr(moment, part))
 
 
-def list_of(value: Any) -> list[Any] | None:
+def list_of(value: Any, expected: str = "a list of numbers") -> list[Any] | None:
     """The elements of a list, tuple or array; None if it is missing."""
-    if isinstance(value, np.ndarray):
-        return list(value.tolist()) if value.ndim == 1 else _no_list(value)
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return list(value.tolist())
     if isinstance(value, list | tuple):
         return list(value)
-    return None if plain(value) is None else _no_list(value)
-
-
-def _no_list(value: Any) -> list[Any]:
-    raise wrong_type(value, "a list of numbers")
+    if isinstance(value, np.ndarray) or plain(value) is not None:
+        raise wrong_type(value, expected)
+    return None

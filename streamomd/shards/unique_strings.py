@@ -1,0 +1,92 @@
+"""Columns of strings of which nearly every row has another value: identifiers, or free text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from streamomd.config.values import join_list
+from streamomd.core.errors import StreamomdError
+from streamomd.core.urls import printable
+from streamomd.features.arrow_types import plain
+from streamomd.features.plan import Plan
+from streamomd.shards.filesystem import is_local
+from streamomd.shards.reader import read_batches
+from streamomd.shards.shard import ShardSet
+
+LEAST_ROWS, MOST_ROWS = 100, 10_000
+"""Rows that are enough to know, and rows that are looked at."""
+SHARE = 0.5
+"""Of the rows, distinct values above which a column is nearly unique."""
+WORDS = 3.0
+"""Words of a value, in the mean, from which on it is text."""
+
+
+class UniqueStrings(NamedTuple):
+    """Columns that are identifiers by their values, and those that are texts."""
+
+    identifiers: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def unique_string_notes(plan: Plan, shards: ShardSet) -> list[str]:
+    """A line that names the hashed columns that are nearly unique in the first row group, and what
+    to do about them. None for shards in a store, of which nothing is read for it."""
+    columns = [name for name in plan.hashed if plan.family(name) == "string"]
+    if not columns or not is_local(shards.fs):
+        return []
+    try:
+        rows = _first_rows(shards, columns)
+    except StreamomdError:
+        return []  # the run reads these rows next, and raises it
+    return _notes(unique_strings(rows))
+
+
+def unique_strings(rows: Sequence[pa.RecordBatch]) -> UniqueStrings:
+    """The nearly unique columns of these rows, all of strings."""
+    if not rows or (table := pa.Table.from_batches(rows)).num_rows < LEAST_ROWS:
+        return UniqueStrings((), ())
+    identifiers: list[str] = []
+    texts: list[str] = []
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        values = column.cast(plain(column.type)).drop_null().unique()
+        if len(values) > SHARE * table.num_rows:
+            words = sum(len(one.split()) for one in values.cast(pa.large_binary()).to_pylist())
+            (texts if words >= WORDS * len(values) else identifiers).append(name)
+    return UniqueStrings(tuple(identifiers), tuple(texts))
+
+
+def _first_rows(shards: ShardSet, columns: Sequence[str]) -> list[pa.RecordBatch]:
+    """Of the first row group that has rows, at most about ``MOST_ROWS``."""
+    found: list[pa.RecordBatch] = []
+    place = next(at for at, shard in enumerate(shards) if shard.rows)
+    shard = shards.shards[place]
+    end = min(MOST_ROWS, next(rows for rows in shard.groups if rows))
+    batches = read_batches(
+        shards, places=[place], columns=columns, threads=1, budget_bytes=1, unit_bytes=1 << 20
+    )
+    with closing(iter(batches)) as pieces:
+        for piece in pieces:
+            if piece.row >= end:
+                break
+            found.append(piece.batch)
+    return found
+
+
+def _notes(found: UniqueStrings) -> list[str]:
+    remedies = []
+    if found.texts:
+        remedies.append(f"--text {shlex.quote(join_list(found.texts))} to split texts into words")
+    if found.identifiers:
+        remedies.append(f"--ignore {shlex.quote(join_list(found.identifiers))} for identifiers")
+    if not remedies:
+        return []
+    names = printable(", ".join(map(repr, (*found.identifiers, *found.texts))))
+    return [
+        f"hint: nearly every row has its own value in {names}, hashed as categories: pass "
+        f"{', '.join(remedies)}"
+    ]
