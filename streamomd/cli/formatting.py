@@ -273,12 +273,17 @@ def format_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) ->
 def format_conversion(result: Mapping[str, Any]) -> str:
     """The shards that were written, and the command to run next."""
     files, names = result["shards"], result["columns"]
-    folder = files[0].rpartition("/")[0] if files else ""
+    folder, parts = files[0].rpartition("/")[0] if files else "", result.get("parts", {})
+    above = folder.rpartition("/")[0]
     more = ", …" if len(names) > MAX_NAMES else ""
     return "\n".join(
         [
             f"{counted(result['rows'], 'row')} in {counted(len(files), 'shard')}, "
             f"{result['seconds']:.1f} s",
+            *(
+                f"{name}: {counted(rows, 'row')} in {typed(f'{above}/{name}')}"
+                for name, rows in parts.items()
+            ),
             f"columns: {printable(', '.join(names[:MAX_NAMES]))}{more}",
             *map(printable, result.get("notes", ())),
             *_almost_numbers(result.get("almost_numbers", {})),

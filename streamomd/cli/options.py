@@ -190,8 +190,9 @@ verbose_option = click.option(
 
 
 def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options for tables among the shards; a command passes them on as ``**table``."""
+    """Options for tables and text among the shards; a command passes them on as ``**table``."""
     for option in (
+        *csv_options("that of the run"),
         click.option(
             "--as-files", is_flag=True,
             help="Read files of Delta and Iceberg tables as they are, deleted rows too.",
@@ -207,6 +208,27 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def csv_options(default: str) -> Iterator[Callable[..., Any]]:
+    """Options of text files; they are in the argument ``csv`` of the command. default: of each."""
+    for flag, name, metavar, text in (
+        ("--type", "types", "COL=TYPE,…", "Types of columns of text files"),
+        ("--date-format", "date_format", "FORMAT", "Format of dates in CSV files"),
+        ("--encoding", "encoding", "NAME", "Encoding of text files"),
+        ("--decimal", "decimal", "CHAR", "Decimal mark of numbers in CSV files"),
+        ("--delimiter", "delimiter", "CHAR", "Character between the values of CSV files"),
+    ):
+        help_text = f"{text}.  [{default}]"
+        yield click.option(
+            flag, name, metavar=metavar, help=help_text, expose_value=False, callback=_set_csv
+        )
+
+
+def _set_csv(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    own = ctx.params.setdefault("csv", {})
+    if value is not None:
+        own[param.name] = value
 
 
 what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…",
