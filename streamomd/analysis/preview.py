@@ -18,6 +18,7 @@ import numpy as np
 
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
+from streamomd.core.phases import phase
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
@@ -74,9 +75,10 @@ def preview(
     reading = time.perf_counter() - started
     rows = sum(read.batch.num_rows for read in unit)
     read = shards.rows - shards.unread_rows
-    columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
-    memory = _memory(spec, plan)
-    encoded = _encoded(plan, unit)
+    with phase(f"counting the values of {rows:,} rows"):
+        columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
+        memory = _memory(spec, plan)
+        encoded = _encoded(plan, unit)
     front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
     far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
     notes = [*_loss_note(spec, plan), *far, *session.column_hints(plan)]
@@ -266,7 +268,8 @@ def _time(
     engine = engine_of(spec, plan)
     state, sums = State.start(engine.layout), np.zeros(3)
     engine.begin(state)
-    engine.warm(state, batches[0].rows(0, 0), learning=True)
+    with phase("compiling"):
+        engine.warm(state, batches[0].rows(0, 0), learning=True)
     looks = spec.rule.looks(spec.model.params)
     if looks:
         engine.look(state, batches[0].rows(0, 0))

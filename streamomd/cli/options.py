@@ -25,7 +25,7 @@ from streamomd.core.startup import (
     start_pyarrow_without_pandas,
 )
 from streamomd.core.terminal import width_of, wrap
-from streamomd.core.urls import harmless, protocol, scrub, shown
+from streamomd.core.urls import harmless, protocol, scrub, shown, typed
 
 CODES = """\b
 Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usage or input,
@@ -322,7 +322,18 @@ def python_arguments(given: dict[str, Any]) -> dict[str, Any]:
 def open_model(url: str, checkpoint_storage_options: str | None, cache: str | None = None) -> Any:
     """The newest model at a URL."""
     options = read_options_file(checkpoint_storage_options)
-    return import_runs().load(url, storage_options=options, cache=cache or "")
+    runs = import_runs()
+    with phase("loading the model"):
+        model = runs.load(url, storage_options=options, cache=cache or "")
+        untrained = model.is_untrained
+    if untrained:
+        from streamomd.training.progress import note
+
+        note(
+            f"{shown(url)} has saved no learned rows: it predicts the same for every row; "
+            f"`streamomd resume {typed(url)}` continues the run"
+        )
+    return model
 
 
 def import_runs() -> Any:

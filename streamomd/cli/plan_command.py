@@ -20,6 +20,7 @@ from streamomd.cli.options import (
     set_option,
     what,
 )
+from streamomd.core.phases import phase
 from streamomd.core.urls import typed
 
 
@@ -44,13 +45,15 @@ def plan(what: tuple[str, ...], scan_labels: bool, **given: Any) -> tuple[Any, s
     It reads footers and one row group, and writes nothing.
     """
     if scan_labels:
-        from streamomd.analysis import label_counts
+        with phase("starting"):
+            from streamomd.analysis import label_counts
         from streamomd.cli.format_preview import format_labels
 
         job, given = job_and_shards(what, given)
         counts = label_counts.scan_labels(job, **python_arguments(given))
         return counts, format_labels(counts)
-    from streamomd.analysis.preview import preview
+    with phase("starting"):
+        from streamomd.analysis.preview import preview
     from streamomd.cli.format_preview import format_plan
 
     command = _train_command(what, given)

@@ -19,6 +19,7 @@ from streamomd.cli.options import (
     python_arguments,
 )
 from streamomd.core.errors import UsageError
+from streamomd.core.phases import phase
 
 TEXT_FORMATS = {
     "libsvm": "svmlight", "svm": "svmlight", "vowpal_wabbit": "vw", "tsv": "csv", "ndjson": "jsonl",
@@ -93,9 +94,10 @@ def convert(
       streamomd convert rows.svm --from svmlight -o rows/ --shuffle 1
       streamomd convert visits.csv -o visits/ --split 80,20 --split-time day
     """
-    from streamomd.core.prompt_stop import stopping_promptly
-    from streamomd.shards.convert.convert import convert
-    from streamomd.training.progress import copying
+    with phase("starting"):
+        from streamomd.core.prompt_stop import stopping_promptly
+        from streamomd.shards.convert.convert import convert
+        from streamomd.training.progress import copying
 
     given = python_arguments(given)
     given |= {"header": False} if no_header else {}

@@ -222,6 +222,13 @@ class Model:
         found: NDArray[Any] = np.array(labels)[chosen(margins)]
         return found
 
+    @property
+    def is_untrained(self) -> bool:
+        """Whether it predicts the same for every row: it learned none, and was given no weights."""
+        if self.metrics.total_rows:
+            return False
+        return not any(some.any() for _, some in weight_blocks(self.engine, self.state))
+
     def refuse_non_finite(self, *, weights: bool = False) -> None:
         """Raises DivergedError unless all numbers of the state are finite; weights: and all that
         are made of them, which is slower."""

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from running import run
 
 import streamomd
 from streamomd.checkpoint import Writer, load, open_store
@@ -150,3 +151,21 @@ def test_other_errors_are_not_recorded(tmp_path: Path, error: StreamomdError) ->
     writer = Writer.begin(store, {"rows": 0}, ())
     record_failure(writer, error)
     assert writer.sequence == 0
+
+
+def test_a_model_without_rows_is_named(
+    job: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """evaluate and inspect print a line; not once rows are learned, nor after a warm start."""
+    with pytest.raises(BadRowError):
+        streamomd.train(**job)
+    assert run("inspect", job["checkpoint"]).err.count("predicts the same for every row") == 1
+    streamomd.train(**job, nulls="zero")
+    assert run("inspect", job["checkpoint"]).err == ""
+    assert streamomd.load(job["checkpoint"], at=0).is_untrained
+    shard = f"{job['checkpoint']}.parquet"
+    warm = {**job, "shards": [shard], "checkpoint": f"{job['checkpoint']}-2"}
+    pq.write_table(pa.table({"age": [2.0, 1.0], "y": [None, 1]}), shard)
+    with pytest.raises(BadRowError):
+        streamomd.train(**warm, start=job["checkpoint"])
+    assert not streamomd.load(warm["checkpoint"]).is_untrained
