@@ -19,6 +19,7 @@ import numpy as np
 from streamomd.analysis.cluster_cost import Epoch, RowCost, costs
 from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch
+from streamomd.core.phases import phase
 from streamomd.engine.state import State
 from streamomd.features import Names, Plan, describe, encode
 from streamomd.features.crosses import cross_name
@@ -27,7 +28,7 @@ from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
 from streamomd.shards.order import places
 from streamomd.shards.reader import Job, ShardBatch, jobs_of, open_group
-from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard import ShardSet, checksum_notes
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory
 from streamomd.training.build_engine import engine_of
@@ -80,9 +81,10 @@ def preview(
     reading = time.perf_counter() - started
     rows = sum(read.batch.num_rows for read in unit)
     read = shards.rows - shards.unread_rows
-    columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
-    memory = _memory(spec, plan)
-    encoded = _encoded(plan, unit)
+    with phase(f"counting the values of {rows:,} rows"):
+        columns = _columns(plan, *_count_growth(plan, unit), read / max(1, rows))
+        memory = _memory(spec, plan)
+        encoded = _encoded(plan, unit)
     front = [batch.first_columns(len(plan.numeric), offsets.MOST) for batch in encoded[0]]
     far = offsets.offset_warnings(spec, plan, np.concatenate(front)[: offsets.MOST])
     notes = [*_loss_note(spec, plan), *far, *session.column_hints(plan)]
@@ -92,7 +94,13 @@ def preview(
         "shards": len(shards),
         "bytes": sum(shard.size for shard in shards),
         "filtered": vars(unread_of(shards)) if data.where else None,
-        "plan": [*describe(plan), *session.choices, *notes, *data_notes(plan, shards)],
+        "plan": [
+            *describe(plan),
+            *session.choices,
+            *notes,
+            *data_notes(plan, shards),
+            *checksum_notes(shards),
+        ],
         "columns": columns,
         "coordinates": plan.size,
         "hashed": _hashed(plan, columns),
@@ -268,7 +276,8 @@ def _time(
     engine = engine_of(spec, plan)
     state, sums = State.start(engine.layout), np.zeros(3)
     engine.begin(state)
-    engine.warm(state, batches[0].rows(0, 0), learning=True)
+    with phase("compiling"):
+        engine.warm(state, batches[0].rows(0, 0), learning=True)
     looks = spec.rule.looks(spec.model.params)
     if looks:
         engine.look(state, batches[0].rows(0, 0))

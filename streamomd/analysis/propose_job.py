@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streamomd.config.toml_text import array, commented, quoted
@@ -59,11 +59,13 @@ class Proposal:
     listed: bool = False
     numeric: tuple[str, ...] = ()
     hashed: tuple[str, ...] = ()
+    csv: Mapping[str, str] = field(default_factory=dict)
 
     def tables(self) -> dict[str, Any]:
         """As a job takes it."""
         data: dict[str, Any] = {"shards": list(self.shards), "label": self.label}
         data |= {"weight": self.weight} if self.weight else {}
+        data |= {"csv": dict(self.csv)} if self.csv else {}
         for key in ("ignore", "dates", "text", "vectors"):
             data |= {key: [name for name, _ in getattr(self, key)]} if getattr(self, key) else {}
         if self.listed:
@@ -87,6 +89,9 @@ class Proposal:
         where = "files, directories, globs or URLs"
         yield commented(f"shards = [{', '.join(names)}]" if names[1:] else f"shards = {names[0]}",
                         f"{where}; relative to the current directory")  # fmt: skip
+        if self.csv:
+            values = ", ".join(f"{key} = {quoted(value)}" for key, value in self.csv.items())
+            yield commented(f"csv = {{ {values} }}", "how text is read, as asked for")
         yield commented(f"label = {quoted(self.label)}", self.label_reason)
         if self.weight:
             yield commented(f"weight = {quoted(self.weight)}", "the importance of each row")
@@ -132,7 +137,7 @@ def suggest_label(facts: DataFacts) -> tuple[str, str]:
         name = printable(facts.columns[0].name) if facts.columns else ""
         raise UsageError(
             f"the data have {counted(len(facts.columns), 'column')} ({name!r}), and a job needs a "
-            "label and a feature; for text, is the delimiter another one (convert --delimiter)?"
+            "label and a feature; for text, is the delimiter another one (--delimiter)?"
         )
     able = [
         one for one in facts.columns

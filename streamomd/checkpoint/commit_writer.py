@@ -56,12 +56,30 @@ def _this_process() -> WriterId:
     return WriterId(uuid.uuid4().hex, platform.node()[:200], os.getpid(), _now())
 
 
-def exists_text(url: str) -> str:
-    """The message for a checkpoint that a new run would overwrite."""
-    return (
-        f"{shown(url)} already holds a run: continue it with `streamomd resume {shown(url)}`, or "
-        "overwrite it with --restart (Python: restart=True)"
-    )
+def newest_replaceable(store: Store, *, restart: bool) -> tuple[int, Commit | None]:
+    """The sequence after the newest commit, and that commit if it can be read: of a new run.
+
+    Raises OutputExistsError if a run is saved there, unless ``restart`` is passed, or that run
+    failed before it saved a row: then this is the retry of a job or of data that were corrected.
+    """
+    found = sequences(store)
+    last = _readable(store, found[-1]) if found else None
+    if found and not restart and not _failed_early(last):
+        empty = last is not None and last.document.get("rows") == 0
+        raise OutputExistsError(
+            f"{shown(store.url)} already holds a run{' that has saved no rows yet' * empty}: "
+            f"continue it with `streamomd resume {shown(store.url)}`, or overwrite it with "
+            "--restart (Python: restart=True)"
+        )
+    return (found[-1] + 1 if found else 0), last
+
+
+def _failed_early(last: Commit | None) -> bool:
+    """Whether a run's own writer recorded that wrong input or a diverged model ended it before it
+    saved a row. A writer that took over since then made another commit, of kind "open"."""
+    if last is None or last.kind != "commit" or last.document.get("rows") != 0:
+        return False
+    return bool(last.document.get("failed") or last.document.get("diverged"))
 
 
 @dataclass(eq=False)
@@ -90,17 +108,14 @@ class Writer:
     ) -> Self:
         """Begin a run with its first commit. An incomplete first commit is overwritten.
 
-        restart: begin another run after the existing commits; they stay.
+        restart: begin another run after the existing commits; they stay. A run that failed before
+        it saved a row is followed by another one without it: the retry of a job that was corrected.
 
         Raises OutputExistsError if there are commits, ConcurrentWriterError, StorageError.
         """
-        found = sequences(store)
-        if found and not restart:
-            raise OutputExistsError(exists_text(store.url))
+        following, last = newest_replaceable(store, restart=restart)
         mark_format(store)
-        last = _readable(store, found[-1]) if found else None
-        following = found[-1] + 1 if found else 0
-        if found:
+        if following:
             mark_restart(store, following)
         retention = Retention(store, keep, keep_updates)
         writer = cls(store, uuid.uuid4().hex, retention, following, last)

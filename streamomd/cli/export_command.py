@@ -17,6 +17,7 @@ from streamomd.cli.options import (
     read_options_file,
     url,
 )
+from streamomd.core.phases import phase
 from streamomd.core.urls import printable
 
 FORMATS = ("onnx", "sklearn", "vw", "parquet")
@@ -57,9 +58,10 @@ def export(
 
     A feature that the format does not support is an error. See also: streamomd list exports.
     """
-    from streamomd.integrations.export import export as write
-    from streamomd.training.load_model import load_model
-    from streamomd.training.progress import note
+    with phase("starting"):
+        from streamomd.integrations.export import export as write
+        from streamomd.training.load_model import load_model
+        from streamomd.training.progress import note
 
     # The state is not loaded here: Parquet reads it one part at a time.
     options = read_options_file(checkpoint_storage_options)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from streamomd.config.values import join_list
-from streamomd.core.counted import counted
+from streamomd.core.counted import counted, listed
+from streamomd.core.terminal import width_of
 from streamomd.core.urls import printable, typed
 from streamomd.core.worded_means import worded_means
 
 MAX_NAMES = 12  # columns named on a line
+FEWEST_COLUMNS = 3  # of a table, however narrow the terminal is
 MAX_SHARDS = 8
 MAX_SLICES = 20
 
@@ -156,34 +159,60 @@ def format_temporary_files(paths: Sequence[str]) -> str:
 
 def format_inspection(result: Mapping[str, Any]) -> str:
     """A model's summary and its coordinates with the largest weights."""
-    at = result["checkpoint"]
+    at, classes = result["checkpoint"], result.get("classes")
     shown = {**result, "checkpoint": at["url"] and f"{at['url']}, commit {at['sequence']}"}
     if "means" in result:
         shown["means"] = worded_means(result["means"])
+    if result.get("params"):
+        shown["params"] = ", ".join(f"{key} = {value}" for key, value in result["params"].items())
+    if classes:
+        shown["classes"] = listed([str(one) for one in classes], MAX_NAMES)
     lines = [
         f"{key}: {printable(_figure(value))}"
         for key, value in shown.items()
         if key != "top" and value is not None
     ]
+    several = bool(classes) and any(len(one["weight"]) > 1 for one in result["top"])
     rows = [
-        {
-            "coordinate": one["coordinate"],
-            "name": one["name"],
-            "weight": " ".join(f"{weight:.6g}" for weight in one["weight"]),
-            **{
-                name: " ".join("-" if number is None else f"{number:.3g}" for number in one[name])
-                for name in ("error", "z")
-                if name in one
-            },
-            **{
-                name: " ".join(f"{number:.6g}" for number in slot)
-                for name, slot in one["slots"].items()
-                if name != "w"
-            },
-        }
+        _heaviest_class(one, classes or ()) if several else _coordinate(one)
         for one in result["top"]
     ]
-    return "\n".join([*lines, "", format_table(rows)])
+    table = format_table(rows, width_of(sys.stdout))
+    more = ["not shown: weights of other classes, slots (--json has all)"] if several else []
+    return "\n".join([*lines, "", table, *more])
+
+
+def _coordinate(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the table: weight, its error and z if they are known, and the slots."""
+    return {
+        "coordinate": one["coordinate"],
+        "name": one["name"],
+        "weight": " ".join(f"{weight:.6g}" for weight in one["weight"]),
+        **{
+            name: " ".join("-" if number is None else f"{number:.3g}" for number in one[name])
+            for name in ("error", "z")
+            if name in one
+        },
+        **{
+            name: " ".join(f"{number:.6g}" for number in slot)
+            for name, slot in one["slots"].items()
+            if name != "w"
+        },
+    }
+
+
+def _heaviest_class(one: Mapping[str, Any], classes: Sequence[Any]) -> dict[str, Any]:
+    """A row of the table of a model with a weight for each class: the largest of them."""
+    weights = one["weight"]
+    at = max(range(len(weights)), key=lambda number: abs(weights[number]))
+    known = {name: one[name][at] for name in ("error", "z") if name in one}
+    return {
+        "coordinate": one["coordinate"],
+        "name": one["name"],
+        "weight": f"{weights[at]:.6g}",
+        **{name: "-" if number is None else f"{number:.3g}" for name, number in known.items()},
+        "class": classes[at],
+    }
 
 
 def _figure(value: Any) -> str:
@@ -224,26 +253,37 @@ def format_certificate(result: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", format_table(rows)] if rows else lines)
 
 
-def format_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table, one column per key."""
+def format_table(rows: Sequence[Mapping[str, Any]], width: int | None = None) -> str:
+    """Rows as a table, one column per key. width: the last columns that do not fit are named below
+    instead."""
     if not rows:
         return "(none)"
     keys: list[str] = max(([*row] for row in rows), key=len)
     cells = [keys, *([printable(str(row.get(key, ""))) for key in keys] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(keys))]
-    form = "  ".join(f"{{:<{width}}}" for width in widths)
-    return "\n".join(form.format(*row).rstrip() for row in cells)
+    ends = [sum(widths[: at + 1]) + 2 * at for at in range(len(keys))]
+    fitting = sum(end <= width for end in ends) if width else len(keys)
+    fitting = max(fitting, FEWEST_COLUMNS)
+    form = "  ".join(f"{{:<{width}}}" for width in widths[:fitting])
+    lines = [form.format(*row[:fitting]).rstrip() for row in cells]
+    left = ", ".join(keys[fitting:])
+    return "\n".join([*lines, *([f"not shown: {left} (--json has all)"] if left else [])])
 
 
 def format_conversion(result: Mapping[str, Any]) -> str:
     """The shards that were written, and the command to run next."""
     files, names = result["shards"], result["columns"]
-    folder = files[0].rpartition("/")[0] if files else ""
+    folder, parts = files[0].rpartition("/")[0] if files else "", result.get("parts", {})
+    above = folder.rpartition("/")[0]
     more = ", …" if len(names) > MAX_NAMES else ""
     return "\n".join(
         [
             f"{counted(result['rows'], 'row')} in {counted(len(files), 'shard')}, "
             f"{result['seconds']:.1f} s",
+            *(
+                f"{name}: {counted(rows, 'row')} in {typed(f'{above}/{name}')}"
+                for name, rows in parts.items()
+            ),
             f"columns: {printable(', '.join(names[:MAX_NAMES]))}{more}",
             *map(printable, result.get("notes", ())),
             *_almost_numbers(result.get("almost_numbers", {})),

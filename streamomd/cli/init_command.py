@@ -5,18 +5,34 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from streamomd.cli.completion import complete_shards
 from streamomd.cli.job_flags import Choice
-from streamomd.cli.options import CODES, data_options, guarded, import_runs, main, read_options_file
+from streamomd.cli.options import (
+    CODES,
+    csv_options,
+    data_options,
+    guarded,
+    import_runs,
+    main,
+    read_options_file,
+)
 from streamomd.core.counted import counted
 from streamomd.core.errors import OutputExistsError, UsageError
 from streamomd.core.urls import protocol, shown, typed, userinfo
 
 TASKS = ("auto", "classify", "regress")
+
+
+def init_csv_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """How text is read, for the job as well."""
+    for option in csv_options("found in the text, or that of convert"):
+        function = option(function)
+    return function
 
 
 @main.command(epilog=CODES)
@@ -30,6 +46,7 @@ TASKS = ("auto", "classify", "regress")
 @click.option("--checkpoint", metavar="URL", help="Where the run is saved.  [runs/DATA]")
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing, as without a terminal.")
 @click.option("--overwrite", is_flag=True, help="Overwrite an existing job file.")
+@init_csv_options
 @data_options
 @guarded
 def init(
@@ -41,6 +58,7 @@ def init(
     yes: bool,
     overwrite: bool,
     storage_options: str | None,
+    csv: dict[str, str],
 ) -> tuple[Any, str]:
     """Look at data and write a commented job file that trains on it.
 
@@ -69,9 +87,8 @@ def init(
 
     options = read_options_file(storage_options)
     given = {"storage_options": options}
-    shards = find_shards(
-        build_job({"data": {"shards": list(sources)}, "checkpoint": {"url": "none"}}, given)
-    )
+    data = {"shards": list(sources), "csv": csv}
+    shards = find_shards(build_job({"data": data, "checkpoint": {"url": "none"}}, given))
     for line in text_notes([shard.path for shard in shards]):
         note(line)
     with phase("looking at the first rows"):
@@ -95,6 +112,7 @@ def init(
     proposal = propose_job.propose(
         facts, sources, label=label, label_reason=reason, task=task or "auto", checkpoint=url
     )
+    proposal = replace(proposal, csv=csv)
     classes = Session.open(proposal.tables(), given).plan().classes
     proposal = propose_job.with_task_reason(proposal, classes, target)
     with open_atomic(to, overwrite=overwrite) as file:

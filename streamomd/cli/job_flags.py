@@ -177,6 +177,12 @@ def _nulls(text: str) -> list[str]:
     return _list(text) or [text]
 
 
+def _shares(text: str) -> dict[str, float]:
+    from streamomd.shards.convert.split import parse_shares
+
+    return parse_shares(text)
+
+
 def _comparator(text: str) -> str:
     """A word, a URL or a file; a slip in the word is no file."""
     words = ("best", "bound")
@@ -189,4 +195,5 @@ def _comparator(text: str) -> str:
 DURATION = Converted("duration", _duration)
 LIST = Converted("list", _list)
 NULLS = Converted("list", _nulls)
+SHARES = Converted("shares", _shares)
 COMPARATOR = Converted("comparator", _comparator)

@@ -25,6 +25,7 @@ from streamomd.cli.options import (
     url,
     verbose_option,
 )
+from streamomd.core.phases import phase
 
 where_option = click.option(
     "--where", default="", metavar="CONDITION",
@@ -181,7 +182,8 @@ def certify(
       streamomd certify runs/bank data/ --comparator bound
       streamomd certify runs/bank data/ --comparator weights.npy --json
     """
-    from streamomd.analysis.certify import certify as certify_run
+    with phase("starting"):
+        from streamomd.analysis.certify import certify as certify_run
 
     model = open_model(url, checkpoint_storage_options, cache)
     learners = certify_run(

@@ -24,7 +24,8 @@ from streamomd.core.startup import (
     no_garbage_collection,
     start_pyarrow_without_pandas,
 )
-from streamomd.core.urls import harmless, protocol, scrub, shown
+from streamomd.core.terminal import width_of, wrap
+from streamomd.core.urls import harmless, protocol, scrub, shown, typed
 
 CODES = """\b
 Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usage or input,
@@ -107,15 +108,15 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except StreamomdError as error:
-        click.echo(f"streamomd: {harmless(str(error))}", err=True)
+        _report(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        click.echo("streamomd: interrupted", err=True)
+        _report("interrupted")
         sys.exit(130)
     except Exception as error:
         if not is_of_the_machine(error):
             raise
-        click.echo(f"streamomd: {harmless(one_line(error))}", err=True)
+        _report(one_line(error))
         sys.exit(1)
 
 
@@ -127,9 +128,18 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
     def run(*, as_json: bool, **given: Any) -> None:
         with exit_on_error(), showing_phases():
             result, text = function(**given)
-            _print(json.dumps(formatting.as_json(result), allow_nan=False) if as_json else text)
+            if as_json:
+                _print(json.dumps(formatting.as_json(result), allow_nan=False))
+            else:
+                _print(wrap(text, width_of(sys.stdout)))
 
     return run
+
+
+def _report(problem: str) -> None:
+    """Print what ends the command."""
+    text = f"streamomd: {harmless(problem)}"
+    click.echo(wrap(text, width_of(sys.stderr)), err=True)
 
 
 def _print(text: str) -> None:
@@ -180,8 +190,9 @@ verbose_option = click.option(
 
 
 def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Options for tables among the shards; a command passes them on as ``**table``."""
+    """Options for tables and text among the shards; a command passes them on as ``**table``."""
     for option in (
+        *csv_options("that of the run"),
         click.option(
             "--as-files", is_flag=True,
             help="Read files of Delta and Iceberg tables as they are, deleted rows too.",
@@ -197,6 +208,27 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+def csv_options(default: str) -> Iterator[Callable[..., Any]]:
+    """Options of text files; they are in the argument ``csv`` of the command. default: of each."""
+    for flag, name, metavar, text in (
+        ("--type", "types", "COL=TYPE,…", "Types of columns of text files"),
+        ("--date-format", "date_format", "FORMAT", "Format of dates in CSV files"),
+        ("--encoding", "encoding", "NAME", "Encoding of text files"),
+        ("--decimal", "decimal", "CHAR", "Decimal mark of numbers in CSV files"),
+        ("--delimiter", "delimiter", "CHAR", "Character between the values of CSV files"),
+    ):
+        help_text = f"{text}.  [{default}]"
+        yield click.option(
+            flag, name, metavar=metavar, help=help_text, expose_value=False, callback=_set_csv
+        )
+
+
+def _set_csv(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    own = ctx.params.setdefault("csv", {})
+    if value is not None:
+        own[param.name] = value
 
 
 what = click.argument("what", nargs=-1, required=True, metavar="JOB.toml | SHARDS…",
@@ -290,7 +322,18 @@ def python_arguments(given: dict[str, Any]) -> dict[str, Any]:
 def open_model(url: str, checkpoint_storage_options: str | None, cache: str | None = None) -> Any:
     """The newest model at a URL."""
     options = read_options_file(checkpoint_storage_options)
-    return import_runs().load(url, storage_options=options, cache=cache or "")
+    runs = import_runs()
+    with phase("loading the model"):
+        model = runs.load(url, storage_options=options, cache=cache or "")
+        untrained = model.is_untrained
+    if untrained:
+        from streamomd.training.progress import note
+
+        note(
+            f"{shown(url)} has saved no learned rows: it predicts the same for every row; "
+            f"`streamomd resume {typed(url)}` continues the run"
+        )
+    return model
 
 
 def import_runs() -> Any:

@@ -21,6 +21,7 @@ from streamomd.cli.options import (
     what,
 )
 from streamomd.core.errors import UsageError
+from streamomd.core.phases import phase
 from streamomd.core.urls import typed
 
 
@@ -62,13 +63,15 @@ def plan(
     It reads footers and one row group, and writes nothing.
     """
     if scan_labels:
-        from streamomd.analysis import label_counts
+        with phase("starting"):
+            from streamomd.analysis import label_counts
         from streamomd.cli.format_preview import format_labels
 
         job, given = job_and_shards(what, given)
         counts = label_counts.scan_labels(job, **python_arguments(given))
         return counts, format_labels(counts)
-    from streamomd.analysis.preview import preview
+    with phase("starting"):
+        from streamomd.analysis.preview import preview
     from streamomd.cli.format_preview import format_plan
 
     if price is not None and workers is None:

@@ -24,6 +24,7 @@ from streamomd.cli.options import (
     url,
 )
 from streamomd.core.errors import StoppedError, UsageError
+from streamomd.core.phases import phase
 from streamomd.core.urls import printable, typed
 
 
@@ -65,7 +66,8 @@ def report(
     the data, loss over rows and updates, confusion, calibration, features and the job follow. With
     SHARDS also their metrics, by day if there are dates, and the regret if they are the run's own.
     """
-    from streamomd.analysis.report import write_report
+    with phase("starting"):
+        from streamomd.analysis.report import write_report
 
     found = write_report(
         open_model(url, checkpoint_storage_options, cache),
@@ -142,7 +144,8 @@ def compare(runs: tuple[str, ...], checkpoint_storage_options: str) -> tuple[Any
     hold-out rows. "same rows" says whether a run learned the rows of the first one: if not, their
     metrics are not comparable.
     """
-    from streamomd.analysis.compare_runs import compare_runs, format_comparison
+    with phase("starting"):
+        from streamomd.analysis.compare_runs import compare_runs, format_comparison
 
     options = read_options_file(checkpoint_storage_options)
     result = compare_runs(list(runs), checkpoint_storage_options=options)

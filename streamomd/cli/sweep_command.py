@@ -22,6 +22,7 @@ from streamomd.cli.options import (
 )
 from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
+from streamomd.core.phases import phase
 from streamomd.core.urls import typed
 
 
@@ -72,9 +73,10 @@ def sweep(
       streamomd sweep data/ --label y --checkpoint runs/s --grid rule=nag,ogd --grid eta=0.1..1:4
       streamomd sweep job.toml --rule nag --grid eta=0.01..10:32 --halve 10000    # then 16 …
     """
-    from streamomd.analysis.report.sweep_page import refuse_output, write_results
-    from streamomd.runs.sweep import sweep
-    from streamomd.runs.sweep.grid import parse_grid
+    with phase("starting"):
+        from streamomd.analysis.report.sweep_page import refuse_output, write_results
+        from streamomd.runs.sweep import sweep
+        from streamomd.runs.sweep.grid import parse_grid
 
     for file in to:
         refuse_output(file, overwrite=overwrite)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from streamomd.cli import formatting, list_tables
-from streamomd.cli.job_flags import LIST, NULLS, Choice
+from streamomd.cli.job_flags import LIST, NULLS, SHARES, Choice
 from streamomd.cli.options import (
     CODES,
     data_options,
@@ -19,6 +19,7 @@ from streamomd.cli.options import (
     python_arguments,
 )
 from streamomd.core.errors import UsageError
+from streamomd.core.phases import phase
 
 TEXT_FORMATS = {
     "libsvm": "svmlight", "svm": "svmlight", "vowpal_wabbit": "vw", "tsv": "csv", "ndjson": "jsonl",
@@ -46,6 +47,13 @@ TEXT_FORMATS = {
 @click.option(
     "--shuffle", type=int, metavar="SEED", help="Seed of a permutation of all rows.  [none]"
 )
+@click.option(
+    "--split", type=SHARES, metavar="80,20",
+    help="Write parts to DIR/train and DIR/test; others by name: fit=80,check=20.",
+)  # fmt: skip
+@click.option("--split-by", metavar="COLUMN", help="Rows of one value of it are in one part.")
+@click.option("--split-time", metavar="COLUMN", help="The earliest rows are in the first part.")
+@click.option("--split-seed", type=int, metavar="SEED", help="Seed of the hash of a split.  [0]")
 @click.option("--overwrite", is_flag=True, help="Overwrite existing shards.")
 @click.option("--no-header", is_flag=True, help="csv: the first line has values, not names.")
 @click.option("--delimiter", help="csv: character between values.  [found in the first line]")
@@ -84,9 +92,12 @@ def convert(
       streamomd convert covtype.csv.gz -o covertype/ --rows-per-shard 36314
       streamomd convert preise.csv -o prices/ --decimal , --encoding latin-1
       streamomd convert rows.svm --from svmlight -o rows/ --shuffle 1
+      streamomd convert visits.csv -o visits/ --split 80,20 --split-time day
     """
-    from streamomd.shards.convert.convert import convert
-    from streamomd.training.progress import copying
+    with phase("starting"):
+        from streamomd.core.prompt_stop import stopping_promptly
+        from streamomd.shards.convert.convert import convert
+        from streamomd.training.progress import copying
 
     given = python_arguments(given)
     given |= {"header": False} if no_header else {}
@@ -96,7 +107,8 @@ def convert(
     given["source_format"] = given["source_format"] or _assumed(sources)
     given |= {"zero_based": not one_based} if one_based is not None else {}
     wanted = {key: value for key, value in given.items() if value not in (None, ())}
-    done = convert(sources, progress=copying(), **wanted)
+    with stopping_promptly(f"converting {sources[0]}"):
+        done = convert(sources, progress=copying(), **wanted)
     return asdict(done), formatting.format_conversion(asdict(done))
 
 

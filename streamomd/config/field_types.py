@@ -102,6 +102,21 @@ def _as_nulls(value: Any) -> Any:
     return given
 
 
+def _as_types(value: Any) -> Any:
+    """A table, or ``zip=string,age=int64`` of a flag."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("{"):
+        return values.parse_scalar(value)
+    pairs = [name.rpartition("=") for name in values.split_list(value)]
+    for column, _, kind in pairs:
+        if not column or not kind:
+            raise UsageError(
+                f"data.csv.types = {brief(value)}: expected COLUMN=TYPE, such as zip=string"
+            )
+    return {column.strip(): kind.strip() for column, _, kind in pairs}
+
+
 def _nearest(given: Any, words: tuple[str, ...]) -> str:
     found = nearest(str(given), words)
     return f"; did you mean {found!r}?" if found else ""
@@ -147,6 +162,8 @@ Moment = Annotated[str, BeforeValidator(_moment_text), AfterValidator(_check_mom
 Partitions = Annotated[str | dict[str, str], BeforeValidator(_as_partitions)]
 Nulls = Annotated[str | dict[str, str], BeforeValidator(_as_nulls)]
 """What a missing number becomes: a word, or one for each column."""
+Types = Annotated[dict[str, str], BeforeValidator(_as_types)]
+"""Types of columns by name."""
 Filter = Annotated[str, AfterValidator(_check_filter)]
 OneIn = Annotated[int, BeforeValidator(values.one_in), AfterValidator(_check_holdout)]
 Folder = Annotated[str, AfterValidator(_check_cache)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from streamomd.config.aliases import KEYS, PARAMETERS, names_of
@@ -139,6 +140,10 @@ def _flags() -> Iterator[Flag]:
 
 def _flags_of(key: str, field: FieldInfo, others: tuple[str, ...]) -> Iterator[Flag]:
     """The flag of a key, if it has one, and those of its entries."""
+    below = field.annotation
+    if isinstance(below, type) and issubclass(below, BaseModel):
+        for name, entry in below.model_fields.items():
+            yield from _flags_of(f"{key}.{name}", entry, ())
     extra: Any = field.json_schema_extra
     text = str(field.description)
     if extra["flag"]:

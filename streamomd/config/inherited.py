@@ -10,7 +10,7 @@ from streamomd.rules import find_rule
 
 COLUMNS = (
     "label", "weight", "numeric", "hashed", "vectors", "text", "dates", "sparse", "crosses",
-    "ignore", "nulls", "standardize", "bits", "hash_seed", "partitions",
+    "ignore", "nulls", "standardize", "bits", "hash_seed", "partitions", "csv",
 )  # fmt: skip
 """Keys of [data] that make coordinates."""
 MODEL = (

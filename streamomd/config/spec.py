@@ -35,6 +35,7 @@ from streamomd.config.field_types import (
     OneIn,
     Partitions,
     Seconds,
+    Types,
     as_texts,
 )
 from streamomd.config.refusals import (
@@ -110,6 +111,47 @@ class Text(_Table):
 Texts = Annotated[tuple[Text, ...], BeforeValidator(as_texts)]
 
 
+class Csv(_Table):
+    """How CSV files are read: the options of ``convert``, by its names in Python. JSON lines have
+    ``encoding`` and ``types`` alone.
+    """
+
+    delimiter: str = key(
+        "", "Character between the values of CSV files.", flag="delimiter", metavar="CHAR",
+        shown_default="found in the first lines",
+    )  # fmt: skip
+    decimal: Literal[".", ","] = key(
+        ".", "Decimal mark of numbers in CSV files, a point or a comma.", flag="decimal",
+        metavar="CHAR",
+    )  # fmt: skip
+    encoding: str = key(
+        "", "Encoding of text files, such as latin-1.", flag="encoding", metavar="NAME",
+        shown_default="utf-8; utf-16 by its mark",
+    )  # fmt: skip
+    date_format: str = key(
+        "", "Format of dates in CSV files, such as %d.%m.%Y.", flag="date_format", metavar="FORMAT",
+        shown_default="ISO 8601",
+    )  # fmt: skip
+    types: Types = key(
+        {}, "Types of columns of text files, such as zip=string.", flag="type",
+        metavar="COL=TYPE,…", shown_default="inferred",
+    )  # fmt: skip
+    null_values: Names | None = key(None, "Texts that mean a missing value.", flag=None)
+    header: bool = key(True, "Whether the first line has the names of columns.", flag=None)
+    quotes: bool = key(True, "Whether values may be in double quotes.", flag=None)
+
+    def options(self) -> dict[str, Any]:
+        """Those that are not the defaults, as ``convert`` takes them."""
+        return self.model_dump(exclude_defaults=True)
+
+    def changed(self, given: Mapping[str, Any]) -> Self:
+        """These with others in their place. Raises UsageError."""
+        try:
+            return self.model_validate({**self.model_dump(), **given})
+        except ValidationError as error:
+            raise UsageError(explain(error, type(self))) from None
+
+
 class Data(_Table):
     """[data]: where the rows are and how columns become coordinates."""
 
@@ -128,6 +170,7 @@ class Data(_Table):
         False, "Read files of Delta and Iceberg tables as they are, deleted rows too.",
         flag="as_files",
     )  # fmt: skip
+    csv: Csv = key(Csv(), "How CSV files and JSON lines are read.", flag=None)
     label: str = key("", "Column to predict.", flag="label", metavar="COLUMN")
     weight: str = key("", "Column of importance weights.", flag="weight", metavar="COLUMN")
     numeric: Names = key(

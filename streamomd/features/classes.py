@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from streamomd.features.arrow_types import SCALARS, family, hint
 from streamomd.features.plan import Label
 
 _MOST = 1000
+_COMMA_NUMBER = re.compile(r"\s*[-+]?\d+(,\d+)?\s*", re.ASCII)
 _REMEDIES = {
     "string": "for classes choose --loss logistic, or cast it to numbers",
     "decimal": "cast it to double or int64 when the shard is written",
@@ -53,6 +55,12 @@ def find_classes(
     if pa.types.is_boolean(kind):
         return (False, True)
     labels = distinct_labels()
+    if model.finds_task and (number := decimal_comma(labels)):
+        raise DataError(
+            f"label column {printable(column)!r} has texts such as {number!r}, which look like "
+            'numbers with a decimal comma: pass --decimal , (data.csv.decimal = ","); if they are '
+            "classes pass --task classify"
+        )
     return () if model.finds_task and targets(labels) else _seen(labels, column)
 
 
@@ -70,6 +78,16 @@ def targets(labels: Iterable[Any]) -> str:
         return f"it has fractions such as {fraction:g}"
     many = len(values) > MOST_WHOLE
     return f"it has more than {MOST_WHOLE} distinct whole numbers" if many else ""
+
+
+def decimal_comma(labels: Collection[Any]) -> str:
+    """One of the labels if all are texts of numbers, some with a decimal comma; else "".
+
+    >>> decimal_comma(["3", "3,14"]), decimal_comma(["3", "a,b"]), decimal_comma(["3", "4"])
+    ('3,14', '', '')
+    """
+    texts = [one for one in labels if isinstance(one, str) and _COMMA_NUMBER.fullmatch(one)]
+    return next((one for one in texts if "," in one), "") if len(texts) == len(labels) else ""
 
 
 def rare_note(column: str, counts: Mapping[Any, int]) -> str:

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 from streamomd.config.values import NULLS
-from streamomd.core.counted import counted
+from streamomd.core.counted import counted, listed
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import PARTITION_TYPES, is_category_list
@@ -380,5 +380,4 @@ def _partition(partition: Partition) -> str:
 
 
 def _list(names: tuple[str, ...], most: int = 12) -> str:
-    more = f" and … {len(names) - most} more" if len(names) > most else ""
-    return printable(", ".join(names[:most])) + more
+    return printable(listed(names, most))

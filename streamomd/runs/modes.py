@@ -77,6 +77,10 @@ def learn_remaining_rows(
             error = _first_batch(error, model, shards, manager, stop, connection)
             raise manager.diverged(error) from None
         raise
+    except StreamomdError as error:
+        if manager:
+            manager.failed(error)
+        raise
     compiled -= model.engine.compile_seconds
     model.seconds = max(time.perf_counter() - started + compiled, 1e-9)
     learned = model.metrics.total_rows - rows_before

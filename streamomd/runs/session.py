@@ -26,7 +26,7 @@ from streamomd.shards.directory_columns import partition_notes
 from streamomd.shards.filtered_shards import filter_columns, filter_notes
 from streamomd.shards.find import find
 from streamomd.shards.first_rows import unique_string_notes
-from streamomd.shards.shard import ShardSet, checksum_warnings, describe_tables
+from streamomd.shards.shard import ShardSet, checksum_notes, describe_tables
 from streamomd.shards.table_finder import TableOptions
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
@@ -210,12 +210,13 @@ def report_transport_warnings(spec: Spec) -> None:
 
 
 def report_plan(plan: Plan, rows: Dataset, chosen: str = "", choices: Sequence[str] = ()) -> None:
-    """Print how columns become coordinates, and how many shards have no checksums. chosen: the
-    rule, printed next to the number of coordinates; choices: lines before it."""
+    """Print how columns become coordinates. chosen: the rule, printed next to the number of
+    coordinates; choices: lines before it."""
     more = data_notes(plan, rows) if isinstance(rows, ShardSet) else ()
     label, *columns, size = describe(plan)
     if is_verbose():
-        lines = [label, *columns, size, *more, *choices, *([chosen] if chosen else [])]
+        sums = checksum_notes(rows) if isinstance(rows, ShardSet) else ()
+        lines = [label, *columns, size, *more, *sums, *choices, *([chosen] if chosen else [])]
     else:  # a short run prints few lines
         numeric = [line for line in columns if line.startswith("numeric")]
         others = [line for line in columns if line not in numeric]
@@ -226,13 +227,12 @@ def report_plan(plan: Plan, rows: Dataset, chosen: str = "", choices: Sequence[s
 
 
 def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
-    """Lines on shards: versions of tables, directories that are no columns, what a filter does not
-    read, and how many have no checksums."""
+    """Lines on shards: versions of tables, directories that are no columns, and what a filter does
+    not read."""
     return [
         *describe_tables(shards),
         *partition_notes(shards, plan.partitions),
         *filter_notes(shards),
-        *checksum_warnings(shards),
     ]
 
 

@@ -10,10 +10,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streamomd.core.batch import Batch
+from streamomd.core.errors import BadRowError
+from streamomd.core.urls import printable
 from streamomd.features import Names, Plan, encode
 from streamomd.shards.open_shard import explain
 from streamomd.shards.prediction_files import passthrough_columns
 from streamomd.shards.reader import Piece, ShardBatch
+from streamomd.shards.text_cache import place_in_text
 
 
 class Rows(NamedTuple):
@@ -47,6 +50,8 @@ def encode_rows(
         given: Any = {"shard": shard.url, "row": row, "conflicts": rows.conflicts}
         given["dropped"] = rows.dropped
         encoded = encode(plan, batch, labelled=labelled, names=names, **given)
+    except BadRowError as error:
+        raise _of_text(error, shard.url, shard.path) from None
     except pa.ArrowException as error:
         raise explain(error, shard, row, row + rows.rows) from error
     if passthrough is not None and len(encoded.skipped):
@@ -54,6 +59,13 @@ def encode_rows(
     value = Rows(encoded, passthrough)
     # The encoded rows may share the record batch's memory: the larger of the two is what they hold.
     return Piece(rows.position, row, rows.rows, value, max(batch.nbytes, value.nbytes))
+
+
+def _of_text(error: BadRowError, url: str, path: str) -> BadRowError:
+    """The error, with file and line of the text that the shard was converted from, if it was."""
+    number, _, rest = str(error).removeprefix(f"shard {printable(url)}, row ").partition(", ")
+    where = place_in_text(path, int(number)) if number.isdecimal() else ""
+    return BadRowError(f"{where}, {rest}", reason=error.reason) if where else error
 
 
 def _learned(rows: ShardBatch, encoded: Batch) -> NDArray[np.bool_]:

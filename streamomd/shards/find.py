@@ -125,7 +125,7 @@ def list_shards(
     # A million objects that all stay: looking for garbage among them would double the time.
     with no_garbage_collection():
         return _list_shards(
-            as_shards(_texts(shards), check),
+            as_shards(_texts(shards), check, tables.csv),
             order,
             storage_options or {},
             tables,

@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, InputNotFoundError
 from streamomd.core.near_paths import similar_path
-from streamomd.core.urls import absolute, local_name, protocol, redact, shown, without_userinfo
+from streamomd.core.urls import (
+    absolute,
+    local_name,
+    protocol,
+    redact,
+    shown,
+    typed,
+    without_userinfo,
+)
+from streamomd.shards.convert.text_formats import text_format
 from streamomd.shards.filesystem import (
     Entry,
     entries,
@@ -155,6 +165,18 @@ class PathPattern:
             raise InputNotFoundError(
                 f"{shown(self.text)} contains no shard ({_WANTED}), only "
                 f"{_listing(foreign, MOST_FOREIGN)}; convert text with `streamomd convert`"
+            )
+        texts = [url for url in foreign if text_format(url)]
+        if foreign and len(texts) == len(foreign):
+            shards = [file.url for file in files if is_shard_name(file.path)]
+            kinds = [f"{typed(posixpath.dirname(one))}/*{posixpath.splitext(one)[1]}"
+                     for one in (shards[0], texts[0])]  # fmt: skip
+            raise DataError(
+                f"{shown(self.text)} contains {counted(len(texts), 'text file')} "
+                f"({_listing(texts, MOST_FOREIGN)}) and {counted(len(shards), 'shard')} "
+                f"({_listing(shards, MOST_FOREIGN)}), which may have the same rows: name one kind, "
+                f"'{kinds[0]}' or '{kinds[1]}'; for both, `streamomd convert {kinds[1]} "
+                f"-o converted/`, and name '{kinds[0]}' and converted/"
             )
         if foreign:
             raise DataError(

@@ -173,8 +173,11 @@ def describe_tables(shards: ShardSet) -> list[str]:
     return tables + text_notes([shard.path for shard in shards])
 
 
-def checksum_warnings(shards: ShardSet) -> list[str]:
-    """One line if shards with rows have no page checksums, else none."""
+def checksum_notes(shards: ShardSet) -> list[str]:
+    """One line if shards with rows have no page checksums, else none.
+
+    Most writers leave them out, so this is a line of ``plan`` and ``--verbose``, not a warning.
+    """
     read = [shard for shard in shards if shard.rows]
     plain = [shard for shard in read if shard.checksums is False]
     if not plain:

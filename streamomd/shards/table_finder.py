@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from streamomd.config.values import nanoseconds
 from streamomd.core.errors import UsageError
@@ -32,20 +32,38 @@ MOST_TABLES = 3
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How tables among the sources are read.
+    """How tables and text among the sources are read.
 
     version: of a Delta table, None: the newest. as_of: or the one that was the newest at that time
-    (ISO 8601). as_files: whether files of tables are read like any others.
+    (ISO 8601). as_files: whether files of tables are read like any others. csv: of text files, as
+    ``convert`` takes them.
     """
 
     version: int | None = None
     as_of: str = ""
     as_files: bool = False
+    csv: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Data) -> Self:
         """Those of a job."""
-        return cls(data.version, data.as_of, data.as_files)
+        return cls(data.version, data.as_of, data.as_files, data.csv.options())
+
+    @classmethod
+    def for_model(
+        cls, data: Data, version: int | None, as_of: str, as_files: bool, csv: Mapping[str, Any]
+    ) -> Self:
+        """For other shards than those of a trained model's job. csv: in place of the job's; types
+        of label and weight, which the shards may lack, are not taken from it.
+        """
+        absent = (data.label, data.weight)
+        types = {name: kind for name, kind in data.csv.types.items() if name not in absent}
+        return cls(version, as_of, as_files, data.csv.changed({"types": types, **csv}).options())
+
+    @property
+    def chooses_version(self) -> bool:
+        """Whether they say how a Delta table is read."""
+        return self.version is not None or bool(self.as_of) or self.as_files
 
     def __post_init__(self) -> None:
         try:

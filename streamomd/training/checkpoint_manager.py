@@ -6,6 +6,7 @@ import math
 import shlex
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,15 @@ from streamomd.checkpoint import Commit, Ledger, Part, Store, StoredParts, Write
 from streamomd.checkpoint.segments import Facts
 from streamomd.config.spec import Checkpoint
 from streamomd.core.counted import counted
-from streamomd.core.errors import DivergedError, StorageError, TooLargeError
+from streamomd.core.errors import (
+    ChangedDataError,
+    ConcurrentWriterError,
+    DivergedError,
+    StorageError,
+    StreamomdError,
+    TooLargeError,
+    UsageError,
+)
 from streamomd.core.profiling import Stage
 from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
@@ -26,6 +35,8 @@ from streamomd.training.remote_state import RemoteState
 
 SHARE = 0.05  # of wall time, at most, where time is the trigger
 FAILURES = 3  # of commits in a row, before it is an error
+WRONG_INPUT = UsageError.exit_code, ChangedDataError.exit_code
+"""Exit codes of errors that another attempt at the same job on the same rows meets again."""
 Named = tuple[int, dict[str, tuple[str, ...]] | None]
 """The version of a table of names, and the table if it is not saved yet."""
 
@@ -177,6 +188,10 @@ class CheckpointManager:
             f"{diverged_remedy(self._model)}"
         )
 
+    def failed(self, error: StreamomdError) -> None:
+        """Record what ended the run, if that is wrong input before a row was saved."""
+        record_failure(self._writer, error)
+
     def finish(self, metrics: Metrics) -> None:
         """The last commit is made by who knows that the run is finished."""
 
@@ -279,3 +294,14 @@ class CheckpointManager:
                 f"checkpoints every {every_rows:,} rows take {self._spent / elapsed:.0%} of "
                 "the time; a larger checkpoint.every_rows, or every_seconds alone, would cost less"
             )
+
+
+def record_failure(writer: Writer, error: StreamomdError) -> None:
+    """Record in one more commit, with the parts of the last, that wrong input ended a run before it
+    saved a row: ``train`` may then start over there. No commit may be in progress."""
+    last = writer.last
+    if error.exit_code not in WRONG_INPUT or last.document["rows"]:
+        return
+    with suppress(StorageError, ConcurrentWriterError):  # the error itself is reported
+        document = {**last.document, "failed": str(error)}
+        writer.commit(document, StoredParts(last.directory, last.parts))

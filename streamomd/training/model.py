@@ -222,6 +222,13 @@ class Model:
         found: NDArray[Any] = np.array(labels)[chosen(margins)]
         return found
 
+    @property
+    def is_untrained(self) -> bool:
+        """Whether it predicts the same for every row: it learned none, and was given no weights."""
+        if self.metrics.total_rows:
+            return False
+        return not any(some.any() for _, some in weight_blocks(self.engine, self.state))
+
     def refuse_non_finite(self, *, weights: bool = False) -> None:
         """Raises DivergedError unless all numbers of the state are finite; weights: and all that
         are made of them, which is slower."""
@@ -255,6 +262,7 @@ class Model:
         version: int | None = None,
         as_of: str = "",
         as_files: bool = False,
+        csv: Mapping[str, Any] | None = None,
         quiet: bool = True,
         allow_non_finite: bool = False,
     ) -> Any:
@@ -278,7 +286,7 @@ class Model:
         under ``classes``. interval: also ``lower`` and ``upper``, where the mean or the probability
         is with 95 % by the weights' errors (rules auto and laplace). where: a condition, as
         ``data.where``; other rows are not predicted, and ``row`` still counts them. version, as_of,
-        as_files: as ``evaluate``. Without ``quiet`` rows and seconds are printed to stderr.
+        as_files, csv: as ``evaluate``. Without ``quiet`` rows and seconds are printed to stderr.
         shards: another name of rows, for shards.
 
         Raises UsageError for a column to keep that is not there, OutputExistsError unless
@@ -315,7 +323,7 @@ class Model:
             interval=interval,
             overwrite=overwrite,
             storage_options=storage_options,
-            tables=TableOptions(version, as_of, as_files),
+            tables=TableOptions.for_model(self.spec.data, version, as_of, as_files, csv or {}),
             quiet=quiet,
             suspect=None if allow_non_finite else self._refuse_weights,
         )
@@ -331,6 +339,7 @@ class Model:
         version: int | None = None,
         as_of: str = "",
         as_files: bool = False,
+        csv: Mapping[str, Any] | None = None,
         quiet: bool = False,
         allow_non_finite: bool = False,
     ) -> dict[str, Any]:
@@ -338,6 +347,7 @@ class Model:
 
         by: columns for whose values metrics are returned under ``slices``; need not be features.
         version, as_of: of a Delta table; the newest otherwise. as_files: as ``data.as_files``.
+        csv: how text files are read, as ``data.csv``, where they differ from those of the job.
         where: a condition, as ``data.where``; rows that do not satisfy it are dropped. The job's
         own filter is of its training rows, and is not used here.
         Raises DivergedError for a model that is not finite, unless ``allow_non_finite``.
@@ -356,7 +366,7 @@ class Model:
             by=[by] if isinstance(by, str) else by,
             where=where,
             storage_options=storage_options,
-            tables=TableOptions(version, as_of, as_files),
+            tables=TableOptions.for_model(self.spec.data, version, as_of, as_files, csv or {}),
             quiet=quiet,
             cache=cache_of(self.spec.data, there=True),
             suspect=None if allow_non_finite else self._refuse_weights,

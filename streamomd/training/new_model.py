@@ -11,7 +11,7 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
 from streamomd.features import Plan, check_schema, make_plan
-from streamomd.features.classes import rare_note, targets, task_note
+from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
 from streamomd.features.plan import Partition
 from streamomd.shards.distinct_labels import Enough, distinct_labels
 from streamomd.shards.first_rows import longest_list
@@ -102,7 +102,9 @@ def _description(model: Model) -> dict[str, Any]:
 
 def enough_labels(spec: Spec) -> Enough:
     """Whether distinct labels say that they are no classes, of a job that leaves it to them."""
-    return targets if spec.model.finds_task else lambda values: False
+    if not spec.model.finds_task:
+        return lambda values: False
+    return lambda values: targets(values) or decimal_comma(values)
 
 
 def report_task(spec: Spec, labels: list[Any]) -> None:

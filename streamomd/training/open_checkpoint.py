@@ -47,7 +47,8 @@ COLLECTION_REMEDY = (
 def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> CheckpointManager | None:
     """Make commit 0: the job, the fingerprint of the shards and the state before the first row.
 
-    None if the job has no checkpoint. Raises OutputExistsError if one exists, unless ``restart``.
+    None if the job has no checkpoint. Raises OutputExistsError if one exists, unless ``restart``
+    is passed or it is of a run that failed before it saved a row.
     """
     _count_unread(model, shards)
     settings = model.spec.checkpoint
@@ -69,6 +70,8 @@ def begin_checkpoint(model: Model, shards: Dataset, *, restart: bool) -> Checkpo
         restart=restart,
     )
     model.url = store.url
+    if writer.sequence and not restart:
+        note(f"{shown(store.url)}: the run there failed before it saved a row; it is started over")
     return CheckpointManager(model, store, writer, ledger)
 
 

@@ -21,6 +21,7 @@ from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
 from streamomd.core.near_paths import similar_path
 from streamomd.core.phases import around_line
+from streamomd.core.terminal import width_of, wrap
 from streamomd.core.urls import harmless
 from streamomd.training.metrics import Metrics, worded
 
@@ -329,7 +330,8 @@ def _say(text: str, out: TextIO | None) -> None:
     """Print a line. With the pipe or stderr closed the run continues without output."""
     with suppress(BrokenPipeError):
         if out:
-            print(around_line(harmless(text), out), end="", file=out, flush=True)
+            fitted = wrap(harmless(text), width_of(out))
+            print(around_line(fitted, out), end="", file=out, flush=True)
 
 
 def _suffix(metrics: Metrics) -> str:

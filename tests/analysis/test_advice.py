@@ -157,7 +157,7 @@ def test_columns_are_named_up_to_twelve() -> None:
     (line,) = [
         line for line in run("train", "wide", *flags).err.splitlines() if line.startswith("numeric")
     ]
-    assert line.endswith(": " + ", ".join([*more][:12]) + " and … 42 more")
+    assert line.endswith(": " + ", ".join([*more][:12]) + " and 42 more")
 
 
 def test_a_sweep_says_where_its_best_is_at_an_edge() -> None:

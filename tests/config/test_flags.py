@@ -13,7 +13,7 @@ from streamomd.cli import main
 from streamomd.cli.job_flags import JobCommand, job_options
 from streamomd.config.aliases import VALUES
 from streamomd.config.flags import Flag, all_flags, assign, assign_flags, dotted
-from streamomd.config.spec import Spec, Update
+from streamomd.config.spec import Csv, Spec, Update
 from streamomd.core.errors import UsageError
 from streamomd.losses import all_losses
 from streamomd.rules import ALIASES
@@ -24,10 +24,11 @@ KEYS = [
     (table, name, field)
     for table, of in Spec.model_fields.items()
     for name, field in of.annotation.model_fields.items()  # type: ignore[union-attr]
-]
+] + [("data.csv", name, field) for name, field in Csv.model_fields.items()]
 WITHOUT_A_FLAG = {
     *("data.sparse", "data.crosses", "data.hash_seed", "data.cache_gib"),
-    "data.standardize",
+    *("data.standardize", "data.csv"),
+    *("data.csv.null_values", "data.csv.header", "data.csv.quotes"),
     *(
         "model.loss_params",
         "model.scale_target",
@@ -70,7 +71,10 @@ def test_a_value_of_another_type_says_what_was_expected(table: str, name: str, f
     if field.annotation is str:
         return
     with pytest.raises(UsageError) as refused:
-        Spec.parse({table: {name: {"a": 1} if "tuple" in str(field.annotation) else "wrong!"}})
+        tables: dict[str, Any] = {}
+        wrong = {"a": 1} if "tuple" in str(field.annotation) else "wrong!"
+        assign(tables, f"{table}.{name}", wrong)
+        Spec.parse(tables)
     message = str(refused.value)
     assert name in message
     assert re.search("expected |unknown |no certificate", message), message

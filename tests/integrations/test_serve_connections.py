@@ -187,6 +187,11 @@ def test_where_a_token_comes_from(
     file.chmod(0o644)
     find_token(str(file), "0.0.0.0")
     assert "chmod 600" in capsys.readouterr().err
+    for mode in (0o620, 0o602):
+        file.chmod(mode)
+        with pytest.raises(UsageError, match=r"other users can write it.*chmod 600"):
+            find_token(str(file), "127.0.0.1")
+    file.chmod(0o600)
     for bad in ("", "short", "with a space in it, long", "é" * 20, "two-lines-of\nit-is-bad"):
         file.write_text(bad)
         with pytest.raises(UsageError, match="at least 16 ASCII characters") as raised:
@@ -220,6 +225,7 @@ def test_what_keeps_a_server_from_starting(
     """A line that says what to do, and the exit code of its kind."""
     monkeypatch.delenv(VARIABLE, raising=False)
     (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o600)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         names = {"TOKEN": str(tmp_path / "token"), "PORT": str(taken.getsockname()[1])}
         more = [names.get(word, word) for word in words]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from diverging import golden
@@ -22,6 +23,7 @@ from streamomd.integrations.serve.model_reloader import (
     NON_FINITE,
     SCHEMA,
     UNREADABLE,
+    UNTRAINED,
     CheckpointSource,
     ModelReloader,
     Refused,
@@ -153,6 +155,24 @@ def test_another_schema_is_refused(checkpoint: Path, capsys: pytest.CaptureFixtu
         assert f"streamomd_commit {old}\n" in metrics
         assert f"streamomd_commit_refused {found['refused']['commit']}\n" in metrics
         assert 'streamomd_reloads_total{result="refused"} 1\n' in metrics
+
+
+def test_a_run_that_starts_over_is_not_served_before_it_learned(checkpoint: Path) -> None:
+    """Its first commit predicts the same for every row; the last one is served."""
+    with served(CheckpointSource(str(checkpoint / "run"))) as server:
+        old = server.get("/readyz").json["commit"]
+        bad = rows(40)
+        none = pa.nulls(40, bad.schema.field("n").type)
+        bad = bad.set_column(bad.schema.get_field_index("n"), "n", none)
+        write(checkpoint / "bad" / "a.parquet", bad)
+        assert run("train", checkpoint / "bad", *everything(), "--checkpoint", checkpoint / "run",
+                   "--restart").code == 2  # fmt: skip
+        server.reloader.check()
+        found = server.get("/readyz").json
+        assert (found["commit"], found["refused"]["reason"]) == (old, UNTRAINED)
+        train(checkpoint / "data", *everything(), "--checkpoint", checkpoint / "run")
+        server.reloader.check()
+        assert server.get("/readyz").json["commit"] > old
 
 
 @pytest.mark.parametrize(

@@ -259,8 +259,7 @@ def test_columns_of_numbers_with_decimal_commas_are_reported(tmp_path):
     text = "price;size;name\n1,5;-2,0;a\n2,25;NA;b\n"
     notes = csv(tmp_path, text).notes
     assert [note for note in notes if "--decimal" in note] == [
-        "'price', 'size': numbers with a comma are text "
-        "(if it is the decimal mark: --decimal , with --overwrite)"
+        "'price', 'size': numbers with a comma are text (if it is the decimal mark: --decimal ,)"
     ]
     fixed = csv(tmp_path, text, decimal=",", overwrite=True).notes
     assert not [note for note in fixed if "--decimal" in note]

@@ -19,6 +19,7 @@ from streamomd.integrations.serve.model_reloader import ModelReloader, Refused
 from streamomd.integrations.serve.model_snapshot import Schema, Snapshot, snapshot_of
 from streamomd.integrations.serve.run_server import server_config
 from streamomd.integrations.serve.serve_limits import Limits
+from streamomd.training.scoring.description import Description, NumberColumn
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
@@ -130,6 +131,8 @@ class Fixed:
 
 class Numbered:
     """A scorer whose every number is its commit, read a row at a time."""
+
+    description = Description(bias=True, numbers=(NumberColumn("a", "float", "error"),))
 
     def __init__(self, commit: int) -> None:
         self.commit = commit

@@ -37,6 +37,7 @@ def certify(
     version: int | None = None,
     as_of: str = "",
     as_files: bool = False,
+    csv: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """Regret or mistakes of the model's run over these shards and their bounds, for each learner.
@@ -45,7 +46,7 @@ def certify(
     finds, for each claim, those that minimize its right-hand side (of a regret bound: the
     comparator's loss plus the bound). Or weights (d,), for several learners (d, learners), or the
     path of a .npy or Parquet file of them: they are projected onto the set. version, as_of,
-    as_files: as ``Model.evaluate``; a Delta table is read in the version that the run learned
+    as_files, csv: as ``Model.evaluate``; a Delta table is read in the version that the run learned
     unless one is given.
 
     Each learner is a dict: learner (its class), rows, loss, mistakes, comparator_loss, regret,
@@ -64,7 +65,7 @@ def certify(
         shards,
         comparator=comparator,
         storage_options=storage_options,
-        tables=TableOptions(version, as_of, as_files),
+        tables=TableOptions.for_model(model.spec.data, version, as_of, as_files, csv or {}),
         checkpoint_storage_options=checkpoint_storage_options,
     )[0]
 
@@ -89,7 +90,7 @@ def measure(
         where=where,
         order=order,
         tables=tables,
-        versions=model.table_versions if tables == FILES_OR_TABLES else None,
+        versions=None if tables.chooses_version else model.table_versions,
     )
     past, learners = Replay(model, found), model.engine.layout.learners
     given, sought = None, isinstance(comparator, str) and comparator in ("best", "bound")

@@ -45,6 +45,7 @@ def write_report(
     version: int | None = None,
     as_of: str = "",
     as_files: bool = False,
+    csv: Mapping[str, Any] | None = None,
     checkpoint_storage_options: Mapping[str, Any] | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
@@ -52,8 +53,8 @@ def write_report(
 
     shards: labelled rows to evaluate the model and to measure feature scales; with the run's own
     shards also its certificate, if ``certificate`` is true (this searches the best fixed weights,
-    which takes many passes). storage_options: of the shards. version, as_of, as_files: as
-    ``Model.evaluate``.
+    which takes many passes). storage_options: of the shards. version, as_of, as_files,
+    csv: as ``Model.evaluate``.
 
     The dict: report (the file), bytes, verdict (level: better, unclear, worse or unknown, and its
     text), look (name, title and text of each warning).
@@ -63,7 +64,10 @@ def write_report(
     _refuse(to, overwrite=overwrite)
     run_history = history(model, checkpoint_storage_options)
     tried = None
-    choice: dict[str, Any] = {"version": version, "as_of": as_of, "as_files": as_files}
+    choice: dict[str, Any] = {
+        "version": version, "as_of": as_of, "as_files": as_files, "csv": csv or {},
+    }  # fmt: skip
+    tables = TableOptions.for_model(model.spec.data, **choice)
     if shards:
         column = day_column(model.plan)
         by = [column] if column else []
@@ -71,7 +75,7 @@ def write_report(
             shards, by=by, storage_options=storage_options, quiet=quiet, **choice
         )
     sizes = (
-        scales_of_shards(model.plan, shards, storage_options, TableOptions(**choice))
+        scales_of_shards(model.plan, shards, storage_options, tables)
         if shards
         else scales_from_slots(model)
     )
@@ -82,7 +86,7 @@ def write_report(
         shards,
         wanted=certificate,
         storage_options=storage_options,
-        tables=TableOptions(**choice),
+        tables=tables,
         checkpoint_storage_options=checkpoint_storage_options,
     )
     learned = model.result()

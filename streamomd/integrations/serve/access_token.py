@@ -59,12 +59,18 @@ def find_token(path: str | None, host: str) -> str:
 def _read(path: str) -> str:
     try:
         text = Path(path).read_text("utf-8").strip()
-        if Path(path).stat().st_mode & 0o077:
-            note(f"others may read the token in {shown(path)}: run chmod 600 on it")
+        mode = Path(path).stat().st_mode
     except FileNotFoundError:
         raise InputNotFoundError(f"no token file {shown(path)!r}") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"token file {shown(path)!r}: {scrub(str(error))}") from None
+    if mode & 0o022:
+        raise UsageError(
+            f"token file {shown(path)!r}: other users can write it, and so choose the token: run "
+            "chmod 600 on it"
+        )
+    if mode & 0o044:  # not refused: secrets that Docker and Kubernetes mount have mode 0444
+        note(f"others may read the token in {shown(path)}: run chmod 600 on it")
     return text
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -233,7 +234,14 @@ class ServeApp:
             "content-security-policy": CONTENT_SECURITY_POLICY,
             "referrer-policy": "no-referrer",
         }
-        return Response(openapi_page(document), media_type="text/html", headers=headers)
+        page = openapi_page(document, _host(request))
+        return Response(page, media_type="text/html", headers=headers)
+
+
+def _host(request: Request) -> str:
+    """The host that a request names, for a command that is pasted into a shell."""
+    found = request.headers.get("host", "")
+    return found if re.fullmatch(r"[\w.:\[\]-]+", found, re.ASCII) else "HOST"
 
 
 def _json(data: bytes, status: int = 200, **headers: str) -> Response:

@@ -24,12 +24,14 @@ from streamomd.training.model import Model
 from streamomd.training.progress import note
 
 NON_FINITE, SCHEMA, UNREADABLE = "non_finite", "schema", "unreadable"
+UNTRAINED = "untrained"
 Load = Callable[[int | None], Snapshot]
 
 
 @dataclass(frozen=True)
 class Refused:
-    """A commit that is not served. reason: NON_FINITE, SCHEMA or UNREADABLE (it is tried again)."""
+    """A commit that is not served. reason: NON_FINITE, SCHEMA, UNTRAINED or UNREADABLE (it is tried
+    again)."""
 
     commit: int
     reason: str
@@ -89,6 +91,8 @@ class ModelReloader:
         snapshot, self.refused = self.source.load_first()
         self.snapshot = snapshot
         self.results["loaded"] += 1
+        if not snapshot.trained:
+            note(f"commit {snapshot.commit} has learned no rows: it predicts the same for each row")
         if self.refused:
             self.results["refused"] += 1
 
@@ -120,6 +124,9 @@ class ModelReloader:
         if changes:
             text = f"its schema is another one ({changes}): start the server again to serve it"
             self._refuse(newest, SCHEMA, text)
+            return
+        if current and current.trained and not found.trained:
+            self._refuse(newest, UNTRAINED, "a run was started over here and has learned no rows")
             return
         self.snapshot, self.refused = found, None
         self.results["loaded"] += 1

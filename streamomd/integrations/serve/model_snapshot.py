@@ -74,6 +74,7 @@ class Snapshot:
     rows: int
     schema: Schema
     job: Mapping[str, Any]
+    trained: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """What /model answers."""
@@ -96,7 +97,8 @@ def snapshot_of(model: Model) -> Snapshot:
         probabilities=bool(scorer.classes) and model.engine.loss.probabilistic,
     )
     job = published_job(model.spec.to_json())
-    return Snapshot(scorer, model.sequence, model.metrics.total_rows, schema, job)
+    rows, trained = model.metrics.total_rows, not model.is_untrained
+    return Snapshot(scorer, model.sequence, rows, schema, job, trained)
 
 
 def published_job(job: Mapping[str, Any]) -> dict[str, Any]:

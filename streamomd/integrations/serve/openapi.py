@@ -5,26 +5,11 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from streamomd.integrations.serve.column_schemas import column_schemas, example_row
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.request_rows import ARROW, JSON, LINES
 from streamomd.integrations.serve.serve_limits import Limits
 
-_NULLABLE = {
-    "number": {"type": ["number", "boolean", "null"]},
-    "category": {"type": ["string", "number", "boolean", "null"]},
-    "text": {"type": ["string", "null"]},
-    "date": {"type": ["string", "null"], "description": "ISO 8601"},
-    "list": {"type": ["array", "null"], "items": {"type": "number"}},
-}
-_NULLABLE["categories"] = {"type": ["array", "null"], "items": _NULLABLE["category"]}
-_EXAMPLES: dict[str, Any] = {
-    "number": 1.5,
-    "category": "a",
-    "text": "some words",
-    "date": "2026-01-31",
-    "list": [0.5],
-    "categories": ["a"],
-}
 _ERRORS = {
     "400": "Malformed JSON or Arrow, or text that is not UTF-8.",
     "401": "A missing or wrong token.",
@@ -34,11 +19,6 @@ _ERRORS = {
     "422": "Missing columns (missing) and values of a wrong type (problems).",
     "503": "No model is loaded yet, or too many requests are waiting.",
 }
-
-
-def example_row(snapshot: Snapshot) -> dict[str, Any]:
-    """A row with a value of each column's kind."""
-    return {name: _EXAMPLES.get(kind) for name, kind in snapshot.schema.columns.items()}
 
 
 def openapi_document(snapshot: Snapshot, limits: Limits, has_token: bool) -> dict[str, Any]:
@@ -117,14 +97,14 @@ def _schemas(snapshot: Snapshot) -> dict[str, Any]:
     contributions: dict[str, Any] = {"type": "array", "items": contribution}
     if several:
         contributions = {"type": "array", "items": contributions}
+    columns = column_schemas(snapshot.scorer.description)
+    example = example_row(columns)
     return {
         "Row": {
             "type": "object",
-            "properties": {
-                name: _NULLABLE.get(kind, {}) for name, kind in snapshot.schema.columns.items()
-            },
+            "properties": columns,
             "required": list(snapshot.schema.required),
-            "example": example_row(snapshot),
+            **({} if example is None else {"examples": [example]}),
         },
         "Predictions": _results(
             "predictions", {"prediction": {}, "score": numbers, "probability": numbers}

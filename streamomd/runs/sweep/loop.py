@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import NoReturn
 
 from streamomd.core.counted import counted
-from streamomd.core.errors import DataError, StoppedError
+from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
 from streamomd.core.phases import phase
 from streamomd.core.urls import shown
@@ -51,6 +51,10 @@ class SweepLoop:
         try:
             with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
                 self._epochs(pool, watchers)
+        except StreamomdError as error:
+            if self.manager:
+                self.manager.failed(error)
+            raise
         finally:
             for one in watchers:
                 one.close()

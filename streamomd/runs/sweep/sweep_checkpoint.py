@@ -18,14 +18,12 @@ from typing import Any
 import numpy as np
 
 from streamomd.checkpoint import Commit, Loaded, Part, Writer, load, open_store
-from streamomd.checkpoint.commit_list import sequences
-from streamomd.checkpoint.commit_writer import exists_text
+from streamomd.checkpoint.commit_writer import newest_replaceable
 from streamomd.config.spec import Spec
 from streamomd.core.errors import (
     CorruptionError,
     DivergedError,
     NoCommitError,
-    OutputExistsError,
     StreamomdError,
     UsageError,
 )
@@ -35,7 +33,11 @@ from streamomd.runs.sweep.batched import LearnerGroup
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.shards.cursor import Cursor
 from streamomd.shards.digests import Digests
-from streamomd.training.checkpoint_manager import CheckpointManager, CommitSchedule
+from streamomd.training.checkpoint_manager import (
+    CheckpointManager,
+    CommitSchedule,
+    record_failure,
+)
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
 
@@ -75,6 +77,10 @@ class SweepCheckpoint:
         self._sweep.drop_diverged(found)
         self._name_them()
         self._schedule.record_commit(self._sweep.rows, time.monotonic() - began)
+
+    def failed(self, error: StreamomdError) -> None:
+        """Record what ended the sweep, if that is wrong input before a row was saved."""
+        record_failure(self._writer, error)
 
     def finish(self, session: Session) -> None:
         """The last commits: each model has its own state, and the best is saved once more."""
@@ -118,8 +124,7 @@ def begin_sweep(sweep: Sweep, session: Session, *, restart: bool) -> SweepCheckp
     if settings.url == "none":
         return None
     store = open_store(settings.url, settings.storage_options)
-    if not restart and sequences(store):
-        raise OutputExistsError(exists_text(store.url))
+    newest_replaceable(store, restart=restart)
     managers: dict[Model, CheckpointManager] = {}
     for model in sweep:
         manager = session.begin(model, restart=True)

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from streamomd.shards.convert.jsonl_source import JsonlReader
 from streamomd.shards.convert.output_formats import FORMS
 from streamomd.shards.convert.shard_writer import ShardWriter, Target, opened_target
 from streamomd.shards.convert.shuffle import shuffled
+from streamomd.shards.convert.split import Split, TimeKeys, make_split, part_of
 from streamomd.shards.convert.svmlight_source import SvmlightReader
 from streamomd.shards.convert.text_source import Source, Text, TextReader, locate
 from streamomd.shards.convert.vw_source import VwReader
@@ -49,6 +51,10 @@ class Converted:
     """csv: columns that became text though most values are numbers, and some of the others."""
     notes: tuple[str, ...] = ()
     """Choices that a user may want otherwise, such as the delimiter."""
+    source_rows: tuple[int, ...] = ()
+    """Rows of each source."""
+    parts: Mapping[str, int] = field(default_factory=dict)
+    """Rows of each part of a split, by its name."""
 
 
 def convert(
@@ -60,6 +66,10 @@ def convert(
     rows_per_shard: int | None = None,
     shards: int | None = None,
     shuffle: int | None = None,
+    split: Mapping[str, float] | None = None,
+    split_by: str = "",
+    split_time: str = "",
+    split_seed: int = 0,
     overwrite: bool = False,
     encoding: str = "",
     storage_options: Mapping[str, Any] | None = None,
@@ -75,7 +85,11 @@ def convert(
     form: "parquet" or "arrow" (`forms`). rows_per_shard: 1,000,000 unless given; or shards: how
     many, which differ by a row at most (the sources are then read twice; so they are for "arrow"
     where the size is not known). shuffle: a seed; all rows are permuted by it, on disk, and the
-    order depends on the seed and the number of rows alone. encoding: of the text, a name of
+    order depends on the seed and the number of rows alone. split: parts by name, each with its
+    share of the rows; they are written to directories of these names in ``to``. A row's part is
+    drawn by split_seed and its number in the sources; or by its value in the column split_by, so
+    that rows of one value are in one part; or by its rank in the column split_time, the earliest
+    rows in the first part (the sources are then read twice). encoding: of the text, a name of
     Python's; UTF-8 by default, and UTF-16 with a byte order mark. storage_options: of the sources,
     and of ``to`` unless it has its own. progress: called with rows, bytes done and bytes in all.
 
@@ -90,25 +104,48 @@ def convert(
     own_options = to_storage_options if to_storage_options is not None else storage_options
     make, written = _maker(source_format, options), find("form", form, FORMS)
     stream = _Stream(locate(sources, storage_options), make, progress, encoding)
-    with opened_target(to, own_options, overwrite=overwrite) as target:
+    parts = make_split(split, by=split_by, time=split_time, seed=split_seed)
+    if parts and shards is not None:
+        raise UsageError("shards is their number in one directory: with split pass rows_per_shard")
+    places = [f"{to.rstrip('/')}/{name}" for name in parts.names] if parts else [to]
+    with ExitStack() as opened:
+        targets = [
+            opened.enter_context(opened_target(place, own_options, overwrite=overwrite))
+            for place in places
+        ]
         twice = shards is not None or (written.add_size is None and not stream.reader.size_is_final)
-        batches, counted = _ordered(stream, twice, shuffle, target)
+        batches, counted = _ordered(stream, twice, shuffle, parts, targets[0].scratch)
         size = stream.reader.size if counted or stream.reader.size_is_final else 0
         cuts = _cuts(counted, shards, rows_per_shard)
-        count = _write(
-            batches, stream, lambda: ShardWriter(target, written, stream.reader.schema, cuts, size)
+        written_rows, counts = _write(
+            batches,
+            stream,
+            lambda target: ShardWriter(target, written, stream.reader.schema, cuts, size),
+            targets,
+            parts,
         )
         if counted not in (0, stream.rows):
             raise DataError(
                 f"the sources changed while they were read: {counted} rows in the first pass"
             )
         stream.report(always=True)
-        urls = target.publish(count, form)
+        pairs = zip(targets, counts, strict=True)
+        urls = tuple(url for target, count in pairs for url in target.publish(count, form))
     names = tuple(stream.reader.schema.names)
     almost = stream.reader.almost_numbers if isinstance(stream.reader, CsvReader) else {}
     seconds = time.perf_counter() - began
     notes = tuple(getattr(stream.reader, "notes", ()))
-    return Converted(urls, stream.rows, names, seconds, stream.reader.size, almost, notes)
+    return Converted(
+        urls,
+        stream.rows,
+        names,
+        seconds,
+        stream.reader.size,
+        almost,
+        notes,
+        tuple(stream.source_rows),
+        dict(zip(parts.names, written_rows, strict=True)) if parts else {},
+    )
 
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:
@@ -141,18 +178,20 @@ class _Stream:
         self._done = 0
         self.reader = self._make()
         self.rows = 0
+        self.source_rows: list[int] = []
 
-    def count(self) -> int:
-        """Rows, by reading all once; they will be read again."""
+    def count(self, watch: Callable[[pa.RecordBatch], object] = lambda batch: None) -> int:
+        """Rows, by reading all once; they will be read again. watch: gets them."""
         self._passes = 2
-        for _ in self.batches(0):
-            pass
+        for batch in self.batches(0):
+            watch(batch)
         return self.rows
 
     def batches(self, done: int) -> Iterator[pa.RecordBatch]:
         """All rows in order, after ``done`` bytes; DataError if there is none."""
-        self.reader, self.rows = self._make(), 0
+        self.reader, self.rows, self.source_rows = self._make(), 0, []
         for source in self._sources:
+            before = self.rows
             with Text(source, self._encoding) as text:
                 for batch in self.reader.batches(text):
                     self.rows += batch.num_rows
@@ -160,6 +199,7 @@ class _Stream:
                     self.report()
                     yield batch
             done += source.size
+            self.source_rows.append(self.rows - before)
         self._done = done
         if not self.rows:
             raise DataError(f"no rows in {self._sources[0].name}{_others(len(self._sources) - 1)}")
@@ -192,18 +232,24 @@ def _maker(source_format: str, options: Mapping[str, Any]) -> Callable[[], TextR
 
 
 def _ordered(
-    stream: _Stream, twice: bool, shuffle: int | None, target: Target
+    stream: _Stream, twice: bool, shuffle: int | None, split: Split | None, scratch: str | None
 ) -> tuple[Iterator[pa.RecordBatch], int]:
     """The rows as they are to be written, and how many; 0: not known yet."""
-    if shuffle is not None:
-        batches = shuffled(stream.batches(0), shuffle, target.scratch)
-        # The first shuffled row comes after the last one was read.
-        first = list(itertools.islice(batches, 1))
-        return itertools.chain(first, batches), stream.rows
-    if twice:
+    counted, limits = 0, None
+    if split and split.time:
+        with closing(TimeKeys(split, scratch)) as times:
+            counted = stream.count(times.add)
+            limits = times.limits()
+    elif twice and shuffle is None:
         counted = stream.count()
-        return stream.again(), counted
-    return stream.batches(0), 0
+    batches = stream.again() if counted else stream.batches(0)
+    batches = split.assigned(batches, limits) if split else batches
+    if shuffle is None:
+        return batches, counted
+    batches = shuffled(batches, shuffle, scratch)
+    # The first shuffled row comes after the last one was read.
+    first = list(itertools.islice(batches, 1))
+    return itertools.chain(first, batches), counted or stream.rows
 
 
 def _cuts(counted: int, shards: int | None, rows_per_shard: int | None) -> Callable[[int], int]:
@@ -216,20 +262,28 @@ def _cuts(counted: int, shards: int | None, rows_per_shard: int | None) -> Calla
 
 
 def _write(
-    batches: Iterator[pa.RecordBatch], stream: _Stream, begin: Callable[[], ShardWriter]
-) -> int:
-    """Write all shards to the temporary folder; return their number. begin: called with the
-    schema."""
-    writer: ShardWriter | None = None
+    batches: Iterator[pa.RecordBatch],
+    stream: _Stream,
+    begin: Callable[[Target], ShardWriter],
+    targets: Sequence[Target],
+    split: Split | None,
+) -> tuple[list[int], list[int]]:
+    """Write all shards to the temporary folders; the rows and number of them in each. begin: called
+    when the schema is known."""
+    writers: list[ShardWriter] = []
+    rows = [0] * len(targets)
     try:
         for batch in batches:
-            if writer is None:
-                writer = begin()
-            writer.add(batch)
+            writers = writers or [begin(target) for target in targets]
+            for place, writer in enumerate(writers):
+                own = part_of(batch, place) if split else batch
+                writer.add(own)
+                rows[place] += own.num_rows
             stream.report()
-        assert writer is not None
-        return writer.finish(stream.reader.size)
+        if split:
+            split.refuse_empty(rows)
+        return rows, [writer.finish(stream.reader.size) for writer in writers]
     except BaseException:
-        if writer is not None:
+        for writer in writers:
             writer.abandon()
         raise

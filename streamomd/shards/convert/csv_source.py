@@ -110,8 +110,8 @@ class CsvReader:
             byte = error.object[error.start]
             raise DataError(
                 f"{name}, line 1: the header is not UTF-8 (byte 0x{byte:02x} in "
-                f"{_shown(error.object.decode('latin-1'))}): pass its encoding to streamomd "
-                "convert, for example --encoding latin-1"
+                f"{_shown(error.object.decode('latin-1'))}): pass its encoding, for example "
+                "--encoding latin-1"
             ) from None
         except pa.ArrowInvalid as error:
             raise _data_error(error, name, self._names) from None
@@ -122,7 +122,7 @@ class CsvReader:
         if codes := self._codes(start, delimiter, block, self.schema):
             self.notes.append(
                 f"{name}: {', '.join(map(_shown, codes))} lose leading zeros, since the first file "
-                f"has numbers without (as text: streamomd convert --type "
+                f"has numbers without (as text: --type "
                 f"{printable(codes[0])}=string)"
             )
         return opened.schema
@@ -199,8 +199,7 @@ class CsvReader:
         if commas:
             names = ", ".join(map(_shown, commas))
             self.notes.append(
-                f"{names}: numbers with a comma are text "
-                "(if it is the decimal mark: --decimal , with --overwrite)"
+                f"{names}: numbers with a comma are text (if it is the decimal mark: --decimal ,)"
             )
 
     def _open(self, file: Any, delimiter: str, block: int, types: Mapping[str, Any]) -> Any:
@@ -275,7 +274,8 @@ def _data_error(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> Da
         row, expected, got, line = match.groups()
         return DataError(
             f"{name}, {_line(row)}: expected {expected} fields, got {got}: {_shown(line or '')}; "
-            "fix the line, or pass --delimiter or --no-quotes (in Python delimiter, quotes)"
+            "fix the line, or pass --delimiter or --no-quotes (train: --set data.csv.quotes=false; "
+            "in Python delimiter, quotes)"
         )
     if match := _CONVERSION.match(text):
         number, row, kind, problem = match.groups()
@@ -285,7 +285,8 @@ def _data_error(error: pa.ArrowInvalid, name: str, columns: Sequence[str]) -> Da
         return DataError(
             f"{name}, {_line(row)}: column {_shown(column)}: expected {kind} as in the lines "
             f"before, got {got}; pass --type {printable(column)}=string (or another type), "
-            "or --null if it means a missing value (in Python types, null_values)"
+            "or --null if it means a missing value (train: --set data.csv.null_values=…; in Python "
+            "types, null_values)"
         )
     if "straddl" in text:
         return DataError(

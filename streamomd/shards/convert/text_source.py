@@ -233,3 +233,21 @@ def blocks(text: Text, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
             )
     if held:
         yield line, b"".join([*parts, b"\n"])
+
+
+def line_of(text: Text, record: int, *, quotes: bool) -> int:
+    """The line, from 1, where a record, from 0, begins; 0 if there are fewer records.
+
+    quotes: whether a record may have line ends in double quotes. Blank lines are no records.
+    """
+    line, seen, inside = 1, 0, False
+    for _, block in blocks(text):
+        for found in block.split(b"\n")[:-1]:
+            if not inside and found not in (b"", b"\r"):
+                if seen == record:
+                    return line
+                seen += 1
+            if quotes and found.count(b'"') % 2:
+                inside = not inside
+            line += 1
+    return 0

@@ -77,6 +77,11 @@ class Scorer:
         return dict(self._encoder.description.columns)
 
     @property
+    def description(self) -> Description:
+        """How the columns of a row become coordinates."""
+        return self._encoder.description
+
+    @property
     def required(self) -> tuple[str, ...]:
         """The columns that each row must have."""
         return self._encoder.required
