@@ -138,6 +138,7 @@ def test_options_of_csv_are_those_of_convert() -> None:
         (("--decimal", ";"), "expected '.' or ','"),
         (("--delimiter", "ab"), "one ASCII character"),
         (("--encoding", "nix"), "encoding 'nix' is unknown"),
+        (("--encoding", "rot13"), "encoding 'rot13' is unknown"),
         (("--type", "zip"), "expected COLUMN=TYPE"),
         (("--type", "a=nix"), "an unknown type"),
         (("--type", "b=string"), "not a column"),
