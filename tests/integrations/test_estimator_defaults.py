@@ -85,7 +85,7 @@ def test_early_stopping_learns_all_rows() -> None:
 WRONG: tuple[dict[str, Any], ...] = (
     {"validation_fraction": 0.0}, {"validation_fraction": 1.0}, {"validation_fraction": "x"},
     {"n_iter_no_change": 0}, {"n_iter_no_change": 1.5}, {"tol": None}, {"tol": -1}, {"tol": np.nan},
-    {"early_stopping": "yes"}, {"shuffle": "no"}, {"average": True}, {"rule": "nagg"}, {"rule": 5},
+    {"early_stopping": "yes"}, {"shuffle": "no"}, {"rule": "nagg"}, {"rule": 5},
     {"nulls": "maen"}, {"nulls": {"zz": "mean"}}, {"max_iter": 0}, {"max_iter": 2.5}, {"bits": 0},
     {"dtype": "f2"}, {"rule": "nag", "params": {"eta": -1}}, {"params": {"eta": 1.0}},
     {"rule": "auto", "fit_intercept": False}, {"text": 5}, {"dates": 5}, {"ignore": 5},

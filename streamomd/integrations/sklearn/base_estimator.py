@@ -32,6 +32,7 @@ from streamomd.integrations.sklearn.fit import (
 )
 from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, validate_input
 from streamomd.integrations.sklearn.pickling import PickledModel
+from streamomd.integrations.sklearn.prepared_scores import PreparedScores
 from streamomd.integrations.sklearn.targets import Targets, weights_of
 from streamomd.integrations.sklearn.wording import worded
 from streamomd.rules import ALIASES, all_rules, find_rule
@@ -79,7 +80,6 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         n_iter_no_change: int = 2,
         shuffle: bool = True,
         random_state: Any = None,
-        average: bool = False,
         dtype: str = "float64",
         bits: int = 18,
         nulls: Any = None,
@@ -102,7 +102,6 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         self.n_iter_no_change = n_iter_no_change
         self.shuffle = shuffle
         self.random_state = random_state
-        self.average = average
         self.dtype = dtype
         self.bits = bits
         self.nulls = nulls
@@ -299,17 +298,23 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         held = (
             PickledModel(start_model(self, read, y, known, targets.kind)) if reset else self._held
         )
+        held.scores = PreparedScores()  # what it had is of the state before these rows
         batch = batch_of(held.model.plan, read, held.model.names)
         return held, known, labelled(batch, targets.y, weight)
 
     @worded
     def _margins(self, X: Any) -> Floats:
         """(rows, learners)."""
-        model = self._model
+        model, prepared = self._model, self._held.scores
+        columns = getattr(self, "feature_names_in_", None)
+        if columns is not None and (found := prepared.margins(model, X, columns)) is not None:
+            return found
         rows = batch_of(model.plan, validate_input(self, X, reset=False))
         margins = model.engine.predict(model.state, np.zeros(3), rows)
         if not is_finite(margins):  # a finite model can also overflow if X has extreme values
             model.refuse_non_finite(weights=True)
+        if columns is not None:
+            prepared.note(X)
         return margins
 
     def _lazy(self, X: Any, column: str) -> Any:

@@ -1,7 +1,8 @@
 """The parts of a state without what its start has and in fewest bytes: small pickles.
 
 An array is saved as it is, or as a tuple that begins with how: ``places``: what differs from the
-start of the state; ``upper``: the upper triangles of symmetric matrices; ``values``: all numbers,
+start of the state; ``upper``: the upper triangles of matrices and what the lower ones differ by, as
+integers of their bits: rounding alone distinguishes a row from its column; ``values``: all numbers,
 in a narrower type that holds them to the bit.
 """
 
@@ -18,7 +19,7 @@ from streamomd.engine.state import Arrays, Layout, State
 Part = tuple[int, int, dict[str, Any]]
 SHARE = 4
 """An array is saved whole if more than one number in ``SHARE`` changed."""
-NARROWER = {"float64": ("float32",), "int64": ("uint16", "int32")}
+NARROWER = {"float64": ("float32",), "int64": ("int16", "uint16", "int32")}
 
 
 def changed(parts: Iterator[tuple[int, int, Arrays]], layout: Layout) -> list[Part]:
@@ -43,8 +44,12 @@ def _saved(array: NDArray[Any], first: NDArray[Any] | None) -> Any:
         places = np.flatnonzero(_bits(flat) != _bits(np.ascontiguousarray(first).reshape(-1)))
         if len(places) * SHARE <= flat.size:
             return "places", _narrow(places), _narrow(flat[places])
-    if _is_symmetric(there):
-        return "upper", array.shape, there[..., *np.triu_indices(array.shape[-1])]
+    if array.ndim >= 2 and array.shape[-1] == array.shape[-2] > 1:
+        row, column = np.triu_indices(array.shape[-1])
+        bits = _bits(there).astype(np.int64)
+        below = _narrow(bits[..., column, row] - bits[..., row, column])
+        if below.itemsize < array.itemsize:
+            return "upper", array.shape, there[..., row, column], below if below.any() else None
     values = _narrow(flat)
     if values.dtype == array.dtype:
         return array
@@ -61,10 +66,12 @@ def _array(saved: Any, first: NDArray[Any] | None) -> NDArray[Any]:
         array = np.array(first)
         array.reshape(-1)[places] = values
     elif how == "upper":
-        shape, values = rest
+        shape, values, below = rest
         array = np.empty(shape, values.dtype)
         row, column = np.triu_indices(shape[-1])
-        array[..., row, column] = array[..., column, row] = values
+        array[..., column, row] = array[..., row, column] = values
+        if below is not None:
+            _bits(array)[..., column, row] += below.astype(f"u{array.itemsize}")
     else:
         shape, dtype, values = rest
         array = values.astype(dtype).reshape(shape)
@@ -73,13 +80,6 @@ def _array(saved: Any, first: NDArray[Any] | None) -> NDArray[Any]:
 
 def _bits(array: NDArray[Any]) -> NDArray[Any]:
     return array.view(f"u{array.itemsize}")
-
-
-def _is_symmetric(array: NDArray[Any]) -> bool:
-    if array.ndim < 2 or array.shape[-1] != array.shape[-2] or array.shape[-1] < 2:
-        return False
-    bits = _bits(array)
-    return bool(np.array_equal(bits, np.swapaxes(bits, -1, -2)))
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[Any]:

@@ -39,8 +39,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     max_iter: the most epochs; None: 20, and 1 without early_stopping. early_stopping: the share
     validation_fraction of the rows is held out until n_iter_no_change epochs did not lower its
     least loss by the share tol; then all rows are learned for the best number of epochs (under 100
-    rows: for 3). shuffle: a new order for each epoch, drawn from random_state. average: False;
-    averages of weights are refused.
+    rows: for 3). shuffle: a new order for each epoch, drawn from random_state.
 
     nulls: what missing numbers become, "error", "zero", "indicator", "mean", or a dict by column.
     dates, categorical, text, ignore: lists of a frame's columns with these roles. class_weight: as
@@ -81,7 +80,6 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         n_iter_no_change: int = 2,
         shuffle: bool = True,
         random_state: Any = None,
-        average: bool = False,
         class_weight: Any = None,
         dtype: str = "float64",
         bits: int = 18,
@@ -106,7 +104,6 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
             n_iter_no_change=n_iter_no_change,
             shuffle=shuffle,
             random_state=random_state,
-            average=average,
             dtype=dtype,
             bits=bits,
             nulls=nulls,
