@@ -19,6 +19,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
+from streamomd.core.nearest import named_keywords, nearest, suggestion
 from streamomd.integrations.sklearn.epochs import check_stopping, chosen_epochs
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed
 from streamomd.integrations.sklearn.fit import (
@@ -64,6 +65,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     _held: PickledModel
     rule: str | None
 
+    @named_keywords
     def __init__(
         self,
         rule: str | None = None,
@@ -191,13 +193,20 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         if not names_rule:  # of a class of one rule they are its own
             params = {key.removeprefix("rule__"): value for key, value in params.items()}
         own = {key for key in params if key.startswith("rule__")} if names_rule else set()
+        for name in (key.partition("__")[0] for key in params if key not in own):
+            if name not in _names(type(self)):
+                raise UsageError(
+                    f"Invalid parameter {name!r} for estimator {self}; "
+                    f"{suggestion(name, _names(type(self)))}"
+                )
         super().set_params(**{key: value for key, value in params.items() if key not in own})
         known = self._rule_params() if own else {}
         for name in (key.removeprefix("rule__") for key in own):
             if name not in known:
-                rule = self.rule or DEFAULT
+                near = f" did you mean {found!r}?" if (found := nearest(name, known)) else ""
                 raise UsageError(
-                    f"rule {rule!r} has no parameter {name!r}; it has: {', '.join(known)}"
+                    f"rule {self.rule or DEFAULT!r} has no parameter {name!r};{near} it has: "
+                    f"{', '.join(known)}"
                 )
             value = params[f"rule__{name}"]
             if known[name] == value:  # also of set_params(**get_params())

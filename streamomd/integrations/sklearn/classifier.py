@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
+from streamomd.core.nearest import named_keywords
 from streamomd.integrations.sklearn.base_estimator import Estimator
 from streamomd.integrations.sklearn.estimator_job import loss_of
 from streamomd.integrations.sklearn.fit import is_dask
@@ -64,6 +65,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     _classifies = True
 
     # scikit-learn reads the parameters from each class's own signature.
+    @named_keywords
     def __init__(
         self,
         rule: str | None = None,
@@ -203,6 +205,8 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         weights[places_of(present, known)] = compute_class_weight(
             self.class_weight, classes=present, y=labels
         )
+        if not (weights >= 0.0).all():
+            raise DataError(f"class_weight holds {weights.min()}, expected 0 or more")
         return Targets(numbers, known, weights[place], known)
 
     def _known(self, labels: NDArray[Any], classes: Any, *, reset: bool) -> NDArray[Any]:
