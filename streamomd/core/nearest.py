@@ -84,8 +84,9 @@ def named_keywords(function: Callable[P, T]) -> Callable[P, T]:
     def call(*given: P.args, **keywords: P.kwargs) -> T:
         for name in keywords:
             if name not in known:
-                text = f"{function.__qualname__}() has no argument {name!r}"
-                raise TypeError(f"{text}; {suggestion(name, known)}")
+                made = function.__name__ == "__init__"
+                called = type(given[0]).__name__ if made else function.__qualname__
+                raise TypeError(f"{called}() has no argument {name!r}; {suggestion(name, known)}")
         return function(*given, **keywords)
 
     return call

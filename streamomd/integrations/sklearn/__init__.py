@@ -14,17 +14,21 @@ except ImportError as error:
     ) from None
 
 from streamomd.integrations.sklearn.classifier import OMDClassifier
+from streamomd.integrations.sklearn.failed_checks import (
+    EQUAL_WEIGHTS,
+    WEIGHTS,
+    expected_failed_checks,
+)
 from streamomd.integrations.sklearn.regressor import OMDRegressor
 
-__all__ = ["EXPECTED_FAILED_CHECKS", "OMDClassifier", "OMDRegressor", "to_estimator"]
+__all__ = [
+    "EXPECTED_FAILED_CHECKS", "OMDClassifier", "OMDRegressor", "expected_failed_checks",
+    "to_estimator",
+]  # fmt: skip
 
-_WEIGHTS = "sample_weight is importance: a row moves clock, scales and sums whatever it weighs"
-EXPECTED_FAILED_CHECKS = {
-    "check_sample_weight_equivalence_on_dense_data": _WEIGHTS,
-    "check_sample_weight_equivalence_on_sparse_data": _WEIGHTS,
-}
-"""For ``check_estimator(OMDClassifier(), expected_failed_checks=…)``, as scikit-learn declares the
-same checks of its SGDClassifier."""
+EXPECTED_FAILED_CHECKS = dict.fromkeys(EQUAL_WEIGHTS, WEIGHTS)
+"""Of ``OMDClassifier()`` and ``OMDRegressor()``: ``expected_failed_checks`` of the default rule.
+scikit-learn declares the same checks of its SGDClassifier."""
 
 
 def __getattr__(name: str) -> Any:

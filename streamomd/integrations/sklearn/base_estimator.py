@@ -19,6 +19,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.batch import Batch, Floats
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.core.finite import is_finite
+from streamomd.core.nearest import named_keywords, nearest, suggestion
 from streamomd.integrations.sklearn.epochs import check_stopping, chosen_epochs
 from streamomd.integrations.sklearn.estimator_job import parameters_of, refuse_changed
 from streamomd.integrations.sklearn.fit import (
@@ -32,6 +33,7 @@ from streamomd.integrations.sklearn.fit import (
 )
 from streamomd.integrations.sklearn.inputs import batch_of, is_framed, labelled, validate_input
 from streamomd.integrations.sklearn.pickling import PickledModel
+from streamomd.integrations.sklearn.prepared_scores import PreparedScores
 from streamomd.integrations.sklearn.targets import Targets, weights_of
 from streamomd.integrations.sklearn.wording import worded
 from streamomd.rules import ALIASES, all_rules, find_rule
@@ -63,6 +65,7 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
     _held: PickledModel
     rule: str | None
 
+    @named_keywords
     def __init__(
         self,
         rule: str | None = None,
@@ -79,7 +82,6 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         n_iter_no_change: int = 2,
         shuffle: bool = True,
         random_state: Any = None,
-        average: bool = False,
         dtype: str = "float64",
         bits: int = 18,
         nulls: Any = None,
@@ -102,7 +104,6 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         self.n_iter_no_change = n_iter_no_change
         self.shuffle = shuffle
         self.random_state = random_state
-        self.average = average
         self.dtype = dtype
         self.bits = bits
         self.nulls = nulls
@@ -192,13 +193,20 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         if not names_rule:  # of a class of one rule they are its own
             params = {key.removeprefix("rule__"): value for key, value in params.items()}
         own = {key for key in params if key.startswith("rule__")} if names_rule else set()
+        for name in (key.partition("__")[0] for key in params if key not in own):
+            if name not in _names(type(self)):
+                raise UsageError(
+                    f"Invalid parameter {name!r} for estimator {self}; "
+                    f"{suggestion(name, _names(type(self)))}"
+                )
         super().set_params(**{key: value for key, value in params.items() if key not in own})
         known = self._rule_params() if own else {}
         for name in (key.removeprefix("rule__") for key in own):
             if name not in known:
-                rule = self.rule or DEFAULT
+                near = f" did you mean {found!r}?" if (found := nearest(name, known)) else ""
                 raise UsageError(
-                    f"rule {rule!r} has no parameter {name!r}; it has: {', '.join(known)}"
+                    f"rule {self.rule or DEFAULT!r} has no parameter {name!r};{near} it has: "
+                    f"{', '.join(known)}"
                 )
             value = params[f"rule__{name}"]
             if known[name] == value:  # also of set_params(**get_params())
@@ -299,17 +307,23 @@ class Estimator(BaseEstimator, ABC):  # type: ignore[misc]  # scikit-learn has n
         held = (
             PickledModel(start_model(self, read, y, known, targets.kind)) if reset else self._held
         )
+        held.scores = PreparedScores()  # what it had is of the state before these rows
         batch = batch_of(held.model.plan, read, held.model.names)
         return held, known, labelled(batch, targets.y, weight)
 
     @worded
     def _margins(self, X: Any) -> Floats:
         """(rows, learners)."""
-        model = self._model
+        model, prepared = self._model, self._held.scores
+        columns = getattr(self, "feature_names_in_", None)
+        if columns is not None and (found := prepared.margins(model, X, columns)) is not None:
+            return found
         rows = batch_of(model.plan, validate_input(self, X, reset=False))
         margins = model.engine.predict(model.state, np.zeros(3), rows)
         if not is_finite(margins):  # a finite model can also overflow if X has extreme values
             model.refuse_non_finite(weights=True)
+        if columns is not None:
+            prepared.note(X)
         return margins
 
     def _lazy(self, X: Any, column: str) -> Any:

@@ -13,6 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from streamomd.core.batch import Floats
 from streamomd.core.errors import DataError, UsageError
+from streamomd.core.nearest import named_keywords
 from streamomd.integrations.sklearn.base_estimator import Estimator
 from streamomd.integrations.sklearn.estimator_job import loss_of
 from streamomd.integrations.sklearn.fit import is_dask
@@ -39,8 +40,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     max_iter: the most epochs; None: 20, and 1 without early_stopping. early_stopping: the share
     validation_fraction of the rows is held out until n_iter_no_change epochs did not lower its
     least loss by the share tol; then all rows are learned for the best number of epochs (under 100
-    rows: for 3). shuffle: a new order for each epoch, drawn from random_state. average: False;
-    averages of weights are refused.
+    rows: for 3). shuffle: a new order for each epoch, drawn from random_state.
 
     nulls: what missing numbers become, "error", "zero", "indicator", "mean", or a dict by column.
     dates, categorical, text, ignore: lists of a frame's columns with these roles. class_weight: as
@@ -65,6 +65,7 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
     _classifies = True
 
     # scikit-learn reads the parameters from each class's own signature.
+    @named_keywords
     def __init__(
         self,
         rule: str | None = None,
@@ -81,7 +82,6 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         n_iter_no_change: int = 2,
         shuffle: bool = True,
         random_state: Any = None,
-        average: bool = False,
         class_weight: Any = None,
         dtype: str = "float64",
         bits: int = 18,
@@ -106,7 +106,6 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
             n_iter_no_change=n_iter_no_change,
             shuffle=shuffle,
             random_state=random_state,
-            average=average,
             dtype=dtype,
             bits=bits,
             nulls=nulls,
@@ -206,6 +205,8 @@ class OMDClassifier(ClassifierMixin, Estimator):  # type: ignore[misc]  # scikit
         weights[places_of(present, known)] = compute_class_weight(
             self.class_weight, classes=present, y=labels
         )
+        if not (weights >= 0.0).all():
+            raise DataError(f"class_weight holds {weights.min()}, expected 0 or more")
         return Targets(numbers, known, weights[place], known)
 
     def _known(self, labels: NDArray[Any], classes: Any, *, reset: bool) -> NDArray[Any]:

@@ -39,11 +39,6 @@ def check_stopping(estimator: Any) -> None:
         number = isinstance(value, Real | np.bool_)
         if not number or not fits(value):
             raise UsageError(f"{name}={value!r}: expected {expected}")
-    if estimator.average:
-        raise UsageError(
-            f"average={estimator.average!r}: no rule of streamomd averages its weights; rda and da "
-            "average gradients, and auto needs no averaging: pass average=False"
-        )
 
 
 def chosen_epochs(

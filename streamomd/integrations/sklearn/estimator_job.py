@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from streamomd.config.refusals import DEFAULT
-from streamomd.config.spec import Model as Told
 from streamomd.config.spec import Spec
 from streamomd.core.errors import UsageError
 from streamomd.losses import Loss, find_loss
@@ -16,6 +15,8 @@ from streamomd.rules import find_rule
 
 MOST_EPOCHS = 20
 COMPARED = ("rule", "loss", "params", "loss_params", "bias", "dtype")
+COLUMNS = ("bits", "nulls", "dates", "text")
+"""Parameters of columns that a state depends on, as keys of ``Spec.data``."""
 
 
 def plain(value: Any) -> Any:
@@ -85,9 +86,11 @@ def spec_of(
 
 def refuse_changed(estimator: Any, saved: Spec) -> None:
     """Raise UsageError if parameters differ from those of the state to continue."""
-    ours: Told = spec_of(estimator, {}, saved.model.classes).model
-    for name in COMPARED:
-        here, there = getattr(ours, name), getattr(saved.model, name)
+    ours = spec_of(estimator, {}, saved.model.classes)
+    pairs: list[tuple[str, Any, Any]] = [(name, ours.model, saved.model) for name in COMPARED]
+    pairs += [(name, ours.data, saved.data) for name in COLUMNS]
+    for name, now, then in pairs:
+        here, there = getattr(now, name), getattr(then, name)
         if here != there:
             raise UsageError(
                 f"{name} was {there!r} and is {here!r} now: a state continues only with its "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamomd.config.spec import Spec
 from streamomd.features import Names, Plan
+from streamomd.integrations.sklearn.prepared_scores import PreparedScores
 from streamomd.shards.cursor import Cursor
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class PickledModel:
         self.model = model
         self.parameters = ""
         """The estimator's parameters when they last matched the model."""
+        self.scores = PreparedScores()
 
     def copy(self) -> PickledModel:
         """A deep copy."""

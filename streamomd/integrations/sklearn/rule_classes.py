@@ -9,6 +9,7 @@ import functools
 import inspect
 from typing import Any
 
+from streamomd.core.nearest import suggestion
 from streamomd.integrations.sklearn.classifier import OMDClassifier
 from streamomd.integrations.sklearn.regressor import OMDRegressor
 from streamomd.losses import find_loss
@@ -74,6 +75,10 @@ def rule_class(name: str) -> type[Any]:
     signature = inspect.Signature(parameters)
 
     def init(self: Any, **given: Any) -> None:
+        for key in given:
+            if key not in signature.parameters:
+                known = [one for one in signature.parameters if one != "self"]
+                raise TypeError(f"{name}() has no argument {key!r}; {suggestion(key, known)}")
         bound = signature.bind(self, **given)
         bound.apply_defaults()
         for key, value in bound.arguments.items():

@@ -34,6 +34,8 @@ def labels_of(estimator: Any, y: Any) -> NDArray[Any]:
     if _is_plain(y):
         return np.asarray(y)
     labels: NDArray[Any] = column_or_1d(y, warn=True)
+    if labels.dtype.kind in "mMV":
+        raise DataError(f"y is of type {labels.dtype}, expected numbers, text or booleans")
     assert_all_finite(labels, input_name="y", estimator_name=type(estimator).__name__)
     return labels
 
@@ -70,8 +72,9 @@ def places_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
         places = order[np.minimum(near, len(classes) - 1)]
     strange = np.flatnonzero(classes[places] != labels)
     if len(strange):
+        found = labels[strange].tolist()[0]
         raise DataError(
-            f"y holds {labels[strange[0]]!r} in row {strange[0]}, expected one of the classes "
+            f"y holds {found!r} in row {strange[0]}, expected one of the classes "
             f"{classes.tolist()}: pass all of them to the first partial_fit: classes=…"
         )
     return places

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
-from streamomd.core.errors import StreamomdError
+from streamomd.core.errors import DivergedError, StreamomdError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,12 +35,23 @@ WORDS = (
     ("shard", "X"),
 )
 """What is said of files, and what of X. In order: later pairs are less specific."""
+NULL = "(found (?:null|nan), expected a number)"
+MADE_FOR = "; the model was made for such columns: drop the row, or write a value that it takes"
+DIVERGED = "Fit again with a smaller eta0, or scale the columns of X (StandardScaler)"
 KEYS = (
     (r"(?m)^as flags: .*\n", ""),
     (r"\bmodel\.params sets\b", "params sets"),
     (r"\(--rule (\w+), model\.rule = '\1'\)", r'(rule="\1")'),
     (r" \(--rule (\w+)\)", r' (rule="\1")'),
     (r"\bmodel\.bias = true", "fit_intercept=True"),
+    (r"\bmodel\.bias\b", "fit_intercept"),
+    (r" \(--set (\w+)=…\)", r" (\1=…, or params={'\1': …})"),
+    (r"\bUse an earlier commit \(.*allow_non_finite=True", DIVERGED),
+    (NULL + MADE_FOR, r'\1: drop the row, or fit with nulls="mean", "zero" or "indicator"'),
+    (r"(a number float32 can hold)" + MADE_FOR, r'\1: scale the column, or pass dtype="float64"'),
+    (MADE_FOR, ": drop the row, or replace the value"),
+    (r"\b(is|on) (?:large_)?string\b", r"\1 text"),
+    (r"\b(is|on) double\b", r"\1 float64"),
     (r"\btrain\.epochs\b", "max_iter"),
     (r"\bmodel\.(?:loss_)?params\.(\w+)", r"\1"),
     (r"\bdata\.hashed\b", "categorical"),
@@ -75,8 +86,10 @@ def worded(function: Callable[P, T]) -> Callable[P, T]:
             return function(*given, **keywords)
         except StreamomdError as error:
             if error.args and isinstance(error.args[0], str):
-                rest: tuple[Any, ...] = error.args[1:]
-                error.args = (of_arrays(error.args[0]), *rest)
+                text, rest = of_arrays(error.args[0]), error.args[1:]
+                if isinstance(error, DivergedError) and DIVERGED not in text:
+                    text = f"{text}. {DIVERGED}"
+                error.args = (text, *rest)
             raise
 
     return call

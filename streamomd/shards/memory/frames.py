@@ -41,7 +41,7 @@ def table_of(parts: Sequence[Any], where: str) -> pa.Table:
     try:
         arrays = len(parts) > 1 or isinstance(parts[0], np.ndarray)
         return _columned(parts, where) if arrays else _framed(parts[0], where)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OverflowError) as error:  # a whole number of more than 64 bits
         text = scrub(" ".join(str(part) for part in error.args))
         raise DataError(
             f"{where} cannot be converted to Arrow ({text}): every column needs a single type"
