@@ -15,6 +15,7 @@ from streamomd.config.spec import Checkpoint
 from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, StorageError, TooLargeError
 from streamomd.core.profiling import Stage
+from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
 from streamomd.training.async_commit import AsyncCommitter, CommitAbandonedError, async_committer
@@ -37,6 +38,12 @@ def diverged_remedy(model: Model) -> str:
         "Fix extreme values in the shard, or pass a smaller learning rate; to continue from that "
         f"commit: streamomd train SHARDS {job} --start {shown(model.url)} --eta ETA"
     )
+
+
+def report_commit(commit: Commit, **more: Any) -> None:
+    """Emit the event of a commit."""
+    rows, size = commit.document["rows"], sum(entry.size for entry in commit.parts)
+    emit("commit", "", "info", sequence=commit.sequence, rows=rows, bytes=size, **more)
 
 
 class CommitSchedule:
@@ -81,6 +88,7 @@ class CheckpointManager:
         self._warned = False
         self._names: tuple[int, str] = (0, "")
         self._schedule = CommitSchedule(model.spec.checkpoint, model.metrics.total_rows)
+        report_commit(writer.last)
 
     def remote_state(self) -> RemoteState:
         """The state of the last commit, not read yet."""
@@ -113,6 +121,11 @@ class CheckpointManager:
     def sequence(self) -> int:
         """Of the last commit."""
         return self._writer.sequence
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the parts of the last commit."""
+        return sum(entry.size for entry in self._writer.last.parts)
 
     def update(self, metrics: Metrics) -> None:
         """Commit if it is time.
@@ -210,7 +223,9 @@ class CheckpointManager:
             self._write(document, names, digests, parts)
         except StorageError as error:
             self._failed += 1
-            note(f"{error}; training continues (last good commit: {self._writer.sequence})")
+            last = self._writer.sequence
+            text = f"{error}; training continues (last good commit: {last})"
+            note(text, "commit_failed", "warning", last=last)
             raise
         self._failed = 0
 
@@ -221,14 +236,16 @@ class CheckpointManager:
         digests: list[Found],
         parts: Iterable[Part] | StoredParts,
     ) -> Commit:
-        version, table = names
+        (version, table), began = names, time.monotonic()
         self.ledger.add(digests)
         self._digests += len(digests)
         with Stage("commit"):
             if table is not None:
                 self._names = version, write_document(self._store, "names", table)
             shared = {"names": self._names[1], "segments": self.ledger.write(self._store)}
-            return self._writer.commit({**document, **shared}, parts)
+            commit = self._writer.commit({**document, **shared}, parts)
+        report_commit(commit, seconds=time.monotonic() - began)
+        return commit
 
     def _document(self) -> dict[str, Any]:
         return document_of(self._model)
