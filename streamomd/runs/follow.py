@@ -86,7 +86,8 @@ class FollowCallback:
             self._callback.on_progress(dict(self._last))
         except Exception as error:
             text, name = scrub(f"{type(error).__name__}: {error}"), type(self._callback).__name__
-            note(f"{name}.on_progress raised {text}; it is not called again")
+            text = f"{name}.on_progress raised {text}; it is not called again"
+            note(text, "callback_failed", "warning")
             self._callback = None
 
 

@@ -123,6 +123,11 @@ class CheckpointManager:
         return self._writer.sequence
 
     @property
+    def rows(self) -> int:
+        """Learned at the last commit."""
+        return int(self._writer.last.document["rows"])
+
+    @property
     def nbytes(self) -> int:
         """Size of the parts of the last commit."""
         return sum(entry.size for entry in self._writer.last.parts)
@@ -183,7 +188,8 @@ class CheckpointManager:
         try:
             self._writer.commit(document, StoredParts(last.directory, last.parts))
         except StorageError as problem:
-            note(f"{problem}; the checkpoint does not record that the model diverged")
+            text = f"{problem}; the checkpoint does not record that the model diverged"
+            note(text, "commit_failed", "warning")
         rows, sequence = last.document["rows"], self._writer.last.sequence
         return DivergedError(
             f"{error}. The last finite commit is {sequence}, after {counted(rows, 'row')}.\n"
@@ -197,7 +203,7 @@ class CheckpointManager:
         """Wait for a commit in progress: after an error it is the last one."""
         error = self._committer.outcome() if self._committer else None
         if error and not isinstance(error, StorageError):  # which was reported when it occurred
-            note(f"the commit in progress failed: {error}")
+            note(f"the commit in progress failed: {error}", "commit_failed", "warning")
 
     def _begin(self, committer: AsyncCommitter) -> None:
         """Copy what a commit saves, all as of one row, and start writing it."""
@@ -271,7 +277,7 @@ class CheckpointManager:
         error = committer.outcome(hurry=hurry)
         self._model.sequence = self._writer.sequence
         if isinstance(error, TooLargeError):
-            note(f"commits are made while learning waits: {error}")
+            note(f"commits are made while learning waits: {error}", "commit_waits", "warning")
             self._may_be_async, self._committer = False, None
         elif isinstance(error, StorageError):
             if self._failed >= FAILURES and not last:
@@ -294,5 +300,7 @@ class CheckpointManager:
             self._warned = True
             note(
                 f"checkpoints every {every_rows:,} rows take {self._spent / elapsed:.0%} of "
-                "the time; a larger checkpoint.every_rows, or every_seconds alone, would cost less"
+                "the time; a larger checkpoint.every_rows, or every_seconds alone, would cost less",
+                "commit_slow",
+                "warning",
             )
