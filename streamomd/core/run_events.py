@@ -65,9 +65,11 @@ def count_request(operation: str) -> None:
 
 @contextmanager
 def receiving(receiver: Receiver) -> Iterator[None]:
-    """Send the events of this context to ``receiver`` too while inside. A thread has its creator's
-    receivers if it runs in a copy of its context."""
-    token = _RECEIVERS.set((*_RECEIVERS.get(), receiver))
+    """Send the events of this context to ``receiver`` too while inside, to the innermost first.
+
+    A thread has its creator's receivers if it runs in a copy of its context.
+    """
+    token = _RECEIVERS.set((receiver, *_RECEIVERS.get()))
     try:
         yield
     finally:
