@@ -16,6 +16,7 @@ from streamomd.cli.options import (
     guarded,
     job_and_shards,
     main,
+    metrics_options,
     python_arguments,
     read_options_file,
     run_options,
@@ -36,6 +37,7 @@ scheduler_option = click.option(
 @main.command(cls=JobCommand, epilog=CODES)
 @run_options
 @click.option("--follow", is_flag=True, help="Then learn shards as they arrive, until cancelled.")
+@metrics_options
 @guarded
 def submit(what: tuple[str, ...], **given: Any) -> tuple[Any, str]:
     """Submit a job to a Dask cluster, which runs it without this machine.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from streamomd.cli.completion import complete_set, complete_shards, complete_url
 from streamomd.core.errors import InputNotFoundError, StreamomdError, UsageError
 from streamomd.core.machine_errors import is_of_the_machine, one_line
 from streamomd.core.phases import phase, showing_phases
+from streamomd.core.run_events import emit, is_json
 from streamomd.core.startup import (
     freeze_objects,
     no_garbage_collection,
@@ -35,6 +38,8 @@ Exit codes: 0 success, 1 unexpected error or storage unreachable, 2 invalid usag
 
 LIBRARIES = ("gcsfs", "s3fs", "fsspec", "aiobotocore")
 """They log a traceback of what they raise as well; an error is one line here."""
+JSON_LINES = "streamomd.json_lines"
+"""Key of a context: whether messages are JSON lines."""
 MAX_SENTENCE = 200  # characters; no command's first sentence is longer
 ELSEWHERE = {
     "fit": "train", "run": "train", "learn": "train", "start": "train", "continue": "resume",
@@ -61,6 +66,7 @@ class Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Called by click for everything before the command."""
         given = list(args)
+        ctx.meta[JSON_LINES] = wants_json_lines(given)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -73,6 +79,17 @@ class Commands(click.Group):
                 f"{ctx.info_name} train {' '.join(given)}",
                 ctx,
             ) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Called by click: an error in the arguments is a JSON line too, where those are wanted."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            if not ctx.meta.get(JSON_LINES):
+                raise
+            with showing_messages("json"):
+                _report_error(error.format_message(), error.exit_code)
+            ctx.exit(error.exit_code)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Called by click for the end of the group's help."""
@@ -100,6 +117,38 @@ def main() -> None:
     """
 
 
+def wants_json_lines(words: Sequence[str]) -> bool:
+    """Whether arguments ask for messages as JSON lines; before they are parsed.
+
+    >>> wants_json_lines(["train", "data", "--log-format", "json"])
+    True
+    """
+    pairs = itertools.pairwise(words)
+    return "--log-format=json" in words or ("--log-format", "json") in pairs
+
+
+@contextmanager
+def showing_messages(log_format: str) -> Iterator[None]:
+    """Messages on stderr are text, or JSON lines, while inside; phases are shown as text."""
+    if log_format == "text":
+        with showing_phases():
+            yield
+        return
+    from streamomd.training.progress import json_messages
+
+    with json_messages():
+        yield
+
+
+def _report_error(text: str, code: int) -> None:
+    if is_json():
+        stopped = code in (130, 143)
+        level = "warning" if stopped else "error"
+        emit("stopped" if stopped else "error", text, level, exit_code=code)
+    else:
+        click.echo(wrap(f"streamomd: {harmless(text)}", width_of(sys.stderr)), err=True)
+
+
 @contextmanager
 def exit_on_error() -> Iterator[None]:
     """End the process for errors of streamomd and of the machine, and for Ctrl-C; others pass."""
@@ -108,25 +157,33 @@ def exit_on_error() -> Iterator[None]:
     try:
         yield
     except StreamomdError as error:
-        _report(str(error))
+        _report_error(str(error), error.exit_code)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        _report("interrupted")
+        _report_error("interrupted", 130)
         sys.exit(130)
     except Exception as error:
-        if not is_of_the_machine(error):
+        known = is_of_the_machine(error)
+        if not known and not is_json():
             raise
-        _report(one_line(error))
+        _report_error(one_line(error) if known else traceback.format_exc(), 1)
         sys.exit(1)
+
+
+log_format_option = click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text",
+    help="Format of messages on stderr: text, or json, an object per line.  [text]",
+)  # fmt: skip
 
 
 def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
     """A command that prints the text or JSON that it returns, or one line for an error."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print the result as a JSON object.")
+    @log_format_option
     @functools.wraps(function)
-    def run(*, as_json: bool, **given: Any) -> None:
-        with exit_on_error(), showing_phases():
+    def run(*, as_json: bool, log_format: str, **given: Any) -> None:
+        with showing_messages(log_format), exit_on_error():
             result, text = function(**given)
             if as_json:
                 _print(json.dumps(formatting.as_json(result), allow_nan=False))
@@ -134,12 +191,6 @@ def guarded(function: Callable[..., tuple[Any, str]]) -> Callable[..., None]:
                 _print(wrap(text, width_of(sys.stdout)))
 
     return run
-
-
-def _report(problem: str) -> None:
-    """Print what ends the command."""
-    text = f"streamomd: {harmless(problem)}"
-    click.echo(wrap(text, width_of(sys.stderr)), err=True)
 
 
 def _print(text: str) -> None:
@@ -171,6 +222,22 @@ cache_option = click.option(
 log_option = click.option(
     "--log", metavar="FILE", help="File to append progress to, as lines of JSON."
 )
+
+
+def metrics_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a run serves its metrics."""
+    port = click.option(
+        "--metrics-port", type=click.IntRange(0, 65_535), metavar="PORT",
+        help="Port for Prometheus metrics while the run lasts; 0: any free one, which is printed.  "
+        "[none]",
+    )  # fmt: skip
+    host = click.option(
+        "--metrics-host", default="", metavar="ADDRESS",
+        help="Address that metrics are served on; they need no password.  [127.0.0.1]",
+    )  # fmt: skip
+    return port(host(function))
+
+
 allow_non_finite = click.option(
     "--allow-non-finite", is_flag=True, help="Use the model even if it diverged."
 )

@@ -19,6 +19,7 @@ from streamomd.cli.options import (
     joined,
     log_option,
     main,
+    metrics_options,
     python_arguments,
     run_options,
     set_option,
@@ -42,6 +43,7 @@ profile_option = click.option("--profile", is_flag=True, help="Print a CPU profi
 @main.command(cls=JobCommand, epilog=CODES)
 @run_options
 @log_option
+@metrics_options
 @track_option
 @profile_option
 @verbose_option
@@ -96,6 +98,7 @@ def train(
 @checkpoint_options
 @set_option
 @log_option
+@metrics_options
 @track_option
 @profile_option
 @verbose_option

@@ -11,8 +11,10 @@ from streamomd.cli.options import (
     checkpoint_options,
     exit_on_error,
     import_runs,
+    log_format_option,
     main,
     read_options_file,
+    showing_messages,
     url,
 )
 from streamomd.core.errors import MissingExtraError, UsageError
@@ -37,6 +39,7 @@ from streamomd.core.errors import MissingExtraError, UsageError
     help="File with the token that clients send; else STREAMOMD_SERVE_TOKEN of the environment.",
 )  # fmt: skip
 @checkpoint_options
+@log_format_option
 def serve(
     url: str,
     port: int,
@@ -44,6 +47,7 @@ def serve(
     reload: str,
     token_file: str | None,
     checkpoint_storage_options: str | None,
+    log_format: str,
 ) -> None:
     """Serve predictions over HTTP, and load newer commits as they appear.
 
@@ -65,7 +69,7 @@ def serve(
     finite, or that changes the columns or classes, is refused; /readyz and /metrics say so.
     Make a token with: openssl rand -hex 32
     """
-    with exit_on_error():
+    with showing_messages(log_format), exit_on_error():
         wait = _seconds(reload)
         options = read_options_file(checkpoint_storage_options)
         import_runs()

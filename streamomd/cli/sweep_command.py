@@ -15,6 +15,7 @@ from streamomd.cli.options import (
     guarded,
     job_and_shards,
     main,
+    metrics_options,
     output_option,
     python_arguments,
     run_options,
@@ -52,6 +53,7 @@ from streamomd.core.urls import typed
     "repeated.", multiple=True,
 )  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Overwrite existing files of results.")
+@metrics_options
 @verbose_option
 @guarded
 def sweep(

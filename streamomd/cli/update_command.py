@@ -17,6 +17,7 @@ from streamomd.cli.options import (
     joined,
     log_option,
     main,
+    metrics_options,
     python_arguments,
     set_option,
     url,
@@ -105,6 +106,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @checkpoint_options
 @set_option
 @log_option
+@metrics_options
 @track_option
 @verbose_option
 @guarded
@@ -113,6 +115,8 @@ def update(
     dry_run: bool,
     log: str | None,
     track: tuple[list[str], ...],
+    metrics_port: int | None,
+    metrics_host: str,
     **given: Any,
 ) -> tuple[Any, str]:
     """Learn the shards that arrived since the last commit, each once, and commit.
@@ -128,16 +132,19 @@ def update(
     """
     import_runs()
     from streamomd.integrations.trackers import tracker
+    from streamomd.runs.metrics_server import MetricsAddress
     from streamomd.runs.reporting import Reporting
     from streamomd.runs.update import run_update
 
     options, choice = split_choice(python_arguments(given))
+    trackers = [tracker(one) for one in joined(track)]
+    address = MetricsAddress.of(metrics_port, metrics_host)
     model, figures = run_update(
         url,
         choice,
         dry_run=dry_run,
         client=None,
-        reporting=Reporting(log, False, [tracker(one) for one in joined(track)]),
+        reporting=Reporting(log, False, trackers, address),
         quiet=False,
         **options,
     )
@@ -153,11 +160,17 @@ def update(
 @checkpoint_options
 @set_option
 @log_option
+@metrics_options
 @track_option
 @verbose_option
 @guarded
 def follow(
-    url: str, log: str | None, track: tuple[list[str], ...], **given: Any
+    url: str,
+    log: str | None,
+    track: tuple[list[str], ...],
+    metrics_port: int | None,
+    metrics_host: str,
+    **given: Any,
 ) -> tuple[Any, str]:
     """Update a run again and again: learn shards as they arrive, each once, and commit.
 
@@ -173,10 +186,13 @@ def follow(
     import_runs()
     from streamomd.integrations.trackers import tracker
     from streamomd.runs.follow import run_follow
+    from streamomd.runs.metrics_server import MetricsAddress
     from streamomd.runs.reporting import Reporting
 
     options, choice = split_choice(python_arguments(given))
-    reporting = Reporting(log, False, [tracker(one) for one in joined(track)])
+    trackers = [tracker(one) for one in joined(track)]
+    address = MetricsAddress.of(metrics_port, metrics_host)
+    reporting = Reporting(log, False, trackers, address)
     model, figures = run_follow(url, choice, client=None, reporting=reporting, **options)
     result = {**model.result(), **figures}
     return result, format_update(result, model.spec.data.shards, dry_run=False)

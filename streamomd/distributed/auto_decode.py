@@ -44,12 +44,14 @@ class FasterSource:
         """Pieces in order, from position and row ``start`` on."""
         self._position = start
         if not self._chosen and not self._ready():
-            note(f"the cluster has no usable worker: {LOCAL} decodes alone")
+            text = f"the cluster has no usable worker: {LOCAL} decodes alone"
+            note(text, "cluster_left", "warning")
             self._chosen = LOCAL
         try:
             yield from self._choose_source(places)
         except ClusterError as error:
-            note(f"{error}. {LOCAL} decodes alone from now on")
+            text = f"{error}. {LOCAL} decodes alone from now on; no row is learned again"
+            note(text, "cluster_left", "warning", rows_again=0)
             self._chosen = LOCAL
             yield from self._sources[LOCAL](places, self._position)
 

@@ -17,6 +17,7 @@ from distributed import Client, Future
 
 from streamomd.config.spec import Spec
 from streamomd.core.errors import ClusterError, ResumeRefusedError, StoppedError
+from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
 from streamomd.distributed.averaged_worker import (
     PartialState,
@@ -36,7 +37,7 @@ from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.holdout import reason_to_stop
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
-from streamomd.training.progress import Watcher, note
+from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.signals import StopRequest
 
 ATTEMPTS = 3  # of a round whose workers die: Dask itself gives up after four deaths per attempt
@@ -129,7 +130,10 @@ class Averaged:
                 )
                 return result
             except TaskLostError as error:
-                note(f"a round was lost ({error}); it restarts from its commit")
+                rows = self.model.metrics.total_rows
+                learned = sum(one["rows"] for one in list(self._progress.values()))
+                what = f"a round was lost ({error}); it restarts from its commit"
+                note_return(what, rows, rows + learned)
         raise ClusterError(
             f"the workers died or stopped responding, {ATTEMPTS} times: the last commit of "
             f"{shown(self.model.url)} is intact. Check the workers' logs, then: streamomd resume"
@@ -191,6 +195,7 @@ class Averaged:
         model.names.update(result.names)
         model.cursor = end
         self._progress.clear()
+        emit("rounds", "", "debug", rounds=1)
         model.finished = end == Cursor(model.spec.train.epochs)
         if not model.finished:  # the caller makes the last commit, of the finished run
             self.manager.commit()

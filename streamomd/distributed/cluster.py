@@ -32,6 +32,7 @@ from streamomd.distributed.worker_monitor import (
     usable_workers,
 )
 from streamomd.distributed.worker_probe import VERSION, pack_call
+from streamomd.training.progress import note
 from streamomd.training.signals import StopRequest
 
 _allowed_workers: WeakKeyDictionary[Future[Any], frozenset[str]] = WeakKeyDictionary()
@@ -44,6 +45,11 @@ class TaskLostError(Exception):
 
 class ResultTimeoutError(TaskLostError):
     """A result exists but was not received in time; another route may work."""
+
+
+def report_lost_task(where: str, error: TaskLostError) -> None:
+    """Report that a task that decodes rows is submitted again."""
+    note(f"{where}: {error}; decoded again: 1 task", "task_lost", "warning", tasks_again=1)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from streamomd.core.urls import shown
 from streamomd.distributed.cluster import (
     ResultTimeoutError,
     TaskLostError,
+    report_lost_task,
     send_task,
     wait_for_result,
 )
@@ -192,6 +193,7 @@ class Decoders:
                 )
                 return decoded
             except TaskLostError as error:
+                report_lost_task(task.where, error)
                 if isinstance(error, ResultTimeoutError):
                     self._direct = None
         raise ClusterError(

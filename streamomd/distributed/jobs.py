@@ -52,7 +52,7 @@ class Job:
         return found
 
     def events(self) -> list[tuple[float, dict[str, Any]]]:
-        """(time, event), oldest first. An event is a note, or the rows and sums of every epoch."""
+        """(time, event), oldest first: events of the run, or the rows and sums of every epoch."""
         return [(when, event) for when, event in self.client.get_events(self.id) or ()]
 
 
@@ -117,7 +117,8 @@ def lines(job: Job, *, follow: bool = False) -> Iterator[str]:
         events = job.events()
         # The scheduler stores only the last few thousand events.
         for when, event in events[min(printed, len(events)) :]:
-            yield _line(when, event)
+            if event.get("note") != "":  # an event for programs
+                yield _line(when, event)
         printed = len(events)
         if ended:
             return

@@ -275,6 +275,7 @@ class PartitionOwner:
             "bad": self._metrics.bad.tolist(),
             "totals": state.totals.tolist(),
             "clock": state.clock,
+            "rounds": self._rounds.done,
         }
 
 

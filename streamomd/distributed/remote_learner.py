@@ -22,6 +22,7 @@ from distributed import Client, Future, Variable, get_worker, worker_client
 from streamomd.config.settings import seconds
 from streamomd.core.batch import REASONS
 from streamomd.core.errors import ClusterError, StoppedError
+from streamomd.core.run_events import Event, emit
 from streamomd.core.urls import shown
 from streamomd.distributed.cluster import TaskLostError, send_task, wait_for_result
 from streamomd.distributed.events import subscribe_events
@@ -41,6 +42,7 @@ class EventReporter:
 
     def __init__(self, topic: str, stop: StopRequest, client: Client) -> None:
         self._topic, self._stop = topic, stop
+        self._worker = get_worker()  # which only the task's own thread finds
         self._signal = Variable(topic, client=client)
         self._report_time = self._asked_at = time.monotonic()
 
@@ -59,14 +61,24 @@ class EventReporter:
 
     def finish(self, metrics: Metrics) -> None:
         """Log the metrics of the last row."""
-        get_worker().log_event(self._topic, metrics_event(metrics))
+        self._worker.log_event(self._topic, metrics_event(metrics))
 
-    def log_note(self, text: str) -> None:
-        """Log a note for the user."""
-        get_worker().log_event(self._topic, {"note": text})
+    def receive(self, event: Event) -> None:
+        """Pass on an event of the run; notes for the user have a text. Called from any thread."""
+        if event.level != "debug":
+            fields = {"event": event.name, "level": event.level, "fields": dict(event.fields)}
+            self._worker.log_event(self._topic, {"note": event.text, **fields})
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def rows_reported(client: Client, topic: str) -> int | None:
+    """Rows that an earlier task of the topic had learned; None if this is the first one."""
+    with suppress(OSError, TimeoutError):
+        events = [event for _, event in client.get_events(topic) or () if "rows" in event]
+        return sum(events[-1]["rows"]) if events else None
+    return None
 
 
 def was_reassigned(client: Client) -> bool:
@@ -97,6 +109,14 @@ def update_metrics(metrics: Metrics, event: dict[str, Any]) -> None:
     metrics.rows = list(event["rows"])
     metrics.sums = np.array(event["sums"], dtype=np.float64).reshape(-1, 3)
     metrics.bad = np.array(event["bad"], dtype=np.int64).reshape(-1, len(REASONS))
+
+
+def pass_on(event: dict[str, Any]) -> None:
+    """Report a worker's event in this process."""
+    if event["note"]:
+        note(event["note"], event["event"], event["level"], **event["fields"])
+    else:
+        emit(event["event"], "", event["level"], **event["fields"])
 
 
 @contextmanager
@@ -155,7 +175,7 @@ class SubmittedLearner:
                 )
                 return found
             except TaskLostError as error:
-                note(f"the learner was lost ({error}); submitted again")
+                note(f"the learner was lost ({error}); submitted again", "learner_lost", "warning")
                 attempts = 1 if self.metrics.total_rows > rows else attempts + 1
         raise ClusterError(
             f"every worker that learns {shown(self.url)} died; is the state larger than its "
@@ -176,7 +196,7 @@ class SubmittedLearner:
         while self._events:
             event = self._events.pop(0)[1]
             if "note" in event:
-                note(event["note"])
+                pass_on(event)
             else:
                 update_metrics(self.metrics, event)
         for watcher in self.watchers:

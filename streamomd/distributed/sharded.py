@@ -17,6 +17,7 @@ from streamomd.checkpoint import StoredParts, read_part
 from streamomd.config.settings import seconds, setting
 from streamomd.core.errors import ClusterError, StoppedError, UsageError
 from streamomd.core.nearest import suggestion
+from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
 from streamomd.distributed.curve_keys import has_curve, new_keys
 from streamomd.distributed.memory_checks import refuse_too_small
@@ -37,7 +38,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
-from streamomd.training.progress import Watcher, note
+from streamomd.training.progress import Watcher, note, note_return
 from streamomd.training.remote_state import RemoteState
 from streamomd.training.signals import StopRequest
 
@@ -60,6 +61,7 @@ class PartitionOwners:
     _stop_asked: float = 0.0
     _directory: str = ""
     _figures: dict[str, Any] = field(default_factory=dict)
+    _rounds: int = 0
 
     def run(self) -> None:
         """Learn all remaining rows. Raises StoppedError after a signal, after a commit.
@@ -95,12 +97,12 @@ class PartitionOwners:
                         f"is a share of the state larger than a worker's memory? Check the "
                         f"workers' logs, then: streamomd resume {shown(self.model.url)}"
                     ) from None
-                self._use_state(self.manager.remote_state())
+                rows = self.model.metrics.total_rows
                 update_metrics(self.model.metrics, self._figures)
-                note(
-                    f"owners were lost ({lost}); another group starts from commit "
-                    f"{self.manager.sequence}"
-                )
+                self._use_state(self.manager.remote_state())
+                sequence = self.manager.sequence
+                what = f"owners were lost ({lost}); another group starts from commit {sequence}"
+                note_return(what, self.model.metrics.total_rows, rows)
         self._load_metrics()
         if outcome == "stopped":
             rows = self.model.metrics.total_rows
@@ -133,7 +135,7 @@ class PartitionOwners:
         transport = choose_transport(addresses[:size])
         keys = new_keys() if transport == "zmq" else None
         note(f"{size} owners of {model.spec.train.parts} partitions, by {transport}")
-        self._directory = manager.reserve()
+        self._directory, self._rounds = manager.reserve(), 0
         setups = [
             OwnerSetup(
                 VERSION,
@@ -194,6 +196,8 @@ class PartitionOwners:
             model.engine.compile_seconds += message["seconds"]
             return {}
         update_metrics(model.metrics, message)
+        emit("rounds", "", "debug", rounds=message["rounds"] - self._rounds)
+        self._rounds = message["rounds"]
         if message["kind"] == "rows":
             model.state.totals[...] = message["totals"]
             model.state.clock = message["clock"]

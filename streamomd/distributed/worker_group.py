@@ -142,7 +142,7 @@ class WorkerGroup:
             # Tasks are also cancelled if the scheduler is lost.
             refuse_lost(self.client, check=True)
             self._members.raise_own_error()
-            note("an owner was lost; the others end")
+            note("an owner was lost; the others end", "owner_lost", "warning")
             self._members.wait_until_ended(lost)
             self._members.raise_own_error()
             raise LostOwnersError([*lost, *self._members.find_unfinished(lost)])

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from distributed import Client, Future
 
 from streamomd.config.settings import seconds
+from streamomd.core.counted import counted
 from streamomd.core.errors import ClusterError
 from streamomd.core.urls import scrub
 from streamomd.distributed.scheduler import address_of, ask_workers, refuse_lost, run_on_loop
@@ -134,13 +135,15 @@ class WorkerMonitor:
         ]
         for address in silent:
             _unregister(client, address)
+            self._forget(address)
+            self.workers = {at: one for at, one in self.workers.items() if at != address}
         missing = f"no {'usable ' if found else ''}worker at {address_of(client)}"
         if found and (self.usable or self._probes):
             self._last_usable = now
         elif now - self._last_usable > seconds("lonely"):
             raise ClusterError(f"{missing} for {now - self._last_usable:.0f} s")
         if not (found and self.usable):
-            note(f"{missing}: waiting")
+            note(f"{missing}: waiting", "no_worker", "warning")
         return silent
 
     def _heartbeat(self, address: str, worker: dict[str, Any], now: float) -> tuple[float, float]:
@@ -151,11 +154,11 @@ class WorkerMonitor:
     def _update(self, client: Client, found: dict[str, Any] | None) -> None:
         if found is None:  # no answer: nothing is known about the workers
             return
+        for address in {*self.workers} - {*found}:
+            _report_gone(client, address)
         self.workers = found
         for address in {*self._probes, *self._answers} - {*found}:
-            self._probes.pop(address, None)
-            self._answers.pop(address, None)
-            self._reported_late.discard(address)
+            self._forget(address)
         for address in found:
             if address not in self._probes and address not in self._answers:
                 try:
@@ -165,6 +168,11 @@ class WorkerMonitor:
                     raise
         self._collect(client)
         self._report_late()
+
+    def _forget(self, address: str) -> None:
+        self._probes.pop(address, None)
+        self._answers.pop(address, None)
+        self._reported_late.discard(address)
 
     def _collect(self, client: Client) -> None:
         """Collect the answers of finished probes."""
@@ -176,7 +184,7 @@ class WorkerMonitor:
                 reason = scrub(_answer(client, probe))
                 self._answers[address] = reason
                 if reason:
-                    note(f"worker {address} is not used: {reason}")
+                    note(f"worker {address} is not used: {reason}", "worker_unusable", "warning")
 
     def _report_late(self) -> None:
         now, limit = time.monotonic(), seconds("probe")
@@ -185,7 +193,9 @@ class WorkerMonitor:
                 self._reported_late.add(address)
                 note(
                     f"worker {address} did not answer in {limit:.0f} s (busy or unreachable): "
-                    "it is not used until it does"
+                    "it is not used until it does",
+                    "worker_late",
+                    "warning",
                 )
 
 
@@ -239,8 +249,40 @@ def _answer(client: Client, probe: Future[Any]) -> str:
 
 
 def _unregister(client: Client, address: str) -> None:
-    note(f"worker {address} does not answer: its tasks run on other workers")
     scheduler: Any = client.scheduler
     unregistering = scheduler.unregister(address=address, stimulus_id="streamomd-silent")
     with suppress(OSError, TimeoutError):
         run_on_loop(client, unregistering).result(seconds("answer"))
+    again, _ = _lost_tasks(client, address)
+    text = f"worker {address} does not answer: {counted(again, 'task')} run again on other workers"
+    note(text, "worker_lost", "warning", worker=address, tasks_again=again)
+
+
+def _report_gone(client: Client, address: str) -> None:
+    """Report a worker that the scheduler no longer has, and how many tasks run again for it."""
+    again, expected = _lost_tasks(client, address)
+    event = ("left", "worker_left", "info") if expected else ("died", "worker_lost", "warning")
+    text = f"worker {address} {event[0]}: {counted(again, 'task')} run again"
+    note(text, *event[1:], worker=address, tasks_again=again)
+
+
+def _lost_tasks(client: Client, address: str) -> tuple[int, bool]:
+    """The number of tasks that run again because a worker is gone, and whether it was to go.
+
+    As the scheduler recorded it; (0, False) if it does not answer.
+    """
+    scheduler: Any = client.scheduler
+
+    async def ask() -> Any:
+        return await scheduler.events(topic=address)
+
+    try:
+        events = run_on_loop(client, ask()).result(seconds("answer"))
+        gone = [one for _, one in events if one.get("action") == "remove-worker"][-1]
+        keys = {*gone["processing-tasks"], *gone["lost-computed-tasks"]}
+        # An owner's task ends with its worker: its group starts again.
+        ours = [key for key in map(str, keys) if key.startswith("omd-")]
+        again = [key for key in ours if not key.startswith(("omd-probe", "omd-owner"))]
+        return len(again), bool(gone["expected"])
+    except (OSError, RuntimeError, TimeoutError, LookupError, AttributeError, TypeError):
+        return 0, False

@@ -21,8 +21,10 @@ from streamomd.config.spec import Spec, Update
 from streamomd.core.counted import counted
 from streamomd.core.errors import AlertError, InputNotFoundError, StoppedError, StorageError
 from streamomd.core.nearest import named_keywords
+from streamomd.core.run_events import emit, name_run
 from streamomd.core.urls import redact, scrub, shown, typed
 from streamomd.runs.landings import Landings
+from streamomd.runs.metrics_server import MetricsAddress
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.update import UpdateRun, choice_of, update_table
 from streamomd.shards.arrivals import Arrivals, SkippedShard
@@ -31,7 +33,7 @@ from streamomd.shards.shard import ShardSet
 from streamomd.training.callbacks import Callback
 from streamomd.training.metrics import Metrics
 from streamomd.training.model import Model
-from streamomd.training.progress import Log, Watcher, note, quiet_notes, show
+from streamomd.training.progress import Watcher, note, note_return, quiet_notes, show
 from streamomd.training.signals import StopRequest, raise_stopped, stop_on_signals
 
 PAUSE_SECONDS, MOST_SECONDS = 1.0, 300.0
@@ -84,7 +86,8 @@ class FollowCallback:
             self._callback.on_progress(dict(self._last))
         except Exception as error:
             text, name = scrub(f"{type(error).__name__}: {error}"), type(self._callback).__name__
-            note(f"{name}.on_progress raised {text}; it is not called again")
+            text = f"{name}.on_progress raised {text}; it is not called again"
+            note(text, "callback_failed", "warning")
             self._callback = None
 
 
@@ -121,7 +124,6 @@ class Follower:
     given: Mapping[str, Any]
     stop: StopRequest
     watch: Callable[[Spec, Update], FileWatch]
-    log: Log | None = None
     callbacks: Sequence[FollowCallback] = ()
     waiting: Sequence[Watcher] = ()
     clock: Clock = field(default_factory=Clock)
@@ -134,7 +136,7 @@ class Follower:
         self._use(self.open())
         self.before, self._files = self._known().before, self.watch(self.model.spec, self.table)
         self._landings = Landings()
-        self._pause = self._look_seconds = 0.0
+        self._pause = self._look_seconds = self._outage_began = 0.0
         self._alert = ""
         self._reported: set[str] = set()
         self._reporting: set[str] = set()
@@ -166,7 +168,10 @@ class Follower:
     def catch_up(self) -> tuple[int, bool]:
         """One update: the number of shards learned, and whether any is new, learned or settling."""
         if self.run is None:
+            rows = self.model.metrics.total_rows
             self._use(self.open())
+            what = f"the run was read again from commit {self.model.sequence}"
+            note_return(what, self.model.metrics.total_rows, rows)
         run = self._known()
         if run.learning is not None or not run.model.finished:
             self._learn(run, run.finish)
@@ -195,8 +200,6 @@ class Follower:
         for callback in self.callbacks:
             callback.end(state)
         self._files.close()
-        if self.log:
-            self.log.close()
 
     def _use(self, run: UpdateRun) -> None:
         self.run: UpdateRun | None = run
@@ -229,6 +232,7 @@ class Follower:
             if not taken or not self._files.written(taken):
                 break
         new = self._landings.look(arrivals.unlearned, self.clock.now_ns(), complete)
+        self._emit_landings()
         self.skipped, self._reported = arrivals.skipped, self._reporting
         self._look_seconds = self.clock.seconds() - began
         return arrivals, new
@@ -254,6 +258,7 @@ class Follower:
             self.new_rows += run.learned.rows
         else:
             self.before = run.before
+        self._emit_landings()
         self._report_update(run.model, run.learned, self._landings.lag(now))
         if self._alert and self.table.fail_on_alert:
             raise AlertError(f"{self._alert}; commit {run.model.sequence}")
@@ -268,22 +273,23 @@ class Follower:
         fresh = "" if self.freshness is None else f", freshness {self.freshness:.1f} s"
         note(
             f"{what}: {count} ({rows}), loss {show(learned['loss'])}; lag {lag:.1f} s{fresh}; "
-            f"commit {model.sequence}, {model.metrics.total_rows:,} rows, loss {show(now['loss'])}"
+            f"commit {model.sequence}, {model.metrics.total_rows:,} rows, loss {show(now['loss'])}",
+            "update",
+            "info",
+            number=of_update.number,
+            new_shards=len(shards),
+            new_rows=shards.rows,
+            rows=model.metrics.total_rows,
+            loss=now["loss"],
+            update=learned,
+            **times,
+            commit=model.sequence,
         )
         for callback in self.callbacks:
             callback.end_update(**times)
-        if self.log:
-            self.log.event(
-                "update",
-                number=of_update.number,
-                new_shards=len(shards),
-                new_rows=shards.rows,
-                rows=model.metrics.total_rows,
-                loss=now["loss"],
-                update=learned,
-                **times,
-                commit=model.sequence,
-            )
+
+    def _emit_landings(self) -> None:
+        emit("landings", "", "debug", oldest_ns=min(self._landings.landed.values(), default=None))
 
     def _report(self, line: str) -> None:
         """Print a line of a listing, unless the listing before had it too.
@@ -310,12 +316,12 @@ class Follower:
         url, above = self._landings.oldest(), f"above update.max_lag = {most:g} s"
         if lag > most:
             self._alert = f"lag {lag:,.0f} s is {above}: {shown(url)} is not learned"
-            note(self._alert)
+            note(self._alert, "lag", "warning", lag=lag, max_lag=most, url=redact(url))
         else:
             self._alert = ""
-            note(f"lag {lag:,.0f} s is no longer {above}")
-        if self.log and self._alert:
-            self.log.event("lag", lag=lag, max_lag=most, url=redact(url))
+            note(
+                f"lag {lag:,.0f} s is no longer {above}", "lag_over", "info", lag=lag, max_lag=most
+            )
 
     def _check_lag(self) -> None:
         """As ``_look_at_lag``. Raises AlertError if the job is to end at an alert."""
@@ -329,16 +335,20 @@ class Follower:
 
     def _begin_outage(self, error: StorageError) -> None:
         if not self._pause:
+            self._outage_began = self.clock.seconds()
             note(
-                f"{error}; trying again until it answers (last good commit: {self.model.sequence})"
+                f"{error}; trying again until it answers (last good commit: {self.model.sequence})",
+                "outage",
+                "warning",
+                problem=scrub(str(error)),
             )
-            if self.log:
-                self.log.event("outage", problem=scrub(str(error)))
         self._pause = min(MOST_SECONDS, 2.0 * self._pause or PAUSE_SECONDS)
 
     def _end_outage(self) -> None:
         if self._pause:
-            note("the store answers again")
+            seconds = self.clock.seconds() - self._outage_began
+            text = f"the store answers again, after {seconds:.0f} s"
+            note(text, "outage_over", "info", seconds=seconds)
         self._pause = 0.0
 
     def _settling(self) -> float | None:
@@ -409,6 +419,8 @@ def follow(
     log: str | None = None,
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
+    metrics_port: int | None = None,
+    metrics_host: str = "",
 ) -> Model:
     """Update a run again and again: learn shards as they arrive, each once, and commit.
 
@@ -438,7 +450,7 @@ def follow(
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},
         client=client,
-        reporting=Reporting(log, quiet, callbacks),
+        reporting=Reporting(log, quiet, callbacks, MetricsAddress.of(metrics_port, metrics_host)),
     )
     return model
 
@@ -453,11 +465,16 @@ def run_follow(
     reporting: Reporting,
 ) -> tuple[Model, dict[str, Any]]:
     """As ``follow``; and the figures of all its updates."""
-    with stop_on_signals() as stop, quiet_notes(reporting.quiet):
+    with (
+        stop_on_signals() as stop,
+        quiet_notes(reporting.quiet),
+        reporting.opened() as opened,
+    ):
+        name_run(shown(url))
         callbacks = [FollowCallback(one) for one in reporting.callbacks]
         # An update has one line of its own; a bar goes when it ends.
         quiet = reporting.quiet or not (sys.stderr and sys.stderr.isatty())
-        each = replace(reporting, quiet=quiet, callbacks=callbacks)
+        each = replace(opened, quiet=quiet, callbacks=callbacks)
         more = {"stop": stop, "reporting": each, "client": client}
         follower = Follower(
             partial(UpdateRun.open, url, sets, *options, **more),
@@ -466,8 +483,6 @@ def run_follow(
             watch_files,
             callbacks=callbacks,
         )
-        if reporting.log:
-            follower.log = Log(reporting.log, follower.model.metrics)
         return follow_to_end(follower)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamomd.config.spec import Spec
+from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, DivergedError, StreamomdError, TooLargeError
 from streamomd.core.finite import FiniteCheck
 from streamomd.core.phases import phase
@@ -106,7 +107,14 @@ def _first_batch(
     mode, options = model.spec.train.mode, model.spec.checkpoint.storage_options
     if model.guard.exact or mode == "averaged" or (mode == "sharded" and connection is not None):
         return error
-    note(f"{error}; looking for the first batch since commit {manager.sequence}")
+    rows = max(0, model.metrics.total_rows - manager.rows)
+    note(
+        f"{error}; looking for the first batch since commit {manager.sequence}: "
+        f"{counted(rows, 'row')} again",
+        "diverged",
+        "warning",
+        rows_again=rows,
+    )
     try:
         with quiet_notes(True):
             again, _ = load_model(model.url, storage_options=options, at=manager.sequence)
@@ -115,7 +123,7 @@ def _first_batch(
     except DivergedError as first:
         return first
     except StreamomdError as problem:
-        note(f"the first batch is not known: {problem}")
+        note(f"the first batch is not known: {problem}", "diverged", "warning")
     return error
 
 

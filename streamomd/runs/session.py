@@ -239,4 +239,5 @@ def data_notes(plan: Plan, shards: ShardSet) -> list[str]:
 def report_rejected(loaded: Loaded, sequence: int) -> None:
     """Print why newer commits than the one that was loaded were rejected."""
     for rejected, reason in loaded.rejected:
-        note(f"commit {rejected} rejected: {reason}; resuming from {sequence}")
+        text = f"commit {rejected} rejected: {reason}; resuming from {sequence}"
+        note(text, "commit_rejected", "warning", rejected=rejected, sequence=sequence)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamomd.core.run_events import emit
 from streamomd.shards.shard import ShardSet
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.microbatch_rounds import Rounds
@@ -32,6 +33,7 @@ class Sharded:
     stop: StopRequest
     connection: Any = None
     _report_time: float = field(default=0.0, init=False)
+    _reported: int = field(default=0, init=False)
 
     def learn_epochs(self) -> None:
         """Learn the remaining rows of all epochs.
@@ -55,16 +57,22 @@ class Sharded:
         model.engine.compile_seconds += rounds.warm()
         for _ in rounds:
             model.cursor = rounds.cursor
-            self._report()
+            self._report(rounds.done)
             if self.stop.signal:
                 raise_stopped(self.stop, self.model, self.manager)
         model.cursor = rounds.cursor
+        self._emit_rounds(rounds.done)
 
-    def _report(self) -> None:
-        """Update the watchers at their next rows, and after a while."""
+    def _emit_rounds(self, done: int) -> None:
+        emit("rounds", "", "debug", rounds=done - self._reported)
+        self._reported = done
+
+    def _report(self, done: int) -> None:
+        """Update the watchers at their next rows, and after a while. done: rounds."""
         rows, now = self.model.metrics.total_rows, time.monotonic()
         due = any(watcher.next_row <= rows for watcher in self.watchers)
         if due or now - self._report_time > REPORT_SECONDS:
             self._report_time = now
+            self._emit_rounds(done)
             for watcher in self.watchers:
                 watcher.update(self.model.metrics)

@@ -10,6 +10,7 @@ from streamomd.config.spec import Spec
 from streamomd.core.errors import UnsupportedError, UsageError
 from streamomd.runs.collection_job import refuse_collection
 from streamomd.runs.connection import report_lost_scheduler
+from streamomd.runs.metrics_server import MetricsAddress
 from streamomd.runs.session import Session
 from streamomd.runs.update import refuse_update
 from streamomd.runs.worker_task import SentSettings, follow_on_worker, resume_on_worker
@@ -24,6 +25,8 @@ def submit(
     storage_options: Mapping[str, Any] | None = None,
     restart: bool = False,
     follow: bool = False,
+    metrics_port: int | None = None,
+    metrics_host: str = "",
     sets: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> str:
@@ -33,9 +36,11 @@ def submit(
     the first commit is made; then a task on a worker resumes from it. If its worker is lost, the
     task resumes from the last commit on another. follow: after its shards the task learns those
     that arrive, as ``streamomd.follow`` does with the job's table [update], until it is cancelled.
+    metrics_port, metrics_host: as in ``train``; of the worker that learns.
     See ``streamomd.distributed.jobs`` for what can be done with the id. Raises what ``train``
     raises before its first row.
     """
+    metrics = MetricsAddress.of(metrics_port, metrics_host)
     refuse_collection(job, flags, "a job that is left to a cluster")
     flags["storage_options"] = storage_options
     spec = build_job(job, flags, sets, report=note, inherit=started_job)
@@ -54,7 +59,8 @@ def submit(
 
         checks.refuse_unfit(connection, model, session.shards)
         session.begin(model, restart=restart)
-        rows, sent = session.rows.rows * session.spec.train.epochs, SentSettings.of(session.spec)
+        rows = session.rows.rows * session.spec.train.epochs
+        sent = SentSettings.of(session.spec, metrics)
         task = follow_on_worker if follow else resume_on_worker
         with report_lost_scheduler(model, connection):
             return jobs.send(connection, task, model.url, sent, 0 if follow else rows)

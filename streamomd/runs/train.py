@@ -10,9 +10,11 @@ from streamomd.config.recorded import with_settings
 from streamomd.config.spec import Spec
 from streamomd.core.errors import SweepError
 from streamomd.core.nearest import named_keywords
+from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown, typed
 from streamomd.runs.collection_job import split_collection
 from streamomd.runs.connection import record_cluster
+from streamomd.runs.metrics_server import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
@@ -37,6 +39,8 @@ def train(
     log: str | None = None,
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
+    metrics_port: int | None = None,
+    metrics_host: str = "",
     sets: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Model:
@@ -49,7 +53,9 @@ def train(
     start: a checkpoint's URL, a Parquet file of weights, or a fitted linear model (``coef_``).
     restart: overwrite an existing checkpoint and start over. log: file for JSON lines.
     callbacks: called with the metrics of the run (``streamomd.training.callbacks``), as trackers
-    are. client: a distributed.Client (else one is made for ``cluster.scheduler``, if that is
+    are. metrics_port: serve metrics for Prometheus there while the run lasts (docs/monitoring.md);
+    0: at any free port, which is printed. metrics_host: its address, "": 127.0.0.1.
+    client: a distributed.Client (else one is made for ``cluster.scheduler``, if that is
     given); its workers may decode: see the job's [cluster]. The result is bit-identical to that of
     this process alone.
 
@@ -58,14 +64,20 @@ def train(
     DivergedError (a number of the model is no longer finite; the last commit stands),
     ClusterError (no scheduler answers, or it is lost: ``resume`` continues without it).
     """
-    reporting = Reporting(log, quiet, callbacks)
+    reporting = Reporting(log, quiet, callbacks, MetricsAddress.of(metrics_port, metrics_host))
     job, flags, collection = split_collection(job, flags)
     flags, weights = split_weights(flags)
     flags["storage_options"] = storage_options
     with stop_on_signals() as stop:
         more = {"collection": collection, "client": client, "weights": weights, "stop": stop}
         session = Session.open(job, flags, sets, **more)
-        with quiet_notes(quiet), session.prepare() as (model, connection):
+        here = session.spec.cluster.learner != "worker"
+        with (
+            quiet_notes(quiet),
+            reporting.opened(serving=here) as reporting,
+            session.prepare() as (model, connection),
+        ):
+            name_run(shown(session.spec.checkpoint.url))
             rule, loss = model.spec.rule, model.spec.model.loss
             chosen = f"rule {rule.name} ({rule.title}), loss {loss}"
             choices = [*session.choices, *session.column_hints(model.plan)]
@@ -89,6 +101,8 @@ def resume(
     log: str | None = None,
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
+    metrics_port: int | None = None,
+    metrics_host: str = "",
 ) -> Model:
     """Resume the run whose checkpoint is at ``url``; a finished run returns its model.
 
@@ -96,8 +110,8 @@ def resume(
     sets: what may change, by dotted key: train.epochs (upward), train.prefetch, data.cache,
     checkpoint.*, cluster.*; of a run that diverged also data.on_bad_row (to "skip"). client: as
     in ``train``; with another cluster than before, or none, the result is bit-identical.
-    callbacks: as in ``train``. accept_new_shards: also learn shards that were added after the
-    last; of a finished run, as ``update`` does.
+    callbacks, metrics_port, metrics_host: as in ``train``. accept_new_shards: also learn shards
+    that were added after the last; of a finished run, as ``update`` does.
 
     The cluster and the cache of decoded rows are those given here, never those that the checkpoint
     records. The URLs of its shards are printed before they are opened, and must be on the
@@ -107,9 +121,16 @@ def resume(
     and nothing changed since), UsageError (a URL outside the allow-list), TooLargeError (sharded
     mode without a cluster), and what ``train`` raises.
     """
-    reporting, sets = Reporting(log, quiet, callbacks), sets or {}
+    reporting = Reporting(log, quiet, callbacks, MetricsAddress.of(metrics_port, metrics_host))
+    sets = sets or {}
     options = (storage_options, checkpoint_storage_options)
-    with stop_on_signals() as stop, quiet_notes(quiet):
+    here = sets.get("cluster.learner") != "worker"
+    with (
+        stop_on_signals() as stop,
+        quiet_notes(quiet),
+        reporting.opened(serving=here) as reporting,
+    ):
+        name_run(shown(url))
         try:
             model, loaded = load_model(
                 url,
@@ -147,7 +168,11 @@ def resume(
                 rows = model.metrics.total_rows
                 note(
                     f"resuming from commit {model.sequence} of {shown(model.url)}, "
-                    f"after row {rows:,}"
+                    f"after row {rows:,}",
+                    "resumed",
+                    "info",
+                    sequence=model.sequence,
+                    rows=rows,
                 )
                 if accept_new_shards and model.update.number:
                     note(

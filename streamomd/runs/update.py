@@ -33,9 +33,11 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.nearest import named_keywords
+from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown, typed
 from streamomd.features import check_schema
 from streamomd.runs.connection import record_cluster
+from streamomd.runs.metrics_server import MetricsAddress
 from streamomd.runs.modes import has_remote_state, read_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_rejected, report_transport_warnings
@@ -365,6 +367,8 @@ def update(
     log: str | None = None,
     quiet: bool = False,
     callbacks: Sequence[Callback] = (),
+    metrics_port: int | None = None,
+    metrics_host: str = "",
 ) -> Model:
     """Learn the shards of a run's sources that it has not learned: each once, in order of arrival.
 
@@ -393,7 +397,7 @@ def update(
         options=(storage_options, checkpoint_storage_options),
         sets=sets or {},
         client=client,
-        reporting=Reporting(log, quiet, callbacks),
+        reporting=Reporting(log, quiet, callbacks, MetricsAddress.of(metrics_port, metrics_host)),
         quiet=quiet,
     )
     return model
@@ -411,8 +415,9 @@ def run_update(
     quiet: bool,
 ) -> tuple[Model, dict[str, Any]]:
     """As ``update``; and the figures of the update."""
-    with stop_on_signals() as stop, quiet_notes(quiet):
-        run = UpdateRun.open(url, sets, *options, stop=stop, reporting=reporting, client=client)
+    with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as opened:
+        name_run(shown(url))
+        run = UpdateRun.open(url, sets, *options, stop=stop, reporting=opened, client=client)
         model, chosen = run.model, choice_of(run.model.spec, choice)
         appends_only = bool(choice.get("appends_only"))
         if not dry_run:

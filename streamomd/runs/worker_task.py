@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from streamomd.checkpoint.manifest import KINDS
 from streamomd.config.recorded import settings
 from streamomd.config.spec import Spec
-from streamomd.core.errors import ConcurrentWriterError
+from streamomd.core.errors import ConcurrentWriterError, UsageError
+from streamomd.core.run_events import receiving
 from streamomd.core.urls import without_secrets
 from streamomd.runs.connection import report_lost_scheduler
 from streamomd.runs.follow import Follower, follow_to_end, watch_files
+from streamomd.runs.metrics_server import MetricsAddress
 from streamomd.runs.modes import has_remote_state
 from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
 from streamomd.runs.update import UpdateRun
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model
-from streamomd.training.progress import listening, quiet_notes, watching
+from streamomd.training.progress import note, note_return, quiet_notes, watching
 from streamomd.training.resume_changes import change_model_job
 from streamomd.training.signals import StopRequest
 
@@ -32,17 +36,19 @@ class SentSettings:
     """What a learner's task gets from its sender, and never from a checkpoint, wherever it runs.
 
     settings: cluster and cache, by dotted key. shards: as the sender named or checked them.
+    metrics: where the worker that learns serves its metrics.
     """
 
     options: Options = field(repr=False)
     settings: Mapping[str, Any]
     shards: tuple[str, ...]
+    metrics: MetricsAddress | None = None
 
     @classmethod
-    def of(cls, spec: Spec) -> Self:
+    def of(cls, spec: Spec, metrics: MetricsAddress | None = None) -> Self:
         """What goes with the task of a job that was given here."""
         options = (spec.data.storage_options, spec.checkpoint.storage_options)
-        return cls(options, settings(spec), tuple(map(without_secrets, spec.data.shards)))
+        return cls(options, settings(spec), tuple(map(without_secrets, spec.data.shards)), metrics)
 
     def change(self, model: Model) -> None:
         """Give a model that was read from its checkpoint this job."""
@@ -68,7 +74,7 @@ def learn_on_worker(session: Session, model: Model, connection: Any, reporting: 
     rows, expected = model.metrics.total_rows, session.rows.rows * model.spec.train.epochs
     watchers = reporting.watchers(model, expected, None)
     with report_lost_scheduler(model, connection), watching(watchers, model.metrics):
-        sent = SentSettings.of(model.spec)
+        sent = SentSettings.of(model.spec, reporting.metrics)
         given = (model.url, sent, model.metrics, watchers, session.stop)
         found = SubmittedLearner(connection, resume_on_worker, *given).result()
     options = model.spec.checkpoint.storage_options
@@ -88,6 +94,7 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     from streamomd.distributed.remote_learner import (
         event_reporter,
         metrics_event,
+        rows_reported,
         was_reassigned,
     )
 
@@ -95,25 +102,28 @@ def resume_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
     with (
         quiet_notes(True),
         event_reporter(topic, stop) as (client, watcher),
-        listening(watcher.log_note),
+        receiving(watcher.receive),
     ):
         model, loaded = load_model(
             url, storage_options=sent.options[1], remote=has_remote_state, needs=KINDS
         )
+        before = rows_reported(client, topic)
+        report_restart(model, before)
         if not model.finished:
             session = sent.apply(model, stop)
             alone = model.spec.train.mode == "exact" and model.spec.cluster.decode == "local"
             if was_reassigned(client):  # and must not be fenced by one that comes late
                 return {}
-            manager = session.resume(model, loaded, accept_new=False)
-            manager.spare = spare_memory()
             connection = None if alone else client
-            try:
-                session.learn(model, manager, connection, Reporting(quiet=True), watcher)
-            except ConcurrentWriterError:
-                if was_reassigned(client):  # the other task is the writer now
-                    return {}
-                raise
+            with worker_reporting(sent, before) as reporting:
+                manager = session.resume(model, loaded, accept_new=False)
+                manager.spare = spare_memory()
+                try:
+                    session.learn(model, manager, connection, reporting, watcher)
+                except ConcurrentWriterError:
+                    if was_reassigned(client):  # the other task is the writer now
+                        return {}
+                    raise
         watcher.finish(model.metrics)
     return {"seconds": model.seconds or 1e-9, **metrics_event(model.metrics)}
 
@@ -123,31 +133,65 @@ def follow_on_worker(url: str, topic: str, sent: SentSettings) -> dict[str, Any]
 
     It learns in exact mode and decodes its own rows. As ``resume_on_worker`` otherwise.
     """
-    from streamomd.distributed.remote_learner import event_reporter, metrics_event, was_reassigned
+    from streamomd.distributed.remote_learner import (
+        event_reporter,
+        metrics_event,
+        rows_reported,
+        was_reassigned,
+    )
 
     stop = StopRequest()
 
-    def open_run() -> UpdateRun:
+    def open_run(reporting: Reporting) -> UpdateRun:
         model, loaded = load_model(url, storage_options=sent.options[1], needs=KINDS)
         sent.change(model)
         cluster = {"learner": "client", "decode": "local"}
         alone = model.spec.cluster.model_copy(update=cluster)
         model.spec = model.spec.model_copy(update={"cluster": alone})
-        return UpdateRun.of(model, loaded, stop=stop, reporting=Reporting(quiet=True))
+        return UpdateRun.of(model, loaded, stop=stop, reporting=reporting)
 
     with (
         quiet_notes(True),
         event_reporter(topic, stop) as (client, watcher),
-        listening(watcher.log_note),
+        receiving(watcher.receive),
     ):
         if was_reassigned(client):
             return {}
-        follower = Follower(open_run, {}, stop, watch_files, waiting=[watcher])
+        before = rows_reported(client, topic)
         try:
-            model, _ = follow_to_end(follower)
+            with worker_reporting(sent, before) as reporting:
+                opening = partial(open_run, reporting)
+                follower = Follower(opening, {}, stop, watch_files, waiting=[watcher])
+                report_restart(follower.model, before)
+                model, _ = follow_to_end(follower)
         except ConcurrentWriterError:
             if was_reassigned(client):
                 return {}
             raise
         watcher.finish(model.metrics)
     return {"seconds": model.seconds or 1e-9, **metrics_event(model.metrics)}
+
+
+@contextmanager
+def worker_reporting(sent: SentSettings, before: int | None) -> Iterator[Reporting]:
+    """How a run on a worker reports. before: rows that an earlier task of it reported.
+
+    A run that was started again continues without metrics if the port is in use: that task may
+    have been on this machine, and its process may still have it.
+    """
+    with ExitStack() as stack:
+        reporting = Reporting(quiet=True, metrics=sent.metrics)
+        try:
+            reporting = stack.enter_context(reporting.opened())
+        except UsageError as error:
+            if before is None:
+                raise
+            note(f"{error}; the run continues without metrics", "metrics", "warning")
+        yield reporting
+
+
+def report_restart(model: Model, before: int | None) -> None:
+    """Report what it costs that Dask started the learner's task again, if it did."""
+    if before is not None:
+        what = f"the learner was started again from commit {model.sequence}"
+        note_return(what, model.metrics.total_rows, before)

@@ -27,6 +27,7 @@ from streamomd.core.errors import (
 )
 from streamomd.core.machine_errors import store_error
 from streamomd.core.nearest import scheme_hint
+from streamomd.core.run_events import count_request, request_counter
 from streamomd.core.urls import protocol, scrub, shown
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def stat_entry(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Entry:
     with store_errors(url):
         if is_local(fs):
             return _stat_local(path, url)
+        count_request("stat")
         return _entry(fs.info(path), path)
 
 
@@ -184,6 +186,7 @@ def is_directory(fs: fsspec.AbstractFileSystem, path: str, url: str) -> bool:
     if is_local(fs):
         return os.path.isdir(path)
     with store_errors(url):
+        count_request("stat")
         try:
             return bool(fs.info(path)["type"] == "directory")
         except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -200,6 +203,7 @@ def children(fs: fsspec.AbstractFileSystem, path: str, url: str) -> list[str]:
     with store_errors(url):
         if is_local(fs):
             return [os.path.join(path, name) for name in os.listdir(path)]
+        count_request("list")
         names = (str(entry["name"]).rstrip("/") for entry in fs.ls(path, detail=True))
         return [name for name in names if name != path.rstrip("/")]
 
@@ -214,6 +218,7 @@ def entries(
     with store_errors(url):
         if is_local(fs):
             return [*_scan(fs, path, wanted)]
+        count_request("list")
         names = ((str(info["name"]).rstrip("/"), info) for info in fs.ls(path, detail=True))
         found = [
             _entry(info, name)
@@ -257,6 +262,7 @@ def matches(fs: fsspec.AbstractFileSystem, pattern: str, url: str) -> list[str]:
 
 
 def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator[str]:
+    count_request("list")
     for entry in fs.ls(folder, detail=True):
         path = str(entry["name"]).rstrip("/")
         if path != folder.rstrip("/"):
@@ -270,6 +276,7 @@ def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Any:
     with store_errors(url):
         if is_local(fs):
             return _in_sequence(pa.OSFile(path))
+        count_request("stat")  # of its size
         # Nothing is read ahead: pyarrow buffers columns by itself, record batches are read whole.
         return RemoteFile(fs.open(path, "rb", block_size=REMOTE_BLOCK, cache_type="none"), url)
 
@@ -309,9 +316,11 @@ class RemoteFile(io.RawIOBase):
         super().__init__()
         self._file = file
         self._url = url
+        self._count_request = request_counter()
         self.etag = _tag(getattr(file, "details", None) or {})
 
     def read(self, size: int | None = -1) -> bytes:
+        self._count_request("read")
         with store_errors(self._url):
             return bytes(self._file.read(-1 if size is None else size))
 

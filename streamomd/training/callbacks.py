@@ -99,7 +99,8 @@ class CallbackWatcher:
             except Exception as error:
                 self._callbacks.remove(one)
                 text = scrub(f"{type(error).__name__}: {error}")
-                note(f"{type(one).__name__}.on_progress raised {text}; it is not called again")
+                text = f"{type(one).__name__}.on_progress raised {text}; it is not called again"
+                note(text, "callback_failed", "warning")
         self._called = time.monotonic()
         self._plan_next(metrics)
 

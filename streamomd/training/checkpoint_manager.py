@@ -24,6 +24,7 @@ from streamomd.core.errors import (
     UsageError,
 )
 from streamomd.core.profiling import Stage
+from streamomd.core.run_events import emit
 from streamomd.core.urls import shown
 from streamomd.shards.digests import Digests, Found
 from streamomd.training.async_commit import AsyncCommitter, CommitAbandonedError, async_committer
@@ -48,6 +49,12 @@ def diverged_remedy(model: Model) -> str:
         "Fix extreme values in the shard, or pass a smaller learning rate; to continue from that "
         f"commit: streamomd train SHARDS {job} --start {shown(model.url)} --eta ETA"
     )
+
+
+def report_commit(commit: Commit, **more: Any) -> None:
+    """Emit the event of a commit."""
+    rows, size = commit.document["rows"], sum(entry.size for entry in commit.parts)
+    emit("commit", "", "info", sequence=commit.sequence, rows=rows, bytes=size, **more)
 
 
 class CommitSchedule:
@@ -92,6 +99,7 @@ class CheckpointManager:
         self._warned = False
         self._names: tuple[int, str] = (0, "")
         self._schedule = CommitSchedule(model.spec.checkpoint, model.metrics.total_rows)
+        report_commit(writer.last)
 
     def remote_state(self) -> RemoteState:
         """The state of the last commit, not read yet."""
@@ -124,6 +132,16 @@ class CheckpointManager:
     def sequence(self) -> int:
         """Of the last commit."""
         return self._writer.sequence
+
+    @property
+    def rows(self) -> int:
+        """Learned at the last commit."""
+        return int(self._writer.last.document["rows"])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the parts of the last commit."""
+        return sum(entry.size for entry in self._writer.last.parts)
 
     def update(self, metrics: Metrics) -> None:
         """Commit if it is time.
@@ -181,7 +199,8 @@ class CheckpointManager:
         try:
             self._writer.commit(document, StoredParts(last.directory, last.parts))
         except StorageError as problem:
-            note(f"{problem}; the checkpoint does not record that the model diverged")
+            text = f"{problem}; the checkpoint does not record that the model diverged"
+            note(text, "commit_failed", "warning")
         rows, sequence = last.document["rows"], self._writer.last.sequence
         return DivergedError(
             f"{error}. The last finite commit is {sequence}, after {counted(rows, 'row')}.\n"
@@ -199,7 +218,7 @@ class CheckpointManager:
         """Wait for a commit in progress: after an error it is the last one."""
         error = self._committer.outcome() if self._committer else None
         if error and not isinstance(error, StorageError):  # which was reported when it occurred
-            note(f"the commit in progress failed: {error}")
+            note(f"the commit in progress failed: {error}", "commit_failed", "warning")
 
     def _begin(self, committer: AsyncCommitter) -> None:
         """Copy what a commit saves, all as of one row, and start writing it."""
@@ -225,7 +244,9 @@ class CheckpointManager:
             self._write(document, names, digests, parts)
         except StorageError as error:
             self._failed += 1
-            note(f"{error}; training continues (last good commit: {self._writer.sequence})")
+            last = self._writer.sequence
+            text = f"{error}; training continues (last good commit: {last})"
+            note(text, "commit_failed", "warning", last=last)
             raise
         self._failed = 0
 
@@ -236,14 +257,16 @@ class CheckpointManager:
         digests: list[Found],
         parts: Iterable[Part] | StoredParts,
     ) -> Commit:
-        version, table = names
+        (version, table), began = names, time.monotonic()
         self.ledger.add(digests)
         self._digests += len(digests)
         with Stage("commit"):
             if table is not None:
                 self._names = version, write_document(self._store, "names", table)
             shared = {"names": self._names[1], "segments": self.ledger.write(self._store)}
-            return self._writer.commit({**document, **shared}, parts)
+            commit = self._writer.commit({**document, **shared}, parts)
+        report_commit(commit, seconds=time.monotonic() - began)
+        return commit
 
     def _document(self) -> dict[str, Any]:
         return document_of(self._model)
@@ -269,7 +292,7 @@ class CheckpointManager:
         error = committer.outcome(hurry=hurry)
         self._model.sequence = self._writer.sequence
         if isinstance(error, TooLargeError):
-            note(f"commits are made while learning waits: {error}")
+            note(f"commits are made while learning waits: {error}", "commit_waits", "warning")
             self._may_be_async, self._committer = False, None
         elif isinstance(error, StorageError):
             if self._failed >= FAILURES and not last:
@@ -292,7 +315,9 @@ class CheckpointManager:
             self._warned = True
             note(
                 f"checkpoints every {every_rows:,} rows take {self._spent / elapsed:.0%} of "
-                "the time; a larger checkpoint.every_rows, or every_seconds alone, would cost less"
+                "the time; a larger checkpoint.every_rows, or every_seconds alone, would cost less",
+                "commit_slow",
+                "warning",
             )
 
 

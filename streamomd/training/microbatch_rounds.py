@@ -40,6 +40,7 @@ class Rounds:
     """A share's rounds, from its cursor on. Every owner has the same cursor, metrics and steps.
 
     names: records the hashed values of one owner. digests: of the row groups that are read.
+    done: rounds of this object.
     """
 
     spec: Spec
@@ -52,6 +53,7 @@ class Rounds:
     digests: Digests = field(default_factory=Digests)
     exchange: Exchange = no_exchange
     guard: FiniteCheck = field(default_factory=FiniteCheck)
+    done: int = 0
 
     def warm(self) -> float:
         """Compile the loops, or load them; the seconds it took."""
@@ -79,6 +81,7 @@ class Rounds:
                     passed = self.metrics.rows[epoch] + self.metrics.bad[epoch].sum()
                     ended = passed == self.shards.rows
                     self.cursor = Cursor(epoch + 1) if ended else Cursor(epoch, place, row)
+                    self.done += 1
                     yield
             self.cursor = Cursor(epoch + 1)
 

@@ -1,28 +1,27 @@
 """Progress of a running job: a bar on a terminal, else lines at doubling row counts after 5 s.
 
-Watchers are updated after every batch; ``log`` writes the same figures as JSON lines.
+Watchers are updated after every batch. What happens now and then is an event
+(``streamomd.core.run_events``); ``note`` also prints it.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 import numpy as np
 
 from streamomd.core.counted import counted
-from streamomd.core.errors import UsageError
-from streamomd.core.near_paths import similar_path
 from streamomd.core.phases import around_line
+from streamomd.core.run_events import Event, emit, is_json, json_format, receiving
 from streamomd.core.terminal import width_of, wrap
 from streamomd.core.urls import harmless
+from streamomd.training.json_log import JsonStderr
 from streamomd.training.metrics import Metrics, worded
 
 LOG_SECONDS = 10.0
@@ -35,7 +34,6 @@ BAR, SHORT_BAR = 20, 12
 ETA_WIDTH = len(" 100% ETA 00:00:00 ")
 _VERBOSE = ContextVar("verbose", default=False)
 _QUIET = ContextVar("quiet", default=False)
-_LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
 class Watcher(Protocol):
@@ -202,49 +200,31 @@ class ProgressBar:
         self._bar.update(self._task, completed=rows, figures=figures)
 
 
-class Log:
-    """JSON lines in a file: figures at doubling row counts and every ten seconds, and events."""
+class ProgressEvents:
+    """Events "progress" with the figures, at doubling row counts and every ten seconds."""
 
-    def __init__(self, path: str, metrics: Metrics) -> None:
-        self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115  open as long as the run
+    def __init__(self, metrics: Metrics) -> None:
         self._since, self._speed = RecentFigures(metrics.total), Speed(metrics.total_rows)
-        self._written = time.monotonic()
+        self._emitted = time.monotonic()
         self.next_row: float = 1 << metrics.total_rows.bit_length()
 
     def update(self, metrics: Metrics) -> None:
-        """A line, if it is time."""
-        due = time.monotonic() - self._written > LOG_SECONDS
+        """An event, if it is time."""
+        due = time.monotonic() - self._emitted > LOG_SECONDS
         if due or metrics.total_rows >= self.next_row:
             self.finish(metrics)
 
     def finish(self, metrics: Metrics) -> None:
-        """A line of figures."""
+        """An event with the figures."""
         rows, now = metrics.total_rows, metrics.figures(metrics.total)
         since = self._since.figures(metrics)["loss"]
         rate, skipped = self._speed.rate(rows), metrics.skipped
-        self.event("progress", rows=rows, since_last=since, rate=rate, **now, skipped=skipped)
-        self._written = time.monotonic()
+        emit("progress", rows=rows, since_last=since, rate=rate, **now, skipped=skipped)
+        self._emitted = time.monotonic()
         self.next_row = 1 << rows.bit_length()
 
-    def event(self, kind: str, **figures: Any) -> None:
-        """One line: what happened, when, and its figures."""
-        line = {"time": time.time(), "event": kind, **figures}
-        print(json.dumps(line, allow_nan=False), file=self._file, flush=True)
-
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def check_log(path: str | None) -> None:
-    """Raises UsageError for a log that cannot be written, before anything is done."""
-    try:
-        if path:
-            Path(path).open("a").close()
-    except OSError as error:
-        raise UsageError(
-            f"log {path!r} cannot be written: {error.strerror}{similar_path(str(path))}"
-        ) from None
+        """Nothing is left open."""
 
 
 @contextmanager
@@ -259,23 +239,41 @@ def watching(watchers: Sequence[Watcher], metrics: Metrics) -> Iterator[Sequence
             watcher.close()
 
 
-def note(text: str) -> None:
-    """Report a message to the user, separate from the results."""
-    listener = _LISTENER.get()
-    if listener is not None:
-        listener(text)
-    if not _QUIET.get():
+def note(text: str, event: str = "message", level: str = "info", /, **fields: Any) -> None:
+    """Report a message to the user, separate from the results; to programs, an event."""
+    emit(event, text, level, **fields)
+    if not _QUIET.get() and not is_json():
         _say(text, sys.stderr)
 
 
+def note_return(what: str, rows: int, before: int) -> None:
+    """Report that a recovery returned to an earlier row, and how many rows are learned again."""
+    again = max(0, before - rows)
+    note(
+        f"{what}; returned to row {rows:,}: {counted(again, 'row')} again",
+        "returned",
+        "warning",
+        rows=rows,
+        rows_again=again,
+    )
+
+
 @contextmanager
-def listening(listener: Callable[[str], None]) -> Iterator[None]:
-    """Send notes to ``listener`` too while inside."""
-    token = _LISTENER.set(listener)
+def json_messages() -> Iterator[None]:
+    """While inside, stderr has one JSON object per line: notes, progress and other events."""
+    before, lines = sys.stderr, JsonStderr(sys.stderr)
+
+    def receive(event: Event) -> None:
+        if not _QUIET.get():
+            lines.receive(event)
+
+    sys.stderr = lines  # other libraries print to it
     try:
-        yield
+        with json_format(), receiving(receive):
+            yield
     finally:
-        _LISTENER.reset(token)
+        lines.finish()
+        sys.stderr = before
 
 
 @contextmanager

@@ -12,9 +12,11 @@ from types import FrameType
 from typing import NoReturn
 
 from streamomd.core.errors import StoppedError
+from streamomd.core.run_events import Event, is_json
 from streamomd.core.startup import exit_now
 from streamomd.core.urls import shown
 from streamomd.training.checkpoint_manager import CheckpointManager
+from streamomd.training.json_log import json_line
 from streamomd.training.model import Model
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -32,7 +34,14 @@ class StopRequest:
             exit_now(128 + number)
         self.signal = number
         with suppress(OSError, AttributeError):  # stderr may be closed
-            os.write(sys.stderr.fileno(), b"\nstopping; once more to leave immediately\n")
+            os.write(sys.stderr.fileno(), _stopping_line(number).encode())
+
+
+def _stopping_line(number: int) -> str:
+    text = "stopping; once more to leave immediately"
+    if not is_json():
+        return f"\n{text}\n"
+    return f"{json_line(Event('stopping', 'info', text=text, fields={'signal': number}))}\n"
 
 
 @contextmanager

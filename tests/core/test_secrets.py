@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click import Group
+from noted import listening
 from running import everything, rows, run, write
 from vault import Vault, filled
 
@@ -18,7 +19,7 @@ from streamomd.cli import main
 from streamomd.config.spec import Spec
 from streamomd.core.urls import is_unencrypted
 from streamomd.runs.session import report_transport_warnings
-from streamomd.training.progress import listening, quiet_notes
+from streamomd.training.progress import quiet_notes
 from streamomd.training.transport_warnings import transport_warnings
 
 CANARY = "CANARY"

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,27 +98,40 @@ def test_cancelled_it_commits_and_leaves(
 def test_a_job_follows_until_it_is_cancelled(
     data: Path, workers: LocalCluster, client: Client, tmp_path: Path
 ) -> None:
-    """Its task learns what arrives; status, logs and cancel work; the bits of one run."""
+    """Its task learns what arrives; status, logs and cancel work; its worker serves its metrics;
+    the bits of one run."""
     shutil.copytree(data, tmp_path / "rows")
     table = kept(tmp_path / "rows", tmp_path / "run", 1)
     table["update"] = {"settle": 0, "every": 0.2}
     last = max((tmp_path / "rows").rglob("*.parquet"))
     last.rename(tmp_path / last.name)
-    name = streamomd.submit(table, client=client, follow=True)
+    name = streamomd.submit(table, client=client, follow=True, metrics_port=0)
     job_ = jobs.find(client, name)
     until(job_, lambda one: one["rows"] == 3 * ROWS)
+    noted = [event for _, event in job_.events() if event.get("event") == "metrics"]
+    metrics = [event["fields"]["url"] for event in noted]
+    assert f"\nstreamomd_run_rows {3 * ROWS}.0\n" in scraped(metrics[0])
     assert job_.expected == 0
     (tmp_path / last.name).rename(last)
     until(job_, lambda one: one["rows"] == 4 * ROWS and (one["commit"] or one)["rows"] == 4 * ROWS)
     assert f"rows {4 * ROWS:,}, loss" in run("status", name, "--scheduler", job_address(client)).out
     told = run("cancel", name, "--scheduler", job_address(client))
     assert f"{name}: stopped" in told.out
-    assert "update 1: 1 shard" in run("logs", name, "--scheduler", job_address(client)).out
+    logged = run("logs", name, "--scheduler", job_address(client)).out
+    assert "update 1: 1 shard" in logged
+    assert f"metrics at {metrics[0]}" in logged
+    with pytest.raises(OSError):
+        scraped(metrics[0])
     whole = {**table, "checkpoint": {"url": str(tmp_path / "whole")}}
     expected = streamomd.train(whole, quiet=True, sets={"cluster.scheduler": ""})
     assert streamomd.update(str(tmp_path / "run"), quiet=True).state_sha256 == expected.state_sha256
     with pytest.raises(UnsupportedError, match="in exact mode, not averaged"):
         streamomd.submit({**table, "train": {"mode": "averaged"}}, client=client, follow=True)
+
+
+def scraped(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
 
 
 def job_address(client: Client) -> str:

@@ -14,12 +14,12 @@ from distributed import Client
 from elsewhere import elsewhere
 from mixed import Mixed, addresses, mixed
 from mode_runs import MODES, table
+from noted import listening
 from running import run
 from test_jobs import toml, until
 
 import streamomd
 from streamomd.distributed import jobs
-from streamomd.training.progress import listening
 
 # Dask's own warnings: a port is taken, versions differ.
 pytestmark = pytest.mark.filterwarnings("ignore")

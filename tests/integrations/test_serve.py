@@ -21,6 +21,7 @@ from http_serving import ARROW, JSON, LINES, Served, numbered, served, snapshot
 from running import everything, shards, train
 
 import streamomd
+from streamomd.core.prometheus_text import prometheus_text
 from streamomd.integrations.serve.column_schemas import column_schemas, example_row
 from streamomd.integrations.serve.http_metrics import HttpMetrics
 from streamomd.integrations.serve.model_snapshot import published_job
@@ -429,8 +430,8 @@ def test_a_histogram_counts_up() -> None:
     metrics = HttpMetrics()
     for seconds in (0.0001, 0.003, 0.003, 0.2, 99.0):
         metrics.count("/predict", 200, seconds)
-    text = metrics.lines({})
-    found = [int(one) for one in re.findall(r"_bucket\{.*\} (\d+)", text)]
+    text = prometheus_text(metrics.families({})).decode()
+    found = [int(one) for one in re.findall(r"_bucket\{.*\} (\d+)\.0", text)]
     assert found == sorted(found)
     assert (found[0], found[-1]) == (1, 5)
     assert '_sum{path="/predict"} 99.2061' in text

@@ -36,6 +36,7 @@ CONFINED = {
     "skops": ("integrations/export/",),
     "onnx": ("integrations/export/",),
     "mlflow": ("integrations/mlflow.py", "integrations/trackers.py"),
+    "prometheus_client": ("core/prometheus_text.py",),
     "starlette": ("integrations/serve/",),
     "uvicorn": ("integrations/serve/",),
     "tensorboardX": ("integrations/trackers.py",),

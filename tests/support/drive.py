@@ -17,10 +17,10 @@ from typing import Any
 import dask
 from cluster_faults import HERE, strike
 from distributed import Client
+from noted import listening
 
 import streamomd
 from streamomd.distributed import decode
-from streamomd.training.progress import listening
 
 
 def main(told: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from fsspec.asyn import sync
 from streamomd.checkpoint.stores.retry import retry_request
 from streamomd.core.errors import StorageError, UsageError
 from streamomd.core.machine_errors import store_error
+from streamomd.core.run_events import count_request
 from streamomd.core.urls import protocol, redact, scrub, shown
 
 DEADLINE = 300.0
@@ -25,6 +26,14 @@ DEADLINE = 300.0
 aiohttp has no timeout while it sends: without a deadline, a store that stops reading during an
 upload would block the run forever.
 """
+OPERATIONS = {
+    "cat_file": "read",
+    "info": "stat",
+    "ls": "list",
+    "pipe_file": "write",
+    "rm_file": "delete",
+}
+"""What requests are called in metrics, by method of fsspec."""
 _log = logging.getLogger(__name__)
 
 
@@ -111,6 +120,7 @@ class RemoteStore:
 
     def _call(self, method: str, *given: Any, **options: Any) -> Any:
         """Call a method of the file system; with a deadline if it is asynchronous."""
+        count_request(OPERATIONS[method])
         if not self._fs.async_impl:
             return getattr(self._fs, method)(*given, **options)
         coroutine = getattr(self._fs, f"_{method}")

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from streamomd.core.errors import StorageError
 from streamomd.core.machine_errors import store_error
+from streamomd.core.run_events import emit
 
 T = TypeVar("T")
 
@@ -27,6 +28,8 @@ def retry_request(action: Callable[[], T], failure: str) -> T:
     """
     last = time.monotonic() + MAX_SECONDS
     for attempt in range(1, ATTEMPTS + 1):
+        if attempt > 1:
+            emit("store_retry", f"{failure}: attempt {attempt}", "info", attempt=attempt)
         try:
             return action()
         except (FileNotFoundError, FileExistsError):

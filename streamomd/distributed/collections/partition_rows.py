@@ -19,6 +19,7 @@ from streamomd.core.errors import ClusterError, StreamomdError
 from streamomd.distributed.cluster import (
     ResultTimeoutError,
     TaskLostError,
+    report_lost_task,
     send_task,
     wait_for_result,
 )
@@ -186,6 +187,7 @@ class ClusterPartitions:
                         self._client, task.future, self._waiting, direct=self._direct
                     )
             except TaskLostError as error:
+                report_lost_task(partition_url(task.number), error)
                 if isinstance(error, ResultTimeoutError):
                     self._direct = None
         raise ClusterError(

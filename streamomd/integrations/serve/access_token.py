@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from streamomd.core.errors import InputNotFoundError, UsageError
+from streamomd.core.listening_socket import is_loopback, names_this_machine
 from streamomd.core.urls import scrub, shown
 from streamomd.training.progress import note
 
@@ -17,20 +17,6 @@ VARIABLE = "STREAMOMD_SERVE_TOKEN"
 LEAST = 16
 """Characters of a token; ``openssl rand -hex 32`` makes 64."""
 Headers = Sequence[tuple[bytes, bytes]]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "", "box")]
-    [True, True, True, False, False, False]
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def find_token(path: str | None, host: str) -> str:
@@ -87,14 +73,7 @@ def _digest(text: bytes) -> bytes:
 
 
 def is_local_name(headers: Headers) -> bool:
-    """Whether a request names a loopback address as its host.
-
-    A web page can make its own name lead to this machine (DNS rebinding); a browser then sends that
-    name.
-    """
-    found = [value for name, value in headers if name == b"host"]
-    if len(found) != 1:
-        return False
-    host = found[0].decode("latin-1").lower()
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return is_loopback(name)
+    """Whether a request names a loopback address as its host."""
+    return names_this_machine(
+        [value.decode("latin-1") for name, value in headers if name == b"host"]
+    )

@@ -16,9 +16,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from streamomd.core.prometheus_text import TYPE, prometheus_text
 from streamomd.core.urls import printable
 from streamomd.integrations.serve.access_token import is_authorized, is_local_name
-from streamomd.integrations.serve.http_metrics import TYPE, HttpMetrics
+from streamomd.integrations.serve.http_metrics import HttpMetrics
 from streamomd.integrations.serve.model_reloader import ModelReloader
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.openapi import openapi_document
@@ -216,12 +217,9 @@ class ServeApp:
             "streamomd_buffered_bytes": ("Bytes of bodies in memory.", self._buffered),
         }
         return Response(
-            self.metrics.lines(gauges),
+            prometheus_text(self.metrics.families(gauges)),
             media_type=None,
-            headers={
-                **HEADERS,
-                "content-type": TYPE,
-            },
+            headers={**HEADERS, "content-type": TYPE},
         )
 
     async def _openapi(self, request: Request) -> Response:

@@ -1,13 +1,14 @@
-"""Metrics of the server in Prometheus' text format; changed by the event loop's thread only."""
+"""Metrics of the server; changed by the event loop's thread only."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from streamomd.core.prometheus_text import Family, Histogram, Labels
+
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper limits of the histogram of seconds."""
-TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class HttpMetrics:
@@ -30,41 +31,34 @@ class HttpMetrics:
                 break
             within[at] += 1
 
-    def lines(self, gauges: dict[str, tuple[str, float]]) -> str:
-        """All metrics as text. gauges: help and value by name."""
-        return "\n".join([*self._counters(), *self._histogram(), *_gauges(gauges)]) + "\n"
+    def families(self, gauges: dict[str, tuple[str, float]]) -> Iterator[Family]:
+        """All metrics. gauges: help and value by name."""
+        requests: dict[Labels, float] = {
+            (("path", path), ("status", str(status))): count
+            for (path, status), count in sorted(self.requests.items())
+        }
+        yield _counter("requests", "Responses by path and status.", requests)
+        rows: dict[Labels, float] = {(("path", path),): n for path, n in sorted(self.rows.items())}
+        yield _counter("predicted_rows", "Rows predicted or explained, by path.", rows)
+        reloads: dict[Labels, float] = {
+            (("result", result),): self.reloads[result]
+            for result in ("loaded", "refused", "failed")
+        }
+        yield _counter("reloads", "Commits looked at, by result.", reloads)
+        text = "Time from a request's headers to its response."
+        yield Family("streamomd_request_seconds", "histogram", text, {**self._histograms()})
+        for name, (text, value) in gauges.items():
+            yield Family(name, "gauge", text, {(): value})
 
-    def _counters(self) -> Iterator[str]:
-        yield from _head("streamomd_requests_total", "counter", "Responses by path and status.")
-        for (path, status), count in sorted(self.requests.items()):
-            yield f'streamomd_requests_total{{path="{path}",status="{status}"}} {count}'
-        yield from _head("streamomd_rows_total", "counter", "Rows predicted or explained, by path.")
-        for path, count in sorted(self.rows.items()):
-            yield f'streamomd_rows_total{{path="{path}"}} {count}'
-        yield from _head("streamomd_reloads_total", "counter", "Commits looked at, by result.")
-        for result in ("loaded", "refused", "failed"):
-            yield f'streamomd_reloads_total{{result="{result}"}} {self.reloads[result]}'
-
-    def _histogram(self) -> Iterator[str]:
-        name = "streamomd_request_seconds"
-        yield from _head(name, "histogram", "Time from a request's headers to its response.")
+    def _histograms(self) -> dict[Labels, Histogram]:
         totals: Counter[str] = Counter()
         for (path, _), count in self.requests.items():
             totals[path] += count
-        for path, total in sorted(totals.items()):
-            for limit, within in zip(BUCKETS, self._seconds[path], strict=True):
-                yield f'{name}_bucket{{path="{path}",le="{limit:g}"}} {within:.0f}'
-            yield f'{name}_bucket{{path="{path}",le="+Inf"}} {total}'
-            yield f'{name}_sum{{path="{path}"}} {self._sums[path]!r}'
-            yield f'{name}_count{{path="{path}"}} {total}'
+        return {
+            (("path", path),): Histogram(BUCKETS, [*self._seconds[path], total], self._sums[path])
+            for path, total in sorted(totals.items())
+        }
 
 
-def _gauges(gauges: dict[str, tuple[str, float]]) -> Iterator[str]:
-    for name, (text, value) in gauges.items():
-        yield from _head(name, "gauge", text)
-        yield f"{name} {value!r}"
-
-
-def _head(name: str, kind: str, text: str) -> Iterator[str]:
-    yield f"# HELP {name} {text}"
-    yield f"# TYPE {name} {kind}"
+def _counter(name: str, text: str, samples: dict[Labels, float]) -> Family:
+    return Family(f"streamomd_{name}_total", "counter", text, {**samples})

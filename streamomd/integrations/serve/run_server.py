@@ -14,9 +14,11 @@ from typing import Any
 import uvicorn
 
 from streamomd.core.counted import counted
-from streamomd.core.errors import StoppedError, UsageError
-from streamomd.core.urls import printable, shown
-from streamomd.integrations.serve.access_token import find_token, is_loopback
+from streamomd.core.errors import StoppedError
+from streamomd.core.listening_socket import address_text, is_loopback, listen
+from streamomd.core.prometheus_text import require_prometheus
+from streamomd.core.urls import shown
+from streamomd.integrations.serve.access_token import find_token
 from streamomd.integrations.serve.connection_limits import protocol_with
 from streamomd.integrations.serve.http_app import HEAD_BYTES, ServeApp
 from streamomd.integrations.serve.model_reloader import (
@@ -52,8 +54,9 @@ def run_server(
     Raises UsageError for a host or port that cannot be used, or a missing token; NoCommitError,
     DivergedError, StorageError if there is no model to serve.
     """
+    require_prometheus()
     token = find_token(settings.token_file, settings.host)
-    listener = _listen(settings.host, settings.port)
+    listener = listen(settings.host, settings.port, options="--port or --host")
     with listener, stop_on_signals() as stop:
         note(f"reading {shown(url)}")
         reloader = ModelReloader(CheckpointSource(url, storage_options))
@@ -112,21 +115,6 @@ def server_config(app: ServeApp, limits: Limits) -> uvicorn.Config:
     )
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        if family not in (socket.AF_INET, socket.AF_INET6):
-            raise OSError("no IP address")
-        return socket.create_server(address, family=family, backlog=1024)
-    except (OSError, UnicodeError, OverflowError) as error:
-        raise UsageError(
-            f"cannot listen on {printable(host)!r}, port {port}: {error}; choose another --port or "
-            "--host"
-        ) from None
-
-
 def _possible(limits: Limits) -> Limits:
     """The limits with no more connections than this process may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -141,8 +129,7 @@ def _possible(limits: Limits) -> Limits:
 def _report_ready(
     listener: socket.socket, settings: ServeSettings, reloader: ModelReloader
 ) -> None:
-    host, port = listener.getsockname()[:2]
-    place = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    place = address_text(listener)
     snapshot = reloader.snapshot
     assert snapshot is not None
     again = f"; looks for newer commits every {settings.reload:g} s" if settings.reload else ""

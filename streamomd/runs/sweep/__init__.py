@@ -11,9 +11,12 @@ from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import DivergedError, UnsupportedError, UsageError
 from streamomd.core.nearest import named_keywords
+from streamomd.core.run_events import name_run
 from streamomd.core.urls import shown
 from streamomd.features import Plan, limits_of
 from streamomd.runs.collection_job import refuse_collection
+from streamomd.runs.metrics_server import MetricsAddress
+from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session, report_plan, report_rejected
 from streamomd.runs.sweep.edges import find_edges
 from streamomd.runs.sweep.grid import Entry, dotted_key, entries, entries_of, values_of
@@ -45,6 +48,8 @@ def sweep(
     storage_options: Mapping[str, Any] | None = None,
     restart: bool = False,
     quiet: bool = False,
+    metrics_port: int | None = None,
+    metrics_host: str = "",
     sets: Mapping[str, Any] | None = None,
     **flags: Any,
 ) -> Sweep:
@@ -57,7 +62,8 @@ def sweep(
     number has doubled, the worse half is dropped, by the loss of the rows since; 0: none is.
     extend: while the best value of a parameter is at an end of its values, three more beyond it are
     learned in another reading, at most three times; their checkpoints are in URL/extended-1 … and
-    ``extensions`` has their sweeps. The other arguments are those of ``train``. Each learner ends
+    ``extensions`` has their sweeps. Exported metrics have a label ``learner``. The other arguments
+    are those of ``train``. Each learner ends
     with the bits of one trained alone.
 
     Gives the models, in the order of the grid; ``best`` is the one with the lowest progressive
@@ -84,26 +90,30 @@ def sweep(
         raise UsageError(f"halve = {halve}: expected a number of rows, or 0 to drop no learner")
     refuse_collection(job, flags, "a sweep")
     flags = {**flags, "storage_options": storage_options}
+    reporting = Reporting(quiet=quiet, metrics=MetricsAddress.of(metrics_port, metrics_host))
 
     choices: dict[str, None] = {}
 
     def make(chosen: Mapping[str, Any]) -> Spec:
         return build_job(job, flags, {**(sets or {}), **chosen}, report=choices.setdefault)
 
-    with stop_on_signals() as stop, quiet_notes(quiet):
+    with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as reporting:
         found = entries(make, tried)
         for line in choices:
             note(line)
         _refuse_what_shares_no_rows(found[0].spec)
         session = Session.of(found[0].spec, stop=stop)
-        made = _learn(found, session, halve, restart=restart, quiet=quiet)
+        name_run(shown(session.spec.checkpoint.url))
+        made = _learn(found, session, halve, reporting, restart=restart)
         for number in range(1, EXTENSIONS + 1) if extend else ():
             more = _beyond(made, make, tried, number)
             if not more:
                 break
             session = replace(session, spec=more[0].spec)
             try:
-                made.extensions.append(_learn(more, session, 0, restart=True, quiet=quiet))
+                prefix = f"extended-{number}/"
+                learned = _learn(more, session, 0, reporting, restart=True, prefix=prefix)
+                made.extensions.append(learned)
             except DivergedError as error:
                 note(f"extension {number} ends: {error}")
                 break
@@ -112,9 +122,15 @@ def sweep(
 
 
 def _learn(
-    found: Sequence[Entry], session: Session, halve: int, *, restart: bool, quiet: bool
+    found: Sequence[Entry],
+    session: Session,
+    halve: int,
+    reporting: Reporting,
+    *,
+    restart: bool,
+    prefix: str = "",
 ) -> Sweep:
-    """A sweep of these learners, finished."""
+    """A sweep of these learners, finished. prefix: of their names in metrics."""
     models = _new_models(found, session)
     report_plan(models[0].plan, session.rows)
     learners = [
@@ -124,7 +140,7 @@ def _learn(
     made = Sweep(learners, halve, min(model.cursor for model in models))
     note(f"{counted(len(made), 'learner')}, each row read once")
     manager = begin_sweep(made, session, restart=restart)
-    return SweepLoop(made, session, manager).learn(quiet=quiet)
+    return SweepLoop(made, session, manager).learn(reporting, prefix)
 
 
 def _beyond(
@@ -163,12 +179,16 @@ def resume_sweep(
     sets: Mapping[str, Any] | None = None,
     accept_new_shards: bool = False,
     quiet: bool = False,
+    metrics_port: int | None = None,
+    metrics_host: str = "",
 ) -> Sweep:
     """Resume the sweep whose checkpoint is at ``url``; a finished one returns its models.
 
     Arguments and errors are those of ``streamomd.resume``; learners that were dropped stay so.
     """
-    with stop_on_signals() as stop, quiet_notes(quiet):
+    reporting = Reporting(quiet=quiet, metrics=MetricsAddress.of(metrics_port, metrics_host))
+    with stop_on_signals() as stop, quiet_notes(quiet), reporting.opened() as reporting:
+        name_run(shown(url))
         found, loaded, commits = load_sweep(url, checkpoint_storage_options)
         report_rejected(loaded, found.sequence)
         options, more = (storage_options, checkpoint_storage_options), False
@@ -187,8 +207,9 @@ def resume_sweep(
         sequence = found.sequence  # resuming makes another commit
         given = (found, loaded, commits, session)
         manager = resume_sweep_checkpoint(*given, accept_new=accept_new_shards)
-        note(f"resuming from commit {sequence} of {shown(url)}, after row {found.rows:,}")
-        return SweepLoop(found, session, manager).learn(quiet=quiet)
+        text = f"resuming from commit {sequence} of {shown(url)}, after row {found.rows:,}"
+        note(text, "resumed", "info", sequence=sequence, rows=found.rows)
+        return SweepLoop(found, session, manager).learn(reporting)
 
 
 def _new_models(found: Sequence[Entry], session: Session) -> list[Model]:

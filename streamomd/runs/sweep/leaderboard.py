@@ -11,10 +11,13 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from streamomd.core.run_events import is_json
 from streamomd.core.urls import printable
+from streamomd.runs.run_metrics import RunMetrics
 from streamomd.runs.sweep.grid import worded
 from streamomd.runs.sweep.learners import Learner, Sweep
 from streamomd.training import progress
+from streamomd.training.metrics import Metrics
 from streamomd.training.metrics import worded as worded_skipped
 from streamomd.training.progress import Speed, is_verbose, note, show
 
@@ -42,7 +45,7 @@ class LeaderboardLines:
     def __init__(self, sweep: Sweep, total: int) -> None:
         self._sweep, self._total, self._speed = sweep, total, Speed(sweep.rows)
         self.next_row: float = 1 << sweep.rows.bit_length()
-        self._began, self._headed = time.monotonic(), False
+        self._began, self._headed = time.monotonic(), is_json()  # which names its fields
 
     def _head(self) -> None:
         self._headed = True
@@ -57,7 +60,9 @@ class LeaderboardLines:
         if rows < self.next_row:
             return
         self.next_row = 1 << rows.bit_length()
-        if not (is_verbose() or time.monotonic() - self._began > progress.LINE_SECONDS):
+        if not (
+            is_verbose() or is_json() or time.monotonic() - self._began > progress.LINE_SECONDS
+        ):
             return
         if not self._headed:
             self._head()
@@ -67,11 +72,42 @@ class LeaderboardLines:
         done = f"{rows / self._total:.0%}" if self._total else ""
         note(
             f"{rows:>12,} {done:>5} {len(ranked):>8} {figures} {self._speed.rate(rows):>10,.0f}  "
-            f"{worded(ranked[0].chosen)}{_skipped(sweep)}"
+            f"{worded(ranked[0].chosen)}{_skipped(sweep)}",
+            "progress",
+            "info",
+            rows=rows,
+            learners=len(ranked),
+            best=ranked[0].name,
+            **ranked[0].figures(),
+            rate=self._speed.rate(rows),
+            skipped=sweep.lead.metrics.skipped,
         )
 
     def close(self) -> None:
         """Nothing is left open."""
+
+
+class ExportedLearners:
+    """Stores the figures of the learners for the metrics of a port, by prefix and name."""
+
+    next_row = float("inf")
+
+    def __init__(self, sweep: Sweep, total: int, exported: RunMetrics, prefix: str) -> None:
+        self._sweep, self._exported, self._prefix = sweep, exported, prefix
+        exported.begin_sweep(self._figures(), total)
+
+    def update(self) -> None:
+        """See ``SweepWatcher``."""
+        self._exported.take_sweep(self._figures())
+
+    def close(self) -> None:
+        """See ``SweepWatcher``."""
+        if self._sweep.active:
+            self.update()
+
+    def _figures(self) -> dict[str, Metrics]:
+        active = self._sweep.active
+        return {f"{self._prefix}{learner.name}": learner.model.metrics for learner in active}
 
 
 class Leaderboard:

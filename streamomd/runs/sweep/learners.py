@@ -156,7 +156,8 @@ class Sweep:
         for learner in self.active:
             if problem := found.get(learner.model):
                 learner.dropped, learner.diverged = rows, problem
-                note(f"learner {learner.name} ({worded(learner.chosen)}) is dropped: {problem}")
+                text = f"learner {learner.name} ({worded(learner.chosen)}) is dropped: {problem}"
+                note(text, "learner_dropped", "warning", learner=learner.name, rows=rows)
         if not self.active:
             last = next(learner.diverged for learner in self.learners if learner.diverged)
             raise DivergedError(

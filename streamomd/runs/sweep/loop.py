@@ -15,9 +15,10 @@ from streamomd.core.errors import DataError, StoppedError, StreamomdError
 from streamomd.core.finite import Place, between
 from streamomd.core.phases import phase
 from streamomd.core.urls import shown
+from streamomd.runs.reporting import Reporting
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup, group_learners
-from streamomd.runs.sweep.leaderboard import SweepWatcher, sweep_watcher
+from streamomd.runs.sweep.leaderboard import ExportedLearners, SweepWatcher, sweep_watcher
 from streamomd.runs.sweep.learners import Sweep
 from streamomd.runs.sweep.sweep_checkpoint import SweepCheckpoint
 from streamomd.shards.cursor import Cursor
@@ -41,13 +42,16 @@ class SweepLoop:
     manager: SweepCheckpoint | None
     groups: list[LearnerGroup] = field(default_factory=list)
 
-    def learn(self, *, quiet: bool) -> Sweep:
-        """Learn the remaining rows, commit and report progress."""
+    def learn(self, reporting: Reporting, prefix: str = "") -> Sweep:
+        """Learn the remaining rows, commit and report progress. prefix: of the learners' names in
+        metrics."""
         sweep, before = self.sweep, self.sweep.rows
         self._side_by_side()
         began, compiled = time.perf_counter(), sweep.compile_seconds
         expected = self.session.shards.rows * sweep.lead.spec.train.epochs
-        watchers = [] if quiet else [sweep_watcher(sweep, expected)]
+        watchers = [] if reporting.quiet else [sweep_watcher(sweep, expected)]
+        if reporting.exported:
+            watchers.append(ExportedLearners(sweep, expected, reporting.exported, prefix))
         try:
             with ThreadPoolExecutor(os.cpu_count() or 1, "streamomd-sweep") as pool:
                 self._epochs(pool, watchers)

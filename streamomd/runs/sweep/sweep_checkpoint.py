@@ -27,6 +27,7 @@ from streamomd.core.errors import (
     StreamomdError,
     UsageError,
 )
+from streamomd.core.run_events import emit, without_events
 from streamomd.core.urls import absolute, shown
 from streamomd.runs.session import Session
 from streamomd.runs.sweep.batched import LearnerGroup
@@ -71,11 +72,12 @@ class SweepCheckpoint:
         for group in groups:
             for model in group.each():
                 try:
-                    self._managers[model].commit()
+                    with without_events("commit"):
+                        self._managers[model].commit()
                 except DivergedError as error:
                     found[model] = str(error)
         self._sweep.drop_diverged(found)
-        self._name_them()
+        self._name_them(began)
         self._schedule.record_commit(self._sweep.rows, time.monotonic() - began)
 
     def failed(self, error: StreamomdError) -> None:
@@ -84,15 +86,26 @@ class SweepCheckpoint:
 
     def finish(self, session: Session) -> None:
         """The last commits: each model has its own state, and the best is saved once more."""
-        for learner in self._sweep.active:
-            learner.model.finished = True
-            self._managers[learner.model].commit()
+        began = time.monotonic()
+        with without_events("commit"):
+            for learner in self._sweep.active:
+                learner.model.finished = True
+                self._managers[learner.model].commit()
         save_best(self._sweep, session)
         self._sweep.finished = True
-        self._name_them()
+        self._name_them(began)
 
-    def _name_them(self) -> None:
+    def _name_them(self, began: float) -> None:
+        """Commit the sweep, whose learners have committed since ``began``."""
         self._sweep.sequence = self._writer.commit(self._sweep.document(), ()).sequence
+        self.report(time.monotonic() - began)
+
+    def report(self, seconds: float) -> None:
+        """Emit the event of the last commit."""
+        sweep = self._sweep
+        size = sum(self._managers[learner.model].nbytes for learner in sweep.active)
+        figures = {"sequence": sweep.sequence, "rows": sweep.rows, "bytes": size}
+        emit("commit", "", "info", **figures, seconds=seconds)
 
 
 def save_best(sweep: Sweep, session: Session) -> None:
@@ -102,7 +115,8 @@ def save_best(sweep: Sweep, session: Session) -> None:
     best = sweep.best
     checkpoint = best.spec.checkpoint.model_copy(update={"url": f"{sweep.url}/best"})
     spec = best.spec.model_copy(update={"checkpoint": checkpoint})
-    session.begin(replace(best, spec=spec), restart=True)
+    with without_events("commit"):
+        session.begin(replace(best, spec=spec), restart=True)
 
 
 def with_checkpoint(spec: Spec, url: str) -> Spec:
@@ -127,11 +141,15 @@ def begin_sweep(sweep: Sweep, session: Session, *, restart: bool) -> SweepCheckp
     newest_replaceable(store, restart=restart)
     managers: dict[Model, CheckpointManager] = {}
     for model in sweep:
-        manager = session.begin(model, restart=True)
+        with without_events("commit"):
+            manager = session.begin(model, restart=True)
         assert manager is not None
         managers[model], model.sequence = manager, manager.sequence
+    began = time.monotonic()
     writer = Writer.begin(store, sweep.document(), (), keep=settings.keep, restart=restart)
-    return SweepCheckpoint(sweep, writer, managers)
+    checkpoint = SweepCheckpoint(sweep, writer, managers)
+    checkpoint.report(time.monotonic() - began)
+    return checkpoint
 
 
 def resume_sweep_checkpoint(
@@ -149,7 +167,8 @@ def resume_sweep_checkpoint(
     managers: dict[Model, CheckpointManager] = {}
     for learner in sweep.active:
         model = learner.model
-        managers[model] = session.resume(model, commits[model], accept_new=accept_new)
+        with without_events("commit"):
+            managers[model] = session.resume(model, commits[model], accept_new=accept_new)
         model.sequence = managers[model].sequence
     known = Digests(one for learner in sweep.active for one in learner.model.digests)
     for each in managers.values():
@@ -158,7 +177,7 @@ def resume_sweep_checkpoint(
     store = open_store(sweep.url, settings.storage_options)
     writer = Writer.take_over(store, loaded, keep=settings.keep)
     found = SweepCheckpoint(sweep, writer, managers)
-    found._name_them()  # what it named before may be retired with the next commit
+    found._name_them(time.monotonic())  # what it named before may be retired with the next commit
     return found
 
 

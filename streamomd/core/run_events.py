@@ -1,0 +1,116 @@
+"""Events of a run: what happens now and then, such as a commit, a lost worker or a store's request.
+
+One stream for messages on stderr, the log of JSON lines and exported metrics. Figures that change
+with every batch are not events: watchers read them (``training.progress``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+LEVELS = ("debug", "info", "warning", "error")
+"""Events of level debug are counted; they are in no log."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """name: its kind, in one word. run: URL of the checkpoint, without secrets; "" if there is
+    none. text: the message for a person, "" if only the fields matter."""
+
+    name: str
+    level: str = "info"
+    run: str = ""
+    text: str = ""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+Receiver = Callable[[Event], None]
+_RECEIVERS: ContextVar[tuple[Receiver, ...]] = ContextVar("receivers", default=())
+_MUTED: ContextVar[frozenset[str]] = ContextVar("muted", default=frozenset())
+_RUN: ContextVar[str] = ContextVar("run", default="")
+_JSON = ContextVar("json", default=False)
+
+
+def emit(name: str, text: str = "", level: str = "info", /, **fields: Any) -> None:
+    """Pass an event to every receiver, in this thread. A receiver must not raise."""
+    receivers = _RECEIVERS.get()
+    if not receivers or name in _MUTED.get():
+        return
+    event = Event(name, level, _RUN.get(), text, fields)
+    for receiver in receivers:
+        receiver(event)
+
+
+def request_counter() -> Callable[[str], None]:
+    """A function that reports a request to a remote store, by operation ("read", "list" …), to the
+    receivers of this context. It may be called in any thread: those of Arrow have no context."""
+    receivers = _RECEIVERS.get()
+
+    def count(operation: str) -> None:
+        event = Event("store_request", "debug", fields={"operation": operation})
+        for receiver in receivers:
+            receiver(event)
+
+    return count
+
+
+def count_request(operation: str) -> None:
+    """Report a request to a remote store, in this thread's context."""
+    emit("store_request", "", "debug", operation=operation)
+
+
+@contextmanager
+def receiving(receiver: Receiver) -> Iterator[None]:
+    """Send the events of this context to ``receiver`` too while inside, to the innermost first.
+
+    A thread has its creator's receivers if it runs in a copy of its context.
+    """
+    token = _RECEIVERS.set((receiver, *_RECEIVERS.get()))
+    try:
+        yield
+    finally:
+        _RECEIVERS.reset(token)
+
+
+@contextmanager
+def without_events(*names: str) -> Iterator[None]:
+    """Events of these names are dropped while inside."""
+    token = _MUTED.set(_MUTED.get() | {*names})
+    try:
+        yield
+    finally:
+        _MUTED.reset(token)
+
+
+@contextmanager
+def one_run() -> Iterator[None]:
+    """``name_run`` inside names the run until the end of this context."""
+    token = _RUN.set("")
+    try:
+        yield
+    finally:
+        _RUN.reset(token)
+
+
+def name_run(url: str) -> None:
+    """Events of this context are of the run at ``url`` from here on. url: without secrets."""
+    _RUN.set("" if url == "none" else url)
+
+
+@contextmanager
+def json_format() -> Iterator[None]:
+    """Messages on stderr are JSON lines while inside: what prints text asks ``is_json``."""
+    token = _JSON.set(True)
+    try:
+        yield
+    finally:
+        _JSON.reset(token)
+
+
+def is_json() -> bool:
+    """Whether messages on stderr are JSON lines."""
+    return _JSON.get()
