@@ -7,7 +7,7 @@ column of a field's path is that column, and the field is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -59,11 +59,18 @@ def roots(schema: pa.Schema, columns: Iterable[str]) -> tuple[str, ...]:
 
 def _root(fields: Iterable[pa.Field], path: str) -> str:
     """The field of that name, or the struct that the path begins with; the path without either."""
-    known = list(fields)
-    if any(field.name == path for field in known):
+    return root_among({field.name: is_container(field.type) for field in fields}, path)
+
+
+def root_among(names: Mapping[str, bool], path: str) -> str:
+    """As ``_root``, of names; the value says whether one may be a struct.
+
+    >>> root_among({"a": True, "a.b": False}, "a.b.c"), root_among({}, "a.b")
+    ('a', 'a.b')
+    """
+    if path in names:
         return path
-    structs = {field.name for field in known if is_container(field.type)}
-    return next((name for name in _parents(path) if name in structs), path)
+    return next((name for name in _parents(path) if names.get(name)), path)
 
 
 def _parents(path: str) -> Iterator[str]:
