@@ -7,7 +7,7 @@ column of a field's path is that column, and the field is none.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -53,24 +53,37 @@ def inside(name: str, containers: Iterable[str]) -> bool:
 
 
 def roots(schema: pa.Schema, columns: Iterable[str]) -> tuple[str, ...]:
-    """The stored columns that hold these ones, each once."""
-    return tuple(dict.fromkeys(_root(schema, name) for name in columns))
+    """The stored columns that hold these ones, each once; a column that is not there is itself."""
+    return tuple(dict.fromkeys(_steps(schema, name)[0] for name in columns))
 
 
-def _root(fields: Iterable[pa.Field], path: str) -> str:
-    """The field of that name, or the struct that the path begins with; the path without either."""
-    return root_among({field.name: is_container(field.type) for field in fields}, path)
+def _steps(fields: Iterable[pa.Field], path: str) -> tuple[str, ...]:
+    """The names that lead to a column, which may have dots; the path itself without such a column.
+
+    >>> inner = pa.struct([("b.c", pa.int64())])
+    >>> _steps(pa.schema([("a", inner), ("a.b", pa.struct([("d", pa.int64())]))]), "a.b.c")
+    ('a', 'b.c')
+    """
+    kinds = {field.name: field.type for field in fields}
+    if path in kinds:
+        return (path,)
+    for name in _parents(path):
+        if name in kinds and is_container(kinds[name]):
+            rest = _steps(kinds[name], inner := path[len(name) + 1 :])
+            if rest != (inner,) or kinds[name].get_field_index(inner) >= 0:
+                return (name, *rest)
+    return (path,)
 
 
-def root_among(names: Mapping[str, bool], path: str) -> str:
-    """As ``_root``, of names; the value says whether one may be a struct.
+def root_among(names: Collection[str], path: str) -> str:
+    """The column that a path is, or begins with, of those whose types are not known; else the path.
 
-    >>> root_among({"a": True, "a.b": False}, "a.b.c"), root_among({}, "a.b")
-    ('a', 'a.b')
+    >>> root_among(["a", "b"], "a.b.c"), root_among(["a"], "x.y")
+    ('a', 'x.y')
     """
     if path in names:
         return path
-    return next((name for name in _parents(path) if names.get(name)), path)
+    return next((name for name in _parents(path) if name in names), path)
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -93,15 +106,11 @@ def selected(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 
 
 def _column(batch: pa.RecordBatch, path: str) -> pa.Array:
-    root = _root(batch.schema, path)
-    found = batch.column(root)
-    return found if root == path else _field(found, path[len(root) + 1 :])
-
-
-def _field(array: pa.StructArray, path: str) -> pa.Array:
-    name = _root(array.type, path)
-    found = array.flatten()[array.type.get_field_index(name)]
-    return found if name == path else _field(found, path[len(name) + 1 :])
+    first, *rest = _steps(batch.schema, path)
+    found = batch.column(first)
+    for name in rest:
+        found = found.flatten()[found.type.get_field_index(name)]
+    return found
 
 
 def table_with_fields(table: pa.Table) -> pa.Table:

@@ -52,7 +52,7 @@ def paths(kind: pa.DataType) -> list[tuple[str, ...]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), kinds=st.lists(KINDS, min_size=1, max_size=3))
 def test_each_field_is_a_column(data: Any, kinds: list[pa.DataType]) -> None:
     """Every way to a field gives what is at its path; a stored column of that name comes first."""
@@ -160,8 +160,11 @@ def test_frames_of_estimators_and_of_dask(tmp_path: Path) -> None:
         OMDClassifier().fit(X.assign(e=[[1.0]] * 60, d=[pd.Timestamp("2026-01-01").date()] * 60), y)
     assert str(error.value).endswith('\nas parameters:\n  dates = ["d"]\n  ignore = ["e"]')
     dd = pytest.importorskip("dask.dataframe")
-    frame = dd.from_pandas(X.assign(y=y), npartitions=2)
-    spread = streamomd.train(frame, label="y", nulls="zero", checkpoint="none", quiet=True)
-    assert (spread.decision_function(X) == model.decision_function(X)).all()
-    found = streamomd.predict_collection(spread, frame).compute()
-    assert (found["score"].to_numpy() == model.decision_function(X)).all()
+    import dask
+
+    with dask.config.set({"dataframe.convert-string": False}):  # of objects, before we see them
+        frame = dd.from_pandas(X.assign(y=y), npartitions=2)
+        spread = streamomd.train(frame, label="y", nulls="zero", checkpoint="none", quiet=True)
+        assert (spread.decision_function(X) == model.decision_function(X)).all()
+        found = streamomd.predict_collection(spread, frame).compute()
+        assert (found["score"].to_numpy() == model.decision_function(X)).all()
