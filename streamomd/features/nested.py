@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 
@@ -53,26 +54,14 @@ def inside(name: str, containers: Iterable[str]) -> bool:
 
 
 def roots(schema: pa.Schema, columns: Iterable[str]) -> tuple[str, ...]:
-    """The stored columns that hold these ones, each once; a column that is not there is itself."""
-    return tuple(dict.fromkeys(_steps(schema, name)[0] for name in columns))
+    """The stored columns that hold these ones, each once; a column that is not there is itself.
 
-
-def _steps(fields: Iterable[pa.Field], path: str) -> tuple[str, ...]:
-    """The names that lead to a column, which may have dots; the path itself without such a column.
-
-    >>> inner = pa.struct([("b.c", pa.int64())])
-    >>> _steps(pa.schema([("a", inner), ("a.b", pa.struct([("d", pa.int64())]))]), "a.b.c")
-    ('a', 'b.c')
+    >>> roots(pa.schema([("a", pa.struct([("b", pa.int64())])), ("c", pa.int64())]), ["a.b", "c"])
+    ('a', 'c')
     """
-    kinds = {field.name: field.type for field in fields}
-    if path in kinds:
-        return (path,)
-    for name in _parents(path):
-        if name in kinds and is_container(kinds[name]):
-            rest = _steps(kinds[name], inner := path[len(name) + 1 :])
-            if rest != (inner,) or kinds[name].get_field_index(inner) >= 0:
-                return (name, *rest)
-    return (path,)
+    names = {*schema.names}
+    known = {inner.name: one.name for one in schema for inner in _fields(one, names)}
+    return tuple(dict.fromkeys(known.get(name, name) for name in columns))
 
 
 def root_among(names: Collection[str], path: str) -> str:
@@ -98,19 +87,14 @@ def _parents(path: str) -> Iterator[str]:
 def selected(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
     """These columns of stored rows, some of them fields of structs. A field is null where a struct
     that it is in is null."""
-    names = batch.schema.names
-    if all(name in names for name in columns):
+    stored = batch.schema.names
+    names = {*stored}
+    if names.issuperset(columns):
         return batch.select(columns)
-    arrays = [_column(batch, name) for name in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=[*columns])
-
-
-def _column(batch: pa.RecordBatch, path: str) -> pa.Array:
-    first, *rest = _steps(batch.schema, path)
-    found = batch.column(first)
-    for name in rest:
-        found = found.flatten()[found.type.get_field_index(name)]
-    return found
+    found = dict(zip(stored, batch.columns, strict=True))
+    for name, column in zip(stored, batch.columns, strict=True):
+        found |= _columns(name, column, names)
+    return pa.RecordBatch.from_arrays([found[name] for name in columns], names=[*columns])
 
 
 def table_with_fields(table: pa.Table) -> pa.Table:
@@ -124,12 +108,11 @@ def table_with_fields(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([column for _, column in found], schema=with_fields(table.schema))
 
 
-def _columns(
-    parent: str, column: pa.ChunkedArray, names: Collection[str]
-) -> Iterator[tuple[str, pa.ChunkedArray]]:
+def _columns(parent: str, column: Any, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """The fields of a struct by their paths, in the order and with the names of ``_fields``."""
     if pa.types.is_struct(column.type):
-        for field, inside in zip(column.type, column.flatten(), strict=True):
+        for field, inner in zip(column.type, column.flatten(), strict=True):
             name = f"{parent}.{field.name}"
             if name not in names:
-                yield name, inside
-            yield from _columns(name, inside, names)
+                yield name, inner
+            yield from _columns(name, inner, names)
