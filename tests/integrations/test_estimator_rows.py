@@ -11,7 +11,7 @@ import pytest
 from estimating import Classifier, Regressor, made, uncompiled
 
 from streamomd import OMDClassifier
-from streamomd.core.errors import BadRowError, SchemaError
+from streamomd.core.errors import BadRowError, DataError, SchemaError
 from streamomd.integrations.sklearn import prepared_scores
 from streamomd.integrations.sklearn.prepared_scores import PreparedScores
 
@@ -153,6 +153,8 @@ def test_bad_values_of_few_rows_are_refused_as_of_many() -> None:
         fitted.predict(frame[:1].assign(k=[5]))
     with pytest.raises(SchemaError, match="'k'"):
         fitted.predict(frame[:1].assign(k=pd.Series([b"x"], dtype=object)))
+    with pytest.raises(DataError, match="text that UTF-8 can encode"):
+        fitted.predict(frame[:1].assign(k=pd.Series(["\ud800"], dtype=object)))
     with pytest.raises(ValueError, match="same order"):
         fitted.predict(frame[["k", "n"]][:1])
     with pytest.raises(ValueError, match="no rows"):

@@ -59,8 +59,8 @@ class PreparedScores:
                 found = np.reshape(scores, (len(X), -1))
             else:
                 return None
-        except (StreamomdError, TypeError):
-            return None
+        except (StreamomdError, TypeError, ValueError):
+            return None  # the conversion finds it again, and names it
         return found if is_finite(found) else None
 
     def note(self, X: Any) -> None:

@@ -41,11 +41,16 @@ def table_of(parts: Sequence[Any], where: str) -> pa.Table:
     try:
         arrays = len(parts) > 1 or isinstance(parts[0], np.ndarray)
         return _columned(parts, where) if arrays else _framed(parts[0], where)
-    except (pa.ArrowException, OverflowError) as error:  # a whole number of more than 64 bits
+    except pa.ArrowException as error:
         text = scrub(" ".join(str(part) for part in error.args))
         raise DataError(
             f"{where} cannot be converted to Arrow ({text}): every column needs a single type"
         ) from error
+    except (OverflowError, UnicodeEncodeError) as error:  # Python's own, of single values
+        raise DataError(
+            f"{where} cannot be converted to Arrow ({error}): expected whole numbers of at most 64 "
+            "bits, and text that UTF-8 can encode"
+        ) from None
 
 
 def _framed(frame: Any, where: str) -> pa.Table:
