@@ -11,7 +11,7 @@ from streamomd.config.toml_text import array, commented, quoted
 from streamomd.core.counted import counted
 from streamomd.core.errors import UsageError
 from streamomd.core.urls import printable
-from streamomd.features.arrow_types import DATES, MEASURED, SCALARS
+from streamomd.features.arrow_types import DATES, MEASURED, SCALARS, is_text_list
 from streamomd.features.classes import targets
 from streamomd.features.infer_plan import nearest
 from streamomd.shards.column_facts import ColumnFacts, DataFacts
@@ -222,12 +222,18 @@ def with_task_reason(proposal: Proposal, classes: Sequence[Any], label: ColumnFa
 
 def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
     """The key that a feature is named in, and why; "" if its type says what it is."""
+    if is_text_list(one.family):
+        return "", ""
     where = "" if facts.seen == facts.rows else f" in the {facts.seen:,} rows looked at"
     unread = one.family not in (*MEASURED, *DATES, "string") and not one.is_vector
     constant = one.distinct == 1 and not one.missing and not one.of_directory
     cases = (
         (one.is_vector, "vectors", one.type),
-        (one.family in DATES, "dates", f"{one.family}: year, month, weekday, hour"),
+        (
+            one.family in DATES and not constant,
+            "dates",
+            f"{one.family}: year, month, weekday, hour",
+        ),
         (unread, "ignore", f"{one.type} is no number, text or date"),
         (one.distinct == 0, "ignore", f"no values{where}"),
         (

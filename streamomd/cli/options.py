@@ -94,7 +94,8 @@ def main() -> None:
     """Train linear models on more rows than fit in memory; a killed run resumes bit-identically.
 
     \b
-      streamomd train data/ --label y               learn from data files, watch the loss
+      streamomd init rows.csv --label y             look at data, write a commented job.toml
+      streamomd train job.toml                      learn from data files, watch the loss
       streamomd resume runs/bank                    continue a run from its last commit
       streamomd predict runs/bank new/ -o out/      write predictions
     """

@@ -181,7 +181,7 @@ class Data(_Table):
         (), "Categorical columns, one hashed coordinate per value.", flag="hashed",
         shown_default="inferred from the schema",
     )  # fmt: skip
-    vectors: Names = key((), "Columns of fixed-size lists of numbers.", flag="vectors")
+    vectors: Names = key((), "Columns of lists of numbers.", flag="vectors")
     text: Texts = key((), "Text columns, one hashed coordinate per word.", flag="text")
     dates: Names = key((), "Date columns, split into year, month, weekday and hour.", flag="dates")
     sparse: Sparse | None = key(

@@ -23,8 +23,7 @@ from streamomd.features.canonical import Csr, canonical
 from streamomd.features.crosses import crossed
 from streamomd.features.csr import counted_rows, indptr_of, joined
 from streamomd.features.dates import date_parts
-from streamomd.features.hashed import categories
-from streamomd.features.hashed_lists import listed_categories
+from streamomd.features.hashed import categories, listed_categories
 from streamomd.features.labels import labels, weights
 from streamomd.features.lists import of_one_length
 from streamomd.features.names import Names

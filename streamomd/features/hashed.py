@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from streamomd.features.arrow_buffers import buffers
 from streamomd.features.arrow_types import TEXTS, family
+from streamomd.features.canonical import Csr
+from streamomd.features.lists import elements_of, of_any_length
 from streamomd.features.names import Names
 from streamomd.features.plan import Plan
 
@@ -79,6 +81,21 @@ def places(
         wanted = np.arange(size) if codes is None else wanted[:size]
         _note_names(names, column, plan, values, wanted, hashes[:size])
     return out
+
+
+def listed_categories(
+    array: pa.Array, column: str, plan: Plan, names: Names | None, dtype: Any
+) -> Csr:
+    """A coordinate for each element, in the order of the list, with the value 1.
+
+    A null list is one null element, which is a category of its own; an empty list has none.
+    """
+    array = of_any_length(array)
+    if array.null_count:
+        array = array.fill_null(pa.scalar([None], array.type))
+    begins, elements = elements_of(array)
+    at = categories(elements, column, plan, names)
+    return begins, at - np.int32(plan.bias), np.ones(len(at), dtype)
 
 
 def _note_names(

@@ -182,7 +182,7 @@ def _features(
     found = [unnamed(schema, name) for name in strange]
     found += _wrong_types(schema, numeric, "numeric", MEASURED)
     flat = tuple(n for n in hashed if not is_category_list(family(schema.field(n).type)))
-    found += _wrong_types(schema, flat, "hashed", CATEGORIES)
+    found += _wrong_types(schema, flat, "hashed", CATEGORIES, ", or lists of these")
     found += _wrong_types(schema, tuple(text.column for text in data.text), "text", TEXTS)
     found += _wrong_types(schema, data.dates, "dates", DATES)
     found += [*_wrong_weight(data, schema), *_wrong_crosses(data, schema)]
@@ -278,9 +278,9 @@ def _wrong_crosses(data: Data, schema: pa.Schema) -> list[RefusedColumn]:
 
 
 def _wrong_types(
-    schema: pa.Schema, names: tuple[str, ...], role: str, families: tuple[str, ...]
+    schema: pa.Schema, names: tuple[str, ...], role: str, families: tuple[str, ...], more: str = ""
 ) -> list[RefusedColumn]:
-    expected = f"{role} takes {', '.join(families)} columns"
+    expected = f"{role} takes {', '.join(families)} columns{more}"
     wrong = (name for name in names if family(schema.field(name).type) not in families)
     return [refused(schema, name, expected) for name in wrong]
 

@@ -1,12 +1,13 @@
 """Fields of structs as columns of their own, by path: ``address.city``.
 
 A schema with its fields has, after each column that is a struct, a column for each of its fields,
-recursively. The struct is still there: its name in ``ignore`` means all of its fields.
+recursively. The struct is still there: its name in ``ignore`` means all of its fields. A stored
+column of a field's path is that column, and the field is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -21,16 +22,20 @@ def with_fields(schema: pa.Schema) -> pa.Schema:
     """
     if not any(pa.types.is_struct(kind) for kind in schema.types):
         return schema
-    return pa.schema((one for field in schema for one in _fields(field, "")), schema.metadata)
+    names = {*schema.names}
+    found = (one for field in schema for one in (field, *_fields(field, names)))
+    return pa.schema(found, schema.metadata)
 
 
-def _fields(field: pa.Field, parent: str) -> Iterator[pa.Field]:
-    """A field by its path, then those inside it; each may be null where its struct is."""
-    name = parent + field.name
-    yield field.with_name(name) if not parent else pa.field(name, field.type)
+def _fields(field: pa.Field, names: Collection[str]) -> Iterator[pa.Field]:
+    """The fields inside a struct, by their paths, without ``names``."""
     if pa.types.is_struct(field.type):
-        for inside in field.type:
-            yield from _fields(inside, f"{name}.")
+        for one in field.type:
+            # Not null itself, it is where its struct is.
+            found = pa.field(f"{field.name}.{one.name}", one.type)
+            if found.name not in names:
+                yield found
+            yield from _fields(found, names)
 
 
 def is_container(kind: pa.DataType) -> bool:
@@ -54,11 +59,18 @@ def roots(schema: pa.Schema, columns: Iterable[str]) -> tuple[str, ...]:
 
 def _root(fields: Iterable[pa.Field], path: str) -> str:
     """The field of that name, or the struct that the path begins with; the path without either."""
-    known = list(fields)
-    if any(field.name == path for field in known):
+    return root_among({field.name: is_container(field.type) for field in fields}, path)
+
+
+def root_among(names: Mapping[str, bool], path: str) -> str:
+    """As ``_root``, of names; the value says whether one may be a struct.
+
+    >>> root_among({"a": True, "a.b": False}, "a.b.c"), root_among({}, "a.b")
+    ('a', 'a.b')
+    """
+    if path in names:
         return path
-    structs = {field.name for field in known if is_container(field.type)}
-    return next((name for name in _parents(path) if name in structs), path)
+    return next((name for name in _parents(path) if names.get(name)), path)
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -96,16 +108,19 @@ def table_with_fields(table: pa.Table) -> pa.Table:
     """The table with the fields of its structs as columns, in the order of ``with_fields``."""
     if with_fields(table.schema) is table.schema:
         return table
-    columns = [
-        one
-        for field, column in zip(table.schema, table.columns, strict=True)
-        for one in _columns(field.type, column)
-    ]
-    return pa.Table.from_arrays(columns, schema=with_fields(table.schema))
+    found: list[tuple[str, pa.ChunkedArray]] = []
+    names = {*table.column_names}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        found += [(name, column), *_columns(name, column, names)]
+    return pa.Table.from_arrays([column for _, column in found], schema=with_fields(table.schema))
 
 
-def _columns(kind: pa.DataType, column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
-    yield column
-    if pa.types.is_struct(kind):
-        for field, found in zip(kind, column.flatten(), strict=True):
-            yield from _columns(field.type, found)
+def _columns(
+    parent: str, column: pa.ChunkedArray, names: Collection[str]
+) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    if pa.types.is_struct(column.type):
+        for field, inside in zip(column.type, column.flatten(), strict=True):
+            name = f"{parent}.{field.name}"
+            if name not in names:
+                yield name, inside
+            yield from _columns(name, inside, names)

@@ -25,9 +25,9 @@ from streamomd.shards.dataset import Dataset
 from streamomd.shards.directory_columns import partition_notes
 from streamomd.shards.filtered_shards import filter_columns, filter_notes
 from streamomd.shards.find import find
+from streamomd.shards.first_rows import unique_string_notes
 from streamomd.shards.shard import ShardSet, checksum_notes, describe_tables
 from streamomd.shards.table_finder import TableOptions
-from streamomd.shards.unique_strings import unique_string_notes
 from streamomd.training.checkpoint_manager import CheckpointManager
 from streamomd.training.model import Model
 from streamomd.training.new_model import new_model, plan_columns

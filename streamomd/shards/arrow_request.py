@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from streamomd.core.errors import DataError
 from streamomd.core.urls import printable
+from streamomd.features.nested import roots, selected, with_fields
 from streamomd.shards.formats.arrow_footer import is_compressed
 
 Row = dict[str, Any]
@@ -69,40 +70,40 @@ def _rows(data: bytes, columns: Sequence[str], most_rows: int, most_bytes: int) 
     rows: list[Row] = []
     budget, count = most_bytes, 0
     with pa.ipc.open_stream(pa.BufferReader(data)) as stream:
-        wanted = _wanted(stream.schema, set(columns))
+        wanted = _wanted(with_fields(stream.schema), set(columns))
+        stored = roots(stream.schema, wanted)
         for batch in stream:
             count += batch.num_rows
             if count > most_rows:
                 raise TooManyRowsError(count)
-            found = {name: batch.column(at) for name, at in wanted.items()}
-            for column in found.values():
-                column.validate(full=True)
-                budget -= _decoded_bytes(column)
+            for name in stored:
+                batch.column(name).validate(full=True)
+            found = dict(zip(wanted, selected(batch, wanted).columns, strict=True))
+            budget -= sum(map(_decoded_bytes, found.values()))
             if budget < 0:
                 raise DataError(f"its values take more than {most_bytes:,} bytes: send fewer rows")
             rows += _dicts(found, batch.num_rows)
     return rows
 
 
-def _wanted(schema: pa.Schema, columns: set[str]) -> dict[str, int]:
-    """Where the columns are that are needed. Raises DataError for those of an unsupported type."""
+def _wanted(schema: pa.Schema, columns: set[str]) -> list[str]:
+    """The columns that are needed. Raises DataError for those of an unsupported type."""
     if len(schema.names) > _MOST_COLUMNS:
         raise DataError(f"{len(schema.names):,} columns, and a stream may have {_MOST_COLUMNS:,}")
-    found = {name: at for at, name in enumerate(schema.names) if name in columns}
     taken = [name for name in schema.names if name in columns]
     if twice := sorted({name for name in taken if taken.count(name) > 1})[:10]:
         raise DataError(f"there are several columns {', '.join(map(repr, twice))}")
     strange = [
-        f"{name!r} ({printable(str(schema.field(at).type))[:100]})"
-        for name, at in found.items()
-        if not _is_supported(schema.field(at).type)
+        f"{name!r} ({printable(str(schema.field(name).type))[:100]})"
+        for name in taken
+        if not _is_supported(schema.field(name).type)
     ]
     if strange:
         raise DataError(
             f"unsupported types of columns {', '.join(strange[:10])}: send numbers, text, dates, "
-            "times, dictionaries of these, or lists of numbers"
+            "times, dictionaries of these, or lists of numbers or text"
         )
-    return found
+    return taken
 
 
 def _is_supported(kind: pa.DataType) -> bool:

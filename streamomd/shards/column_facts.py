@@ -18,6 +18,7 @@ from streamomd.core.urls import printable
 from streamomd.features.arrow_types import DATES, MEASURED, NUMBERS, TEXTS, family, is_list_of
 from streamomd.features.arrow_types import is_vector as is_vector_type
 from streamomd.features.infer_plan import twice
+from streamomd.features.nested import is_container
 from streamomd.shards.find import find
 from streamomd.shards.reader import Job, jobs_of, open_group
 from streamomd.shards.shard import ShardSet
@@ -85,6 +86,8 @@ def look(shards: ShardSet, options: Mapping[str, Any]) -> DataFacts:
     sized = b"streamomd.size" in (schema.metadata or {})
     found = []
     for field in schema:
+        if is_container(field.type):
+            continue
         facts = _of_type(field, field.name in directories, sized)
         if field.name in names:
             values = [value for table in tables for value in table.column(field.name).to_pylist()]

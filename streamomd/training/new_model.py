@@ -14,7 +14,7 @@ from streamomd.features import Plan, check_schema, make_plan
 from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
 from streamomd.features.plan import Partition
 from streamomd.shards.distinct_labels import Enough, distinct_labels
-from streamomd.shards.list_lengths import longest_list
+from streamomd.shards.first_rows import longest_list
 from streamomd.shards.shard import ShardSet
 from streamomd.training.load_model import load_model
 from streamomd.training.model import Model

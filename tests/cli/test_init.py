@@ -45,7 +45,10 @@ KINDS: dict[str, tuple[list[Any] | pa.Array, str]] = {
     "empty": (pa.nulls(ROWS), "ignore"),
     "no numbers": (pa.nulls(ROWS, pa.float64()), "ignore"),
     "lists": ([[1.0] * (k % 3) for k in range(ROWS)], "ignore"),
-    "struct": ([{"a": k} for k in range(ROWS)], "ignore"),
+    "map": (
+        pa.array([[("a", k)] for k in range(ROWS)], pa.map_(pa.string(), pa.int64())),
+        "ignore",
+    ),
     "bytes": ([b"a", b"b", b"c"] * 20, "ignore"),
     "day": ([DAY + datetime.timedelta(k) for k in range(ROWS)], "dates"),
     "time": ([datetime.datetime(2026, 1, 1, k % 24) for k in range(ROWS)], "dates"),

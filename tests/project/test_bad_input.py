@@ -54,7 +54,12 @@ BAD_ROWS = {
         None,
         ["9007199254740993", "an integer float64", "double"],
     ),
-    "label null": ("y", None, None, ["label null", "one of the classes [0, 1]", "drop the row"]),
+    "label null": (
+        "y",
+        None,
+        None,
+        ["label null", "one of the classes [0, 1]", "--where 'y is not null'"],
+    ),
     "label outside": ("y", 2, None, ["label 2", "one of the classes [0, 1]", "model.classes"]),
     "weight null": ("w", None, None, ["found null"]),
     "weight nan": ("w", NAN, None, ["found nan"]),
@@ -258,10 +263,10 @@ def train_bare(path: Path, *flags: str) -> Any:
 
 DECIMAL = pa.array([None] * 9, pa.decimal128(10, 2))
 TIMES = pa.array([0] * 9, pa.timestamp("us"))
-STRUCTS = pa.array([{"a": 1}] * 9)
+MAPS = pa.array([[("a", 1)]] * 9, pa.map_(pa.string(), pa.int64()))
 REFUSED_TYPES = {
     "timestamp": (TIMES, "timestamp[us]", "add it to ignore"),
-    "struct": (STRUCTS, "struct<a: int64>", "add it to ignore"),
+    "map": (MAPS, "map<string, int64", "add it to ignore"),
     "nested list": (pa.array([[[1]]] * 9), "list<", "add it to ignore"),
     "list of numbers": (pa.array([[1.0]] * 9), "list<", "add it to ignore"),
 }

@@ -15,6 +15,7 @@ from distributed import Client
 
 from streamomd.core.errors import UsageError
 from streamomd.distributed.collections.identity import collection_token, persisted_futures
+from streamomd.features.nested import root_among
 from streamomd.shards.dataset import COLLECTION
 from streamomd.shards.memory.frames import FEATURES, LABEL, WEIGHT
 
@@ -96,7 +97,8 @@ class Collection:
         ]
 
     def graph(self, columns: Sequence[str] | None = None) -> Graph:
-        """The optimised graph of all partitions; of a DataFrame with these columns only."""
+        """The optimised graph of all partitions; of a DataFrame with these columns only, or those
+        that hold them as fields."""
         if not self.framed:
             arrays = optimize(*self.parts)
             tasks: dict[Any, Any] = {}
@@ -104,13 +106,21 @@ class Collection:
                 tasks |= ensure_dict(array.__dask_graph__())
             chunks = [flatten(array.__dask_keys__()) for array in arrays]
             return Graph(tasks, list(zip(*chunks, strict=True)))
-        frame = self.parts[0] if columns is None else self.parts[0][list(columns)]
+        frame = self.parts[0]
+        if columns is not None:
+            frame = frame[frame_columns(frame, columns)]
         best = frame.optimize()
         if best.npartitions != len(self):
             # Small files were fused: the partitions would no longer match a saved cursor.
             best = frame.simplify()
         keys = [(key,) for key in best.__dask_keys__()]
         return Graph(ensure_dict(best.__dask_graph__()), keys)
+
+
+def frame_columns(frame: Any, columns: Sequence[str]) -> list[str]:
+    """The columns of a DataFrame that are, or hold as structs, these ones, each once."""
+    known = dict.fromkeys(frame.columns, True)
+    return [*dict.fromkeys(root_among(known, name) for name in columns)]
 
 
 def _check_frame(frame: Any) -> None:

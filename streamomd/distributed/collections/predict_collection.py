@@ -14,6 +14,7 @@ from dask.utils import is_arraylike, is_dataframe_like
 from streamomd.config.spec import Spec
 from streamomd.core.errors import SchemaError, UsageError
 from streamomd.core.nearest import named_keywords
+from streamomd.distributed.collections.collection import frame_columns
 from streamomd.engine.state import State
 from streamomd.features import check_schema, encode
 from streamomd.shards.memory.frames import batches, frame_of, table_of, without_null_types
@@ -106,7 +107,7 @@ def predict_collection(model: Model, collection: Any, *, keep: Sequence[str] = (
         sample = collection._meta
         meta = none.set_axis(sample.index, axis=0)
         meta = meta.assign(**{name: sample[name].array for name in keep})
-        needed = [*dict.fromkeys((*model.plan.features, *keep))]
+        needed = frame_columns(collection, (*model.plan.features, *keep))
         return collection[needed].map_partitions(
             predict_partition, send_task, keep=tuple(keep), meta=meta, token=PREFIX
         )
@@ -135,7 +136,8 @@ def _of_array(features: Any, send_task: Any, meta: Any) -> Any:
 
 def _check_columns(model: Model, frame: Any, keep: Sequence[str]) -> None:
     for name in (*model.plan.features, *keep):
-        if name not in frame.columns:
+        held = frame_columns(frame, [name]) if name in model.plan.features else [name]
+        if held[0] not in frame.columns:
             known = ", ".join(map(str, frame.columns[:20]))
             raise SchemaError(f"the DataFrame has no column {name!r}; it has {known}")
     for name in keep:

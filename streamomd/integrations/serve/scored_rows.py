@@ -12,6 +12,7 @@ from streamomd.core.errors import StreamomdError
 from streamomd.core.urls import printable
 from streamomd.integrations.serve.model_snapshot import Snapshot
 from streamomd.integrations.serve.serve_limits import Refusal
+from streamomd.training.scoring.nested_rows import flat_row, paths_of
 
 MOST_PROBLEMS = 20
 _LONGEST = 500
@@ -73,6 +74,8 @@ def _contributions(found: Sequence[tuple[str, Any, float]]) -> list[dict[str, An
 def refuse_rows(snapshot: Snapshot, rows: Sequence[Row]) -> None:
     """Raises Refusal with all missing columns and the first bad values, if there are any."""
     required = snapshot.schema.required
+    paths = paths_of(required)
+    rows = [flat_row(row, paths) for row in rows]
     missing = [name for name in required if any(name not in row for row in rows)]
     problems: list[dict[str, Any]] = []
     more = 0
@@ -122,6 +125,7 @@ _TAKEN: Mapping[str, tuple[tuple[type, ...], str]] = {
     "text": ((str,), "text"),
     "date": ((str, datetime.date), "a date or time, as text '2026-01-31' or '2026-01-31T12:00'"),
     "list": ((list,), "a list of numbers"),
+    "categories": ((list,), "a list of text, numbers or booleans"),
 }
 
 

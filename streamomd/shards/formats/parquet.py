@@ -177,7 +177,9 @@ def _slices(
                 parquet.reader.set_batch_size(rows)
                 before, seen = max(0, given - seen), seen + batch.num_rows
                 if before < batch.num_rows:
-                    chosen = selected(batch, wanted.columns).slice(before)
+                    flat = {*wanted.columns} <= {*batch.schema.names}
+                    pick = pa.RecordBatch.select if flat else selected
+                    chosen = pick(batch, wanted.columns).slice(before)
                     limit = 4 * wanted.unit_bytes
                     for part in [chosen] if nbytes <= limit else cut(chosen, limit):
                         given += part.num_rows

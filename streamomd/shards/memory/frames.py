@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import scrub
-from streamomd.features.nested import table_with_fields
+from streamomd.features.nested import root_among, table_with_fields
 from streamomd.shards.distinct_labels import distinct
 from streamomd.shards.formats.contract import cut
 from streamomd.shards.prediction_files import as_arrow
@@ -68,7 +68,12 @@ def _columned(parts: Sequence[Any], where: str) -> pa.Table:
 
 def without_null_types(table: pa.Table, families: Mapping[str, str]) -> pa.Table:
     """A column of Python objects that are all None, or empty lists, has no type: it is given its
-    family's."""
+    family's. So have fields of structs that are all None."""
+    empty = {field.name: pa.types.is_null(field.type) for field in table.schema}
+    for name, family in families.items():
+        kind = _type_of(family)
+        if name not in empty and kind is not None and root_among(empty, name) != name:
+            table = table.append_column(name, pa.nulls(table.num_rows, kind))
     for at, field in enumerate(table.schema):
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         wanted = _type_of(families.get(field.name, ""))

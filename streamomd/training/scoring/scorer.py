@@ -73,7 +73,7 @@ class Scorer:
 
     @property
     def columns(self) -> dict[str, str]:
-        """The kind of each feature column: number, category, date, text or list."""
+        """The kind of each feature column: number, category, categories, date, text or list."""
         return dict(self._encoder.description.columns)
 
     @property

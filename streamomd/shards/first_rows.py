@@ -1,4 +1,4 @@
-"""Columns of strings of which nearly every row has another value: identifiers, or free text."""
+"""What the first rows say of columns: the longest list, and strings that are nearly unique."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from streamomd.config.values import join_list
 from streamomd.core.errors import StreamomdError
 from streamomd.core.urls import printable
 from streamomd.features.arrow_types import plain
+from streamomd.features.lists import elements_of
 from streamomd.features.plan import Plan
 from streamomd.shards.filesystem import is_local
-from streamomd.shards.reader import read_batches
+from streamomd.shards.reader import ShardBatch, read_batches
 from streamomd.shards.shard import ShardSet
 
 LEAST_ROWS, MOST_ROWS = 100, 10_000
@@ -24,6 +25,28 @@ SHARE = 0.5
 """Of the rows, distinct values above which a column is nearly unique."""
 WORDS = 3.0
 """Words of a value, in the mean, from which on it is text."""
+
+
+def longest_list(shard_set: ShardSet, column: str) -> int:
+    """Of the first row group with an element; 0 without any. Raises what reading raises."""
+    for place, shard in enumerate(shard_set):
+        batches = read_batches(shard_set, places=[place], columns=[column], threads=1)
+        longest = end = group = 0
+        with closing(batches.map(_row_and_length)) as found:
+            for row, length in found:
+                while row >= end:
+                    if longest:
+                        return longest
+                    end, group = end + shard.groups[group], group + 1
+                longest = max(longest, length)
+        if longest:
+            return longest
+    return 0
+
+
+def _row_and_length(rows: ShardBatch) -> tuple[int, int]:
+    begins, _ = elements_of(rows.batch.column(0))
+    return rows.row, int((begins[1:] - begins[:-1]).max(initial=0))
 
 
 class UniqueStrings(NamedTuple):
