@@ -214,6 +214,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def csv_options(default: str) -> Iterator[Callable[..., Any]]:
     """Options of text files; they are in the argument ``csv`` of the command. default: of each."""
     for flag, name, metavar, text in (
+        ("--null-values", "null_values", "A,B,…", "Texts of CSV files that mean a missing value"),
         ("--type", "types", "COL=TYPE,…", "Types of columns of text files"),
         ("--date-format", "date_format", "FORMAT", "Format of dates in CSV files"),
         ("--encoding", "encoding", "NAME", "Encoding of text files"),

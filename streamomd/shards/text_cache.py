@@ -271,7 +271,7 @@ def _almost(column: str, words: Sequence[str]) -> str:
     some = printable(", ".join(word[:20] for word in words))
     return (
         f"{printable(column)!r}: most values are numbers, but it is text because of {some} (if "
-        "that means missing: --set data.csv.null_values=…)"
+        f"that means missing: {typed(f'--null-values={join_list(words)}')})"
     )
 
 
