@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from streamomd.core.errors import SchemaError
 from streamomd.core.urls import printable, shown
+from streamomd.features import Plan, check_schema
 from streamomd.shards.shard import Shard
+from streamomd.shards.text_cache import text_of
 
 MOST = 12
 
@@ -36,3 +38,18 @@ def near(column: str, names: Sequence[str]) -> str:
         return f"did you mean {' or '.join(repr(printable(name)) for name in close)}?"
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return f"it has {', '.join(map(printable, names[:MOST]))}{more}"
+
+
+def check_columns(plan: Plan, shard: Shard, *, labelled: bool = True, made: bool = False) -> None:
+    """``check_schema`` of a shard; SchemaError names the text that it was converted from."""
+    try:
+        check_schema(plan, shard.schema, shard.url, labelled=labelled, made=made)
+    except SchemaError as error:
+        file = text_of(shard.path)
+        if not file:
+            raise
+        problem = str(error).removeprefix(f"shard {printable(shard.url)}: ")
+        raise SchemaError(
+            f"{shown(file)}: {problem}; of text, --type COLUMN=TYPE, --decimal or --delimiter "
+            "may read it as that"
+        ) from None

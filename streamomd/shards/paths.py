@@ -22,7 +22,7 @@ from streamomd.core.urls import (
     typed,
     without_userinfo,
 )
-from streamomd.shards.convert.text_formats import text_format
+from streamomd.shards.convert.text_formats import ending, text_format
 from streamomd.shards.filesystem import (
     Entry,
     entries,
@@ -169,7 +169,7 @@ class PathPattern:
         texts = [url for url in foreign if text_format(url)]
         if foreign and len(texts) == len(foreign):
             shards = [file.url for file in files if is_shard_name(file.path)]
-            kinds = [f"{typed(posixpath.dirname(one))}/*{posixpath.splitext(one)[1]}"
+            kinds = [f"{typed(posixpath.dirname(one))}/*{ending(one)}"
                      for one in (shards[0], texts[0])]  # fmt: skip
             raise DataError(
                 f"{shown(self.text)} contains {counted(len(texts), 'text file')} "

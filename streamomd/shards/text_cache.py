@@ -16,6 +16,7 @@ import re
 import shlex
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +27,7 @@ from streamomd.core.errors import DataError, StorageError, StreamomdError, Usage
 from streamomd.core.phases import phase
 from streamomd.core.prompt_stop import stopping_promptly
 from streamomd.core.urls import absolute, local_name, location, printable, protocol, shown, typed
-from streamomd.shards.convert.text_formats import text_format
+from streamomd.shards.convert.text_formats import ending, text_format
 
 if TYPE_CHECKING:
     from streamomd.shards.convert.convert import Converted
@@ -37,6 +38,8 @@ VARIABLE = "STREAMOMD_CACHE_DIR"
 RECORD = ".source.json"  # hidden, so no shard
 ROWS_PER_SHARD = 250_000
 """Of all shards but the last; which row of the text a row of a shard is follows from it."""
+ABANDONED = 86_400.0
+"""Seconds after which a folder that is not complete is removed; no conversion takes as long."""
 MOST_NAMES = 3
 """Files of a command in a message."""
 _SHARD = re.compile(r"part-(\d+)\.parquet")
@@ -136,6 +139,12 @@ def place_in_text(path: str, row: int) -> str:
     return ""
 
 
+def text_of(path: str) -> str:
+    """The first file that a shard in the cache was made of; "" for other shards."""
+    record = _record(Path(path).parent) if is_converted(path) else None
+    return str(record["files"][0]["path"]) if record else ""
+
+
 def _line(file: Mapping[str, Any], row: int, options: Mapping[str, Any]) -> int:
     """The line of a row of a text file; 0 if it is not found."""
     from streamomd.shards.convert.text_source import Text, line_of, locate
@@ -194,8 +203,8 @@ def _pasted(text: str, files: Sequence[str]) -> list[str]:
     """Names of files for a shell; patterns where there are many."""
     if len(files) <= MOST_NAMES:
         return [typed(file) for file in files]
-    folders = dict.fromkeys((os.path.dirname(one), os.path.splitext(one)[1]) for one in files)
-    return [f"{typed(folder)}/*{ending}" for folder, ending in folders]
+    folders = dict.fromkeys((os.path.dirname(one), ending(one)) for one in files)
+    return [f"{typed(folder)}/*{end}" for folder, end in folders]
 
 
 def _flags(options: Mapping[str, Any]) -> Iterator[str]:
@@ -221,6 +230,9 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
     record = _record(folder)
     if record is not None and record["files"] == source:
         return folder
+    for old in folder.parent.glob(f".{folder.name}-*"):  # of a process that was killed
+        if time.time() - old.stat().st_mtime > ABANDONED:
+            shutil.rmtree(old, ignore_errors=True)
     scratch = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
     work = f"converting {shown(files[0])} to {folder}"
     try:

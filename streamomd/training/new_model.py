@@ -10,9 +10,10 @@ from streamomd.config.spec import Spec
 from streamomd.core.counted import counted
 from streamomd.core.errors import DataError, UsageError
 from streamomd.core.urls import shown
-from streamomd.features import Plan, check_schema, make_plan
+from streamomd.features import Plan, make_plan
 from streamomd.features.classes import decimal_comma, rare_note, targets, task_note
 from streamomd.features.plan import Partition
+from streamomd.shards.columns import check_columns
 from streamomd.shards.distinct_labels import Enough, distinct_labels
 from streamomd.shards.first_rows import longest_list
 from streamomd.shards.shard import ShardSet
@@ -34,7 +35,7 @@ def plan_columns(spec: Spec, shards: ShardSet) -> Plan:
     lengths = partial(longest_list, shards)
     plan = make_plan(spec.data, spec.model, first.schema, labels, partitions, lengths)
     for shard in shards:
-        check_schema(plan, shard.schema, shard.url)
+        check_columns(plan, shard)
     return plan
 
 

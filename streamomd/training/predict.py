@@ -18,8 +18,9 @@ from streamomd.core.urls import is_inside, shown
 from streamomd.engine import Engine
 from streamomd.engine.standard_errors import has_errors, margin_errors
 from streamomd.engine.state import State
-from streamomd.features import Plan, check_schema, decode_labels
+from streamomd.features import Plan, decode_labels
 from streamomd.shards.cache.cached_reader import Cache
+from streamomd.shards.columns import check_columns
 from streamomd.shards.filtered_shards import filtered, unread_of, worded_filter
 from streamomd.shards.prediction_files import (
     PredictionWriter,
@@ -78,7 +79,7 @@ def predict(
     _refuse_among_shards(to, shards)
     _report_tables(found, quiet=quiet)
     for shard in found:
-        check_schema(plan, shard.schema, shard.url, labelled=False, made=True)
+        check_columns(plan, shard, labelled=False, made=True)
         check_passthrough(shard, keep, interval=interval)
     with phase("compiling"):
         engine.warm(state, no_rows(plan, found, labelled=False), learning=False)
@@ -224,7 +225,7 @@ def evaluate(
     )
     _report_tables(found, quiet=quiet)
     for shard in found:
-        check_schema(plan, shard.schema, shard.url, made=True)
+        check_columns(plan, shard, made=True)
     found.require_rows()
     with phase("compiling"):
         engine.warm(state, no_rows(plan, found), learning=False)

@@ -34,6 +34,7 @@ from killing import (
     rows,
     start,
     strike,
+    with_gaps,
     write_shards,
 )
 
@@ -54,7 +55,18 @@ JOBS = {
         *(*BINARY, *COMMON, "--rule", "auto", "--epochs", "2"),
         *("--set", f"checkpoint.every_rows={EVERY}"),
     ),
+    "means": (
+        *(*BINARY, *COMMON, "--nulls", "mean", "--epochs", "2"),
+        *("--set", f"checkpoint.every_rows={EVERY}"),
+    ),
+    "means shuffled": (
+        *(*CLASSES, *COMMON, "--rule", "auto", "--nulls", "a=mean,b=mean,c=indicator"),
+        *("--epochs", "2", "--set", f"checkpoint.every_rows={EVERY}"),
+        *("--set", 'data.order="shuffled"', "--set", "data.seed=5"),
+    ),
 }
+GAPS = ("means", "means shuffled")
+"""Jobs on rows with missing numbers, whose running means are a part of the state."""
 SAME = {"epochs": "rows"}
 """Jobs that differ in when they commit alone: one undisturbed run tells what both must give."""
 LOCAL = ("rows", "shuffled")
@@ -109,12 +121,25 @@ def plan() -> list[Case]:
         Case("auto", (somewhen("parts", most=40),), 2),
         Case("auto", (Instant("delay", 1), somewhen(most=30), somewhen("parts", most=20))),
     ]
+    for job in GAPS:
+        cases += [
+            Case(job, (somewhen(what, 50),)) for what in ("delay", "delay", "parts", "manifest")
+        ]
+        cases += [
+            Case(job, (somewhen(most=50),), draw.choice((1, 2, 7))),
+            Case(job, (Instant("delay", 1), somewhen(most=20), somewhen("parts", most=20)), 3),
+        ]
     return cases
 
 
 PLAN = plan()
 QUICK = (6, 12, 16, 20, 27, 32)  # two jobs' loops to compile, and one kill of each kind
 SETS = {"quick": QUICK, "all": range(len(PLAN))}
+
+
+def new_rows(job: str) -> str:
+    """The file of rows that a job's model predicts."""
+    return "new-gaps.parquet" if job in GAPS else "new.parquet"
 
 
 def attempt(case: Case, job: Job, folder: Path) -> Trial:
@@ -130,7 +155,7 @@ def attempt(case: Case, job: Job, folder: Path) -> Trial:
         words = again
     told = result(finish(again))
     whole = all(one["ok"] for one in list_commits(open_store(place.url), deep=True))
-    new = str(folder.parent / "new.parquet")
+    new = str(folder.parent / new_rows(case.job))
     found = figures(told, streamomd.load(place.url).predict(new, str(folder / "out")))
     return Trial(case, tuple(landings), found, heaviest(place.url), whole)
 
@@ -140,14 +165,17 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the shards, and new rows to predict."""
     folder = tmp_path_factory.mktemp("kill")
     write_shards(folder / "shards")
+    write_shards(folder / "gaps", gaps=True)
     pq.write_table(rows(2_000, seed=99), str(folder / "new.parquet"))
+    pq.write_table(with_gaps(rows(2_000, seed=99), seed=99), str(folder / "new-gaps.parquet"))
     return folder
 
 
 @pytest.fixture(scope="module")
 def jobs(ground: Path) -> dict[str, Job]:
     """The jobs, by name."""
-    return {name: Job(str(ground / "shards"), words) for name, words in JOBS.items()}
+    folders = {name: "gaps" if name in GAPS else "shards" for name in JOBS}
+    return {name: Job(str(ground / folders[name]), words) for name, words in JOBS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +188,7 @@ def undisturbed(ground: Path, jobs: dict[str, Job]) -> dict[str, Figures]:
         def __missing__(self, name: str) -> Figures:
             folder = ground / f"undisturbed-{name}"
             told = result(finish(jobs[name].train(str(folder))))
-            written = predict(str(folder), str(ground / "new.parquet"), ground / f"out-{name}")
+            written = predict(str(folder), str(ground / new_rows(name)), ground / f"out-{name}")
             self[name] = figures(told, written)
             return self[name]
 

@@ -215,7 +215,7 @@ def test_what_cannot_be_split_is_refused(
     """With what was expected; no part is written."""
     done = run("convert", "rows.csv", "-o", "p", *words)
     assert (done.code, message in done.err) == (2, True), done.err
-    assert not [path for path in Path("p").rglob("*") if path.is_file()]
+    assert not Path("p").exists()
 
 
 def test_a_missing_time_is_refused(source: Path) -> None:

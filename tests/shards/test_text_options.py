@@ -138,6 +138,7 @@ def test_options_of_csv_are_those_of_convert() -> None:
         (("--decimal", ";"), "expected '.' or ','"),
         (("--delimiter", "ab"), "one ASCII character"),
         (("--encoding", "nix"), "encoding 'nix' is unknown"),
+        (("--encoding", "rot13"), "encoding 'rot13' is unknown"),
         (("--type", "zip"), "expected COLUMN=TYPE"),
         (("--type", "a=nix"), "an unknown type"),
         (("--type", "b=string"), "not a column"),
@@ -368,8 +369,47 @@ def test_bad_rows_have_their_reason(here: Path) -> None:
         )
 
 
+def test_a_tab_can_be_typed(here: Path) -> None:
+    """As a shell passes it on: a backslash and a t, or its name."""
+    Path("a.csv").write_text("a\tb;c\n1\t2;3\n")
+    for number, word in enumerate(("\t", "\\t", "tab")):
+        assert run("convert", "a.csv", "-o", str(number), "--delimiter", word).code == 0
+        assert pq.read_table(str(number)).column_names == ["a", "b;c"]
+
+
 def test_the_rows_of_each_source_are_counted(here: Path) -> None:
     """In the result of convert."""
     Path("a.csv").write_text("a\n1\n2\n")
     Path("b.csv").write_text("a\n3\n")
     assert convert(["a.csv", "b.csv"], source_format="csv", to="out").source_rows == (2, 1)
+
+
+def test_columns_of_text_are_named_by_their_file(here: Path) -> None:
+    """A type that the model was not trained on, and a missing column: the text and the options."""
+    Path("a.csv").write_text("a,y\n1.5,0\n2.5,1\n")
+    Path("b.csv").write_text("a,y\nx,0\nz,1\n")
+    Path("c.csv").write_text("b,y\n1,0\n")
+    assert run("train", "a.csv", "--label", "y", "--checkpoint", "run").code == 0
+    for name, problem in (("b.csv", "is string"), ("c.csv", "is missing")):
+        for command in (("evaluate", "run", name), ("predict", "run", name, "--to", "out")):
+            done = run(*command)
+            assert (done.code, "--type COLUMN=TYPE" in done.err) == (2, True)
+            assert f"{here}/{name}: column 'a'" in done.err
+            assert problem in done.err
+            assert "part-0" not in done.err.splitlines()[-1]
+
+
+def test_a_folder_of_a_killed_process_is_removed(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a day, by the next conversion of the same text; one in use is not."""
+    Path("a.csv").write_text("a\n1\n")
+    [folder] = map(Path, text_cache.as_shards(["a.csv"]))
+    old, new = (folder.with_name(f".{folder.name}-{name}") for name in ("old", "new"))
+    for path in (old, new):
+        path.mkdir()
+    past = time.time() - text_cache.ABANDONED - 60
+    os.utime(old, (past, past))
+    Path("a.csv").write_text("a\n1\n2\n")
+    text_cache.as_shards(["a.csv"])
+    assert (old.exists(), new.exists()) == (False, True)

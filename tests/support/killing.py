@@ -352,11 +352,25 @@ def rows(count: int, *, seed: int) -> pa.Table:
     )
 
 
-def write_shards(folder: Path, *, shards: int = SHARDS, groups: int = GROUPS) -> Path:
+def with_gaps(table: pa.Table, *, seed: int) -> pa.Table:
+    """The rows with a fifth of the numbers missing; in column a, all of the first 100 as well."""
+    draw = np.random.default_rng(seed)
+    for place, name in enumerate(("a", "b", "c"), 2):
+        gone = draw.random(len(table)) < 0.2
+        gone[: 100 * (name == "a")] = True
+        values = pa.array(table.column(name).to_numpy(), mask=gone)
+        table = table.set_column(place, name, values)
+    return table
+
+
+def write_shards(
+    folder: Path, *, shards: int = SHARDS, groups: int = GROUPS, gaps: bool = False
+) -> Path:
     """Parquet shards of several row groups."""
     folder.mkdir(parents=True)
     for place in range(shards):
         table = rows(groups * GROUP_ROWS, seed=place)
+        table = with_gaps(table, seed=place) if gaps else table
         pq.write_table(table, str(folder / f"{place:02d}.parquet"), row_group_size=GROUP_ROWS)
     return folder
 

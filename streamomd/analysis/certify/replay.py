@@ -14,7 +14,7 @@ from streamomd.checkpoint.commit_list import read_commit
 from streamomd.core.batch import Batch
 from streamomd.core.errors import CorruptionError
 from streamomd.engine.state import State
-from streamomd.features import check_schema
+from streamomd.shards.columns import check_columns
 from streamomd.shards.digests import Digests
 from streamomd.shards.find import ShardSet
 from streamomd.shards.order import places
@@ -62,7 +62,7 @@ class Replay:
 
     def __post_init__(self) -> None:
         for shard in self.shards:
-            check_schema(self.model.plan, shard.schema, shard.url)
+            check_columns(self.model.plan, shard)
 
     def __call__(self) -> Iterator[Batch]:
         """The rows learned so far, in their order."""

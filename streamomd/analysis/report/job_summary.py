@@ -45,11 +45,12 @@ def _job(spec: Spec) -> list[Element]:
     ]
 
 
-def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name, keys in tables.items():
-        for key, value in keys.items():
-            if value not in ("", [], None, {}):
-                yield f"{name}.{key}", _text(value)
+def _keys(tables: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{above}{name}.")
+        elif value not in ("", [], None):
+            yield f"{above}{name}", _text(value)
 
 
 def _text(value: Any) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +110,8 @@ def convert(
         raise UsageError("shards is their number in one directory: with split pass rows_per_shard")
     places = [f"{to.rstrip('/')}/{name}" for name in parts.names] if parts else [to]
     with ExitStack() as opened:
+        if parts and not os.path.exists(to):
+            opened.callback(_remove_if_empty, to)
         targets = [
             opened.enter_context(opened_target(place, own_options, overwrite=overwrite))
             for place in places
@@ -146,6 +149,11 @@ def convert(
         tuple(stream.source_rows),
         dict(zip(parts.names, written_rows, strict=True)) if parts else {},
     )
+
+
+def _remove_if_empty(folder: str) -> None:
+    with suppress(OSError):  # it has the parts, or is not on the local disk
+        os.rmdir(folder)
 
 
 def _check_counts(rows_per_shard: int | None, shards: int | None, shuffle: int | None) -> None:

@@ -34,13 +34,13 @@ _INVALID = re.compile(r"invalid value '(.*)'", re.DOTALL)
 class CsvReader:
     """csv as one column each; whole numbers are int64, other numbers float64.
 
-    delimiter: one character, or ", " for a comma and a space; "" or None: found from the first
-    lines among comma, semicolon, tab, "|" and ", ". header: whether the first line names the
-    columns; else they are ``column_names``, or f0, f1, …. types: {column: Arrow type name} in place
-    of what is inferred from the first 16 MiB of the first file; whole numbers with leading zeros,
-    such as 01234, are text. null_values: spellings of a missing value besides the empty one; None:
-    ``MISSING``. quotes: False where a quote is an ordinary character. decimal: "," for numbers such
-    as 1,5. date_format: of dates and times, as strptime has it, besides ISO 8601.
+    delimiter: one character, "\\t" or "tab", or ", " for a comma and a space; "" or None: found
+    from the first lines among comma, semicolon, tab, "|" and ", ". header: whether the first line
+    names the columns; else they are ``column_names``, or f0, f1, …. types: {column: Arrow type
+    name} in place of what is inferred from the first 16 MiB of the first file; whole numbers with
+    leading zeros, such as 01234, are text. null_values: spellings of a missing value besides the
+    empty one; None: ``MISSING``. quotes: False where a quote is an ordinary character. decimal: ","
+    for numbers such as 1,5. date_format: of dates and times, as strptime has it, besides ISO 8601.
     """
 
     size: int | None = None
@@ -60,6 +60,7 @@ class CsvReader:
     ) -> None:
         if decimal not in (".", ","):
             raise UsageError(f'decimal must be "." or ",", not {decimal!r}')
+        delimiter = "\t" if delimiter in ("\\t", "tab") else delimiter  # as typed in a shell
         if delimiter and delimiter not in DELIMITERS and len(delimiter.encode()) != 1:
             raise UsageError(f'delimiter must be one ASCII character or ", ", not {delimiter!r}')
         if header and column_names:

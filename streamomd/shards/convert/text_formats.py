@@ -29,6 +29,18 @@ def assumed_format(name: str) -> str:
     return {**SUFFIXES, **OTHERS}.get(_suffix(name), "")
 
 
+def ending(name: str) -> str:
+    """The end of a name that says its format and packing.
+
+    >>> ending("a/my.rows.csv.gz"), ending("a.parquet")
+    ('.csv.gz', '.parquet')
+    """
+    plain = name
+    for packed in PACKED:
+        plain = plain.removesuffix(packed)
+    return name[plain.rfind(".") :]
+
+
 def _suffix(name: str) -> str:
     plain = name.lower()
     for packed in PACKED:

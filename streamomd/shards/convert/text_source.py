@@ -173,6 +173,7 @@ class _Recoded:
 
     def __init__(self, start: bytes, file: Any, encoding: str, name: str) -> None:
         try:
+            io.TextIOWrapper(io.BytesIO(), encoding)  # refuses codecs that are not of text
             self._decoder = codecs.getincrementaldecoder(encoding)()
         except LookupError:
             raise UsageError(
