@@ -163,6 +163,7 @@ def format_comparison(result: Mapping[str, Any]) -> list[list[dict[str, str]]]:
     held = [
         key for key in METRICS if any((one["holdout"] or {}).get(key) is not None for one in runs)
     ]
+    losses = len({one["loss_function"] for one in runs})
     rows = [
         {
             "": str(number),
@@ -170,7 +171,7 @@ def format_comparison(result: Mapping[str, Any]) -> list[list[dict[str, str]]]:
             "rows": f"{one['rows']:,}" + ("" if one["finished"] else " (not finished)"),
             "epochs": str(one["epochs"]),
             "rule": one["rule"],
-            "loss function": one["loss_function"],
+            **({"loss function": one["loss_function"]} if losses > 1 else {}),
             **{key: _short(one[key]) for key in known},
             **{f"hold-out {key}": _short((one["holdout"] or {}).get(key)) for key in held},
             "seconds": "" if one["seconds"] is None else f"{one['seconds']:.1f}",

@@ -22,6 +22,8 @@ LABELS = (
     "diagnosis",
 )  # fmt: skip
 """Names of label columns, the likeliest first; "is_" before one is ignored."""
+NEGATIVE = ("no", "nein", "non", "nee", "nej", "nie", "nei", "false", "falsch", "off", "negative")
+"""Lower-case labels of the negative class."""
 LEAST_ROWS = 20
 """In fewer rows a column without equal values may be anything."""
 LEAST_WORDS = 4.0
@@ -60,6 +62,7 @@ class Proposal:
     numeric: tuple[str, ...] = ()
     hashed: tuple[str, ...] = ()
     csv: Mapping[str, str] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
 
     def tables(self) -> dict[str, Any]:
         """As a job takes it."""
@@ -74,7 +77,8 @@ class Proposal:
             data["sparse"] = dict(zip(("indices", "values"), self.sparse, strict=True))
         data |= {"on_bad_row": "skip"} if self.skip_reason else {}
         data |= {"nulls": {name: "mean" for name, _ in self.nulls}} if self.nulls else {}
-        model = {"task": self.task}
+        model: dict[str, Any] = {"task": self.task}
+        model |= {"classes": list(self.classes)} if self.classes else {}
         return {"data": data, "model": model, "checkpoint": {"url": self.checkpoint}}
 
     def toml(self) -> str:
@@ -112,6 +116,9 @@ class Proposal:
                 yield commented(f'{quoted(name)} = "mean"', reason)
         yield "[model]"
         yield commented(f"task = {quoted(self.task)}", self.task_reason)
+        if self.classes:
+            both = ", ".join(map(quoted, self.classes))
+            yield commented(f"classes = [{both}]", "negative, positive; else in sorted order")
         yield "[checkpoint]"
         yield commented(f"url = {quoted(self.checkpoint)}", "where the run is saved")
 
@@ -220,6 +227,14 @@ def with_task_reason(proposal: Proposal, classes: Sequence[Any], label: ColumnFa
     return replace(proposal, task_reason=reason)
 
 
+def negative_first(label: ColumnFacts) -> tuple[str, ...]:
+    """Two classes whose sorted order has the negative one last, as "ja" and "nein"; else ()."""
+    words = sorted(str(one) for one in label.values) if label.family == "string" else []
+    if len(words) != 2 or label.distinct != 2 or words[1].strip().lower() not in NEGATIVE:
+        return ()
+    return () if words[0].strip().lower() in NEGATIVE else (words[1], words[0])
+
+
 def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
     """The key that a feature is named in, and why; "" if its type says what it is."""
     if is_text_list(one.family):
@@ -229,7 +244,11 @@ def _role(one: ColumnFacts, facts: DataFacts) -> tuple[str, str]:
     constant = one.distinct == 1 and not one.missing and not one.of_directory
     cases = (
         (one.is_vector, "vectors", one.type),
-        (one.family in DATES, "dates", f"{one.family}: year, month, weekday, hour"),
+        (
+            one.family in DATES and not constant,
+            "dates",
+            f"{one.family}: year, month, weekday, hour",
+        ),
         (unread, "ignore", f"{one.type} is no number, text or date"),
         (one.distinct == 0, "ignore", f"no values{where}"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -69,7 +70,9 @@ def format_labels(found: Mapping[str, Any]) -> str:
 def _columns(columns: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
     rows_shown = [
         {
-            **{key: one[key] for key in ("name", "type", "kind")},
+            "name": one["name"],
+            "type": _short_type(one["type"]),
+            "kind": one["kind"],
             "coordinates": _count(one["coordinates"]),
             f"in {counted(rows, 'row')}": _count(one["seen"]),
             "expected": _count(one["expected"]),
@@ -78,6 +81,18 @@ def _columns(columns: Sequence[Mapping[str, Any]], rows: int) -> list[str]:
     ]
     more = len(columns) - MAX_COLUMNS
     return [format_table(rows_shown), *([f"… {more} more (--json has all)"] if more > 0 else [])]
+
+
+def _short_type(name: str) -> str:
+    """Arrow's name of a type, without what no reader needs.
+
+    >>> _short_type("dictionary<values=string, indices=int32, ordered=0>"), _short_type("int64")
+    ('dictionary<string>', 'int64')
+    >>> _short_type("list<element: string>"), _short_type("decimal128(12, 2)")
+    ('list<string>', 'decimal128(12, 2)')
+    """
+    coded = re.fullmatch(r"dictionary<values=(.*), indices=\w+, ordered=\d>", name)
+    return re.sub(r"<(element|item): ", "<", f"dictionary<{coded[1]}>" if coded else name)
 
 
 def _hashed(hashed: Mapping[str, Any] | None) -> list[str]:

@@ -115,6 +115,8 @@ def init(
     proposal = replace(proposal, csv=csv)
     classes = Session.open(proposal.tables(), given).plan().classes
     proposal = propose_job.with_task_reason(proposal, classes, target)
+    if classes:
+        proposal = replace(proposal, classes=propose_job.negative_first(target))
     with open_atomic(to, overwrite=overwrite) as file:
         file.write(proposal.toml().encode())
     command = f"streamomd train {typed(to)}"

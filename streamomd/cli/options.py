@@ -111,7 +111,8 @@ def main() -> None:
     """Train linear models on more rows than fit in memory; a killed run resumes bit-identically.
 
     \b
-      streamomd train data/ --label y               learn from data files, watch the loss
+      streamomd init rows.csv --label y             look at data, write a commented job.toml
+      streamomd train job.toml                      learn from data files, watch the loss
       streamomd resume runs/bank                    continue a run from its last commit
       streamomd predict runs/bank new/ -o out/      write predictions
     """
@@ -280,6 +281,7 @@ def table_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def csv_options(default: str) -> Iterator[Callable[..., Any]]:
     """Options of text files; they are in the argument ``csv`` of the command. default: of each."""
     for flag, name, metavar, text in (
+        ("--null-values", "null_values", "A,B,…", "Texts of CSV files that mean a missing value"),
         ("--type", "types", "COL=TYPE,…", "Types of columns of text files"),
         ("--date-format", "date_format", "FORMAT", "Format of dates in CSV files"),
         ("--encoding", "encoding", "NAME", "Encoding of text files"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import sys
 from typing import Any
 
 import click
@@ -25,6 +26,7 @@ from streamomd.cli.options import (
 )
 from streamomd.core.errors import StoppedError, UsageError
 from streamomd.core.phases import phase
+from streamomd.core.terminal import width_of
 from streamomd.core.urls import printable, typed
 
 
@@ -150,12 +152,12 @@ def compare(runs: tuple[str, ...], checkpoint_storage_options: str) -> tuple[Any
     options = read_options_file(checkpoint_storage_options)
     result = compare_runs(list(runs), checkpoint_storage_options=options)
     table, keys = format_comparison(result)
-    lines = [formatting.format_table(table)]
+    lines = [formatting.format_table(table, width_of(sys.stdout))]
     others = [row[""] for row, one in zip(table, result["runs"], strict=True)
               if not one["comparable"]]  # fmt: skip
     if others:
         lines.append(f"not comparable with run 1, other rows were learned: {', '.join(others)}")
-    lines += ["", formatting.format_table(keys)] if keys else ["the jobs have the same keys"]
+    lines += ["", formatting.format_table(keys)] if keys else ["no other key of the jobs differs"]
     return result, "\n".join(lines)
 
 

@@ -147,9 +147,10 @@ def _trained(model: Any, profile: Profile | None) -> tuple[Any, str]:
     """The result of a run, with its profile if one was measured."""
     result = model.result()
     from streamomd.training.metrics.baseline import baseline_verdict
+    from streamomd.training.model_figures import recency_note
 
     text = formatting.format_run(result, model.spec.data.shards)
-    text = "\n".join(filter(None, (text, baseline_verdict(result))))
+    text = "\n".join(filter(None, (text, baseline_verdict(result), recency_note(model))))
     if profile is None:
         return result, text
     return {**result, "profile": profile.to_json()}, f"{text}\n\n{profile}"

@@ -66,7 +66,7 @@ TEXT_FORMATS = {
     help="Types of columns of csv and jsonl, e.g. zip=string.",
 )  # fmt: skip
 @click.option(
-    "--null", "null_values", multiple=True, type=NULLS, metavar="A,B,…",
+    "--null", "--null-values", "null_values", multiple=True, type=NULLS, metavar="A,B,…",
     help="csv: texts that mean a missing value.  [NA, N/A, NaN, null, …]",
 )  # fmt: skip
 @click.option(

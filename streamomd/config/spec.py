@@ -136,7 +136,10 @@ class Csv(_Table):
         {}, "Types of columns of text files, such as zip=string.", flag="type",
         metavar="COL=TYPE,…", shown_default="inferred",
     )  # fmt: skip
-    null_values: Names | None = key(None, "Texts that mean a missing value.", flag=None)
+    null_values: Names | None = key(
+        None, "Texts of CSV files that mean a missing value.", flag="null_values",
+        metavar="A,B,…", shown_default="NA, N/A, NaN, null, …",
+    )  # fmt: skip
     header: bool = key(True, "Whether the first line has the names of columns.", flag=None)
     quotes: bool = key(True, "Whether values may be in double quotes.", flag=None)
 

@@ -306,8 +306,10 @@ def refuse_update(spec: Spec) -> None:
     if any(map(is_text, spec.data.shards)):
         raise UnsupportedError(
             f"this run learned text, {shown(spec.data.shards[0])}, which is converted as a whole, "
-            "so its rows would be learned again: run `streamomd convert` on each file, train on "
-            "the directory of shards, and update that run"
+            "so its rows would be learned again. For updates convert each file to a directory of "
+            "its own (`streamomd convert 2026-01.csv -o rows/2026-01`), train on "
+            "'rows/*/*.parquet' and update that run; or learn a new file once: "
+            "`streamomd train NEW.csv --start URL`"
         )
     if spec.data.order == "shuffled":
         raise UnsupportedError(SHUFFLED)

@@ -162,6 +162,12 @@ class PathPattern:
                 return []
             raise InputNotFoundError(f"{shown(self.text)} contains no shard ({_WANTED})")
         if len(foreign) == len(files):
+            if all(file.path.endswith("/") for file in files):
+                below = typed(f"{self.text.rstrip('/')}/*/*.parquet")
+                raise InputNotFoundError(
+                    f"{shown(self.text)} contains no shard ({_WANTED}), only directories "
+                    f"({_listing(foreign, MOST_FOREIGN)}): name one, or what is in them as {below}"
+                )
             raise InputNotFoundError(
                 f"{shown(self.text)} contains no shard ({_WANTED}), only "
                 f"{_listing(foreign, MOST_FOREIGN)}; convert text with `streamomd convert`"

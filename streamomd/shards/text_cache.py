@@ -42,6 +42,8 @@ ABANDONED = 86_400.0
 """Seconds after which a folder that is not complete is removed; no conversion takes as long."""
 MOST_NAMES = 3
 """Files of a command in a message."""
+_CONVERTED_NOW: set[str] = set()
+"""Folders that this process made: what was noticed in their text is reported once."""
 _SHARD = re.compile(r"part-(\d+)\.parquet")
 _FLAGS = {
     "types": "--type", "null_values": "--null", "header": "--no-header", "quotes": "--no-quotes",
@@ -117,7 +119,7 @@ def text_notes(paths: Sequence[str]) -> list[str]:
         record = _record(Path(folder)) or {"files": []}
         names = [shown(file["path"]) for file in record["files"]]
         lines.append(f"{', '.join(names[:3])}{' …' * (len(names) > 3)}: converted to {folder}")
-        lines += record.get("notes", [])
+        lines += record.get("notes", []) if folder in _CONVERTED_NOW else []
     return lines
 
 
@@ -245,6 +247,7 @@ def _converted(files: Sequence[str], kind: str, options: Mapping[str, Any]) -> P
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(scratch, folder)
+        _CONVERTED_NOW.add(str(folder))
     except OSError as error:
         if isinstance(error, StreamomdError):  # some are errors of files to Python
             raise
@@ -283,7 +286,7 @@ def _almost(column: str, words: Sequence[str]) -> str:
     some = printable(", ".join(word[:20] for word in words))
     return (
         f"{printable(column)!r}: most values are numbers, but it is text because of {some} (if "
-        "that means missing: --set data.csv.null_values=…)"
+        f"that means missing: {typed(f'--null-values={join_list(words)}')})"
     )
 
 

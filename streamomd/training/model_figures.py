@@ -68,6 +68,21 @@ def mixture_of(model: Model) -> str:
     return f"{name} {max(share, 1.0 - share):.1%}, since row {max(since, 1):,}"
 
 
+def recency_note(model: Model) -> str:
+    """The line about a model that follows recent rows; "" of other models.
+
+    Its progressive loss is that of rows right after those it learned: for rows of much later, or
+    in another order, a model of all rows alike is often better.
+    """
+    found = model.engine.mixture(model.state)
+    if found is None or found[0] >= 0.5:
+        return ""
+    return (
+        "the model follows the latest rows, which predicted the next ones best; for rows of much "
+        "later, compare --rule auto --set prefer=whole on held-out rows"
+    )
+
+
 def _mixture(model: Model) -> dict[str, str]:
     text = mixture_of(model)
     return {"mixture": text} if text else {}

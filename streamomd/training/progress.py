@@ -177,8 +177,9 @@ class ProgressBar:
             self._show(metrics)
 
     def finish(self, metrics: Metrics) -> None:
-        """Move it to the end."""
+        """Move it to the end: rows that were skipped or filtered are never counted."""
         self._show(metrics)
+        self._bar.update(self._task, total=metrics.total_rows, completed=metrics.total_rows)
 
     def close(self) -> None:
         """Give the terminal back."""
@@ -191,7 +192,7 @@ class ProgressBar:
             self._shown, self._last = rows, show(self._since.figures(metrics)["loss"])
         rate = self._speed.rate(rows)
         last = f", last {self._last}" if self._wide else ""
-        figures = f"{rows:,} rows, loss {show(now['loss'])}{last}, {rate:,.0f} rows/s"
+        figures = f"{counted(rows, 'row')}, loss {show(now['loss'])}{last}, {rate:,.0f} rows/s"
         if self._figure:
             figures += f", {self._figure.name} {show(self._figure.now())}"
         figures += _suffix(metrics)

@@ -52,6 +52,7 @@ KINDS: dict[str, tuple[list[Any] | pa.Array, str]] = {
     "bytes": ([b"a", b"b", b"c"] * 20, "ignore"),
     "day": ([DAY + datetime.timedelta(k) for k in range(ROWS)], "dates"),
     "time": ([datetime.datetime(2026, 1, 1, k % 24) for k in range(ROWS)], "dates"),
+    "loaded at": ([datetime.datetime(2026, 1, 1)] * ROWS, "ignore"),
     "note": ([f"the note of row {k}" for k in range(ROWS)], "text"),
 }
 STRANGE = [
@@ -233,6 +234,41 @@ def test_data_without_a_job(words: list[str], text: str) -> None:
     assert (done.code, done.out) == (2, "")
     assert text in done.err
     assert not Path("job.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (("ja", "nein"), ["nein", "ja"]),
+        (("Ja", "Nein"), ["Nein", "Ja"]),
+        (("active", "no"), ["no", "active"]),
+        (("no", "yes"), None),  # their sorted order
+        (("false", "no"), None),
+        (("a", "b"), None),
+    ],
+)
+def test_the_positive_class(labels: tuple[str, str], classes: list[str] | None) -> None:
+    """The second class is the positive one; the job names them if their order says otherwise."""
+    write(Path("rows.parquet"), pa.table({"x": [k / 7 for k in range(40)], "y": [*labels] * 20}))
+    assert run("init", "rows.parquet", "--label", "y", "--yes").code == 0
+    assert tomllib.loads(Path("job.toml").read_text())["model"].get("classes") == classes
+    done = run("train", "job.toml")
+    assert done.code == 0
+    assert f"positive {(classes or labels)[1]!r}" in done.err
+
+
+def test_texts_for_missing_values() -> None:
+    """What the note on a column names is pasted as a flag, which the job records."""
+    lines = [f"{'k.A.' if k % 9 == 0 else k % 70},{k % 2}" for k in range(100)]
+    Path("rows.csv").write_text("\n".join(["age,y", *lines]) + "\n")
+    noted = run("init", "rows.csv", "--yes")
+    assert "'age': most values are numbers, but it is text because of k.A." in noted.err
+    assert "--null-values=k.A.)" in noted.err
+    assert run("init", "rows.csv", "--yes", "--overwrite", "--null-values=k.A.").code == 0
+    data = tomllib.loads(Path("job.toml").read_text())["data"]
+    assert data["csv"] == {"null_values": "k.A."}
+    assert data["nulls"] == {"age": "mean"}
+    assert run("train", "job.toml").code == 0
 
 
 def test_an_existing_job_stays() -> None:

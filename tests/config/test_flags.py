@@ -28,7 +28,7 @@ KEYS = [
 WITHOUT_A_FLAG = {
     *("data.sparse", "data.crosses", "data.hash_seed", "data.cache_gib"),
     *("data.standardize", "data.csv"),
-    *("data.csv.null_values", "data.csv.header", "data.csv.quotes"),
+    *("data.csv.header", "data.csv.quotes"),
     *(
         "model.loss_params",
         "model.scale_target",

@@ -251,6 +251,17 @@ def test_a_directory_of_other_files_has_no_shard(tmp_path: Path) -> None:
         assert "d.txt" not in message
 
 
+def test_a_directory_of_directories_has_no_shard(tmp_path: Path) -> None:
+    """The message has the glob of what is in them, which is found."""
+    for name in ("2025", "2026"):
+        (tmp_path / name).mkdir()
+        parquet(tmp_path / name / "a.parquet")
+    message = refusal(str(tmp_path), InputNotFoundError)
+    assert "only directories" in message
+    assert f"'{tmp_path}/*/*.parquet'" in message
+    assert len(find(f"{tmp_path}/*/*.parquet")) == 2
+
+
 @pytest.mark.parametrize("shards", [[], "", ["a\0b"], [3]])
 def test_senseless_arguments_are_refused(shards: object) -> None:
     """No name, an empty one and one with a NUL are usage errors."""
