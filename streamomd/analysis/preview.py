@@ -24,8 +24,9 @@ from streamomd.features.crosses import cross_name
 from streamomd.runs.session import Session, data_notes
 from streamomd.shards.encoded_rows import encode_rows
 from streamomd.shards.filtered_shards import unread_of
+from streamomd.shards.jobs import Job, jobs_of
 from streamomd.shards.order import places
-from streamomd.shards.reader import Job, ShardBatch, jobs_of, open_group
+from streamomd.shards.reader import ShardBatch, open_group
 from streamomd.shards.shard import ShardSet
 from streamomd.training import offsets
 from streamomd.training.async_commit import available_memory

@@ -16,17 +16,9 @@ from streamomd.shards.cache.cached_reader import Cache, CachedRows, cached_rows
 from streamomd.shards.cache.folder import GIB, CacheFolder
 from streamomd.shards.digests import Digests
 from streamomd.shards.encoded_rows import Rows, encode_rows
+from streamomd.shards.jobs import Group, Job
 from streamomd.shards.prediction_files import empty_rows
-from streamomd.shards.reader import (
-    Group,
-    Job,
-    Piece,
-    Read,
-    Reader,
-    ShardBatch,
-    open_group,
-    read_batches,
-)
+from streamomd.shards.reader import Piece, Read, Reader, ShardBatch, open_group, read_batches
 from streamomd.shards.shard import ShardSet
 from streamomd.training.partitions import Share
 from streamomd.training.progress import note

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 from streamomd.core.errors import DataError, InputNotFoundError
 from streamomd.core.urls import printable, shown
 from streamomd.shards.delta.actions import INVALID, Actions, damaged, parse_lines
-from streamomd.shards.filesystem import children, open_file, stat_entry
+from streamomd.shards.filesystem import children, stat_entry
 from streamomd.shards.formats.footer import read_shard
 from streamomd.shards.reader import read_batches
 from streamomd.shards.shard import ShardSet
+from streamomd.shards.shard_file import open_file
 from streamomd.shards.table_finder import DELTA_LOG
 
 if TYPE_CHECKING:
