@@ -55,10 +55,16 @@ def jobs_of(
 
 def _jobs(shard_set: ShardSet, places: tuple[int, ...], start: tuple[int, int]) -> Iterator[Job]:
     for position in range(start[0], len(places)):
-        shard = shard_set.shards[places[position]]
         begin = start[1] if position == start[0] else 0
-        row = 0
-        for number, rows in enumerate(shard.groups):
-            if rows and row + rows > begin and number not in shard.unread:
-                yield Job(position, Group(shard, number, row, rows), max(begin, row))
-            row += rows
+        for group in groups_from(shard_set.shards[places[position]]):
+            if group.row + group.rows > begin:
+                yield Job(position, group, max(begin, group.row))
+
+
+def groups_from(shard: Shard, first: int = 0) -> Iterator[Group]:
+    """Row groups with rows that a filter may take, from number ``first`` on."""
+    row = sum(shard.groups[:first])
+    for number, rows in enumerate(shard.groups[first:], first):
+        if rows and number not in shard.unread:
+            yield Group(shard, number, row, rows)
+        row += rows

@@ -142,6 +142,15 @@ class OpenShard:
         if isinstance(self._file, ObjectFile):
             self._file.spans = spans
 
+    @property
+    def spans(self) -> Sequence[Span]:
+        """Bytes of an object that are in memory."""
+        return self._file.spans if isinstance(self._file, ObjectFile) else ()
+
+    def missing(self, group: int) -> list[tuple[int, int]]:
+        """Of an object, ``ranges`` that are not in memory."""
+        return [one for one in self.ranges(group) if not self._file.is_held([one])]
+
     def ranges(self, group: int) -> list[tuple[int, int]]:
         """Offset and length of the bytes that are read for a group."""
         return self._groups.ranges(group)

@@ -128,9 +128,10 @@ class RecordBatches:
         return self._fetched(read, is_cached)
 
     def _fetched(self, read: Read[R], is_cached: Callable[[Job], bool]) -> Generator[R, None, None]:
-        decoded = int(self.budget_bytes * DECODED_SHARE)
-        needs = JobBytes(self.shards.fs, self.wanted, is_cached)
-        ahead = FetchAhead(self.jobs, needs.need, self.budget_bytes - decoded)
+        decoded = max(1, int(self.budget_bytes * DECODED_SHARE))
+        most = max(1, self.budget_bytes - decoded)
+        needs = JobBytes(self.shards.fs, self.wanted, most, is_cached)
+        ahead = FetchAhead(self.jobs, needs.need, most)
         results = self._decoded(read, ahead, ahead, decoded)
         try:
             yield from results.results()
@@ -143,7 +144,7 @@ class RecordBatches:
         @contextmanager
         def session() -> Iterator[Run[Job, R]]:
             with closing(Reader(self.shards, self.wanted, self.digests, ahead)) as reader:
-                yield partial(read, reader)
+                yield partial(reader.run, read)
 
         threads, cancel = max(1, self.threads), None if ahead is None else ahead.cancel
         return Prefetcher(jobs, session, threads=threads, budget=budget, cancel=cancel)
@@ -301,6 +302,13 @@ class Reader:
                     batch = batch.filter(pa.array(left_in))
         batch, conflicts = with_constant_columns(shard, batch, columns)
         return ShardBatch(rows.position, shard, rows.row, batch, conflicts, dropped)
+
+    def run(self, read: Read[R], job: Job) -> Iterator[R]:
+        """What ``read`` yields of a job; then its bytes make room for those of other jobs."""
+        try:
+            yield from read(self, job)
+        finally:
+            self._claim.release()
 
     def close(self) -> None:
         """Close the shard, if one is open."""

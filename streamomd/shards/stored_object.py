@@ -215,7 +215,6 @@ class _Recent:
             while self._total > RECENT_BYTES:
                 self._total -= self._last.popitem(last=False)[1]
 
-
     def clear(self) -> None:
         with self._lock:
             self._last.clear()
