@@ -294,7 +294,7 @@ class Train(_Table):
     batch_rows: int = key(256, "Rows between two exchanges in sharded mode.", flag=None, ge=1)
     prefetch: Mebibytes = key(
         0,
-        "Rows and stored bytes read ahead, in MiB or as 64MiB; 0: 32 from a disk, 128 from a store.",
+        "Bytes read ahead, in MiB or as 64MiB; 0: 32 MiB from a disk, 128 MiB from a store.",
         flag=None,
         ge=0,
         le=65_536,

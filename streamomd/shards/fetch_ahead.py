@@ -10,9 +10,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 from streamomd.shards.jobs import Job
 from streamomd.shards.stored_object import Span, StoredObject
@@ -86,7 +87,9 @@ class FetchAhead:
     def __init__(self, jobs: Iterator[Job], need: Callable[[Job], Need], most: int) -> None:
         self._jobs, self._need = jobs, need
         self.budget = OrderedBudget(most)
-        self._pool = ThreadPoolExecutor(JOBS_AT_ONCE, "streamomd-fetch")
+        self._tasks: SimpleQueue[tuple[int, Job, Future[Fetched]] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._cancelled = False
         self._window: deque[Job] = deque()
         self._started: dict[tuple[int, int], Future[Fetched]] = {}
         self._count = 0
@@ -100,8 +103,7 @@ class FetchAhead:
             if job is None:
                 break
             self._window.append(job)
-            self._started[_key(job)] = self._pool.submit(self._fetch, self._count, job)
-            self._count += 1
+            self._started[_key(job)] = self._submit(job)
         if not self._window:
             raise StopIteration
         return self._window.popleft()
@@ -112,13 +114,34 @@ class FetchAhead:
 
     def cancel(self) -> None:
         """Begin no other request, and let no thread wait."""
+        self._cancelled = True
         self.budget.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
         """Wait for the threads."""
         self.cancel()
-        self._pool.shutdown()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _submit(self, job: Job) -> Future[Fetched]:
+        future: Future[Fetched] = Future()
+        self._tasks.put((self._count, job, future))
+        self._count += 1
+        if len(self._threads) < JOBS_AT_ONCE:
+            # Daemons, unlike those of concurrent.futures: none that waits for room delays an exit.
+            name = f"streamomd-fetch-{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._threads[-1].start()
+        return future
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            number, job, future = task
+            future.set_result(Fetched() if self._cancelled else self._fetch(number, job))
+            del task, job, future
 
     def _fetch(self, number: int, job: Job) -> Fetched:
         need = Need()
@@ -146,10 +169,7 @@ class Claim:
 
     def wait(self) -> Fetched:
         """What was fetched; nothing where that failed or was cancelled."""
-        try:
-            return Fetched() if self._future is None else self._future.result()
-        except CancelledError:
-            return Fetched()
+        return Fetched() if self._future is None else self._future.result()
 
     def release(self) -> None:
         """The bytes are no longer used."""
@@ -158,7 +178,7 @@ class Claim:
             future.add_done_callback(self._give_back)
 
     def _give_back(self, future: Future[Fetched]) -> None:
-        if self._budget is not None and not future.cancelled():
+        if self._budget is not None:
             self._budget.give_back(future.result().nbytes)
 
     def is_of(self, job: Job) -> bool:

@@ -15,8 +15,8 @@ from streamomd.shards.jobs import Job, groups_from
 from streamomd.shards.open_shard import MOST_LOADED, OpenShard, shard_object
 from streamomd.shards.shard import Shard
 from streamomd.shards.stored_object import (
+    BATCH_BYTES,
     GAP_BYTES,
-    REQUEST_BYTES,
     WHOLE_BYTES,
     Span,
     StoredObject,
@@ -42,7 +42,7 @@ class JobBytes:
         is_cached: Callable[[Job], bool] = lambda job: False,
     ) -> None:
         self._fs, self._wanted, self._is_cached = fs, wanted, is_cached
-        self._most_batch = min(REQUEST_BYTES, most)
+        self._most_batch = min(BATCH_BYTES, most)
         self._lock = threading.Lock()
         self._opened: OrderedDict[int, _Shared] = OrderedDict()
 

@@ -28,7 +28,7 @@ from streamomd.shards.open_shard import OpenShard, explain
 from streamomd.shards.prefetch import Prefetcher, Run
 from streamomd.shards.row_filter import satisfied
 from streamomd.shards.shard import Shard, ShardSet
-from streamomd.shards.stored_object import REQUEST_BYTES
+from streamomd.shards.stored_object import BATCH_BYTES
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -214,7 +214,7 @@ def open_group(
 def _wanted(
     fs: Any, columns: Sequence[str], dictionary: Sequence[str], unit_bytes: int
 ) -> ReadRequest:
-    steps = (LOCAL_BLOCK, LOCAL_HELD) if is_local(fs) else (REQUEST_BYTES, REMOTE_HELD)
+    steps = (LOCAL_BLOCK, LOCAL_HELD) if is_local(fs) else (BATCH_BYTES, REMOTE_HELD)
     return ReadRequest(tuple(columns), tuple(dictionary), max(1, unit_bytes), *steps)
 
 

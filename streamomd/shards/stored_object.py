@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 WHOLE_BYTES = 8 << 20
 GAP_BYTES = 1 << 20
-REQUEST_BYTES = 8 << 20
+REQUEST_BYTES = 16 << 20
+"""A range of up to half as much again is one request, whose answer is used without a copy."""
+BATCH_BYTES = 8 << 20
+"""Row groups are requested together up to this."""
 REQUESTS_AT_ONCE = 16
 RECENT_BYTES = 32 << 20
 """Bytes of objects that stay in memory for the next reader: the one that looks for labels, then

@@ -131,11 +131,11 @@ class Log:
 
     def _json(self, name: str) -> Actions:
         path, url = posixpath.join(self.path, name), self._url(name)
-        size = stat_entry(self.fs, path, url).size
-        if size > COMMIT_BYTES:
-            problem = f"has {size:,} bytes, more than {COMMIT_BYTES:,}"
+        found = stat_entry(self.fs, path, url)
+        if found.size > COMMIT_BYTES:
+            problem = f"has {found.size:,} bytes, more than {COMMIT_BYTES:,}"
             raise DataError(f"the log of a Delta table, {shown(url)}: {problem}")
-        file = open_file(self.fs, path, url)
+        file = open_file(self.fs, path, url, found)
         try:
             return parse_lines(bytes(file.read()), url)
         finally:
