@@ -45,19 +45,6 @@ def emit(name: str, text: str = "", level: str = "info", /, **fields: Any) -> No
         receiver(event)
 
 
-def request_counter() -> Callable[[str], None]:
-    """A function that reports a request to a remote store, by operation ("read", "list" …), to the
-    receivers of this context. It may be called in any thread: those of Arrow have no context."""
-    receivers = _RECEIVERS.get()
-
-    def count(operation: str) -> None:
-        event = Event("store_request", "debug", fields={"operation": operation})
-        for receiver in receivers:
-            receiver(event)
-
-    return count
-
-
 def count_request(operation: str) -> None:
     """Report a request to a remote store, in this thread's context."""
     emit("store_request", "", "debug", operation=operation)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import datetime
 import errno
-import io
 import math
 import os
 import posixpath
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from streamomd.core.errors import (
     ChangedDataError,
@@ -27,13 +24,12 @@ from streamomd.core.errors import (
 )
 from streamomd.core.machine_errors import store_error
 from streamomd.core.nearest import scheme_hint
-from streamomd.core.run_events import count_request, request_counter
+from streamomd.core.run_events import count_request
 from streamomd.core.urls import protocol, scrub, shown
 
 if TYPE_CHECKING:
     import fsspec
 
-REMOTE_BLOCK = 8 << 20
 _TAGS = ("ETag", "etag", "e_tag", "generation", "version_id")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
@@ -269,80 +265,3 @@ def _below(fs: fsspec.AbstractFileSystem, folder: str, depth: float) -> Iterator
             yield path
             if entry["type"] == "directory" and depth > 1:
                 yield from _below(fs, f"{path}/", depth - 1)
-
-
-def open_file(fs: fsspec.AbstractFileSystem, path: str, url: str) -> Any:
-    """A seekable binary file."""
-    with store_errors(url):
-        if is_local(fs):
-            return _in_sequence(pa.OSFile(path))
-        count_request("stat")  # of its size
-        # Nothing is read ahead: pyarrow buffers columns by itself, record batches are read whole.
-        return RemoteFile(fs.open(path, "rb", block_size=REMOTE_BLOCK, cache_type="none"), url)
-
-
-def _in_sequence(file: pa.OSFile) -> pa.OSFile:
-    """Double the system's readahead, which halves the wait for uncached columns."""
-    if hasattr(os, "posix_fadvise"):
-        with suppress(OSError):  # it is advice
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
-    return file
-
-
-def version(file: Any) -> object:
-    """A value that changes when an open file is written or replaced; None if there is none."""
-    if isinstance(file, RemoteFile):
-        return file.etag
-    found = os.fstat(file.fileno())
-    return found.st_size, found.st_mtime_ns
-
-
-def identity(file: Any) -> object:
-    """As `version`; of a local file also when it was last changed, which no program can restore.
-
-    Other names and permissions change it too, so a change of it does not imply other content.
-    """
-    if isinstance(file, RemoteFile):
-        return version(file)
-    return version(file), os.fstat(file.fileno()).st_ctime_ns
-
-
-class RemoteFile(io.RawIOBase):
-    """A file of a store whose errors are converted by `store_errors`."""
-
-    # ruff: noqa: D102 (methods of every file)
-
-    def __init__(self, file: Any, url: str) -> None:
-        super().__init__()
-        self._file = file
-        self._url = url
-        self._count_request = request_counter()
-        self.etag = _tag(getattr(file, "details", None) or {})
-
-    def read(self, size: int | None = -1) -> bytes:
-        self._count_request("read")
-        with store_errors(self._url):
-            return bytes(self._file.read(-1 if size is None else size))
-
-    def readinto(self, view: Any) -> int:
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        with store_errors(self._url):
-            return int(self._file.seek(offset, whence))
-
-    def tell(self) -> int:
-        return int(self._file.tell())
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()

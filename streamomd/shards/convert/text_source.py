@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self, cast
 import pyarrow as pa
 
 from streamomd.core.errors import DataError, StorageError, UsageError
+from streamomd.core.run_events import count_request
 from streamomd.core.urls import absolute, protocol, shown
-from streamomd.shards.filesystem import RemoteFile, connect, is_local, stat_entry, store_errors
+from streamomd.shards.filesystem import connect, is_local, stat_entry, store_errors
 
 if TYPE_CHECKING:
     import fsspec
@@ -203,16 +204,30 @@ def _open(source: Source) -> BinaryIO:
         return open(source.path, "rb", buffering=_READ[True])
     block = _READ[False]
     file = source.fs.open(source.path, "rb", block_size=block, cache_type="readahead")
-    return cast(BinaryIO, io.BufferedReader(_Readable(file, source.url), block))
+    return cast(BinaryIO, io.BufferedReader(_RemoteFile(file, source.url), block))
 
 
-class _Readable(RemoteFile):
-    """A remote file that io's buffer can sit upon."""
+class _RemoteFile(io.RawIOBase):
+    """A file of a store whose errors are converted by `store_errors`."""
+
+    def __init__(self, file: Any, url: str) -> None:
+        super().__init__()
+        self._file, self._url = file, url
+
+    def readable(self) -> bool:
+        return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
+        count_request("read")
+        with store_errors(self._url):
+            data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 def blocks(text: Text, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
