@@ -21,8 +21,8 @@ from streamomd.shards.shard import ShardSet
 
 LEAST_ROWS, MOST_ROWS = 100, 10_000
 """Rows that are enough to know, and rows that are looked at."""
-MOST_VALUES = 1_000_000
-"""Of all columns, where they are more than ``MOST_ROWS`` rows have."""
+MOST_COLUMNS = 100
+"""Columns that are looked at, the first ones."""
 SHARE = 0.5
 """Of the rows, distinct values above which a column is nearly unique."""
 WORDS = 3.0
@@ -65,7 +65,7 @@ def unique_string_notes(plan: Plan, shards: ShardSet) -> list[str]:
     if not columns or not is_local(shards.fs):
         return []
     try:
-        rows = _first_rows(shards, columns)
+        rows = _first_rows(shards, columns[:MOST_COLUMNS])
     except StreamomdError:
         return []  # the run reads these rows next, and raises it
     return _notes(unique_strings(rows))
@@ -86,12 +86,11 @@ def unique_strings(rows: Sequence[pa.RecordBatch]) -> UniqueStrings:
 
 
 def _first_rows(shards: ShardSet, columns: Sequence[str]) -> list[pa.RecordBatch]:
-    """Of the first row group that has rows, about as many as are looked at."""
+    """Of the first row group that has rows, at most about ``MOST_ROWS``."""
     found: list[pa.RecordBatch] = []
     place = next(at for at, shard in enumerate(shards) if shard.rows)
     shard = shards.shards[place]
-    most = max(2 * LEAST_ROWS, min(MOST_ROWS, MOST_VALUES // len(columns)))
-    end = min(most, next(rows for rows in shard.groups if rows))
+    end = min(MOST_ROWS, next(rows for rows in shard.groups if rows))
     batches = read_batches(
         shards, places=[place], columns=columns, threads=1, budget_bytes=1, unit_bytes=1 << 20
     )

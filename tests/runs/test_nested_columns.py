@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,31 @@ def test_missing_and_wrong_fields_of_a_row(tmp_path: Path) -> None:
         scorer.score({**row, "words": "a"})
     with pytest.raises(SchemaError, match=r"column 'words': found 3.*expected text"):
         scorer.score({**row, "words": ["a", 3]})
+
+
+def test_requests_to_a_server(tmp_path: Path) -> None:
+    """Rows as nested JSON and as an Arrow stream have the model's scores; problems name paths."""
+    pytest.importorskip("starlette")
+    from streamomd.integrations.serve.model_snapshot import snapshot_of
+    from streamomd.integrations.serve.scored_rows import predictions_of
+    from streamomd.integrations.serve.serve_limits import Refusal
+    from streamomd.shards.arrow_request import rows_of_stream
+
+    table = nested()
+    path = write(tmp_path / "a.parquet", table)
+    assert run("train", path, *flags("--checkpoint", tmp_path / "run")).code == 0
+    model = streamomd.load(str(tmp_path / "run"))
+    snapshot, stream = snapshot_of(model), pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    content = stream.getvalue().to_pybytes()
+    sent = rows_of_stream(content, snapshot.schema.required, most_rows=999, most_bytes=1 << 20)
+    for rows in (sent, json.loads(json.dumps(table.drop_columns("geo").to_pylist()))):
+        if rows is not sent:  # bytes are no JSON
+            fields = [{"city": one["geo.city"], "in": {"z": one["geo.in.z"],
+                       "tags": one["geo.in.tags"]}} for one in sent]  # fmt: skip
+            rows = [{**row, "geo": geo} for row, geo in zip(rows, fields, strict=True)]
+        found = json.loads(predictions_of(snapshot, rows))["predictions"]
+        assert [one["score"] for one in found] == model.decision_function(table).tolist()
+    with pytest.raises(Refusal, match=r"missing columns: 'geo\.in\.z', 'geo\.in\.tags'"):
+        predictions_of(snapshot, [{"n": 1.0, "geo": {"city": "x"}, "words": ["a"], "v": [1.0]}])
