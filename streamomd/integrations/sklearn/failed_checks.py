@@ -49,6 +49,8 @@ def expected_failed_checks(estimator: Any) -> dict[str, str]:
         found[LEARNED[0]] = SIGNS
     if rule in DIVERGING and not classifies:
         found |= dict.fromkeys(FAR, DIVERGES)
+    if not classifies:
+        return found
     if rule in UNSWAYED:
         found[HEAVY] = NO_SWAY
     elif rule in ENDING and stops:
