@@ -63,6 +63,11 @@ def receiving(receiver: Receiver) -> Iterator[None]:
         _RECEIVERS.reset(token)
 
 
+def same_receivers() -> dict[str, Any]:
+    """Arguments of a ThreadPoolExecutor whose threads send events to this context's receivers."""
+    return {"initializer": _RECEIVERS.set, "initargs": (_RECEIVERS.get(),)}
+
+
 @contextmanager
 def without_events(*names: str) -> Iterator[None]:
     """Events of these names are dropped while inside."""

@@ -19,6 +19,7 @@ from streamomd.core.errors import (
     refuse_rows_in_memory,
 )
 from streamomd.core.phases import phase
+from streamomd.core.run_events import same_receivers
 from streamomd.core.startup import no_garbage_collection
 from streamomd.core.urls import is_delta, location, protocol, shown, userinfo
 from streamomd.shards.delta.table import list_table
@@ -318,7 +319,7 @@ def _read_all(
 ) -> list[_Result]:
     if is_local(fs) or len(listed) == 1:
         return [read(fs, file) for file in listed]
-    with ThreadPoolExecutor(FOOTERS_AT_ONCE, "streamomd-footers") as pool:
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE, "streamomd-footers", **same_receivers()) as pool:
         futures = [pool.submit(read, fs, file) for file in listed]
         try:
             return [future.result() for future in futures]

@@ -30,7 +30,7 @@ from streamomd.cli import main
 from streamomd.core import prometheus_text
 from streamomd.core.errors import MissingExtraError, StorageError, UsageError
 from streamomd.core.prometheus_text import Family
-from streamomd.core.run_events import Event, emit, receiving
+from streamomd.core.run_events import Event, count_request, emit, receiving, same_receivers
 from streamomd.runs.metrics_server import CONNECTIONS, MetricsAddress, serve_metrics
 from streamomd.runs.run_metrics import OF_LEARNERS, OF_RUN, LearnerMetrics, RunMetrics
 from streamomd.training.metrics import Metrics
@@ -430,6 +430,8 @@ def test_requests_and_retries_of_a_store_are_counted(monkeypatch: pytest.MonkeyP
         thread = threading.Thread(target=file.read)  # as Arrow's, without a context
         thread.start()
         thread.join()
+        with ThreadPoolExecutor(1, **same_receivers()) as pool:
+            pool.submit(count_request, "list").result()
 
         def fails(*_: object, **__: object) -> None:
             raise OSError("no answer")
@@ -442,6 +444,7 @@ def test_requests_and_retries_of_a_store_are_counted(monkeypatch: pytest.MonkeyP
     assert requests[("operation", "read"),] == 1 + 1 + retry.ATTEMPTS
     assert requests[("operation", "write"),] == 1
     assert requests[("operation", "stat"),] >= 1
+    assert requests[("operation", "list"),] == 1
     assert found["streamomd_store_retries_total"] == {(): retry.ATTEMPTS - 1}
 
 

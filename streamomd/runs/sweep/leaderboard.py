@@ -98,12 +98,12 @@ class ExportedLearners:
 
     def update(self) -> None:
         """See ``SweepWatcher``."""
-        self._exported.take_sweep(self._figures())
+        self._exported.update_sweep(self._figures())
 
     def close(self) -> None:
         """See ``SweepWatcher``."""
         if self._sweep.active:
-            self.update()
+            self._exported.take_sweep(self._figures())
 
     def _figures(self) -> dict[str, Metrics]:
         active = self._sweep.active

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from streamomd.core.errors import DataError, InputNotFoundError
+from streamomd.core.run_events import same_receivers
 from streamomd.core.urls import printable, shown
 from streamomd.shards.delta.actions import INVALID, Actions, damaged, parse_lines
 from streamomd.shards.filesystem import children, stat_entry
@@ -80,7 +81,7 @@ class Log:
     def read(self, versions: Iterable[int]) -> Iterator[tuple[int, Actions]]:
         """The actions of commits, in order. Raises DataError for one that is missing or damaged."""
         wanted = list(versions)
-        with ThreadPoolExecutor(COMMITS_AT_ONCE, "streamomd-delta") as pool:
+        with ThreadPoolExecutor(COMMITS_AT_ONCE, "streamomd-delta", **same_receivers()) as pool:
             for low in range(0, len(wanted), COMMITS_AT_ONCE):
                 some = wanted[low : low + COMMITS_AT_ONCE]
                 yield from zip(some, pool.map(self.commit, some), strict=True)
