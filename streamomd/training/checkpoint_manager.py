@@ -143,7 +143,9 @@ class CheckpointManager:
             self._collect(self._committer, hurry=hurry, last=True)
         model = self._model
         shared = self._names_now(), self._digests_now()
-        commit = self._write(self._document(), *shared, parts_to_commit(model))
+        commit = self._write(
+            self._document(), *shared, parts_to_commit(model, self._store.part_bytes)
+        )
         model.sequence = commit.sequence
         self._record_commit(began)
         return commit
@@ -188,7 +190,7 @@ class CheckpointManager:
 
     def _begin(self, committer: AsyncCommitter) -> None:
         """Copy what a commit saves, all as of one row, and start writing it."""
-        parts = parts_of(committer.copy_state(), self._model.metrics.copy())
+        parts = parts_of(committer.copy_state(), self._model.metrics.copy(), self._store.part_bytes)
         committer.start(
             partial(
                 self._write_async,
