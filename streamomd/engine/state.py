@@ -130,6 +130,11 @@ class Layout:
         return self.width * np.dtype(self.dtype).itemsize + self.learners * self.matrix[2] * 8
 
     @property
+    def saved_bytes(self) -> int:
+        """Bytes of a coordinate in a commit, which has no padding."""
+        return self.used * np.dtype(self.dtype).itemsize + self.learners * self.matrix[2] * 8
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all coordinates."""
         return self.size * self.row_bytes + self.block_bytes
@@ -328,7 +333,8 @@ class State:
         return np.ascontiguousarray(self.table[low:high, columns])
 
     def _ranges(self, nbytes: int) -> Iterator[tuple[int, int]]:
-        rows = max(1, (nbytes or CHUNK_BYTES) // self.layout.row_bytes)
+        layout = self.layout
+        rows = max(1, nbytes // layout.saved_bytes if nbytes else CHUNK_BYTES // layout.row_bytes)
         for low in range(0, self.layout.size, rows):
             yield low, min(low + rows, self.layout.size)
 
