@@ -17,8 +17,11 @@ from streamomd.core.errors import CorruptionError, StorageError
 T = TypeVar("T")
 R = TypeVar("R")
 
-BYTES_IN_FLIGHT = 128 << 20
-"""Bytes of the items in flight; a larger item is in flight alone."""
+BYTES_IN_FLIGHT = 129 << 20
+"""Bytes of the items in flight: eight parts of 16 MiB and their heads. A larger one is alone.
+
+The clients of stores copy what they send, so a commit takes up to 300 MiB, and so does a load.
+"""
 REPORTED = 10
 """Failed items that a message names."""
 

@@ -118,7 +118,7 @@ def test_errors_of_items_in_flight_are_raised_together(fates: list[str], limit: 
         assert [*transfer] == [*range(len(fates))]
         return
     with pytest.raises((CorruptionError, StorageError, ZeroDivisionError)) as raised:
-        [*transfer]
+        list(transfer)
     assert sorted(begun) == sorted(ended)
     assert max(begun) < bad[0] + limit
     hit = {at: kinds[fates[at]] for at in bad if at in begun}
