@@ -13,7 +13,7 @@ import logging
 import os
 import platform
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Self
@@ -153,7 +153,7 @@ class Writer:
         else:
             directory = self.reserve()
             written = self._abandoned[directory]
-            entries = tuple(write_parts(self.store, directory, parts, written))
+            entries = write_parts(self.store, directory, parts, written)
         commit, sure = self._claim("commit", nonce, document, directory, entries)
         if sure:
             self._clean(commit)
@@ -282,11 +282,11 @@ class Writer:
 
 def write_parts(
     store: Store, directory: str, parts: Iterable[Part], written: list[str] | None = None
-) -> Iterator[PartEntry]:
-    """Write parts into a directory that the committing process has reserved; yield their entries.
+) -> tuple[PartEntry, ...]:
+    """Write parts, given lazily, into a directory that the committing process has reserved.
 
-    Several are written at a time; each is durable when its entry is yielded. written: gets the name
-    of every object before it is written. Raises StorageError for all those in flight that failed.
+    Several are in flight at a time; all are durable on return. written: gets the name of every
+    object before it is written. Raises StorageError for all those in flight that failed.
     """
 
     def packed(part: Part) -> tuple[PartEntry, str, bytes]:
@@ -301,7 +301,7 @@ def write_parts(
         write_checked(store, name, data, entry.sha256)
         return entry
 
-    return in_flight(write, map(packed, parts), store.in_flight, lambda one: len(one[2]))
+    return tuple(in_flight(write, map(packed, parts), store.in_flight, lambda one: len(one[2])))
 
 
 def _readable(store: Store, sequence: int) -> Commit | None:

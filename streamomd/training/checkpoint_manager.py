@@ -137,7 +137,7 @@ class CheckpointManager:
                 self.commit()
 
     def commit(self, *, hurry: bool = False) -> Commit:
-        """Commit now, after a commit in progress, or in a hurry after one part of it."""
+        """Commit now, after a commit in progress, or in a hurry after its parts in flight."""
         began = time.monotonic()
         if self._committer:
             self._collect(self._committer, hurry=hurry, last=True)

@@ -119,7 +119,7 @@ MUTANTS = (
     _mutant(
         *("manifest before parts", commit_writer, "Writer.commit", "calls"),
         (
-            "entries = tuple(write_parts(self.store, directory, parts, written))",
+            "entries = write_parts(self.store, directory, parts, written)",
             "held = list(parts)\n        entries = tuple(pack(part)[0] for part in held)",
         ),
         (

@@ -58,7 +58,7 @@ MUTANTS = (
         "the commit before its parts",
         Writer,
         "commit",
-        "entries = tuple(write_parts(self.store, directory, parts, written))",
+        "entries = write_parts(self.store, directory, parts, written)",
         "parts = list(parts)\n"
         "        from streamomd.checkpoint.parts import pack\n"
         "        entries = tuple(pack(part)[0] for part in parts)\n"

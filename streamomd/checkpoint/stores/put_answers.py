@@ -19,11 +19,13 @@ def put_options(fs: fsspec.AbstractFileSystem, sha256: str) -> dict[str, str]:
     """Options of ``pipe_file`` that make the store compare the body with its SHA-256, in hex.
 
     {} if the client is configured for a store that refuses checksums
-    (``request_checksum_calculation = "when_required"``).
+    (``request_checksum_calculation = "when_required"``), or for another checksum.
     """
     client = getattr(fs, "_s3", None)  # connected by an earlier request
     config = getattr(getattr(client, "meta", None), "config", None)
     if not sha256 or getattr(config, "request_checksum_calculation", "") != "when_supported":
+        return {}
+    if any(key.startswith("Checksum") for key in getattr(fs, "s3_additional_kwargs", {})):
         return {}
     return {"ChecksumSHA256": _base64(sha256)}
 
